@@ -1,0 +1,32 @@
+"""pyprof: for every GPU kernel of a PyTorch program, the op, layer and source line that launched it and what it should cost.
+
+Importing it imports neither torch nor pandas; the names below are loaded when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "4.0.0.dev0"
+
+_LAZY = {
+    "init": "pyprof.nvtx",
+    "shutdown": "pyprof.nvtx",
+    "wrap": "pyprof.nvtx",
+    "instrument": "pyprof.nvtx",
+    "formula": "pyprof.prof.formulas",
+    "PyprofError": "pyprof.errors",
+}
+
+__all__ = ["PyprofError", "__version__", "formula", "init", "instrument", "shutdown", "wrap"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'pyprof' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Running a program so that a capture comes of it."""

@@ -1,0 +1,1 @@
+"""Facts about GPUs and about the names of their kernels."""

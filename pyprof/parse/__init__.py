@@ -1,0 +1,1 @@
+"""Stage 2: a capture becomes records, one for each kernel."""

@@ -1,0 +1,224 @@
+"""Trace: what every source turns its file into, so that nothing downstream knows a file format.
+
+Tables are dicts of equally long numpy columns, each declared here once with its type and meaning. Times are integer
+nanoseconds on one clock. Texts are codes into `strings`; range texts are codes into `markers`, one decoded object for each
+distinct text. An unknown integer is -1. Rows may come in any order: nothing downstream depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.markers import Marker, decode
+
+__all__ = ["COPY_KINDS", "TABLES", "ActivityKind", "Column", "Labels", "Strings", "Table", "Trace", "make_table"]
+
+Array = npt.NDArray[Any]
+
+
+class ActivityKind:
+    """Codes of `activities.kind`, and their names in order."""
+
+    KERNEL, GRAPH, MEMCPY, MEMSET, CPU = range(5)
+    NAMES = ("kernel", "graph", "memcpy", "memset", "cpu")
+
+
+# CUPTI's copy kinds, the same in nsys, nvprof and (as names) Kineto.
+COPY_KINDS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
+    11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD",
+}  # fmt: skip
+
+
+class Column(NamedTuple):
+    """One column of a table: name, numpy type, default where a source has nothing, meaning."""
+
+    name: str
+    dtype: str
+    default: int
+    doc: str
+
+
+def _c(name: str, dtype: str, doc: str, default: int = -1) -> Column:
+    return Column(name, dtype, default, doc)
+
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "activities": (
+        _c("kind", "i1", "ActivityKind code"),
+        _c("start_ns", "i8", "begin on the device (on the CPU for kind cpu)"),
+        _c("end_ns", "i8", "end, never before the begin"),
+        _c("process", "i4", "row of `processes`"),
+        _c("device", "i4", "device ordinal as the process sees it; -1 unknown or CPU"),
+        _c("stream", "i8", "stream id"),
+        _c("corr", "i8", "correlation id, unique within a process; -1 none"),
+        _c("name", "i4", "code into `strings`: the whole demangled name"),
+        _c("grid_x", "i4", "blocks"),
+        _c("grid_y", "i4", "blocks"),
+        _c("grid_z", "i4", "blocks"),
+        _c("block_x", "i4", "threads"),
+        _c("block_y", "i4", "threads"),
+        _c("block_z", "i4", "threads"),
+        _c("regs", "i4", "registers per thread"),
+        _c("smem_bytes", "i4", "shared memory per block, static and dynamic together"),
+        _c("bytes", "i8", "bytes moved (memcpy) or set (memset)"),
+        _c("copykind", "i1", "CUPTI copy kind, see COPY_KINDS"),
+        _c("graph_node", "i8", "CUDA-graph node that this kernel ran as; -1 not from a graph"),
+        _c("range", "i8", "kind cpu: the row of `ranges` that this activity is"),
+    ),
+    "launches": (
+        _c("start_ns", "i8", "begin of the API call"),
+        _c("end_ns", "i8", "its end"),
+        _c("thread", "i4", "row of `threads`"),
+        _c("corr", "i8", "correlation id"),
+        _c("name", "i4", "code into `strings`: name of the API call"),
+    ),
+    "ranges": (
+        _c("start_ns", "i8", "push or start"),
+        _c("end_ns", "i8", "pop or end; the session's end where it never came"),
+        _c("thread", "i4", "row of `threads` that opened it"),
+        _c("label", "i4", "row of `markers`"),
+        _c("seq", "i8", "autograd sequence number; -1 none"),
+        _c("op_id", "i8", "emit_nvtx's op_id; -1 none"),
+        _c("domain", "i4", "code into `strings`: NVTX domain name; -1 the default domain"),
+        _c("open", "i1", "1: never closed in the capture", 0),
+        _c("free", "i1", "1: a start/end range, outside the thread's push/pop stack", 0),
+        _c("fwd_thread", "i4", "backward ranges whose source says it: row of `threads` that ran forward"),
+    ),
+    "threads": (
+        _c("process", "i4", "row of `processes`"),
+        _c("tid", "i8", "thread id as the tool prints it"),
+        _c("name", "i4", "code into `strings`"),
+        _c("main", "i1", "1: the main thread of its process", 0),
+    ),
+    "processes": (
+        _c("pid", "i8", "process id"),
+        _c("rank", "i4", "rank in a distributed job"),
+    ),
+    "devices": (
+        _c("process", "i4", "row of `processes` whose ordinals these are; -1: of every process"),
+        _c("device", "i4", "device ordinal"),
+        _c("name", "i4", "code into `strings`"),
+        _c("cc_major", "i4", "compute capability"),
+        _c("cc_minor", "i4", "compute capability"),
+        _c("sms", "i4", "multiprocessors"),
+        _c("clock_hz", "i8", "core clock"),
+        _c("dram_bytes_per_s", "i8", "memory bandwidth"),
+        _c("l2_bytes", "i8", "L2 cache"),
+        _c("max_warps_per_sm", "i4", "resident warps"),
+        _c("max_blocks_per_sm", "i4", "resident blocks"),
+        _c("regs_per_sm", "i4", "registers"),
+        _c("smem_per_sm_bytes", "i8", "shared memory"),
+    ),
+    "graph_nodes": (
+        _c("node", "i8", "node id, as in activities.graph_node"),
+        _c("origin", "i8", "the node it was cloned from; -1 none"),
+        _c("thread", "i4", "thread that recorded it"),
+        _c("start_ns", "i8", "when it was recorded"),
+    ),
+}
+
+Table = dict[str, Array]
+
+
+def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
+    """A table with every declared column in its declared type; columns not given hold their default.
+
+    Raises KeyError for a column that is not declared, ValueError where lengths differ.
+    """
+    given = dict(columns or {})
+    declared = TABLES[name]
+    rows = len(next(iter(given.values()))) if given else 0
+    table: Table = {}
+    for column in declared:
+        values = given.pop(column.name, None)
+        if values is None:
+            values = np.full(rows, column.default, column.dtype)
+        if len(values) != rows:
+            raise ValueError(f"{name}.{column.name}: {len(values)} values where {rows} were expected")
+        table[column.name] = np.asarray(values).astype(column.dtype, copy=False)
+    if given:
+        raise KeyError(f"{name} has no column {next(iter(given))!r}")
+    return table
+
+
+class Strings:
+    """Texts stored once and referred to by code."""
+
+    def __init__(self) -> None:
+        self.values: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """The code of a text, new or known."""
+        found = self._codes.get(text)
+        if found is None:
+            found = self._codes[text] = len(self.values)
+            self.values.append(text)
+        return found
+
+    def __getitem__(self, code: int) -> str:
+        return self.values[code] if code >= 0 else ""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class Labels:
+    """Distinct range texts, each decoded once into a Marker."""
+
+    def __init__(self) -> None:
+        self.markers: list[Marker] = []
+        self._codes: dict[Any, int] = {}
+
+    def code(self, text: str, *, keyed: bool = False, numbered: bool = False) -> int:
+        """The code of a range text as `markers.split_ids` leaves it."""
+        key = (text, keyed, numbered)
+        found = self._codes.get(key)
+        return self.add(key, decode(text, keyed=keyed, numbered=numbered)) if found is None else found
+
+    def add(self, key: Any, marker: Marker) -> int:
+        """The code of a marker that a source built itself; key: what makes it distinct."""
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = len(self.markers)
+            self.markers.append(marker)
+        return found
+
+    def find(self, key: Any) -> int | None:
+        """The code added for a key, or None."""
+        return self._codes.get(key)
+
+
+@dataclass
+class Trace:
+    """One capture.
+
+    source: `nsys`, `nvprof` or `kineto`; session_end_ns: when recording stopped (-1 unknown); utc_ns: what to add to a time to
+    have nanoseconds since 1970 (-1 unknown); notes: one line each about what the capture lacks and what to do about it.
+    """
+
+    source: str
+    strings: Strings = field(default_factory=Strings)
+    labels: Labels = field(default_factory=Labels)
+    activities: Table = field(default_factory=lambda: make_table("activities"))
+    launches: Table = field(default_factory=lambda: make_table("launches"))
+    ranges: Table = field(default_factory=lambda: make_table("ranges"))
+    threads: Table = field(default_factory=lambda: make_table("threads"))
+    processes: Table = field(default_factory=lambda: make_table("processes"))
+    devices: Table = field(default_factory=lambda: make_table("devices"))
+    graph_nodes: Table = field(default_factory=lambda: make_table("graph_nodes"))
+    version: str = ""
+    session_end_ns: int = -1
+    utc_ns: int = -1
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def markers(self) -> list[Marker]:
+        """The decoded markers that `ranges.label` refers to."""
+        return self.labels.markers

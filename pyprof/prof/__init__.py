@@ -1,0 +1,1 @@
+"""Stage 3: records become costs, and costs become columns."""
