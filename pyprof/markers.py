@@ -195,6 +195,7 @@ _BACKWARD = re.compile(
 _ENGINE = "autograd::engine::evaluate_function: "
 _OPTIMIZER = re.compile(r"Optimizer\.step#(?P<name>[\w.]+?)\.step$")
 _STEP = re.compile(r"ProfilerStep#(?P<step>\d+)$")
+_BARE_OPS = frozenset({"detach", "detach_", "record_param_comms"})  # torch's own, printed without a namespace
 _SIZES = re.compile(r"\[([\d, -]*)\]")
 
 
@@ -235,14 +236,12 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     if (step := _STEP.match(name)) is not None:
         return Marker(Kind.STEP, text, name, step=int(step["step"]))
     namespaced = re.fullmatch(r"\w+::[\w.]+", name)
-    if not keyed and namespaced is None:
-        return None
-    if is_backward_name(name):
-        return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", name, sizes) if sizes else None)
+    if is_backward_name(name) and (keyed or "::" in name):
+        return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", name.rpartition("::")[2], sizes))
     if namespaced is not None:
         module, _, op = name.partition("::")
         return Marker(Kind.DISPATCH, text, name, _emit_call(module, op.partition(".")[0], sizes))
-    if numbered or sizes or name in ("detach", "detach_"):
+    if keyed and (numbered or sizes or name in _BARE_OPS):
         # Older releases print `mul, seq = 66` without a namespace; a class name is an autograd function running forward.
         module = "aten" if name.islower() else "autograd"
         return Marker(Kind.DISPATCH, text, name, _emit_call(module, name, sizes))

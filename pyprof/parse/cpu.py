@@ -1,0 +1,76 @@
+"""A capture without a GPU -> rows of ops on the CPU: one for each op instance, with the time that is its own.
+
+The instance's time is its range's, less the instances nested in it (copies and casts), so that the rows of a thread add up to
+the time its ops took. Views and allocations inside an op belong to it. The name is the part of the op that took most time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.parse.stacks import Facts, Nested, top_down
+from pyprof.parse.trace import ActivityKind, Trace
+
+__all__ = ["cpu_rows"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints) -> dict[str, Any]:
+    """The rows that `attribute` takes in place of GPU activities; formula_root: per range, the op with a formula around it."""
+    label = trace.ranges["label"][nested.row]
+    thread = trace.ranges["thread"][nested.row].astype(np.int64)
+    start = trace.ranges["start_ns"][nested.row]
+    duration = trace.ranges["end_ns"][nested.row] - start
+    here = np.arange(len(label))
+    roots = formula_root == here
+    roots |= _without_formula(nested, facts, label, formula_root, roots)
+    owner = top_down(nested, np.where(roots, here, -1), lambda own, inherited: np.where(own >= 0, own, inherited))
+    above = np.where(nested.parent >= 0, owner[np.maximum(nested.parent, 0)], -1)
+    nested_in = above[roots]
+    own_time = duration.copy()
+    np.subtract.at(own_time, nested_in[nested_in >= 0], duration[roots][nested_in >= 0])
+    at = np.flatnonzero(roots)
+    busiest = _busiest(nested, owner, duration, facts.inner[label] | facts.is_op[label])[at]
+    names = [m.call.name if m.call is not None else m.name for m in trace.markers]
+    code = {int(i): trace.strings.code(names[i]) for i in np.unique(label[busiest]).tolist()}
+    return {
+        "activity": at,
+        "at": busiest,
+        "by_time": np.zeros(len(at), np.bool_),
+        "launch_ns": start[at],
+        "launch_thread": thread[at],
+        "when": start[at],
+        "dur_ns": np.maximum(own_time[at], 0),
+        "start_ns": start[at],
+        "kind": np.full(len(at), ActivityKind.CPU),
+        "name": np.array([code[int(i)] for i in label[busiest].tolist()], np.int64),
+    }
+
+
+def _without_formula(nested: Nested, facts: Facts, label: Ints, formula_root: Ints, roots: Any) -> Any:
+    """Ops outside every formula, outermost first, in which no instance with a formula lies."""
+    holds = roots.copy()
+    for level in reversed(nested.levels):
+        above = nested.parent[level]
+        holds[above[(above >= 0) & holds[level]]] = True
+    leaf = facts.is_op[label] & ~holds & (formula_root < 0)
+    covered = top_down(nested, np.arange(len(label)), lambda own, inherited: np.where((inherited >= 0) | leaf[own], 1, -1))
+    above_covered = np.where(nested.parent >= 0, covered[np.maximum(nested.parent, 0)], -1)
+    return leaf & (above_covered < 0)
+
+
+def _busiest(nested: Nested, owner: Ints, duration: Ints, named: Any) -> Ints:
+    """For each root the range of its instance with most time outside other ranges; the outermost of equals."""
+    alone = duration.copy()
+    inner = nested.parent >= 0
+    np.subtract.at(alone, nested.parent[inner], duration[inner])
+    rows = np.flatnonzero((owner >= 0) & named)
+    order = rows[np.lexsort((rows, -alone[rows], owner[rows]))]
+    owners, first = np.unique(owner[order], return_index=True)
+    result = np.arange(len(owner))
+    result[owners] = order[first]
+    return result

@@ -1,0 +1,106 @@
+"""Ranges of one thread -> which contains which, and the innermost range open at given times, in time proportional to rows.
+
+Numbers only: no texts, no meaning. Ranges that do not nest (one begins inside another and ends after it) are set aside by
+`crossing`, after which the rest is a forest. A range is open from its begin until just before its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Forest", "crossing", "nest", "sort_ranges"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Ranges of one thread in order of begin (longer first).
+
+    start, end: ns; parent: position of the enclosing range, -1 none; depth: 0 at the root; by_depth: positions at each depth.
+    """
+
+    start: Ints
+    end: Ints
+    parent: Ints
+    depth: Ints
+    by_depth: list[Ints]
+
+    def innermost(self, times: Ints) -> Ints:
+        """Position of the innermost range open at each time, -1 where none is."""
+        result = np.full(len(times), -1, np.int64)
+        if not len(self.start):
+            return result
+        begun = np.searchsorted(self.start, times, "right")
+        ended = np.searchsorted(np.sort(self.end), times, "right")
+        level = begun - ended - 1
+        order = np.argsort(level, kind="stable")
+        bounds = np.searchsorted(level[order], np.arange(len(self.by_depth) + 1))
+        for depth, positions in enumerate(self.by_depth):
+            wanted = order[bounds[depth] : bounds[depth + 1]]
+            if len(wanted):
+                # Among ranges of one depth at most one is open at a time: the last that began.
+                result[wanted] = positions[np.searchsorted(self.start[positions], times[wanted], "right") - 1]
+        return result
+
+
+def nest(start: Ints, end: Ints) -> Forest:
+    """The forest of ranges sorted by (start, -end); what crosses must have been set aside before."""
+    rows = len(start)
+    before = np.arange(rows)
+    closed = np.searchsorted(np.sort(end), start, "right")
+    # Ranges without length close at their own begin and may stand behind this row: they did not close before it.
+    empty = (start == end).astype(np.int64)
+    last_of_same_start = np.searchsorted(start, start, "right")
+    total = np.concatenate([[0], np.cumsum(empty)])
+    closed -= total[last_of_same_start] - total[before]
+    depth = before - closed
+    order = np.argsort(depth, kind="stable")
+    deepest = int(depth.max()) if rows else -1
+    bounds = np.searchsorted(depth[order], np.arange(deepest + 2))
+    by_depth = [order[bounds[d] : bounds[d + 1]] for d in range(deepest + 1)]
+    parent = np.full(rows, -1, np.int64)
+    for outer, inner in pairwise(by_depth):
+        parent[inner] = outer[np.searchsorted(outer, inner) - 1]
+    return Forest(start, end, parent, depth, by_depth)
+
+
+def crossing(start: Ints, end: Ints, free: Bools) -> Bools:
+    """Which ranges to set aside so that the rest nests; sorted by (start, -end).
+
+    free: start/end ranges, which owe no order to the thread's push/pop stack and go first. In most captures none
+    cross, which is found out without a loop.
+    """
+    aside = np.zeros(len(start), np.bool_)
+    if not len(start):
+        return aside
+    forest = nest(start, end)
+    has_parent = forest.parent >= 0
+    if not (end[has_parent] > end[forest.parent[has_parent]]).any():
+        return aside
+    stack: list[int] = []
+    starts, ends, is_free = start.tolist(), end.tolist(), free.tolist()
+    for row in range(len(starts)):
+        while stack and ends[stack[-1]] <= starts[row]:
+            stack.pop()
+        while stack and ends[row] > ends[stack[-1]]:
+            if is_free[stack[-1]] and not is_free[row]:
+                aside[stack.pop()] = True
+            else:
+                aside[row] = True
+                break
+        if not aside[row]:
+            stack.append(row)
+    return aside
+
+
+def sort_ranges(start: Ints, end: Ints, *ties: Any) -> Ints:
+    """Order by begin, longer first, then by the given columns; a pass without sorting where that holds already."""
+    keys = [start, -end, *ties]
+    return np.lexsort(keys[::-1])

@@ -1,0 +1,182 @@
+"""Distinct stacks of ranges: each kernel's stack becomes a code, and each distinct stack one `Stack` object.
+
+A path is a chain of labels from the outermost range to the innermost. Real captures have thousands of paths for a million
+kernels, so what is said of a stack is worked out per path.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.markers import Kind, Marker
+from pyprof.parse.records import Stack
+from pyprof.parse.stacks import Facts, Nested
+from pyprof.parse.trace import Trace
+
+__all__ = ["Paths"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# Domains of libraries, whose ranges are no layers of the user's.
+_LIBRARY_DOMAINS = frozenset(
+    {"NCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CCCL", "libcudf", "NVSHMEM"}
+)
+# Files of torch through which a call passes on its way to the op; they say nothing of the user's program. The first line is the
+# original's list, so that `trace` stays what it was.
+_LIBRARY_FILE = re.compile(
+    r"[/\\]torch[/\\](nn/modules/|nn/functional\.py|tensor\.py|autograd/__init__\.py|_jit_internal\.py|_utils\.py|optim/"
+    r"|_tensor\.py|autograd/graph\.py|utils/_contextlib\.py|_ops\.py|_dynamo/|_functorch/|_inductor/)"
+    r"|[/\\]apex[/\\]optimizers[/\\]|[/\\]pyprof[/\\]nvtx[/\\]"
+)
+
+
+class Paths:
+    """Gives codes to stacks; `stacks` are the distinct ones so far."""
+
+    def __init__(self, trace: Trace, nested: Nested, facts: Facts) -> None:
+        self.trace, self.nested, self.facts = trace, nested, facts
+        self.stacks: list[Stack] = []
+        self._code_of: dict[tuple[object, ...], int] = {}
+        self._label = trace.ranges["label"][nested.row].astype(np.int64)
+
+    def codes(self, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
+        """The code of each stack: innermost range, whether taken by time, and the loose ranges open then on its thread."""
+        loose = self._loose(thread, when)
+        path = self._path_ids(at, seq)
+        triples = np.stack([path, by_time.astype(np.int64), loose])
+        _, first, inverse = np.unique(triples, axis=1, return_index=True, return_inverse=True)
+        codes = np.array(
+            [self._stack(int(at[row]), bool(by_time[row]), int(loose[row]), seq) for row in first.tolist()], np.int64
+        )
+        return codes[inverse.ravel()] if len(at) else np.empty(0, np.int64)
+
+    def _path_ids(self, at: Ints, seq: Ints) -> Ints:
+        """An id for each range's chain of (label, domain, whether it has a number): equal chains, equal ids."""
+        nested = self.nested
+        used = np.zeros(len(nested.row), np.bool_)
+        used[at[at >= 0]] = True
+        for level in reversed(nested.levels):
+            above = nested.parent[level[used[level]]]
+            used[above[above >= 0]] = True
+        domain = self.trace.ranges["domain"][nested.row].astype(np.int64) + 1
+        unit = (self._label * (int(domain.max(initial=0)) + 1) + domain) * 2 + (seq >= 0)
+        path = np.full(len(nested.row) + 1, -1, np.int64)
+        free = 0
+        for level in nested.levels:
+            here = level[used[level]]
+            if len(here):
+                above = path[nested.parent[here]]  # parent -1 reads the last element, which stays -1
+                _, inverse = np.unique(np.stack([above, unit[here]]), axis=1, return_inverse=True)
+                path[here] = inverse.ravel() + free
+                free += int(inverse.max()) + 1
+        return path[at]
+
+    def _loose(self, thread: Ints, when: Ints) -> Ints:
+        """A code for the set of loose ranges open on each thread at each time; 0 is the empty set."""
+        ranges = self.trace.ranges
+        rows = self.nested.loose
+        if not hasattr(self, "_sets"):
+            self._sets: list[tuple[int, ...]] = [()]
+            self._set_of: dict[tuple[int, ...], int] = {(): 0}
+        result = np.zeros(len(thread), np.int64)
+        for row in rows[np.argsort(ranges["start_ns"][rows], kind="stable")].tolist():
+            end = ranges["end_ns"][row] if ranges["open"][row] == 0 else np.iinfo(np.int64).max
+            inside = (thread == ranges["thread"][row]) & (when >= ranges["start_ns"][row]) & (when < end)
+            for old in np.unique(result[inside]).tolist():
+                members = (*self._sets[old], row)
+                if members not in self._set_of:
+                    self._set_of[members] = len(self._sets)
+                    self._sets.append(members)
+                result[inside & (result == old)] = self._set_of[members]
+        return result
+
+    def sequence_numbers(self, at: Ints, seq: Ints) -> tuple[Ints, Ints]:
+        """The numbers of each stack, outermost first: (offsets, numbers)."""
+        row, depth, number = [], [], []
+        current, rows, level = at.copy(), np.arange(len(at)), 0
+        alive = current >= 0
+        while alive.any():
+            current, rows = current[alive], rows[alive]
+            has = seq[current] >= 0
+            row.append(rows[has])
+            number.append(seq[current[has]])
+            depth.append(np.full(int(has.sum()), -level))
+            current = self.nested.parent[current]
+            alive = current >= 0
+            level += 1
+        if not row:
+            return np.zeros(len(at) + 1, np.int64), np.empty(0, np.int64)
+        rows_all, numbers = np.concatenate(row), np.concatenate(number)
+        order = np.lexsort((np.concatenate(depth), rows_all))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows_all, minlength=len(at)))])
+        return offsets, numbers[order]
+
+    # ------------------------------------------------------------------ one distinct stack
+
+    def _stack(self, at: int, by_time: bool, loose: int, seq: Ints) -> int:
+        chain: list[int] = []
+        position = at
+        while position >= 0:
+            chain.append(position)
+            position = int(self.nested.parent[position])
+        chain.reverse()
+        if by_time:
+            chain = [p for p in chain if self.facts.context[self._label[p]]]
+        members = [(int(self.nested.row[p]), bool(seq[p] >= 0)) for p in chain]
+        extra = [(row, False) for row in self._sets[loose]]
+        members = extra + members  # what nests with nothing stands outermost, wherever it began
+        label, domain = self.trace.ranges["label"], self.trace.ranges["domain"]
+        key = (by_time, bool(extra), *((int(label[row]), int(domain[row]), numbered) for row, numbered in members))
+        code = self._code_of.get(key)
+        if code is None:
+            code = self._code_of[key] = len(self.stacks)
+            units = [
+                (self.trace.markers[label[row]], self.trace.strings[int(domain[row])], numbered) for row, numbered in members
+            ]
+            self.stacks.append(_describe(units, opened=bool(extra)))
+        return code
+
+
+def _describe(units: list[tuple[Marker, str, bool]], *, opened: bool) -> Stack:
+    """What one stack says; units: (marker, domain, whether it has a sequence number), outermost first."""
+    markers = [marker for marker, _, _ in units]
+    calls = [m for m in markers if m.kind == Kind.OP and m.call is not None]
+    numbered = [m for m, _, has in units if has]
+    backward = [i for i, m in enumerate(numbered) if m.kind == Kind.BACKWARD and "CheckpointFunctionBackward" not in m.name]
+    return Stack(
+        mod=tuple(m.call.module for m in calls if m.call),
+        op=tuple(m.call.op for m in calls if m.call),
+        marker=tuple(m.text for m in calls),
+        layer=_layers(units),
+        trace=_trace(markers),
+        reprs=tuple(m.text for m in markers if m.kind == Kind.REPR),
+        seq_names=tuple(m.name for m in numbered),
+        backward_at=backward[-1] if backward else -1,
+        ranges=tuple(f"{domain}:{m.name}" if domain else m.name for m, domain, _ in units if m.kind == Kind.USER),
+        open=opened,
+    )
+
+
+def _layers(units: list[tuple[Marker, str, bool]]) -> tuple[str, ...]:
+    """Named layers; of the modules' qualified paths the innermost; where nothing was named the user's own ranges."""
+    named = [m for m, _, _ in units if m.kind == Kind.LAYER]
+    if named:
+        modules = [m for m in named if m.scope == "module"]
+        return tuple(m.name for m in named if m.scope != "module" or m is modules[-1])
+    return tuple(m.name for m, domain, _ in units if m.kind == Kind.USER and not _of_library(m.name, domain))
+
+
+def _of_library(name: str, domain: str) -> bool:
+    return domain in _LIBRARY_DOMAINS or name.startswith(("nccl", "cublas", "cudnn", "FSDP::"))
+
+
+def _trace(markers: list[Marker]) -> tuple[str, ...]:
+    """Source lines of the innermost range that has them, torch's own files left out."""
+    for marker in reversed(markers):
+        if marker.src:
+            return tuple(line for line in marker.src if not _LIBRARY_FILE.search(line))
+    return ()

@@ -1,0 +1,138 @@
+"""Records: what is known of each GPU activity (without a GPU, of each op on the CPU), as columns with pools of distinct things.
+
+Made by `attribute` from a Trace or by `netdict` from lines; read by prof. One row a record, in order of (start, pid, device,
+stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls are stored once and referred to by code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.opcall import OpCall
+from pyprof.parse.trace import Strings
+
+__all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "GpuInfo", "Records", "Stack"]
+
+DIRECTIONS = ("fprop", "bprop")
+PHASES = ("forward", "backward", "optimizer", "communication", "copy")
+
+# name: (numpy type, meaning)
+COLUMNS: dict[str, tuple[str, str]] = {
+    "kind": ("i1", "ActivityKind code"),
+    "start_ns": ("i8", "begin"),
+    "dur_ns": ("i8", "time of its own"),
+    "pid": ("i8", "process id"),
+    "rank": ("i4", "rank in a distributed job"),
+    "tid": ("i8", "launching thread"),
+    "device": ("i4", "device ordinal"),
+    "stream": ("i8", "stream"),
+    "corr": ("i8", "correlation id"),
+    "name": ("i4", "code into strings: whole name"),
+    "grid_x": ("i4", "blocks"),
+    "grid_y": ("i4", "blocks"),
+    "grid_z": ("i4", "blocks"),
+    "block_x": ("i4", "threads"),
+    "block_y": ("i4", "threads"),
+    "block_z": ("i4", "threads"),
+    "regs": ("i4", "registers per thread"),
+    "smem_bytes": ("i4", "shared memory per block"),
+    "bytes": ("i8", "bytes copied or set (memcpy, memset)"),
+    "copykind": ("i1", "CUPTI copy kind"),
+    "graph_node": ("i8", "CUDA-graph node"),
+    "gpu": ("i4", "code into gpus"),
+    "launch_ns": ("i8", "begin of the API call that launched it"),
+    "instance": ("i8", "op instance, numbered from 0 in order of begin"),
+    "fwd_instance": ("i8", "backward: the forward op instance"),
+    "stack": ("i4", "code into stacks: the kernel's own"),
+    "scope": ("i4", "code into stacks: whose layers and source lines hold (backward: its forward's)"),
+    "call": ("i4", "code into calls: the op (backward: its forward's)"),
+    "inner": ("i4", "code into calls: innermost dispatcher op or autograd function"),
+    "own": ("i4", "code into calls: the op of the instance itself, where it is not `call`"),
+    "dir": ("i1", "code into DIRECTIONS"),
+    "phase": ("i1", "code into PHASES"),
+    "step": ("i4", "training step"),
+    "seq": ("i8", "the autograd sequence number that counts"),
+    "sub": ("i4", "n-th kernel in a row of one op and sequence number"),
+    "by_time": ("i1", "1: its ranges are those open on the main thread at that time"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """A device as the capture describes it: name as the driver gives it, compute capability, multiprocessors (-1 unknown)."""
+
+    name: str = ""
+    cc: tuple[int, int] | None = None
+    sms: int = -1
+    clock_hz: int = -1
+    dram_bytes_per_s: int = -1
+    l2_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One distinct stack of ranges, each list outermost first.
+
+    mod, op, marker: Python-level calls and their texts; layer: named layers, or where none was named the user's ranges; trace:
+    source lines; reprs: printed modules; seq_names: names of the ranges that carry a sequence number, backward_at: which of
+    them is the autograd function that counts (-1 none); ranges: the user's ranges with their domains; open: some of those were
+    never closed.
+    """
+
+    mod: tuple[str, ...] = ()
+    op: tuple[str, ...] = ()
+    marker: tuple[str, ...] = ()
+    layer: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
+    reprs: tuple[str, ...] = ()
+    seq_names: tuple[str, ...] = ()
+    backward_at: int = -1
+    ranges: tuple[str, ...] = ()
+    open: bool = False
+
+
+@dataclass
+class Records:
+    """All records of one capture, or of several one after another.
+
+    seq_offsets, seq_numbers: the sequence numbers of record i are seq_numbers[seq_offsets[i]:seq_offsets[i + 1]], one for each
+    name in its stack's seq_names. counts: what attribution met and could not settle, by name. notes: for the person.
+    """
+
+    columns: dict[str, npt.NDArray[Any]]
+    strings: Strings = field(default_factory=Strings)
+    stacks: list[Stack] = field(default_factory=list)
+    calls: list[OpCall] = field(default_factory=list)
+    gpus: list[GpuInfo] = field(default_factory=list)
+    seq_offsets: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    seq_numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+
+    def __len__(self) -> int:
+        return len(self.columns["kind"])
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.columns[name]
+
+    def select(self, rows: npt.NDArray[Any]) -> Records:
+        """The records at these positions (or where a mask is true), sharing the pools."""
+        positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        lengths = np.diff(self.seq_offsets)[positions]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        take = np.repeat(self.seq_offsets[:-1][positions] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        columns = {name: values[positions] for name, values in self.columns.items()}
+        return Records(
+            columns, self.strings, self.stacks, self.calls, self.gpus, offsets, self.seq_numbers[take],
+            self.counts, self.notes, self.source,
+        )  # fmt: skip
+
+    def numbers(self, row: int) -> list[int]:
+        """The sequence numbers of one record, in the order of its stack's seq_names."""
+        numbers: list[int] = self.seq_numbers[self.seq_offsets[row] : self.seq_offsets[row + 1]].tolist()
+        return numbers

@@ -1,0 +1,143 @@
+"""An SQLite file opened read-only, its tables as numpy columns whatever is missing or odd in it.
+
+What nsys and nvprof share. Every fault of the file leaves here as an error of ours; nothing here knows what a table means.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy
+
+from pyprof.errors import InputError, NotACapture
+
+__all__ = ["MAGIC", "Database", "is_sqlite", "map_distinct"]
+
+MAGIC = b"SQLite format 3\x00"
+_BATCH_ROWS = 65_536
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as every SQLite 3 database does."""
+    with path.open("rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
+class Database:
+    """A capture in SQLite, never written to. Use it in a `with`.
+
+    Raises InputError where the file cannot be opened or is damaged, at the first access that meets the damage.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # An export beside which a journal was left, or in a folder without write permission, opens only as immutable.
+        immutable = not os.access(path.parent, os.W_OK)
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if immutable else ''}"
+        self._engine = sqlalchemy.create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=None)
+        self._columns: dict[str, dict[str, str]] = {}
+        try:
+            self._connection = self._engine.raw_connection()
+            driver = self._connection.driver_connection
+            assert driver is not None  # sqlite3 always has one
+            self._driver: sqlite3.Connection = driver
+            # A text that is not UTF-8 must not end the whole parse.
+            self._driver.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            self._driver.execute("PRAGMA query_only = ON")
+            self._names = {str(row[0]) for row in self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+            raise self._damaged(error) from error
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._engine.dispose()
+
+    def _damaged(self, error: Exception) -> InputError:
+        text = str(error)
+        if "not a database" in text:
+            return NotACapture(f"{self.path}: not an SQLite database", "pass the file that `nsys export --type sqlite` wrote")
+        return InputError(f"{self.path}: cannot be read: {text}", "the file is damaged or cut short: export or copy it again")
+
+    @property
+    def tables(self) -> set[str]:
+        """Names of the tables that are there, with or without rows."""
+        return self._names
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Column names of a table with their declared types; empty where the table is absent."""
+        if table not in self._columns:
+            rows = self.rows(f'PRAGMA table_info("{table}")') if table in self._names else []
+            self._columns[table] = {str(row[1]): str(row[2]).upper() for row in rows}
+        return self._columns[table]
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether a table is there with all these columns."""
+        present = self.columns(table)
+        return bool(present) and all(column in present for column in columns)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """All rows of a query of few rows."""
+        try:
+            return self._driver.execute(sql).fetchall()
+        except sqlite3.Error as error:
+            raise self._damaged(error) from error
+
+    def batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query in lists of at most 65,536."""
+        try:
+            cursor = self._driver.execute(sql)
+            while rows := cursor.fetchmany(_BATCH_ROWS):
+                yield rows
+        except sqlite3.Error as error:
+            raise self._damaged(error) from error
+
+    def select(self, table: str, columns: Sequence[str], where: str = "") -> str:
+        """SQL that reads columns of a table; one that the table lacks, and every NULL, reads as -1."""
+        present = self.columns(table)
+        parts = [f'coalesce("{c}", -1)' if c in present else "-1" for c in columns]
+        return f'SELECT {", ".join(parts)} FROM "{table}"' + (f" WHERE {where}" if where else "")
+
+    def integers(self, table: str, columns: Sequence[str], where: str = "") -> dict[str, npt.NDArray[np.int64]]:
+        """Integer columns of a table, empty where it is absent; what is no integer reads as -1."""
+        if not self.columns(table):
+            return {c: np.empty(0, np.int64) for c in columns}
+        sql = self.select(table, columns, where)
+        parts = [_as_integers(batch, len(columns)) for batch in self.batches(sql)]
+        stacked = np.concatenate(parts) if parts else np.empty((0, len(columns)), np.int64)
+        return {c: np.ascontiguousarray(stacked[:, i]) for i, c in enumerate(columns)}
+
+
+def _as_integers(rows: list[tuple[Any, ...]], width: int) -> npt.NDArray[np.int64]:
+    try:
+        flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
+    except (TypeError, ValueError, OverflowError):
+        flat = np.fromiter((_integer(value) for row in rows for value in row), np.int64, len(rows) * width)
+    return flat.reshape(len(rows), width)
+
+
+def _integer(value: Any) -> int:
+    """An integer from whatever stands in a column of integers, -1 where that is none."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return -1
+    return number if -(1 << 63) <= number < 1 << 63 else -1
+
+
+def map_distinct(values: npt.NDArray[np.int64], function: Callable[[int], int]) -> npt.NDArray[np.int64]:
+    """A function of integers applied once to each distinct value, smallest first."""
+    if not len(values):
+        return np.empty(0, np.int64)
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return np.array([function(value) for value in distinct.tolist()], np.int64)[inverse]

@@ -1,0 +1,177 @@
+"""The ranges of a Trace, nested for every thread at once, and what each range means for the kernels inside it.
+
+Leaked ranges (never closed) are set aside before nesting: ops among them name nothing, the user's own stay as context. `Nested`
+is positions 0..n-1 over all kept ranges; each array below is indexed by position. No kernels here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.markers import Kind, Marker
+from pyprof.parse.nest import Forest, crossing, nest, sort_ranges
+from pyprof.parse.trace import Trace
+
+__all__ = ["Facts", "Nested", "OpRules", "leaked", "nest_all", "top_down"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
+_CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op
+
+
+@dataclass(frozen=True)
+class OpRules:
+    """What attribution must know of ops, asked by full name (`aten::mm`, `torch.nn.functional.linear`).
+
+    known: has a formula; is_copy: a copy or cast, an instance of its own wherever nested; is_structural: views and allocations.
+    """
+
+    known: Callable[[str], bool]
+    is_copy: Callable[[str], bool]
+    is_structural: Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Per distinct label: what kind of range it is and how attribution treats it."""
+
+    kind: Ints
+    is_op: Bools  # may name the op of a kernel
+    candidate: Bools  # an op with a formula that does work
+    copy: Bools
+    backward: Bools  # an autograd function running backward, checkpoints excepted
+    inner: Bools  # may be the innermost op: dispatcher ops and autograd functions
+    structural: Bools
+    context: Bools  # layers, steps and the user's ranges
+
+    @staticmethod
+    def of(markers: list[Marker], rules: OpRules) -> Facts:
+        """Look at each distinct marker once."""
+        names = [m.call.name if m.call is not None else "" for m in markers]
+        kind = np.array([m.kind for m in markers], np.int64)
+        op = np.isin(kind, (Kind.OP, Kind.DISPATCH, Kind.BACKWARD))
+        call = np.isin(kind, (Kind.OP, Kind.DISPATCH))
+        structural = call & _ask(names, rules.is_structural)
+        backward = (kind == Kind.BACKWARD) & ~_ask([m.name for m in markers], lambda name: _CHECKPOINT in name)
+        return Facts(
+            kind=kind,
+            is_op=op & ~((kind == Kind.BACKWARD) & ~backward),
+            candidate=call & ~structural & _ask(names, rules.known),
+            copy=call & _ask(names, rules.is_copy),
+            backward=backward,
+            inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
+            structural=structural,
+            context=np.isin(kind, _CONTEXT),
+        )
+
+
+def _ask(names: list[str], question: Callable[[str], bool]) -> Bools:
+    return np.array([bool(name) and question(name) for name in names], np.bool_)
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Kept ranges of all threads; position p is row `row[p]` of trace.ranges.
+
+    parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first; forests: per thread,
+    with the position of its first range; loose: rows of context ranges that nest with nothing (crossing, or never closed).
+    """
+
+    row: Ints
+    parent: Ints
+    levels: list[Ints]
+    forests: dict[int, tuple[Forest, int]]
+    loose: Ints
+
+    def innermost(self, thread: Ints, times: Ints) -> Ints:
+        """Position of the innermost range open on each thread at each time, -1 none."""
+        result = np.full(len(times), -1, np.int64)
+        for number, rows in _by_thread(thread, np.arange(len(thread))).items():
+            if number in self.forests:
+                forest, offset = self.forests[number]
+                found = forest.innermost(times[rows])
+                result[rows] = np.where(found >= 0, found + offset, -1)
+        return result
+
+
+def leaked(trace: Trace) -> Bools:
+    """Which ranges were never closed: no end, or an end that is the session's."""
+    ranges = trace.ranges
+    end, open_ = ranges["end_ns"], ranges["open"] == 1
+    if trace.session_end_ns >= 0:
+        return np.asarray(open_ | (end >= trace.session_end_ns))
+    if not len(end):
+        return np.zeros(0, np.bool_)
+    # Not told when the session ended: ranges do not end in the same nanosecond, clipped ones do.
+    last = end.max()
+    ends_last = end == last
+    everything = max((int(t["end_ns"].max()) for t in (trace.activities, trace.launches) if len(t["end_ns"])), default=-1)
+    return np.asarray(open_ | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
+
+
+def nest_all(trace: Trace, facts: Facts) -> Nested:
+    """Nest the ranges of every thread; see Nested."""
+    ranges = trace.ranges
+    open_ = leaked(trace)
+    context = facts.context[ranges["label"]] if len(facts.context) else np.zeros(len(open_), np.bool_)
+    loose = [np.flatnonzero(open_ & context)]
+    text_rank = _text_ranks(trace.markers)
+    rows_of_thread = _by_thread(ranges["thread"], np.flatnonzero(~open_))
+    forests: dict[int, tuple[Forest, int]] = {}
+    rows_parts: list[Ints] = []
+    offset = 0
+    for thread, rows in rows_of_thread.items():
+        start, end = ranges["start_ns"][rows], ranges["end_ns"][rows]
+        rows = rows[sort_ranges(start, end, ranges["op_id"][rows], text_rank[ranges["label"][rows]])]
+        start, end = ranges["start_ns"][rows], np.maximum(ranges["end_ns"][rows], ranges["start_ns"][rows])
+        aside = crossing(start, end, ranges["free"][rows] == 1)
+        if aside.any():
+            loose.append(rows[aside & context[rows]])
+            rows, start, end = rows[~aside], start[~aside], end[~aside]
+        forests[thread] = (nest(start, end), offset)
+        rows_parts.append(rows)
+        offset += len(rows)
+    parent = [np.where(f.parent >= 0, f.parent + at, -1) for f, at in forests.values()]
+    deepest = max((len(f.by_depth) for f, _ in forests.values()), default=0)
+    levels = [np.concatenate([f.by_depth[d] + at for f, at in forests.values() if d < len(f.by_depth)]) for d in range(deepest)]
+    empty = np.empty(0, np.int64)
+    return Nested(
+        np.concatenate(rows_parts) if rows_parts else empty,
+        np.concatenate(parent) if parent else empty,
+        levels,
+        forests,
+        np.concatenate(loose),
+    )
+
+
+def _text_ranks(markers: list[Marker]) -> Ints:
+    """A number for each label that depends on its text and not on where the text first stood in the file."""
+    ranks = np.empty(len(markers), np.int64)
+    ranks[sorted(range(len(markers)), key=lambda i: markers[i].text)] = np.arange(len(markers))
+    return ranks
+
+
+def _by_thread(thread: Ints, rows: Ints) -> dict[int, Ints]:
+    order = rows[np.argsort(thread[rows], kind="stable")]
+    threads, first = np.unique(thread[order], return_index=True)
+    parts = np.split(order, first[1:]) if len(order) else []
+    return {int(t): part for t, part in zip(threads.tolist(), parts, strict=True) if t >= 0}
+
+
+def top_down(nested: Nested, own: Ints, takes: Callable[[Ints, Ints], Ints]) -> Ints:
+    """Carry a value from each range to those inside it.
+
+    own: the value that each range would give by itself, -1 none; takes(own, inherited) decides, level by level.
+    """
+    result = np.full(len(nested.row), -1, np.int64)
+    for level in nested.levels:
+        above = nested.parent[level]
+        inherited = np.where(above >= 0, result[above], -1)
+        result[level] = takes(own[level], inherited)
+    return result
