@@ -48,6 +48,7 @@ class Kind(IntEnum):
     ENGINE = 7  # the engine around a backward function
     OPTIMIZER = 8  # one step of an optimizer
     STEP = 9  # one step of the training loop
+    INTERNAL = 10  # bookkeeping of torch's own, which names nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +191,12 @@ _IDS = re.compile(
 )
 _FIRST_KEY = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _BACKWARD = re.compile(
-    r"(?:[\w:]+::)?[A-Za-z_]\w*Backward\d*|(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards)"
+    r"(?:[\w:]+::)?[A-Za-z_]\w*Backward\d*|(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|CppNode<.+>)"
 )
 _ENGINE = "autograd::engine::evaluate_function: "
 _OPTIMIZER = re.compile(r"Optimizer\.step#(?P<name>[\w.]+?)\.step$")
 _STEP = re.compile(r"ProfilerStep#(?P<step>\d+)$")
-_BARE_OPS = frozenset({"detach", "detach_", "record_param_comms"})  # torch's own, printed without a namespace
+_BARE_OPS = frozenset({"detach", "detach_"})  # torch's own, printed without a namespace
 _SIZES = re.compile(r"\[([\d, -]*)\]")
 
 
@@ -241,6 +242,8 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     if namespaced is not None:
         module, _, op = name.partition("::")
         return Marker(Kind.DISPATCH, text, name, _emit_call(module, op.partition(".")[0], sizes))
+    if keyed and name == "record_param_comms":
+        return Marker(Kind.INTERNAL, text, name)
     if keyed and (numbered or sizes or name in _BARE_OPS):
         # Older releases print `mul, seq = 66` without a namespace; a class name is an autograd function running forward.
         module = "aten" if name.islower() else "autograd"

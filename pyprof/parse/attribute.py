@@ -407,7 +407,7 @@ def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:
 
 
 def _running_number(records: Records, main: Ints, lengths: Ints) -> Ints:
-    ops = {}
+    ops: dict[tuple[tuple[str, ...], ...], int] = {}
     op_code = np.array([ops.setdefault((s.op, s.mod, s.seq_names), len(ops)) for s in records.stacks], np.int64)
     cells = [s.op[:1] == ("forward",) and s.mod[0] in ("LSTMCell", "GRUCell", "RNNCell") for s in records.stacks]
     shown = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
@@ -453,7 +453,8 @@ def _take(values: npt.NDArray[Any], position: npt.NDArray[Any]) -> npt.NDArray[A
     """values[position], whatever stands where position is -1 or there are no values."""
     if not len(values):
         return np.full(len(position), -1, np.int64)
-    return values[np.maximum(position, 0)]
+    taken: npt.NDArray[Any] = values[np.maximum(position, 0)]
+    return taken
 
 
 def _pair_codes(keys: Ints) -> Ints:

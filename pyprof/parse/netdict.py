@@ -1,22 +1,22 @@
 """Records <-> net.dict: one line a record, each both a JSON object and a Python dict literal.
 
 The original's 19 keys come first and mean what they meant, for the kernel's own stack. Ours follow; a key that has nothing to
-say is left out, an unknown integer among the 19 is "na". Lines are put together from pieces that are made once for each distinct
-thing. Reading takes our lines and the original's (tuples, single quotes); nothing is ever evaluated.
+say is left out, an unknown integer among the 19 is "na". Lines are put together from pieces that are made once for each
+distinct thing. Reading takes our lines and the original's (tuples, single quotes); nothing is ever evaluated.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any
 
 from pyprof.opcall import OpCall, format_call
 from pyprof.parse.legacy import legacy_view
 from pyprof.parse.records import DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["call_text", "lines", "write"]
+__all__ = ["OPTIONAL", "call_text", "lines"]
 
 
 def _json(value: Any) -> str:
@@ -28,11 +28,6 @@ def _json(value: Any) -> str:
 def call_text(call: OpCall) -> str:
     """`module.op(arguments)` or `namespace::op(arguments)`; a leading ~ says that lists of tensors were flattened."""
     return f"{'~' if call.flat else ''}{call.module}{'::' if call.dispatcher else '.'}{format_call(call)}"
-
-
-def write(records: Records, stream: TextIO) -> None:
-    """Write all records, one a line."""
-    stream.writelines(lines(records))
 
 
 class _Pieces:

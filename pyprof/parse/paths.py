@@ -7,6 +7,7 @@ kernels, so what is said of a stack is worked out per path.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ class Paths:
         return codes[inverse.ravel()] if len(at) else np.empty(0, np.int64)
 
     def _path_ids(self, at: Ints, seq: Ints) -> Ints:
-        """An id for each range's chain of (label, domain, whether it has a number): equal chains, equal ids."""
+        """An id for each range's chain of (label, domain, source line, whether it has a number): equal chains, equal ids."""
         nested = self.nested
         used = np.zeros(len(nested.row), np.bool_)
         used[at[at >= 0]] = True
@@ -63,7 +64,9 @@ class Paths:
             above = nested.parent[level[used[level]]]
             used[above[above >= 0]] = True
         domain = self.trace.ranges["domain"][nested.row].astype(np.int64) + 1
+        src = self.trace.ranges["src"][nested.row].astype(np.int64) + 1
         unit = (self._label * (int(domain.max(initial=0)) + 1) + domain) * 2 + (seq >= 0)
+        unit = unit * (int(src.max(initial=0)) + 1) + src
         path = np.full(len(nested.row) + 1, -1, np.int64)
         free = 0
         for level in nested.levels:
@@ -129,54 +132,64 @@ class Paths:
         members = [(int(self.nested.row[p]), bool(seq[p] >= 0)) for p in chain]
         extra = [(row, False) for row in self._sets[loose]]
         members = extra + members  # what nests with nothing stands outermost, wherever it began
-        label, domain = self.trace.ranges["label"], self.trace.ranges["domain"]
-        key = (by_time, bool(extra), *((int(label[row]), int(domain[row]), numbered) for row, numbered in members))
+        label, domain, src = (self.trace.ranges[name] for name in ("label", "domain", "src"))
+        key = (by_time, bool(extra), *((int(label[r]), int(domain[r]), int(src[r]), numbered) for r, numbered in members))
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self.stacks)
-            units = [
-                (self.trace.markers[label[row]], self.trace.strings[int(domain[row])], numbered) for row, numbered in members
-            ]
+            strings, markers = self.trace.strings, self.trace.markers
+            units = [_Unit(markers[label[r]], strings[int(domain[r])], strings[int(src[r])], has) for r, has in members]
             self.stacks.append(_describe(units, opened=bool(extra)))
         return code
 
 
-def _describe(units: list[tuple[Marker, str, bool]], *, opened: bool) -> Stack:
-    """What one stack says; units: (marker, domain, whether it has a sequence number), outermost first."""
-    markers = [marker for marker, _, _ in units]
+class _Unit(NamedTuple):
+    """One range of a stack: what it means, its domain, the source line beside it, whether it has a sequence number."""
+
+    marker: Marker
+    domain: str
+    src: str
+    numbered: bool
+
+
+def _describe(units: list[_Unit], *, opened: bool) -> Stack:
+    """What one stack says; units outermost first."""
+    markers = [unit.marker for unit in units]
     calls = [m for m in markers if m.kind == Kind.OP and m.call is not None]
-    numbered = [m for m, _, has in units if has]
+    numbered = [unit.marker for unit in units if unit.numbered]
     backward = [i for i, m in enumerate(numbered) if m.kind == Kind.BACKWARD and "CheckpointFunctionBackward" not in m.name]
     return Stack(
         mod=tuple(m.call.module for m in calls if m.call),
         op=tuple(m.call.op for m in calls if m.call),
         marker=tuple(m.text for m in calls),
         layer=_layers(units),
-        trace=_trace(markers),
+        trace=_trace(units),
         reprs=tuple(m.text for m in markers if m.kind == Kind.REPR),
         seq_names=tuple(m.name for m in numbered),
         backward_at=backward[-1] if backward else -1,
-        ranges=tuple(f"{domain}:{m.name}" if domain else m.name for m, domain, _ in units if m.kind == Kind.USER),
+        ranges=tuple(f"{u.domain}:{u.marker.name}" if u.domain else u.marker.name for u in units if u.marker.kind == Kind.USER),
         open=opened,
     )
 
 
-def _layers(units: list[tuple[Marker, str, bool]]) -> tuple[str, ...]:
+def _layers(units: list[_Unit]) -> tuple[str, ...]:
     """Named layers; of the modules' qualified paths the innermost; where nothing was named the user's own ranges."""
-    named = [m for m, _, _ in units if m.kind == Kind.LAYER]
+    named = [unit.marker for unit in units if unit.marker.kind == Kind.LAYER]
     if named:
         modules = [m for m in named if m.scope == "module"]
         return tuple(m.name for m in named if m.scope != "module" or m is modules[-1])
-    return tuple(m.name for m, domain, _ in units if m.kind == Kind.USER and not _of_library(m.name, domain))
+    return tuple(u.marker.name for u in units if u.marker.kind == Kind.USER and not _of_library(u.marker.name, u.domain))
 
 
 def _of_library(name: str, domain: str) -> bool:
     return domain in _LIBRARY_DOMAINS or name.startswith(("nccl", "cublas", "cudnn", "FSDP::"))
 
 
-def _trace(markers: list[Marker]) -> tuple[str, ...]:
+def _trace(units: list[_Unit]) -> tuple[str, ...]:
     """Source lines of the innermost range that has them, torch's own files left out."""
-    for marker in reversed(markers):
-        if marker.src:
-            return tuple(line for line in marker.src if not _LIBRARY_FILE.search(line))
+    for unit in reversed(units):
+        if unit.marker.src:
+            return tuple(line for line in unit.marker.src if not _LIBRARY_FILE.search(line))
+        if unit.src:
+            return (unit.src,)
     return ()

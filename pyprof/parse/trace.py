@@ -89,6 +89,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("open", "i1", "1: never closed in the capture", 0),
         _c("free", "i1", "1: a start/end range, outside the thread's push/pop stack", 0),
         _c("fwd_thread", "i4", "backward ranges whose source says it: row of `threads` that ran forward"),
+        _c("src", "i4", "code into `strings`: source line `file:line` of the call where the source has it beside the marker"),
     ),
     "threads": (
         _c("process", "i4", "row of `processes`"),

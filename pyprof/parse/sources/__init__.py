@@ -67,7 +67,7 @@ def _open_database(path: Path) -> Trace:
             if source.matches(db):
                 return source.read(db)
         raise NotACapture(
-            f"{path}: an SQLite database, but not of nsys (no table StringIds) nor of nvprof (no table StringTable)",
+            f"{path}: an SQLite database, but of neither nsys nor nvprof",
             "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
         )
 

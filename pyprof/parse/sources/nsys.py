@@ -33,8 +33,9 @@ _GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registers
 
 
 def matches(db: Database) -> bool:
-    """Whether a database is an export of nsys."""
-    return "StringIds" in db.tables
+    """Whether a database is an export of nsys; of its tables each may be absent."""
+    ours = {"StringIds", "META_DATA_EXPORT", _NVTX, _KERNEL, _GRAPH, _MEMCPY, _RUNTIME}
+    return "StringTable" not in db.tables and bool(ours & db.tables)
 
 
 def read(db: Database) -> Trace:

@@ -64,7 +64,7 @@ class _Reader:
         trace = self.trace
         if self.db.has("StringTable", "_id_", "value"):
             self.names = {int(i): str(v) for i, v in self.db.rows("SELECT _id_, value FROM StringTable")}
-        version = self.db.integers("Version", ("version",))["version"] if self.db.has("Version", "version") else []
+        version = self.db.integers("Version", ("version",))["version"]
         trace.version = f"nvprof database version {version[0]}" if len(version) else "nvprof"
         trace.utc_ns = 0  # times are nanoseconds since 1970 already
         trace.launches = self._launches()

@@ -1,0 +1,308 @@
+"""What a kernel's name says, and with op, dtype and device, whether it used Tensor Cores.
+
+kernels.csv holds one rule a row, tried in order; the first that matches a normalised name decides. Columns: id; regex; family;
+kind (gemm, conv, attention, rnn: products of matrices; memory, copy, comm: none; unknown); role (main, or aux: work around a
+product, such as split-K reductions and layout changes); unit; tensor_core (yes, no; arch: depends on device, dtype and
+settings); reads (a precision, or a reader of `precision`); certainty; example (a name that this row and no earlier one
+matches); note.
+
+Nothing here knows formats or costs. A name that no rule matches is of family `unknown`: never a guess.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Literal
+
+from pyprof.dtypes import lookup
+from pyprof.hardware.names import demangle, normalise
+from pyprof.hardware.precision import read_precision
+
+__all__ = ["KernelClass", "Verdict", "classify", "has_tensor_path", "rules", "verdict"]
+
+Capability = tuple[int, int]
+
+_PRODUCTS = frozenset({"gemm", "conv", "attention", "rnn"})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelClass:
+    """What the name alone says of a kernel.
+
+    unit: hmma, imma, dmma, qmma, omma (mma.sync by operand type), wgmma, tcgen05, mfma; mma (a matrix instruction that the name
+    does not tell, see `verdict`); fma, dfma, hfma2 (CUDA cores); memory, copy, comm; unknown. precision and accumulator: ''
+    where the name does not say. align: elements by which operands are aligned, where named. min_cc: the compute capability
+    that the name's architecture prefix needs at least; the device itself may be newer. rule: id of the row of kernels.csv, ''
+    for none.
+    """
+
+    family: str
+    kind: str
+    role: Literal["main", "aux"]
+    unit: str
+    tensor_core: Literal["yes", "no", "arch"]
+    precision: str
+    accumulator: str
+    align: int | None
+    certainty: str
+    min_cc: Capability | None
+    rule: str
+
+    @property
+    def is_product(self) -> bool:
+        """Whether this kernel itself multiplies matrices: the ones that share an op's FLOPs."""
+        return self.role == "main" and self.kind in _PRODUCTS
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of kernels.csv."""
+
+    id: str
+    pattern: re.Pattern[str]
+    family: str
+    kind: str
+    role: Literal["main", "aux"]
+    unit: str
+    tensor_core: Literal["yes", "no", "arch"]
+    reads: str
+    certainty: str
+    example: str
+
+
+_TENSOR_CORE: dict[str, Literal["yes", "no", "arch"]] = {"yes": "yes", "no": "no", "arch": "arch"}
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[Rule, ...]:
+    """The rows of kernels.csv in order, compiled once."""
+    text = files("pyprof.hardware").joinpath("kernels.csv").read_text(encoding="utf-8")
+    return tuple(
+        Rule(
+            row["id"],
+            re.compile(row["regex"]),
+            row["family"],
+            row["kind"],
+            "aux" if row["role"] == "aux" else "main",
+            row["unit"],
+            _TENSOR_CORE[row["tensor_core"]],
+            row["reads"],
+            row["certainty"],
+            row["example"],
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+_UNKNOWN = KernelClass("unknown", "unknown", "main", "unknown", "arch", "", "", None, "", None, "")
+_ALIGN = re.compile(r"align[abc]?_?(\d+)")
+_TAG = re.compile(r"[sS][mM]_?(\d{2,3})(?!\d)")
+_PREFIXES = (("ampere_", (8, 0)), ("turing_", (7, 5)), ("volta_", (7, 0)), ("hopper_", (9, 0)))
+_SM_PREFIX = re.compile(r"(?:^|[^A-Za-z\d])(?:sm|cutlass3x_sm|nvjet_sm)(\d{2,3})(?:_|[af]_)")
+_CUTLASS_TILE = re.compile(r"cutlass_(\d\d)_(?:wmma_)?(?:sp)?tensorop")
+
+
+@cache
+def classify(name: str) -> KernelClass:
+    """What the name of a kernel says, in any tool's spelling, mangled or not. Cached."""
+    text = normalise(demangle(name))
+    for rule in rules():
+        if rule.pattern.search(text):
+            return _read(rule, text)
+    return _UNKNOWN
+
+
+def _read(rule: Rule, text: str) -> KernelClass:
+    precision, accumulator = read_precision(rule.reads, text)
+    aligned = [int(a) for a in _ALIGN.findall(text)] if rule.kind in _PRODUCTS else []
+    kernel = KernelClass(
+        rule.family,
+        rule.kind,
+        rule.role,
+        _unit(rule, text, precision, accumulator),
+        rule.tensor_core,
+        precision,
+        accumulator,
+        min(aligned) if aligned else None,
+        rule.certainty,
+        _min_cc(text) if rule.kind in _PRODUCTS else None,
+        rule.id,
+    )
+    # A bare nvjet_sss_ without the tf32 mark has not been seen; TF32 is what the library has for fp32 operands.
+    if rule.id == "nvjet" and precision == "tf32" and "_tf32_" not in text:
+        return replace(kernel, certainty="medium")
+    return kernel
+
+
+def _min_cc(text: str) -> Capability | None:
+    for prefix, capability in _PREFIXES:
+        if prefix in text:
+            return capability
+    match = _SM_PREFIX.search(text) or _CUTLASS_TILE.search(text)
+    return (int(match[1][:-1]), int(match[1][-1])) if match else None
+
+
+_SYNC_UNITS = {"fp64": "dmma", "int8": "imma", "int4": "imma", "int1": "imma", "fp8": "qmma", "fp6": "qmma", "fp4": "omma"}
+
+
+def _unit(rule: Rule, text: str, precision: str, accumulator: str) -> str:
+    """The unit of a rule made precise by what the name holds."""
+    unit = rule.unit
+    if unit == "xmma":
+        unit = "wgmma" if "sm90" in text and "warpgroupsize" in text else "hmma"
+    elif unit == "tag":
+        tags = [int(t) for t in _TAG.findall(text)]
+        # compute_attn_ws is FlashAttention 3 before it carried a tag: Hopper only.
+        major = max(tags) // 10 if tags else (9 if rule.id == "flash_attn3" else 0)
+        unit = _unit_by_major(major) if major else "mma"
+    elif unit == "mma":
+        tag = _SM_PREFIX.search(text)
+        unit = _unit_by_major(int(tag[1]) // 10) if tag and rule.family.startswith("nvjet") else "mma"
+    if unit == "hmma":
+        return _SYNC_UNITS.get(precision, "hmma")
+    if unit == "fma" and precision == "fp64":
+        return "dfma"
+    if unit == "fma" and precision == "fp16" and accumulator == "fp16":
+        return "hfma2"
+    return unit
+
+
+def _unit_by_major(major: int) -> str:
+    """The matrix instruction that kernels written for a compute capability use."""
+    if major == 9:
+        return "wgmma"
+    return "tcgen05" if major in (10, 11) else "hmma"
+
+
+# ------------------------------------------------------------------------------------------- the verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a kernel used Tensor Cores.
+
+    tc: '1' used; '0' a product of matrices without them although the device has a path for the dtype; '-' not applicable; None
+    cannot be told. unit and math: the unit and the arithmetic that ran ('' where there is none or it cannot be told); reason:
+    why, in a few words, '' for a plain '1'.
+    """
+
+    tc: Literal["1", "0", "-"] | None
+    unit: str
+    math: str
+    reason: str
+
+
+# First compute capability whose Tensor Cores multiply this type, and the last where the set is closed (FP64 products gain
+# nothing on consumer parts and on 10.3). fp32 means TF32. CUDA programming guide, arithmetic instructions by compute
+# capability.
+_FIRST_PATH: dict[str, Capability] = {
+    "fp16": (7, 0), "bf16": (8, 0), "fp32": (8, 0), "tf32": (8, 0), "int8": (7, 2), "int4": (7, 5), "fp8": (8, 9),
+    "fp6": (10, 0), "fp4": (10, 0),
+}  # fmt: skip
+_FP64_PATH: frozenset[Capability] = frozenset({(8, 0), (9, 0), (10, 0)})
+
+
+def has_tensor_path(dtype: str, cc: Capability) -> bool | None:
+    """Whether Tensor Cores of a device multiply matrices of a type (`bf16`, `fp32` as TF32, ...); None for a type not known."""
+    if dtype == "fp64":
+        return cc in _FP64_PATH
+    first = _FIRST_PATH.get(dtype)
+    return None if first is None else cc >= first
+
+
+def verdict(kernel: KernelClass, *, op_dtype: str | None, matmul: bool | None, cc: Capability | None) -> Verdict:
+    """Join the name with the op and the device.
+
+    op_dtype: element type of the op's operands in any spelling, None unknown; matmul: whether the op multiplies matrices, None
+    where there is no op; cc: compute capability, None unknown (then only what the name decides is told).
+    """
+    found = lookup(op_dtype)
+    dtype = found.matmul if found else ""
+    if kernel.role == "aux":
+        return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
+    if kernel.kind == "unknown":
+        return _of_unknown(matmul)
+    if kernel.kind not in _PRODUCTS:
+        return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
+    if kernel.tensor_core == "yes":
+        return Verdict("1", _on_device(kernel, cc, dtype), _tensor_math(kernel.precision or dtype), "")
+    if kernel.tensor_core == "no":
+        return _without(kernel, dtype, cc)
+    return _by_device(kernel, dtype, cc)
+
+
+def _of_unknown(matmul: bool | None) -> Verdict:
+    if matmul is False:
+        return Verdict("-", "unknown", "", "the op multiplies no matrices")
+    return Verdict(None, "unknown", "", "the name does not say")
+
+
+def _tensor_math(precision: str) -> str:
+    return "tf32" if precision == "fp32" else precision
+
+
+def _on_device(kernel: KernelClass, cc: Capability | None, dtype: str) -> str:
+    """The unit of a kernel whose name says Tensor Cores, with what the device adds."""
+    if kernel.unit != "mma":
+        return kernel.unit
+    if cc is None:
+        return "mma"
+    unit = _unit_by_major(cc[0])
+    return _SYNC_UNITS.get(kernel.precision or dtype, "hmma") if unit == "hmma" else unit
+
+
+def _without(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdict:
+    """A product of matrices on CUDA cores: a chance missed where the device has a path for the type, else not applicable."""
+    precision = kernel.precision or dtype
+    # Half types are widened on the way into FMA units; only HFMA2 computes in them.
+    math = "fp64" if precision == "fp64" else "fp16" if kernel.unit == "hfma2" else "fp32" if precision else ""
+    # The prefix of the name is a lower bound of the device, which is enough where it says that the path exists.
+    known = cc or kernel.min_cc
+    path = has_tensor_path(precision, known) if known and precision else None
+    if path:
+        return Verdict("0", kernel.unit, math, _why_not(kernel, precision))
+    if path is False and cc is not None:
+        return Verdict("-", kernel.unit, math, f"this device has no Tensor Core path for {precision}")
+    return Verdict(None, kernel.unit, math, "the device is not known" if cc is None else "the dtype is not known")
+
+
+def _why_not(kernel: KernelClass, precision: str) -> str:
+    if kernel.family == "cublas_gemv":
+        return "matrix times vector or a few columns: runs on CUDA cores"
+    if kernel.family in ("sass_winograd_conv", "sass_fft_conv"):
+        return "Winograd or FFT algorithm on CUDA cores"
+    if precision == "fp32":
+        return "TF32 off"
+    return f"{precision} product on CUDA cores"
+
+
+_HALVES = frozenset({"fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"})
+
+
+def _by_device(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdict:
+    """A product whose name leaves the unit open: told where dtype and device leave no choice."""
+    precision = kernel.precision or dtype
+    if cc is None or not precision:
+        return Verdict(None, "unknown", "", "the device is not known" if cc is None else "the dtype is not known")
+    path = has_tensor_path(precision, cc)
+    if path is False:
+        unit = "dfma" if precision == "fp64" else "fma"
+        return Verdict("-", unit, precision, f"this device has no Tensor Core path for {precision}")
+    if path and precision in _HALVES and _always_tensor(kernel):
+        return Verdict("1", _on_device(kernel, cc, dtype), precision, "")
+    reason = "TF32 or fp32, the name does not say" if precision == "fp32" else "the name does not say"
+    return Verdict(None, "unknown", "", reason)
+
+
+def _always_tensor(kernel: KernelClass) -> bool:
+    """tl.dot and CUTLASS's and cuDNN's fused products of narrow types have no other code path than matrix instructions."""
+    return kernel.rule in _NARROW_MEANS_TENSOR
+
+
+_NARROW_MEANS_TENSOR = frozenset(
+    {"inductor_template", "triton_matmul", "triton_attention", "cutlass_device_gemm", "grouped_gemm", "paged_attn_prefill"}
+)

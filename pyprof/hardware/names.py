@@ -1,0 +1,179 @@
+"""Kernel names of every tool in one spelling.
+
+nsys prints `<unnamed>`, `(int)4`, `(bool)0`, `const float *` and `[lambda(int) (instance 1)]`; Kineto prints what c++filt
+prints: `(anonymous namespace)`, `4`, `false`, `float const*` and `{lambda(int)#1}`; nvprof stores mangled names. `normalise`
+turns the first into the second, `demangle` the last. What the names mean is the business of `kernels`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+__all__ = ["Demangler", "demangle", "normalise", "short_name"]
+
+_ANONYMOUS = "(anonymous namespace)"
+# Longer than any name a compiler writes by far; keeps the C demangler from being fed hostile text.
+_MAX_MANGLED = 1 << 16
+
+# ------------------------------------------------------------------------------------------ demangling
+
+
+@lru_cache(maxsize=1)
+def _load() -> tuple[Callable[[str], str] | None, str]:
+    """The platform's C++ demangler, or None with the reason why there is none."""
+    try:
+        import cxxfilt
+    except (ImportError, OSError, AttributeError) as error:
+        return None, f"the package cxxfilt cannot be used ({error})"
+    try:
+        cxxfilt.demangle("_Z1fv")
+    except (cxxfilt.Error, OSError) as error:
+        return None, str(error)
+
+    def call(name: str) -> str:
+        try:
+            return str(cxxfilt.demangle(name))
+        except (cxxfilt.Error, UnicodeError):
+            return name
+
+    return call, ""
+
+
+class Demangler:
+    """Turns mangled C++ names into readable ones and counts those it had to leave as they are.
+
+    left: distinct mangled names that stayed mangled because no demangler is installed. One instance serves one capture.
+    """
+
+    def __init__(self) -> None:
+        self.left = 0
+        self._reason = ""
+        self._known: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """The demangled name; the name itself where it is not mangled or cannot be read."""
+        if not name.startswith("_Z"):
+            return name
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = self._read(name)
+        return found
+
+    def _read(self, name: str) -> str:
+        call, reason = _load()
+        if call is None:
+            self.left += 1
+            self._reason = reason
+            return name
+        # A lone surrogate or a NUL cannot be part of a symbol, and C would stop at the NUL.
+        if len(name) > _MAX_MANGLED or not name.isascii() or "\0" in name:
+            return name
+        return call(name)
+
+    @property
+    def notes(self) -> list[str]:
+        """At most one line: how many names stayed mangled, and what to do about it."""
+        if not self.left:
+            return []
+        return [f"{self.left} kernel names stay mangled: {self._reason}; install it with: pip install cxxfilt"]
+
+
+@lru_cache(maxsize=8192)
+def demangle(name: str) -> str:
+    """The readable form of a mangled C++ name (Itanium ABI, `_Z...`); any other text, and what cannot be read, unchanged."""
+    return Demangler()(name)
+
+
+# ---------------------------------------------------------------------------------------- normalising
+
+_UNNAMED = re.compile(r"<unnamed>|_NV_ANON_NAMESPACE|\{anonymous\}")
+_LAMBDA = re.compile(r"\[lambda\(((?:[^\[\]]|\[\])*)\) \(instance (\d+)\)\]")
+_INT_CAST = re.compile(r"\((?:(?:un)?signed )?(?:int|long long|long|short|char)\)(?=-?\d)")
+_BOOL_CAST = re.compile(r"\(bool\)([01])\b")
+_INT_SUFFIX = re.compile(r"(?<=[<, ])(-?\d+)[ul]{1,3}(?=[,>) ])")
+_BEFORE_POINTER = re.compile(r"\s+(?=[*&])")
+_CLOSE = re.compile(r"(?<=>)\s+(?=>)")
+_OPERATOR = re.compile(r"\boperator (?=[^\w\s])")
+_LEADING_CONST = re.compile(r"(?<![\w>*&)] )(?<![\w)])const (?=[A-Za-z_(])")
+_TYPE_WORDS = re.compile(r"(?:(?:unsigned|signed|long|short)(?: (?:int|char|long|short|double))*|[A-Za-z_~]\w*)")
+
+
+def _type_end(text: str, start: int) -> int:
+    """Where the type name that begins at `start` ends: qualified, with its template arguments, without `*` and `&`."""
+    pos = start
+    while pos < len(text):
+        if text.startswith(_ANONYMOUS, pos):
+            pos += len(_ANONYMOUS)
+        else:
+            word = _TYPE_WORDS.match(text, pos)
+            if word is None:
+                return pos
+            pos = word.end()
+        if text.startswith("<", pos):
+            pos = _balanced_end(text, pos)
+        if not text.startswith("::", pos):
+            return pos
+        pos += 2
+    return pos
+
+
+def _balanced_end(text: str, start: int) -> int:
+    """The position after the `>` that closes the `<` at `start`; the end of the text where none does."""
+    depth = 0
+    for pos in range(start, len(text)):
+        if text[pos] == "<":
+            depth += 1
+        elif text[pos] == ">" and text[pos - 1] != "-":
+            depth -= 1
+            if not depth:
+                return pos + 1
+    return len(text)
+
+
+def _const_last(text: str) -> str:
+    """`const float*` becomes `float const*`, the order of c++filt."""
+    if "const " not in text:
+        return text
+    # From the right, so that positions further left stay valid.
+    for match in reversed(list(_LEADING_CONST.finditer(text))):
+        end = _type_end(text, match.end())
+        if end > match.end():
+            text = f"{text[: match.start()]}{text[match.end() : end]} const{text[end:]}"
+    return text
+
+
+@lru_cache(maxsize=8192)
+def normalise(name: str) -> str:
+    """The name as c++filt would print it, without suffixes of integers and blanks between closing brackets.
+
+    Idempotent. Template parameters that nsys prints as `T1` in argument lists stay: what they were cannot be known from the
+    text.
+    """
+    if "(" not in name and "<" not in name:
+        return name.strip()
+    text = _UNNAMED.sub(_ANONYMOUS, name)
+    while True:
+        changed = _LAMBDA.sub(r"{lambda(\1)#\2}", text)
+        if changed == text:
+            break
+        text = changed
+    text = _BOOL_CAST.sub(lambda m: "true" if m[1] == "1" else "false", _INT_CAST.sub("", text))
+    text = _INT_SUFFIX.sub(r"\1", _OPERATOR.sub("operator", text))
+    text = _CLOSE.sub("", _BEFORE_POINTER.sub("", text))
+    return _const_last(text).strip()
+
+
+_DROPPED = ("void ", "at::", "cuda::", "native::", _ANONYMOUS + "::")
+
+
+def short_name(name: str) -> str:
+    """The original PyProf's short name: what stands before the template arguments, without `void` and torch's namespaces.
+
+    name: demangled and normalised. `cutlass::Kernel2<cutlass_80_...>` is `cutlass::Kernel2`: the whole name tells more.
+    """
+    text = name.split("<")[0]
+    for dropped in _DROPPED:
+        text = text.replace(dropped, "")
+    return text.split("(")[0]

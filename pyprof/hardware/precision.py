@@ -1,0 +1,262 @@
+"""Element types written in the names of kernels that multiply matrices.
+
+Each library has its own grammar; a reader takes a normalised name and gives (precision of the operands, accumulator), '' where
+the name does not say. Precisions: fp64 tf32 tf32x3 fp32 bf16 fp16 fp8 fp6 fp4 int8 int4 int1. Which reader a kernel needs
+stands in kernels.csv. Nothing here knows devices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+__all__ = ["READERS", "read_precision"]
+
+# Tokens of CUTLASS, xmma and the SASS kernels of cuBLAS and cuDNN.
+_TOKENS = {
+    "f64": "fp64", "d": "fp64", "tf32": "tf32", "f32": "fp32", "fp32": "fp32", "cf32": "fp32", "cf64": "fp64", "c32": "fp32",
+    "bf16": "bf16", "f16": "fp16", "fp16": "fp16", "e4m3": "fp8", "e5m2": "fp8", "ue4m3": "fp8", "f8": "fp8",
+    "e2m3": "fp6", "e3m2": "fp6", "e2m1": "fp4", "f4": "fp4", "mxf4": "fp4",
+    "s8": "int8", "u8": "int8", "i8": "int8", "int8": "int8", "uint8": "int8", "s4": "int4", "u4": "int4", "int4": "int4",
+    "b1": "int1", "i32": "int32", "s32": "int32",
+}  # fmt: skip
+_ACCUMULATORS = {"s": "fp32", "h": "fp16", "i": "int32", "d": "fp64", "c": "fp32", "z": "fp64", "gc": "fp32"}
+_TYPE = r"(?:tf32|bf16|fp16|fp32|f16|f32|f64|ue4m3|e4m3|e5m2|e2m3|e3m2|e2m1|u?int8|int4|[su]8|[su]4|i8|b1)"
+
+# ------------------------------------------------------------------------------------------ CUTLASS 2.x
+
+_CUTLASS = re.compile(
+    rf"tensorop_(?:{_TYPE}_)?(?P<acc>[shdicz])(?P<shape>\d{{3,6}})(?P<inner>fastf32|tf32|bf16|f16)?(?P<verb>[a-z]+)"
+)
+_TILE = re.compile(r"\d+x\d+")
+
+
+def _tokens_to_tile(text: str) -> list[str]:
+    """The words between underscores, up to the tile size."""
+    tile = _TILE.search(text)
+    return text[: tile.start() if tile else len(text)].split("_")
+
+
+def _cutlass(name: str) -> tuple[str, str]:
+    """`cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_...`.
+
+    CUTLASS's generator prints the operand type only where it differs from the accumulator's; fp32 operands of a Tensor Core
+    kernel are computed in TF32 unless an inner type is named (python/cutlass_library/gemm_operation.py).
+    """
+    match = _CUTLASS.search(name)
+    if match is None:
+        return "", ""
+    letter, inner = match["acc"], match["inner"]
+    accumulator = _ACCUMULATORS[letter]
+    if inner:
+        return ("tf32x3" if inner == "fastf32" else _TOKENS[inner]), accumulator
+    operand = next((_TOKENS[t] for t in _tokens_to_tile(name[match.end() :]) if t in _TOKENS), "")
+    if operand:
+        return ("tf32" if operand == "fp32" else operand), accumulator
+    if letter == "i":
+        return ("int4" if match["shape"] in ("8832", "16864") else "int8"), accumulator
+    return {"s": "tf32", "c": "tf32", "h": "fp16", "d": "fp64"}.get(letter, ""), accumulator
+
+
+_CUTLASS3 = re.compile(r"tensorop_(?:[a-z]*\d+x\d+x\d+)?(?P<verb>[a-z\d]*gemm)_")
+_SCALE = re.compile(r"^[a-z]+\d[a-z]\d[a-z]*x(?=[a-z])|^ue\dm\dx(?=[a-z])")
+
+
+def _cutlass3(name: str) -> tuple[str, str]:
+    """`cutlass3x_sm90_tensorop_s64x128x16gemm_A_B_accumulator_C_D_...`; block-scaled operands are `scaleXtype`."""
+    match = _CUTLASS3.search(name)
+    if match is None:
+        return "", ""
+    types = [_TOKENS[t] for t in (_SCALE.sub("", t) for t in _tokens_to_tile(name[match.end() :])) if t in _TOKENS]
+    if len(types) < 3:
+        return ("tf32" if "tf32" in match["verb"] else ""), ""
+    # fp32 operands of a Tensor Core kernel are computed in TF32.
+    precision = _wider(types[0], types[1])
+    return ("tf32" if precision == "fp32" else precision), types[2]
+
+
+_WIDTH = ("int1", "int4", "int8", "fp4", "fp6", "fp8", "fp16", "bf16", "tf32", "fp32", "fp64")
+
+
+def _wider(first: str, second: str) -> str:
+    """The operand type that sets the rate when both differ: the wider one; '' where one is not known or no operand's."""
+    if first not in _WIDTH or second not in _WIDTH:
+        return ""
+    return max(first, second, key=_WIDTH.index)
+
+
+# --------------------------------------------------------------------------------- xmma, SASS, CUDA cores
+
+_XMMA_TYPE = r"(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|u8|i32|i4|cf32|cf64)"
+_XMMA = re.compile(
+    rf"_(?P<a>{_XMMA_TYPE})(?P<c>{_XMMA_TYPE}?)_(?P<b>{_XMMA_TYPE})(?P<acc>{_XMMA_TYPE}?)_(?P<d>{_XMMA_TYPE})(?=_|$)"
+)
+
+
+def _xmma(name: str) -> tuple[str, str]:
+    """`sm80_xmma_gemm_<A><C>_<B><accumulator>_<D>_...`: bf16bf16_bf16f32_f32, tf32f32_tf32f32_f32, e4m3bf16_e4m3f32_f32."""
+    match = _XMMA.search(name)
+    if match is None:
+        return "", ""
+    precision = _wider(_TOKENS.get(match["a"], ""), _TOKENS.get(match["b"], ""))
+    return precision, _TOKENS.get(match["acc"], "")
+
+
+_SASS = re.compile(
+    rf"(?:volta|turing|ampere|hopper)_(?:(?P<out>{_TYPE})_)?(?P<acc>[shic])(?P<shape>\d{{3,6}})(?:gemm|cudnn|fprop|dgrad|wgrad)?"
+    rf"(?:_(?P<operand>{_TYPE})(?=_|$))?"
+)
+
+
+def _sass(name: str) -> tuple[str, str]:
+    """`ampere_bf16_s16816gemm_bf16_128x128_...`, `turing_h1688gemm_...`: accumulator letter, operand type if it differs."""
+    match = _SASS.search(name)
+    if match is None:
+        return "", ""
+    accumulator = _ACCUMULATORS[match["acc"]]
+    named = match["operand"] or match["out"]
+    if named:
+        precision = _TOKENS[named]
+        return ("tf32" if precision == "fp32" else precision), accumulator
+    if match["acc"] == "h":
+        return "fp16", accumulator
+    if match["acc"] == "i":
+        return "int8", accumulator
+    # Only m16n8k8 of Ampere multiplies fp32 data, in TF32; m8n8k4 and m16n8k16 multiply half types.
+    if match["shape"] == "1688" and "ampere" in name:
+        return "tf32", accumulator
+    return ("fp16" if match["shape"] == "884" else ""), accumulator
+
+
+_SIMT = re.compile(
+    rf"(?:(?P<data>{_TYPE})_)?(?P<letter>gc|[sdhczi])(?:gemm|cudnn|fprop|dgrad|wgrad)(?:_largek)?(?:_(?P<operand>{_TYPE})(?=_|$))?"
+)
+
+
+def _simt(name: str) -> tuple[str, str]:
+    """`volta_sgemm_...`, `cutlass_80_simt_dgemm_...`, `maxwell_fp16_sgemm_fp16_...` (half data, fp32 arithmetic)."""
+    match = _SIMT.search(name)
+    if match is None:
+        return "", ""
+    accumulator = _ACCUMULATORS.get(match["letter"], "")
+    named = match["operand"] or match["data"]
+    if named:
+        return _TOKENS[named], accumulator
+    plain = {"s": "fp32", "d": "fp64", "h": "fp16", "c": "fp32", "z": "fp64", "gc": "fp32", "i": "int8"}
+    return plain[match["letter"]], accumulator
+
+
+# ---------------------------------------------------------------------------------------- cuBLAS's nvjet
+
+_NVJET = re.compile(r"nvjet_(?:sm\d+[a-z]?_)?(?P<letters>[a-z]{3,6})_(?P<tf32>tf32_)?")
+_NVJET_LETTERS = {
+    "t": "bf16",
+    "h": "fp16",
+    "q": "fp8",
+    "r": "fp8",
+    "o": "fp4",
+    "d": "fp64",
+    "s": "tf32",
+    "i": "int8",
+    "b": "int8",
+}
+_NVJET_COMPUTE = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int32"}
+
+
+def _nvjet(name: str) -> tuple[str, str]:
+    """`nvjet_[smNN_]<A>[<B><C>]<compute><D>_`: tst is bf16 with fp32 accumulation, qqtst is fp8 to bf16, sss is TF32."""
+    match = _NVJET.search(name)
+    if match is None:
+        return "", ""
+    letters = match["letters"]
+    second = letters[1] if len(letters) > 3 else letters[0]
+    precision = _wider(_NVJET_LETTERS.get(letters[0], ""), _NVJET_LETTERS.get(second, ""))
+    return ("tf32" if match["tf32"] else precision), _NVJET_COMPUTE.get(letters[-2], "")
+
+
+# ------------------------------------------------------------------------- types spelled out in the name
+
+# Narrow types first: a product of fp8 matrices names its bf16 or fp32 output as well.
+_SPELLED: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("fp4", re.compile(r"float_e2m1|__nv_fp4|Float4_e2m1|e2m1|E2m1")),
+    ("fp8", re.compile(r"float_e[45]m[23]|__nv_fp8|Float8_e|e4m3|E4m3|e5m2|E5m2")),
+    ("bf16", re.compile(r"bfloat16|BFloat16")),
+    ("fp16", re.compile(r"half_t|__half|c10::Half|\bhalf\b")),
+    ("tf32", re.compile(r"tfloat32|\btf32")),
+    ("fp64", re.compile(r"\bdouble")),
+    ("fp32", re.compile(r"\bfloat")),
+    ("int8", re.compile(r"\bsigned char|\bint8_t")),
+)
+_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("fp4", re.compile(r"(?:fp4|[eE]2m1)(?![a-z\d])|nvfp4|mxfp4")),
+    ("fp8", re.compile(r"fp8|f8(?![a-z\d])|f8f8|[eE]4m3|[eE]5m2|w8a8_block_fp8")),
+    ("bf16", re.compile(r"(?<![a-z])bf16|bfloat16|Bfloat16")),
+    ("fp16", re.compile(r"fp16|(?<![b\d])f16(?!\d)|Fp16|E5m10")),
+    ("tf32", re.compile(r"tf32")),
+    ("fp32", re.compile(r"(?<![ot])f32|fp32|Fp32")),
+    ("int8", re.compile(r"int8|_i8_")),
+)
+
+
+def _first(table: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str:
+    return next((precision for precision, pattern in table if pattern.search(text)), "")
+
+
+def _template(name: str) -> tuple[str, str]:
+    """C++ types among template arguments and parameters: `gemvx::kernel<int, int, __nv_bfloat16, ...`."""
+    return _first(_SPELLED, name), ""
+
+
+def _word(name: str) -> tuple[str, str]:
+    """Type words within an identifier: `fmha_cutlassF_bf16_aligned`, `QkvE4m3OBfloat16`; the narrowest decides."""
+    return _first(_WORDS, name), ""
+
+
+_TRTLLM = re.compile(
+    r"bmm_(?P<d>(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)_(?P<ab>(?:(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)+)_(?P<acc>Fp32|Fp16)"
+)
+_TRTLLM_TYPE = re.compile(r"(?:Mx|Dq)?(E2m1|E4m3|E5m2|Bfloat16|Fp16|E5m10)")
+_TRTLLM_TOKENS = {"E2m1": "fp4", "E4m3": "fp8", "E5m2": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "E5m10": "fp16"}
+
+
+def _trtllm(name: str) -> tuple[str, str]:
+    """`bmm_<D>_<A>[<B>]_<accumulator>_t...`; operands of two widths run at the rate of the wider."""
+    match = _TRTLLM.search(name)
+    types = _TRTLLM_TYPE.findall(match["ab"]) if match else []
+    if not match or not types:
+        return "", ""
+    return _wider(_TRTLLM_TOKENS[types[0]], _TRTLLM_TOKENS[types[-1]]), match["acc"].lower()
+
+
+_TENSILE = re.compile(r"Cijk_A[a-z]{3}_B[a-z]{3}_(?P<types>[A-Z0-9]+?)_")
+_TENSILE_TYPES = {"H": "fp16", "B": "bf16", "S": "fp32", "D": "fp64", "C": "fp32", "Z": "fp64", "I": "int8", "F8": "fp8"}
+
+
+def _tensile(name: str) -> tuple[str, str]:
+    """`Cijk_Ailk_Bljk_HHS_BH_...`: operand, output and accumulator letters of Tensile."""
+    match = _TENSILE.search(name)
+    if match is None:
+        return "", ""
+    types = match["types"]
+    precision = _TENSILE_TYPES.get("F8" if types.startswith("F8") else types[0], "")
+    return precision, _TENSILE_TYPES.get(types[2], "") if len(types) == 3 else ""
+
+
+READERS: dict[str, Callable[[str], tuple[str, str]]] = {
+    "@cutlass": _cutlass,
+    "@cutlass3x": _cutlass3,
+    "@xmma": _xmma,
+    "@sass": _sass,
+    "@simt": _simt,
+    "@nvjet": _nvjet,
+    "@template": _template,
+    "@word": _word,
+    "@trtllm": _trtllm,
+    "@tensile": _tensile,
+}
+
+
+def read_precision(reads: str, name: str) -> tuple[str, str]:
+    """(precision, accumulator) of a normalised name; reads: a reader's key, a fixed precision, or ''."""
+    reader = READERS.get(reads)
+    return (reads, "") if reader is None else reader(name)

@@ -1,0 +1,84 @@
+"""Read a capture and print one record a line: everything known of each kernel, as a Python dict literal and JSON at once.
+
+FILE is an nsys export (.sqlite; a .nsys-rep where nsys is on PATH), an nvprof file, or a torch.profiler trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from pyprof.errors import InputError, UsageError
+from pyprof.parse.netdict import lines
+from pyprof.parse.records import Records
+from pyprof.parse.trace import ActivityKind
+
+__all__ = ["add_arguments", "choose_kinds", "run"]
+
+SHOWN = "kernel,graph,cpu"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof parse`."""
+    parser.add_argument("file", metavar="FILE", help="a capture")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write there instead of standard output (.dict)")
+    add_kinds(parser)
+
+
+def add_kinds(parser: argparse.ArgumentParser) -> None:
+    """The option that parse and prof share."""
+    names = ", ".join(ActivityKind.NAMES)
+    parser.add_argument("--kinds", default=SHOWN, metavar="LIST", help=f"rows to show, or all: {names} (default %(default)s)")
+
+
+def choose_kinds(records: Records, text: str) -> Records:
+    """The records of the kinds named in a comma list, or of all."""
+    wanted = ActivityKind.NAMES if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in wanted:
+        if name not in ActivityKind.NAMES:
+            raise UsageError(f"there is no kind {name!r}", f"kinds: {', '.join(ActivityKind.NAMES)}, all")
+    return records.select(np.isin(records["kind"], [ActivityKind.NAMES.index(name) for name in wanted]))
+
+
+def report(records: Records) -> None:
+    """What the capture lacks, what attribution could not settle, and how much it did; on standard error."""
+    for note in records.notes:
+        print(f"note: {note}", file=sys.stderr)
+    for what, count in sorted(records.counts.items()):
+        print(f"note: {count} {what}", file=sys.stderr)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read FILE, write records. Returns the exit code."""
+    from pyprof.load import load_capture
+
+    records = load_capture(Path(options.file))
+    shown = choose_kinds(records, options.kinds)
+    if options.output is None:
+        sys.stdout.writelines(lines(shown))
+    else:
+        _write_file(shown, Path(options.output))
+    report(records)
+    return 0
+
+
+def _write_file(records: Records, path: Path) -> None:
+    """Write beside the target and rename, so that the file appears whole or not at all."""
+    if path.suffix not in (".dict", ".jsonl"):
+        raise UsageError(f"{path}: no such form of records", "give a name that ends in .dict or .jsonl")
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8") as stream:
+            try:
+                stream.writelines(lines(records))
+            except BaseException:
+                os.unlink(stream.name)
+                raise
+        os.chmod(stream.name, 0o644)
+        os.replace(stream.name, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}", "choose another place with -o") from error

@@ -1,0 +1,285 @@
+"""Lines of net.dict, ours or the original PyProf's -> Records.
+
+Each line is read as JSON, else as a Python literal; never evaluated. What the original did not write is derived from what it
+did: op instances from markers and sequence numbers (altSeqId included), the direction from the thread.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from pyprof.errors import InputError
+from pyprof.markers import Kind, decode, is_backward_name
+from pyprof.opcall import OpCall, parse_call
+from pyprof.parse.netdict import OPTIONAL
+from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.stacks import OpRules
+from pyprof.parse.trace import COPY_KINDS, ActivityKind
+
+__all__ = ["parse_call_text", "read_lines"]
+
+_COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
+
+
+def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
+    """Records from the lines of a file called `name`.
+
+    Raises InputError with the number of the first line that is no record.
+    """
+    reader = _Reader(rules)
+    for number, line in enumerate(lines, 1):
+        if line.isspace():
+            continue
+        record = _literal(line)
+        if not isinstance(record, dict) or ("kShortName" not in record and "kLongName" not in record):
+            raise InputError(
+                f"{name}: line {number} is not a record: {line.strip()[:60]!r}",
+                "give the output of `python -m pyprof.parse`, or the capture itself",
+            )
+        try:
+            reader.add(record)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InputError(
+                f"{name}: line {number} is a damaged record ({type(error).__name__}: {error})", "parse the capture again"
+            ) from error
+    return reader.records()
+
+
+def _literal(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(line.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def parse_call_text(text: str) -> OpCall:
+    """Read what `netdict.call_text` wrote; a text that cannot be read still names its op."""
+    flat = text.startswith("~")
+    head, paren, arguments = text[flat:].partition("(")
+    dispatcher = "::" in head
+    module, _, op = head.rpartition("::" if dispatcher else ".")
+    try:
+        call = parse_call(f"{op}{paren}{arguments}", module, dispatcher=dispatcher)
+    except ValueError:
+        return OpCall(module, op, dispatcher=dispatcher, described=False)
+    return OpCall(call.module, call.op, call.args, call.kwargs, dispatcher, flat, call.described)
+
+
+class _Reader:
+    """Collects columns row by row and distinct things in pools."""
+
+    def __init__(self, rules: OpRules) -> None:
+        self.rules = rules
+        self.out = Records({})
+        self.columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
+        self.offsets = [0]
+        self.numbers: list[int] = []
+        self.stack_code: dict[Stack, int] = {}
+        self.call_code: dict[str, int] = {}
+        self.gpu_code: dict[Any, int] = {}
+        self.originals: list[int] = []  # rows that the original wrote
+        self.derived = _Original(self)
+
+    def add(self, line: dict[str, Any]) -> None:
+        row = len(self.offsets) - 1
+        pairs = [marker.rpartition(", seq = ") for marker in line.get("seqMarker", ())]
+        numbers = [int(number) for _, _, number in pairs]
+        seq = int(line["seqId"][0]) if line.get("seqId") else -1
+        names = tuple(name for name, _, _ in pairs)
+        stack = self._stack(line, names, numbers, seq)
+        values = self._plain(line) | {"seq": seq, "stack": stack, "scope": self._scope(line, stack)}
+        self.numbers += numbers
+        self.offsets.append(len(self.numbers))
+        if "kind" in line:
+            values |= {key: self.call(str(line[key])) if key in line else -1 for key in ("call", "own", "inner")}
+            if values["own"] < 0:
+                values["own"] = values["call"]
+        else:
+            self.originals.append(row)
+            values |= self.derived.ops(line, names, numbers)
+        for name, column in self.columns.items():
+            column.append(values[name])
+
+    def _plain(self, line: dict[str, Any]) -> dict[str, int]:
+        grid, block = (tuple(line.get(k) or (-1, -1, -1)) for k in ("grid", "block"))
+        values = dict.fromkeys(COLUMNS, -1)
+        values |= {f"grid_{axis}": int(n) for axis, n in zip("xyz", grid, strict=True)}
+        values |= {f"block_{axis}": int(n) for axis, n in zip("xyz", block, strict=True)}
+        values |= {column: int(line[key]) for key, column in OPTIONAL.items() if key in line}
+        values |= {key: _integer(line.get(key)) for key in ("tid", "device", "stream")}
+        values["name"] = self.out.strings.code(str(line.get("kLongName") or line["kShortName"]))
+        values["dur_ns"] = int(line["kDuration"])
+        values["sub"] = _integer(line.get("subSeqId", 0))
+        values["dir"] = DIRECTIONS.index(line["dir"])
+        values["kind"] = ActivityKind.NAMES.index(line.get("kind", "kernel"))
+        values["phase"] = PHASES.index(line["phase"]) if "phase" in line else values["dir"]
+        values["copykind"] = _COPY_CODE.get(line.get("copykind", ""), -1)
+        values["by_time"] = int(line.get("byTime", 0))
+        values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
+        return values
+
+    def _stack(self, line: dict[str, Any], names: tuple[str, ...], numbers: list[int], seq: int) -> int:
+        marker = _texts(line, "marker")
+        backward = [i for i, name in enumerate(names) if numbers[i] == seq and is_backward_name(name)]
+        stack = Stack(
+            mod=_texts(line, "mod") if marker else (),
+            op=_texts(line, "op") if marker else (),
+            marker=marker,
+            layer=_texts(line, "layer"),
+            trace=_texts(line, "trace"),
+            reprs=_texts(line, "reprMarkers"),
+            seq_names=names,
+            backward_at=backward[-1] if backward else -1,
+            ranges=_texts(line, "ranges"),
+            open=bool(line.get("open")),
+        )
+        return self._code(stack)
+
+    def _scope(self, line: dict[str, Any], stack: int) -> int:
+        if "opLayer" not in line:
+            return stack
+        return self._code(Stack(layer=_texts(line, "opLayer"), trace=_texts(line, "opTrace")))
+
+    def _code(self, stack: Stack) -> int:
+        code = self.stack_code.get(stack)
+        if code is None:
+            code = self.stack_code[stack] = len(self.out.stacks)
+            self.out.stacks.append(stack)
+        return code
+
+    def call(self, text: str) -> int:
+        code = self.call_code.get(text)
+        return self.add_call(text, parse_call_text(text)) if code is None else code
+
+    def add_call(self, text: str, call: OpCall) -> int:
+        code = self.call_code.get(text)
+        if code is None:
+            code = self.call_code[text] = len(self.out.calls)
+            self.out.calls.append(call)
+        return code
+
+    def _gpu(self, described: dict[str, Any]) -> int:
+        key = json.dumps(described, sort_keys=True)
+        code = self.gpu_code.get(key)
+        if code is None:
+            code = self.gpu_code[key] = len(self.out.gpus)
+            major, _, minor = str(described.get("cc", "")).partition(".")
+            cc = (int(major), int(minor)) if major and minor else None
+            numbers = (int(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
+            self.out.gpus.append(GpuInfo(str(described.get("name", "")), cc, *numbers))
+        return code
+
+    def records(self) -> Records:
+        if self.originals:
+            self.derived.finish()
+        out = self.out
+        out.columns = {name: np.array(self.columns[name], np.int64).astype(dtype) for name, (dtype, _) in COLUMNS.items()}
+        out.seq_offsets = np.array(self.offsets, np.int64)
+        out.seq_numbers = np.array(self.numbers, np.int64)
+        out.source = "original" if self.originals else "dict"
+        return out
+
+
+class _Original:
+    """What the original's lines leave to be derived."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self.reader = reader
+        self.instances = 0
+        self.last: dict[int, tuple[Any, set[Any], int]] = {}  # tid -> (what the run shares, kernels seen in it, instance)
+        self.forward_of: dict[int, tuple[int, int, int]] = {}  # sequence number -> (instance, call, scope)
+        self.rows: list[tuple[list[int], bool, bool]] = []  # numbers, whether it runs a backward function, Python-level markers
+
+    def ops(self, line: dict[str, Any], names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
+        """instance, call, own and inner of one line; the forward of a backward line is found in `finish`."""
+        functions = [name for name in names if is_backward_name(name)]
+        markers = [decode(str(text)) for text in line.get("marker", ())]
+        calls = [m.call for m in markers if m.kind == Kind.OP and m.call is not None]
+        dispatch = [OpCall("aten", n, dispatcher=True, described=False) for n in names if n not in functions]
+        code = self._own(calls, dispatch, functions)
+        self.rows.append((numbers, bool(functions), bool(calls or line.get("trace"))))
+        inner = (
+            dispatch[0]
+            if dispatch
+            else OpCall("autograd", functions[0], dispatcher=True, described=False)
+            if functions
+            else None
+        )
+        return {
+            "instance": self._instance(line, bool(functions)) if code >= 0 else -1,
+            "call": code,
+            "own": code,
+            "inner": -1 if inner is None else self.reader.add_call(f"{inner.name}(...)", inner),
+        }
+
+    def _own(self, calls: list[OpCall], dispatch: list[OpCall], functions: list[str]) -> int:
+        rules = self.reader.rules
+        known = [c for c in calls if rules.known(c.name) and not rules.is_structural(c.name)]
+        copies = [c for c in calls[-1:] if rules.is_copy(c.name)]
+        chosen = copies or known or calls[-1:] or dispatch[:1]
+        if not chosen and functions:
+            chosen = [OpCall("autograd", functions[0], dispatcher=True, described=False)]
+        if not chosen:
+            return -1
+        call = chosen[0]
+        text = f"~{call.name}{call.args!r}{call.kwargs!r}" if call.described else f"{call.name}(...)"
+        return self.reader.add_call(text, call)
+
+    def _instance(self, line: dict[str, Any], backward: bool) -> int:
+        """A run of kernels with the same markers is one op; where a forward kernel comes a second time, another has begun."""
+        tid = _integer(line.get("tid"))
+        shared = (tuple(line.get("marker", ())), tuple(line.get("trace", ())), tuple(line.get("seqMarker", ())))
+        kernel = (line.get("kLongName"), tuple(line.get("grid", ())))
+        known, seen, instance = self.last.get(tid, (None, set(), -1))
+        if known != shared or (kernel in seen and not backward):
+            seen, instance = set(), self.instances
+            self.instances += 1
+        seen.add(kernel)
+        self.last[tid] = (shared, seen, instance)
+        return instance
+
+    def finish(self) -> None:
+        """Directions by thread, and backward rows joined to the last forward op with their number before them."""
+        columns = self.reader.columns
+        engine = self._engine_threads()
+        for row, (numbers, function, _) in zip(self.reader.originals, self.rows, strict=True):
+            if function or columns["tid"][row] in engine:
+                columns["dir"][row] = columns["phase"][row] = DIRECTIONS.index("bprop")
+            if columns["dir"][row] == DIRECTIONS.index("fprop"):
+                for number in numbers:
+                    self.forward_of[number] = (columns["instance"][row], columns["call"][row], columns["scope"][row])
+            elif function and columns["seq"][row] in self.forward_of:
+                forward, call, scope = self.forward_of[columns["seq"][row]]
+                columns["fwd_instance"][row], columns["call"][row], columns["scope"][row] = forward, call, scope
+
+    def _engine_threads(self) -> set[int]:
+        """As in `attribute`: threads that run backward functions, nothing Python-level, and whose own counter stands still."""
+        tids = self.reader.columns["tid"]
+        runs: set[int] = set()
+        python: set[int] = set()
+        own: dict[int, set[int]] = {}
+        for row, (numbers, function, has_python) in zip(self.reader.originals, self.rows, strict=True):
+            if function:
+                runs.add(tids[row])
+            else:
+                own.setdefault(tids[row], set()).update(numbers)
+                if has_python:
+                    python.add(tids[row])
+        return {tid for tid in runs - python if len(own.get(tid, ())) <= 1}
+
+
+def _texts(line: dict[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(str(text) for text in line.get(key, ()))
+
+
+def _integer(value: Any) -> int:
+    return int(value) if isinstance(value, int) else -1

@@ -1,0 +1,302 @@
+"""The text of a torch.profiler trace -> its events, a block at a time, and the facts at the file's top level.
+
+A block is a few megabytes cut between two events, so that memory does not grow with the file. Text that is not quite JSON
+(control characters, bare nan and inf, stray backslashes and commas, bytes that are not UTF-8) is read by a slower reader with
+the same result. Nothing here knows what an event means.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import InputError, NotACapture
+
+__all__ = ["Event", "TraceFile", "decode_args", "head_of", "nanoseconds"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+_BLOCK_BYTES = 8 << 20
+_MAX_HEAD_BYTES = 64 << 20  # what stands before the events: at most the process groups of a large job
+_CUTS_TRIED = 8
+# From here on a float of microseconds no longer tells nanoseconds apart: epoch times with a fraction.
+_EXACT_BELOW_US = float(1 << 43)
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_HINT = "the file is damaged or was cut short: export or copy it again"
+_NO_ARGS = msgspec.Raw(b"{}")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event of the Chrome trace format; ts and dur in microseconds as they stand, args still as text."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = -1
+    tid: int | str = -1
+    ts: int | float | Decimal = 0
+    dur: int | float | Decimal = 0
+    id: int | str | None = None
+    args: msgspec.Raw = _NO_ARGS
+
+
+class _Plain(Event, gc=False):
+    ts: int | float = 0
+    dur: int | float = 0
+
+
+class _Exact(Event, gc=False):
+    ts: Decimal = Decimal(0)
+    dur: Decimal = Decimal(0)
+
+
+class _Facts(msgspec.Struct):
+    """What is read of a trace beside its events."""
+
+    deviceProperties: Any = None
+    distributedInfo: Any = None
+    baseTimeNanoseconds: Any = None
+    schemaVersion: Any = None
+
+
+class _Document(_Facts, kw_only=True):
+    traceEvents: list[_Plain]
+
+
+class _ExactDocument(_Facts, kw_only=True):
+    traceEvents: list[_Exact]
+
+
+_PLAIN, _EXACT = msgspec.json.Decoder(list[_Plain]), msgspec.json.Decoder(list[_Exact])
+_DOCUMENT, _EXACT_DOCUMENT = msgspec.json.Decoder(_Document), msgspec.json.Decoder(_ExactDocument)
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def open_trace(path: Path) -> BinaryIO:
+    """The text of a trace as bytes, decompressed where it is compressed."""
+    with path.open("rb") as stream:
+        compressed = stream.read(2) == GZIP_MAGIC
+    return gzip.open(path, "rb") if compressed else path.open("rb")  # type: ignore[return-value]
+
+
+def head_of(path: Path, size: int) -> bytes:
+    """The first bytes of a trace's text; empty where the file cannot be read or decompressed."""
+    try:
+        with open_trace(path) as stream:
+            return stream.read(size)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+class TraceFile:
+    """One trace file: `blocks()` gives its events in lists, once; after that `facts` holds the top-level values."""
+
+    def __init__(self, path: Path, block_bytes: int = _BLOCK_BYTES) -> None:
+        self.path = path
+        self.block_bytes = block_bytes
+        self.facts: dict[str, Any] = {}
+        self.repaired = False
+
+    def blocks(self) -> Iterator[list[Event]]:
+        """All events in the order of the file.
+
+        Raises NotACapture where there are no trace events, InputError where the text is damaged or cut short.
+        """
+        try:
+            with open_trace(self.path) as stream:
+                head, buffer = self._head(stream)
+                while len(more := stream.read(self.block_bytes)) == self.block_bytes:
+                    if len(buffer) >= self.block_bytes:
+                        events, buffer = self._cut(buffer)
+                        yield events
+                    buffer += more
+                yield self._last(head, buffer + more)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{self.path}: cannot be decompressed: {error}", _HINT) from error
+
+    def _head(self, stream: BinaryIO) -> tuple[bytes, bytes]:
+        """(text before the events, first text of the events)."""
+        text = b""
+        while len(text) < _MAX_HEAD_BYTES and (more := stream.read(min(self.block_bytes, 1 << 20))):
+            text += more
+            if (found := _EVENTS.search(text)) is not None:
+                return text[: found.end()], text[found.end() :]
+            if text.lstrip()[:1] == b"[":  # the bare list of events which the Chrome format allows too
+                return b"", text.lstrip()[1:]
+        raise NotACapture(
+            f"{self.path}: not a trace of torch.profiler: there are no traceEvents in it",
+            "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
+        )
+
+    def _cut(self, buffer: bytes) -> tuple[list[Event], bytes]:
+        """(events of the longest readable beginning, the text left over)."""
+        window, tried = 1 << 18, 0
+        upto = len(buffer)
+        while upto > 0:
+            since = max(upto - window, 0)
+            for match in reversed(list(_BETWEEN.finditer(buffer, since, upto))):
+                events = self._events(buffer[: match.start() + 1])
+                if events is not None:
+                    return events, buffer[match.end() :]
+                tried += 1
+                if tried == _CUTS_TRIED:
+                    raise InputError(f"{self.path}: not valid JSON", _HINT)
+            upto, window = since, window * 8
+        return [], buffer  # one event longer than a block
+
+    def _events(self, text: bytes) -> list[Event] | None:
+        text = b"[" + text + b"]"
+        try:
+            events: Any = _PLAIN.decode(text)
+            return _EXACT.decode(text) if _needs_exact(events) else events  # type: ignore[return-value]
+        except _MALFORMED:
+            found = _tolerant(text)
+        if not isinstance(found, list):
+            return None
+        self.repaired = True
+        return [event for item in found if (event := _event(item)) is not None]
+
+    def _last(self, head: bytes, text: bytes) -> list[Event]:
+        """The events at the end, and the facts from before and behind all events."""
+        text = (head + text) if head else b'{"traceEvents":[' + text + b"}"
+        try:
+            document: Any = _DOCUMENT.decode(text)
+            if _needs_exact(document.traceEvents):
+                document = _EXACT_DOCUMENT.decode(text)
+            self.facts = {name: getattr(document, name) for name in _Facts.__struct_fields__}
+            return document.traceEvents  # type: ignore[no-any-return]
+        except _MALFORMED as error:
+            found = _tolerant(text)
+            if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+                raise InputError(f"{self.path}: not valid JSON: {error}", _HINT) from error
+        self.repaired = True
+        self.facts = {name: found.get(name) for name in _Facts.__struct_fields__}
+        return [event for item in found["traceEvents"] if (event := _event(item)) is not None]
+
+
+def _needs_exact(events: list[_Plain]) -> bool:
+    return any(type(e.ts) is float and e.ts >= _EXACT_BELOW_US for e in events)
+
+
+# ---------------------------------------------------------------------------------------------- text that is not quite JSON
+
+_ODD = re.compile(
+    r'"(?P<text>(?:[^"\\]|\\.)*)"'  # a string is passed over whole, so that what follows is never inside one
+    r"|(?P<number>-?\b(?:nan|NaN|inf|Infinity|INF|NAN)\b)"
+    r"|(?P<comma>,)(?=\s*[\]}])",
+    re.DOTALL,
+)
+_BAD_ESCAPE = re.compile(r'\\(?:(?P<good>["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+
+
+def _repair(match: re.Match[str]) -> str:
+    if match["number"]:
+        return "null"
+    if match["comma"]:
+        return ""
+    text = match[0]
+    return _BAD_ESCAPE.sub(lambda m: m[0] if m["good"] else r"\\", text) if "\\" in text else text
+
+
+def _tolerant(text: bytes) -> Any:
+    """What the text says, read leniently; None where it cannot be read at all."""
+    decoded = text.decode("utf-8", "replace")
+    for repair in (False, True):
+        try:
+            candidate = _ODD.sub(_repair, decoded) if repair else decoded
+            return json.loads(candidate, strict=False, parse_float=Decimal, parse_constant=_nothing)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _nothing(_: str) -> None:
+    """What NaN and Infinity say."""
+
+
+def _event(item: Any) -> Event | None:
+    """An event read leniently; None where it is none or its time is no number."""
+    if not isinstance(item, dict):
+        return None
+    ts, dur = _number(item.get("ts", 0)), _number(item.get("dur", 0))
+    if ts is None or dur is None:
+        return None
+    args = item.get("args")
+    raw = json.dumps(args, default=float).encode() if isinstance(args, dict) else b"{}"
+    ph, cat, name = (_clean(item.get(key, "")) for key in ("ph", "cat", "name"))
+    number = item.get("id")
+    return Event(
+        ph, cat, name, _id(item.get("pid")), _id(item.get("tid")), ts, dur,
+        number if isinstance(number, int) else _clean(number), msgspec.Raw(raw),
+    )  # fmt: skip
+
+
+def _clean(value: Any) -> str:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _id(value: Any) -> int | str:
+    return value if isinstance(value, int) else _clean(value)
+
+
+def _number(value: Any) -> int | Decimal | None:
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
+        return value
+    try:
+        return Decimal(value) if isinstance(value, str) else None
+    except InvalidOperation:
+        return None
+
+
+# ---------------------------------------------------------------------------------------------- values
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def decode_args(kind: type[S], events: list[Event]) -> list[S]:
+    """The args of events as structs of one kind; a value of a wrong type is left at its default."""
+    text = b"[" + b",".join([bytes(e.args) for e in events]) + b"]"
+    try:
+        return msgspec.json.decode(text, type=list[kind], strict=False)  # type: ignore[valid-type]
+    except _MALFORMED:
+        return [_decode_one(kind, bytes(e.args)) for e in events]
+
+
+def _decode_one(kind: type[S], text: bytes) -> S:
+    try:
+        return msgspec.json.decode(text, type=kind, strict=False)
+    except _MALFORMED:
+        found = _tolerant(text)
+    usable = {}
+    for field in msgspec.structs.fields(kind):
+        if isinstance(found, dict) and field.encode_name in found:
+            one = json.dumps({field.encode_name: found[field.encode_name]}, default=float).encode()
+            try:
+                usable[field.name] = getattr(msgspec.json.decode(one, type=kind, strict=False), field.name)
+            except _MALFORMED:
+                continue
+    return kind(**usable)
+
+
+def nanoseconds(values: list[Any]) -> npt.NDArray[np.int64]:
+    """Microseconds as the file gives them -> whole nanoseconds, the nearest; exact to the digits the file has."""
+    try:
+        micro = np.clip(np.array(values, np.float64), -9e15, 9e15)
+    except OverflowError:  # an integer that no float holds
+        return nanoseconds([min(max(v, -(1 << 62)), 1 << 62) for v in values])
+    whole = np.floor(micro)
+    result = whole.astype(np.int64) * 1000 + np.rint((micro - whole) * 1000).astype(np.int64)
+    if any(type(v) is Decimal for v in values):
+        for row in np.flatnonzero(np.abs(micro) >= _EXACT_BELOW_US).tolist():
+            result[row] = int((Decimal(values[row]) * 1000).to_integral_value(ROUND_HALF_EVEN))
+    return result

@@ -1,0 +1,268 @@
+"""Records -> costs: one cost for each op instance, given to its kernels by one rule.
+
+A cost is worked out once for each distinct call. The kernels of an instance that do its main work share it in proportion to
+their time, whole numbers summing exactly; auxiliary ones (split-K reduction, layout, memset) carry 0; where none is main the
+longest carries it. Unknown is -1 in every column here and stays unknown. No text is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.dtypes import lookup
+from pyprof.hardware.kernels import KernelClass, classify
+from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse.records import Records
+from pyprof.parse.trace import ActivityKind
+from pyprof.prof import formulas
+from pyprof.prof.formulas import Cost
+
+__all__ = ["Costs", "cost_records"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_PARTS = ("matmul_flops", "vector_flops", "bytes")
+
+
+@dataclass
+class Costs:
+    """Per record: matmul_flops, vector_flops, bytes (-1 unknown), main (does the main work of its op), problem (row of
+    `problems`: the matrix product it is part of, -1 none), kernel (code into kernels).
+
+    problems: (m, n, k, batch); kernels: class of each distinct kernel name; reasons: rows and time without FLOPs, by reason.
+    """
+
+    matmul_flops: Ints
+    vector_flops: Ints
+    bytes: Ints
+    main: Bools
+    problem: Ints
+    problems: list[tuple[int, int, int, int]]
+    kernel: Ints
+    kernels: list[KernelClass]
+    reasons: dict[str, tuple[int, int]]
+
+    @property
+    def flops(self) -> Ints:
+        """Matrix and vector operations together; unknown where either is."""
+        known = (self.matmul_flops >= 0) & (self.vector_flops >= 0)
+        return np.where(known, self.matmul_flops + self.vector_flops, -1)
+
+
+def cost_records(records: Records) -> Costs:
+    """The cost of every record."""
+    return _Costing(records).run()
+
+
+class _Costing:
+    """One run over one set of Records."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        rows = len(records)
+        self.part = {name: np.full(rows, -1, np.int64) for name in _PARTS}
+        self.problem = np.full(rows, -1, np.int64)
+        self.problems: list[tuple[int, int, int, int]] = []
+        self.problem_code: dict[tuple[int, int, int, int], int] = {}
+        self.table: list[Cost] = []  # distinct costs
+        self.why: list[str] = []
+        self.matmul_call = np.array([formulas.matmul_class(c.name) for c in records.calls] + [False], np.bool_)
+
+    def run(self) -> Costs:
+        records = self.records
+        kernel, kernels = _classes(records)
+        product = np.array([k.is_product and k.role == "main" for k in kernels] + [False], np.bool_)[kernel]
+        main = np.array([k.role == "main" for k in kernels] + [True], np.bool_)[kernel]
+        compute = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
+        cost = self._forward_and_own(compute)
+        group = np.where(cost >= 0, records["instance"], -1)
+        self._backward_from_forward(cost, group, compute, product)
+        main = self._main_rows(main, product, cost, group)
+        self._share(cost, group, main)
+        self._copies()
+        reasons = self._reasons(cost, compute)
+        matmul, vector, moved = (self.part[name] for name in _PARTS)
+        return Costs(matmul, vector, moved, main, self.problem, self.problems, kernel, kernels, reasons)
+
+    # ------------------------------------------------------------------ which cost
+
+    def _add(self, cost: Cost, reason: str = "") -> int:
+        self.table.append(cost)
+        self.why.append(reason)
+        return len(self.table) - 1
+
+    def _forward_and_own(self, compute: Bools) -> Ints:
+        """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
+        records = self.records
+        pairs = np.stack([records["own"], np.where(records["fwd_instance"] >= 0, records["call"], -1)]).astype(np.int64)
+        distinct, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        codes = np.full(distinct.shape[1], -1, np.int64)
+        for index, (own, forward) in enumerate(distinct.T.tolist()):
+            if own < 0:
+                continue
+            call = records.calls[own]
+            if forward >= 0 and forward != own:
+                call = _with_dtype(call, records.calls[forward])
+            result = formulas.evaluate(call)
+            codes[index] = self._add(result.cost, result.reason or _missing_dtype(result.cost))
+        return np.where(compute, codes[inverse.ravel()], -1)
+
+    def _backward_from_forward(self, cost: Ints, group: Ints, compute: Bools, product: Bools) -> None:
+        """Backward kernels whose own op says too little: the backward of their forward op, part by part.
+
+        Matrix products of one backward are told apart by the order in which they were launched.
+        """
+        records = self.records
+        unknown = np.array([c.matmul_flops is None and c.vector_flops is None for c in self.table] + [True], np.bool_)
+        rows = np.flatnonzero(compute & (records["fwd_instance"] >= 0) & unknown[cost])
+        order = rows[np.lexsort((records["launch_ns"][rows], records["fwd_instance"][rows]))]
+        forward = records["fwd_instance"][order]
+        free = int(records["instance"].max(initial=-1)) + 1
+        pieces_of: dict[int, tuple[formulas.Piece, ...]] = {}
+        for members in np.split(order, np.flatnonzero(np.diff(forward)) + 1) if len(order) else []:
+            call = int(records["call"][members[0]])
+            if call not in pieces_of:
+                pieces_of[call] = formulas.evaluate_backward(records.calls[call])
+            pieces = pieces_of[call]
+            if not pieces:
+                continue
+            products = [p for p in pieces if p.cost.matmul_flops]
+            if products:
+                free = self._products(cost, group, members, members[product[members]], products, free)
+            else:
+                cost[members], group[members] = self._add(_sum([p.cost for p in pieces])), free
+                free += 1
+
+    def _products(self, cost: Ints, group: Ints, members: Ints, main: Ints, pieces: list[formulas.Piece], free: int) -> int:
+        """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
+        if not len(main):
+            main = members[np.argsort(-self.records["dur_ns"][members], kind="stable")[:1]]
+        if len(main) < len(pieces):
+            pieces = pieces[-len(main) :]  # an input that wants no gradient, as a first layer's, has no dgrad
+        codes = [self._add(piece.cost) for piece in pieces]
+        turn = -1
+        is_main = set(main.tolist())
+        for row in members.tolist():
+            turn += row in is_main
+            at = max(turn, 0)
+            # More products than pieces: the backward ran again (retain_graph), or a piece took several kernels.
+            whole = len(main) % len(pieces) == 0
+            index = at % len(pieces) if whole else min(at, len(pieces) - 1)
+            cost[row] = codes[index]
+            group[row] = free + (at if whole else index)
+        return free + len(main)
+
+    # ------------------------------------------------------------------ who carries it
+
+    def _main_rows(self, main: Bools, product: Bools, cost: Ints, group: Ints) -> Bools:
+        """In an op of matrix products the kernels that multiply, where it has any; else all but auxiliary ones."""
+        has_matmul = np.array([bool(c.matmul_flops) for c in self.table] + [False], np.bool_)[cost]
+        multiplied = np.unique(group[has_matmul & product & (group >= 0)])
+        return np.where(has_matmul & np.isin(group, multiplied), product, main)
+
+    def _share(self, cost: Ints, group: Ints, main: Bools) -> None:
+        """Divide each group's cost among its main rows by time."""
+        rows = np.flatnonzero((cost >= 0) & (group >= 0))
+        if not len(rows):
+            return
+        _, of = np.unique(group[rows], return_inverse=True)
+        of = of.ravel()
+        groups = int(of.max()) + 1
+        duration = self.records["dur_ns"][rows]
+        longest = np.full(groups, -1, np.int64)
+        order = np.lexsort((-np.arange(len(rows)), duration, of))
+        longest[of[order]] = order  # the last written of a group is its longest, the first of equals
+        weight = np.where(main[rows], np.maximum(duration, 0), 0).astype(np.float64)
+        total = np.bincount(of, weight, groups)
+        alone = total[of] == 0
+        weight[alone] = 0
+        weight[longest[total == 0]] = 1
+        main[rows[alone]] = False
+        main[rows[longest[total == 0]]] = True
+        share = weight / np.bincount(of, weight, groups)[of]
+        carrier = _first_heaviest(of, weight, groups)
+        for name in _PARTS:
+            whole = np.array([-1 if (v := getattr(c, name)) is None else v for c in self.table], np.int64)[cost[rows]]
+            part = np.where(whole >= 0, np.floor(whole * share), 0).astype(np.int64)
+            given = np.zeros(groups, np.int64)
+            np.add.at(given, of, part)
+            part[carrier] += whole[carrier] - given
+            self.part[name][rows] = np.where(whole >= 0, part, -1)
+        self._name_problems(rows[weight > 0], cost)
+
+    def _name_problems(self, rows: Ints, cost: Ints) -> None:
+        code_of = np.full(len(self.table), -1, np.int64)
+        for index, found in enumerate(self.table):
+            if found.mnk is not None:
+                key = (*found.mnk, found.batch)
+                code_of[index] = self.problem_code.setdefault(key, len(self.problem_code))
+        self.problems = list(self.problem_code)
+        self.problem[rows] = code_of[cost[rows]]
+
+    def _copies(self) -> None:
+        """Copies and sets between and within memories: no operations; a copy on the device reads and writes."""
+        kind, moved = self.records["kind"], self.records["bytes"]
+        copy = np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))
+        self.part["matmul_flops"][copy] = self.part["vector_flops"][copy] = 0
+        twice = (kind == ActivityKind.MEMCPY) & (self.records["copykind"] == 8)
+        self.part["bytes"][copy] = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)[copy]
+
+    def _reasons(self, cost: Ints, compute: Bools) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        lacking = np.flatnonzero(compute & ((self.part["matmul_flops"] < 0) | (self.part["vector_flops"] < 0)))
+        for code in np.unique(cost[lacking]).tolist():
+            rows = lacking[cost[lacking] == code]
+            reason = self.why[code] if code >= 0 else "no op is known"
+            count, time = found.get(reason, (0, 0))
+            found[reason] = count + len(rows), time + int(self.records["dur_ns"][rows].sum())
+        return found
+
+
+def _first_heaviest(of: Ints, weight: npt.NDArray[np.float64], groups: int) -> Ints:
+    """For each group its row of most weight, the first of equals."""
+    result = np.full(groups, -1, np.int64)
+    order = np.lexsort((-np.arange(len(of)), weight, of))
+    result[of[order]] = order
+    return result
+
+
+def _classes(records: Records) -> tuple[Ints, list[KernelClass]]:
+    names = records["name"].astype(np.int64)
+    distinct, inverse = np.unique(names, return_inverse=True)
+    return inverse.ravel(), [classify(records.strings[code]) for code in distinct.tolist()]
+
+
+def _with_dtype(call: OpCall, forward: OpCall) -> OpCall:
+    """A call whose tensors have no dtype, with the one floating dtype of its forward op; unchanged where that has several."""
+    if all(t.dtype is not None for t in call.tensors):
+        return call
+    floats = {t.dtype for t in forward.tensors if (d := lookup(t.dtype)) is not None and d.kind in ("float", "complex")}
+    if len(floats) != 1:
+        return call
+    dtype = floats.pop()
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, TensorSpec):
+            return value if value.dtype else replace(value, dtype=dtype)
+        if isinstance(value, (list, tuple)):
+            return type(value)(fill(v) for v in value)
+        return value
+
+    return replace(call, args=tuple(map(fill, call.args)), kwargs=tuple((k, fill(v)) for k, v in call.kwargs))
+
+
+def _missing_dtype(cost: Cost) -> str:
+    return "dtype not recorded" if cost.bytes is None and cost.flops is not None else ""
+
+
+def _sum(costs: list[Cost]) -> Cost:
+    def total(name: str) -> int | None:
+        values = [getattr(cost, name) for cost in costs]
+        return None if any(v is None for v in values) else sum(values)
+
+    return Cost(total("matmul_flops"), total("vector_flops"), total("bytes"))

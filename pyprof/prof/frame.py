@@ -1,0 +1,234 @@
+"""Records and costs -> everything that columns are read from, each part worked out when a column first asks for it.
+
+Values are columns too: whole numbers, fractions, or codes into a pool of distinct texts. No column names and no formats here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.dtypes import lookup
+from pyprof.hardware.gpus import Gpu, find
+from pyprof.hardware.kernels import Verdict, verdict
+from pyprof.hardware.names import short_name
+from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
+from pyprof.opcall import OpCall
+from pyprof.parse.legacy import legacy_view
+from pyprof.parse.records import Records
+from pyprof.parse.trace import ActivityKind
+from pyprof.prof import formulas
+from pyprof.prof.cost import Costs, cost_records
+
+__all__ = ["Floats", "Frame", "Numbers", "Texts", "Values"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Whole numbers; -1 is unknown unless signed."""
+
+    values: npt.NDArray[Any]
+
+    def take(self, rows: Ints) -> Numbers:
+        """These rows only."""
+        return Numbers(self.values[rows])
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Fractions; NaN is unknown. digits: after the point."""
+
+    values: npt.NDArray[np.float64]
+    digits: int = 2
+
+    def take(self, rows: Ints) -> Floats:
+        """These rows only."""
+        return Floats(self.values[rows], self.digits)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts as codes into a pool of distinct ones; code -1 is unknown."""
+
+    codes: Ints
+    pool: Sequence[str]
+
+    def take(self, rows: Ints) -> Texts:
+        """These rows only."""
+        return Texts(self.codes[rows], self.pool)
+
+
+Values = Numbers | Floats | Texts
+
+
+class Frame:
+    """All records of one report with what is computed from them."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+
+    @cached_property
+    def costs(self) -> Costs:
+        return cost_records(self.records)
+
+    def number(self, column: str) -> Numbers:
+        """A column of the records as it is."""
+        return Numbers(self.records[column])
+
+    def of_code(self, column: str, pool: Sequence[Any], text: Callable[[Any], str]) -> Texts:
+        """A text made once for each distinct code of a column."""
+        codes = self.records[column].astype(np.int64)
+        return Texts(codes, [text(item) for item in pool])
+
+    def of_call(self, column: str, text: Callable[[OpCall], str]) -> Texts:
+        return self.of_code(column, self.records.calls, text)
+
+    def of_stack(self, column: str, text: Callable[[Any], str]) -> Texts:
+        return self.of_code(column, self.records.stacks, text)
+
+    def of_name(self, text: Callable[[str], str]) -> Texts:
+        """A text for each distinct kernel name that these records use."""
+        distinct, inverse = np.unique(self.records["name"].astype(np.int64), return_inverse=True)
+        return Texts(inverse.ravel(), [text(self.records.strings[code]) for code in distinct.tolist()])
+
+    @cached_property
+    def short_names(self) -> Texts:
+        return self.of_name(short_name)
+
+    @cached_property
+    def params(self) -> Texts:
+        return self.of_call("call", formulas.params)
+
+    def sequence(self, alternative: bool) -> Texts:
+        """Sequence numbers that count, or the others, as comma lists; made for each record, since each has its own."""
+        records = self.records
+        pool: dict[str, int] = {}
+        codes = np.empty(len(records), np.int64)
+        seq, stack = records["seq"].tolist(), records["stack"].tolist()
+        for row in range(len(records)):
+            if alternative:
+                view = legacy_view(records.stacks[stack[row]], records.numbers(row), seq[row])
+                text = ",".join(map(str, view.alt_seq_id)) or "-"
+            else:
+                text = str(seq[row]) if seq[row] >= 0 else "-"
+            codes[row] = pool.setdefault(text, len(pool))
+        return Texts(codes, list(pool))
+
+    def shape(self, kind: str) -> Texts:
+        """`x,y,z` of grid or block."""
+        table = np.stack([self.records[f"{kind}_{axis}"] for axis in "xyz"])
+        distinct, inverse = np.unique(table, axis=1, return_inverse=True)
+        texts = ["na" if x < 0 else f"{x},{y},{z}" for x, y, z in distinct.T.tolist()]
+        return Texts(inverse.ravel(), texts)
+
+    # ------------------------------------------------------------------ the device
+
+    @cached_property
+    def gpus(self) -> list[tuple[Gpu, list[str]]]:
+        """The table's description of each device of the capture, with notes on what is guessed."""
+        return [
+            find(g.name, g.cc, g.sms if g.sms > 0 else None, g.clock_hz if g.clock_hz > 0 else None) for g in self.records.gpus
+        ]
+
+    def _gpu_number(self, value: Callable[[int], float]) -> npt.NDArray[np.float64]:
+        known = np.array([value(i) for i in range(len(self.gpus))] + [np.nan])
+        numbers: npt.NDArray[np.float64] = known[self.records["gpu"]]
+        return numbers
+
+    @cached_property
+    def _active(self) -> npt.NDArray[np.float64]:
+        """Blocks that a multiprocessor holds, NaN unknown."""
+        records = self.records
+        threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
+        result = np.full(len(records), np.nan)
+        kernel = (records["kind"] == ActivityKind.KERNEL) & (records["block_x"] > 0)
+        for code, (gpu, _) in enumerate(self.gpus):
+            rows = kernel & (records["gpu"] == code)
+            if gpu.limits is not None and rows.any():
+                regs, shared = records["regs"][rows], records["smem_bytes"][rows]
+                result[rows] = active_blocks(gpu.limits, threads[rows], regs, shared)
+        return result
+
+    @cached_property
+    def occupancy(self) -> Floats:
+        """Theoretical occupancy, percent of resident warps."""
+        records = self.records
+        threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
+        result = np.full(len(records), np.nan)
+        for code, (gpu, _) in enumerate(self.gpus):
+            rows = (records["gpu"] == code) & ~np.isnan(self._active)
+            if rows.any():
+                result[rows] = theoretical_occupancy(gpu.limits, threads[rows], self._active[rows])
+        return Floats(100 * result, 1)
+
+    @cached_property
+    def waves(self) -> Floats:
+        """Blocks of the grid over the blocks that the device holds at once."""
+        grid = np.prod([self.records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
+        sms = self._gpu_number(
+            lambda i: float(self.records.gpus[i].sms if self.records.gpus[i].sms > 0 else self.gpus[i][0].sms or 0)
+        )
+        return Floats(waves(grid, self._active, sms), 2)
+
+    # ------------------------------------------------------------------ Tensor Cores
+
+    @cached_property
+    def verdicts(self) -> tuple[Ints, list[Verdict]]:
+        """Once for each distinct (kernel name, op, device)."""
+        records, costs = self.records, self.costs
+        keys = np.stack([costs.kernel, records["call"].astype(np.int64), records["gpu"].astype(np.int64)])
+        distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+        found = [self._verdict(*key) for key in distinct.T.tolist()]
+        return inverse.ravel(), found
+
+    def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
+        op = self.records.calls[call] if call >= 0 else None
+        cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 else None
+        matmul = None if op is None else formulas.matmul_class(op.name)
+        return verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc)
+
+    def of_verdict(self, text: Callable[[Verdict], str]) -> Texts:
+        codes, found = self.verdicts
+        cpu = self.records["kind"] == ActivityKind.CPU
+        copy = np.isin(self.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))
+        return Texts(np.where(cpu | copy, len(found), codes), [*map(text, found), "-"])
+
+    # ------------------------------------------------------------------ rates of the instance
+
+    @cached_property
+    def _instance_sums(self) -> dict[str, npt.NDArray[Any]]:
+        """Time, operations and bytes of each record's instance over all its kernels; NaN unknown."""
+        records, costs = self.records, self.costs
+        instance = records["instance"]
+        alone = int(instance.max(initial=-1)) + 1 + np.arange(len(records))
+        _, group = np.unique(np.where(instance >= 0, instance, alone), return_inverse=True)
+        group = group.ravel()
+        sums: dict[str, npt.NDArray[Any]] = {"ns": np.bincount(group, records["dur_ns"])[group]}
+        for name, values in (("flops", costs.flops), ("matmul", costs.matmul_flops), ("bytes", costs.bytes)):
+            sums[name] = np.bincount(group, np.where(values >= 0, values, np.nan))[group]
+        return sums
+
+    def rate(self, what: str) -> Floats:
+        """`flops` in TFLOP/s, `bytes` in GB/s, `ai` in FLOP/byte: of the instance over the time of all its kernels."""
+        sums = self._instance_sums
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if what == "ai":
+                ratio = sums["flops"] / sums["bytes"]
+            else:
+                ratio = sums[what] / sums["ns"] / (1e3 if what == "flops" else 1.0)
+        return Floats(np.where(np.isfinite(ratio), ratio, np.nan), 3 if what == "flops" else 2)
+
+
+def _operand_dtype(op: OpCall | None) -> str | None:
+    """The element type that an op multiplies: that of its first tensor with rows and columns (a bias has none)."""
+    if op is None:
+        return None
+    found = [lookup(t.dtype) for t in op.tensors if len(t.shape) > 1] or [lookup(t.dtype) for t in op.tensors]
+    return next((d.name for d in found if d is not None and d.matmul), None)

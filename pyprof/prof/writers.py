@@ -1,0 +1,109 @@
+"""Columns of a frame -> text in one of three forms, each one function of (columns, values, stream); none knows a column.
+
+plain       one blank between fields, no blank inside one
+csv         RFC 4180
+columnated  fields cut and padded to a given width of line
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os.path import basename
+from typing import TextIO
+
+from pyprof.errors import UsageError
+from pyprof.prof.columns import Column, is_text, unknown_as
+from pyprof.prof.frame import Texts, Values
+
+__all__ = ["write_columnated", "write_csv", "write_plain"]
+
+_BATCH_ROWS = 10_000
+
+
+def _each_text(values: Values, change: Callable[[str], str]) -> Values:
+    """A change made once to each distinct text."""
+    return Texts(values.codes, [change(text) for text in values.pool]) if isinstance(values, Texts) else values
+
+
+def _write_rows(cells: list[list[str]], separator: str, stream: TextIO, end: str) -> None:
+    rows = zip(*cells, strict=True)
+    lines = [separator.join(row) + end for row in rows]
+    for start in range(0, len(lines), _BATCH_ROWS):
+        stream.write("".join(lines[start : start + _BATCH_ROWS]))
+
+
+def write_plain(columns: list[Column], values: list[Values], stream: TextIO) -> None:
+    """Space-separated, with a header line."""
+
+    def solid(text: str) -> str:
+        return "_".join(text.split()) or "-"
+
+    stream.write(" ".join(solid(column.header) for column in columns) + "\n")
+    _write_rows([unknown_as(_each_text(v, solid)) for v in values], " ", stream, "\n")
+
+
+def _quoted(text: str) -> str:
+    if any(character in text for character in ',"\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def write_csv(columns: list[Column], values: list[Values], stream: TextIO) -> None:
+    """Comma-separated with a header line; fields quoted where they must be. Lines end in CR LF."""
+    stream.write(",".join(_quoted(column.header) for column in columns) + "\r\n")
+    _write_rows([unknown_as(_each_text(v, _quoted)) for v in values], ",", stream, "\r\n")
+
+
+def write_columnated(columns: list[Column], values: list[Values], stream: TextIO, width: int) -> None:
+    """Aligned in lines of at most `width` characters; texts are cut, numbers are not.
+
+    Raises UsageError where the columns need more than that.
+    """
+    values = [_each_text(v, _last_name) if c.key == "trace" else v for c, v in zip(columns, values, strict=True)]
+    cells = [unknown_as(_each_text(v, _one_line)) for v in values]
+    widths = [_least(column, v, texts) for column, v, texts in zip(columns, values, cells, strict=True)]
+    growing = [i for i, column in enumerate(columns) if column.grow]
+    left = width - sum(widths) - len(columns) + 1
+    if left < 0 or (growing and left < len(growing)):
+        need = sum(widths) + len(columns) - 1 + len(growing)
+        raise UsageError(
+            f"these columns need a line of at least {need} characters", f"give -w {need} or more, or fewer columns"
+        )
+    for number, index in enumerate(growing):
+        share = left // len(growing) + (number < left % len(growing))
+        longest = max([len(columns[index].header), *map(len, _distinct(values[index], cells[index]))])
+        widths[index] += min(share, max(longest - widths[index], 0)) if number == len(growing) - 1 else share
+    headers = [column.header for column in columns]
+    _write_rows([[h] for h in _aligned(headers, values, widths)], " ", stream, "\n")
+    padded = [_pad(v, texts, w) for v, texts, w in zip(values, cells, widths, strict=True)]
+    _write_rows(padded, " ", stream, "\n")
+
+
+def _aligned(headers: list[str], values: list[Values], widths: list[int]) -> list[str]:
+    return [h[:w].ljust(w) if is_text(v) else h[:w].rjust(w) for h, v, w in zip(headers, values, widths, strict=True)]
+
+
+def _pad(values: Values, texts: list[str], width: int) -> list[str]:
+    if is_text(values):
+        return [text[:width].ljust(width) for text in texts]
+    return [text.rjust(width) for text in texts]
+
+
+def _distinct(values: Values, cells: list[str]) -> list[str]:
+    return list(values.pool) if isinstance(values, Texts) else cells
+
+
+def _least(column: Column, values: Values, cells: list[str]) -> int:
+    if column.grow:
+        return 0
+    if is_text(values):
+        return max(column.width, 2)
+    return max([column.width, *map(len, cells)])
+
+
+def _last_name(trace: str) -> str:
+    return basename(trace.rpartition(",")[2])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

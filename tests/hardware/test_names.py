@@ -1,0 +1,105 @@
+"""Kernel names: one spelling for every tool, against what the original parser printed and against c++filt's forms."""
+
+from __future__ import annotations
+
+import ast
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.hardware import names
+from pyprof.hardware.names import Demangler, demangle, normalise, short_name
+
+SAME = [  # (nsys, Kineto)
+    (
+        "void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float, (bool)0>(int, float, const float *, float *)",
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float, float const*, float*)",
+    ),
+    (
+        "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, std::array<char *, (unsigned long)1>>(int)",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(int)",
+    ),
+    (
+        "void f<at::native::exp_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 2)]::operator ()() const::"
+        "[lambda(float) (instance 1)]>(int)",
+        "void f<at::native::exp_kernel_cuda(at::TensorIteratorBase&)::{lambda()#2}::operator()() const::{lambda(float)#1}>(int)",
+    ),
+    (
+        "void g<(int)-2, (unsigned int)2>(const std::array<c10::BFloat16, (unsigned long)2> &, const <unnamed>::Meta<int> *, unsigned long)",
+        "void g<-2, 2u>(std::array<c10::BFloat16, 2ul> const&, (anonymous namespace)::Meta<int> const*, unsigned long)",
+    ),
+    (
+        "void h<const unsigned long long, (cudnnKernelDataType_t)0>(unsigned char *, void *)",
+        "void h<unsigned long long const, (cudnnKernelDataType_t)0>(unsigned char*, void*)",
+    ),
+    ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+]
+
+
+@pytest.mark.parametrize(("nsys", "kineto"), SAME, ids=range(len(SAME)))
+def test_both_tools_give_one_spelling(nsys: str, kineto: str) -> None:
+    assert normalise(nsys) == normalise(kineto)
+    assert "<unnamed>" not in normalise(nsys)
+
+
+@given(
+    st.text(alphabet="<>(){}[]:,*& constlambd()#1u(int)4operator T_", max_size=60)
+    | st.sampled_from([n for p in SAME for n in p])
+)
+def test_normalise_is_idempotent(name: str) -> None:
+    once = normalise(name)
+    assert normalise(once) == once
+
+
+def test_normalise_keeps_pointers_to_const_data_apart_from_const_pointers() -> None:
+    assert normalise("void f(const float *, float *const)") == "void f(float const*, float*const)"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64>(cutlass_80::Params)", "cutlass::Kernel2"),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<2, float>(float*)", "cunn_SoftMaxForward"),
+        ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", "softmax_warp_forward"),
+        ("void at::cuda::(anonymous namespace)::kernelPointwiseApply3<f>(int)", "kernelPointwiseApply3"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "ncclKernel_AllReduce_RING_LL_Sum_float"),
+        ("volta_sgemm_128x64_tn", "volta_sgemm_128x64_tn"),
+    ],
+)
+def test_short_name_is_the_originals(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+def test_v100_lm_gives_the_originals_names(captures: Path) -> None:
+    folder = captures / "nvprof" / "v100_lm"
+    records = [ast.literal_eval(line) for line in (folder / "net.dict").read_text().splitlines()]
+    db = sqlite3.connect(f"file:{folder / 'net.sql'}?mode=ro&immutable=1", uri=True)
+    query = "SELECT s.value FROM CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL k JOIN StringTable s ON k.name = s._id_ ORDER BY k.start, k._id_"
+    stored = [row[0] for row in db.execute(query)]
+    db.close()
+    read = Demangler()
+    assert len(stored) == len(records) == 160
+    assert [short_name(normalise(read(name))) for name in stored] == [r["kShortName"] for r in records]
+    # The rest differ by demangler: in how it prints nested template arguments.
+    assert sum(read(name) == r["kLongName"] for name, r in zip(stored, records, strict=True)) >= 135
+    assert read.left == 0 and read.notes == []
+
+
+MANGLED = "_ZN2at6native13reduce_kernelILi512ELi1EfEEvT1_"
+
+
+def test_demangle_leaves_what_is_not_mangled() -> None:
+    assert demangle(MANGLED) == "void at::native::reduce_kernel<512, 1, float>(float)"
+    for text in ("volta_sgemm_128x64_tn", "_Zzz", "_ZN2at", "", "_Z\0f", "_Z" + "P" * 100_000, "_Zé"):
+        assert demangle(text) == text
+
+
+def test_without_a_demangler_names_stay_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_load", lambda: (None, "the package cxxfilt cannot be used (not here)"))
+    read = Demangler()
+    assert [read(MANGLED), read(MANGLED), read("_Z1fv"), read("plain")] == [MANGLED, MANGLED, "_Z1fv", "plain"]
+    assert read.left == 2
+    assert len(read.notes) == 1 and read.notes[0].startswith("2 kernel names stay mangled")

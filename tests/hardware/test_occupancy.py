@@ -1,0 +1,114 @@
+"""Occupancy against hand-made cases and against what Kineto computed on real devices."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.hardware.occupancy import active_blocks, limits, occupancy, theoretical_occupancy, waves
+
+
+@pytest.mark.parametrize(
+    ("cc", "threads", "registers", "shared", "blocks", "fraction"),
+    [
+        ((7, 0), 128, 128, 16384, 4, 0.25),  # registers: 4096 a warp, 4 warps a partition
+        ((7, 0), 256, 32, 0, 8, 1.0),
+        ((7, 0), 64, 16, 0, 32, 1.0),
+        ((7, 0), 32, 16, 0, 32, 0.5),  # block slots
+        ((8, 0), 128, 90, 49152, 3, 0.1875),  # shared memory: 3 x (48 + 1) KB in 164 KB
+        ((9, 0), 384, 168, 231424, 1, 0.1875),
+        ((8, 6), 1024, 32, 0, 1, 32 / 48),
+        ((7, 5), 1024, 32, 0, 1, 1.0),
+        ((12, 1), 256, 40, 0, 6, 1.0),
+        ((6, 0), 128, 255, 0, 2, 0.125),
+        ((9, 0), 33, 255, 0, 4, 0.125),  # two warps a block, two warps of 255 registers a partition
+    ],
+)
+def test_known_launches(cc: tuple[int, int], threads: int, registers: int, shared: int, blocks: int, fraction: float) -> None:
+    found = occupancy(cc, threads, registers, shared)
+    assert found is not None
+    assert (found.active_blocks, found.occupancy, found.waves) == (blocks, fraction, None)
+
+
+def test_unknown_input_gives_nothing() -> None:
+    for launch in ((-1, 32, 0), (128, -1, 0), (128, 32, -1), (0, 32, 0)):
+        assert occupancy((8, 0), *launch) is None
+    assert occupancy(None, 128, 32, 0) is None
+    assert occupancy((99, 0), 128, 32, 0) is None
+    # More than one block may have: the device is not what was said, as the kernel did run.
+    assert occupancy((7, 5), 128, 32, 100 << 10) is None
+    column = active_blocks(limits((8, 0)), [128, -1, 128], [32, 32, -1], [0, 0, 0])
+    assert column[0] == 16 and np.isnan(column[1:]).all()
+    assert np.isnan(waves([-1, 5], [4.0, 4.0], [80, -1])).all()
+
+
+def test_waves() -> None:
+    found = occupancy((7, 0), 256, 32, 0, grid_blocks=1280, sms=80)
+    assert found is not None and found.waves == 2.0
+
+
+@given(
+    st.sampled_from([(5, 2), (6, 0), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]),
+    st.integers(1, 1024),
+    st.integers(0, 255),
+    st.integers(0, 48 << 10),
+)
+def test_what_is_resident_fits(cc: tuple[int, int], threads: int, registers: int, shared: int) -> None:
+    sm = limits(cc)
+    assert sm is not None
+    active = float(active_blocks(sm, threads, registers, shared))
+    if math.isnan(active):
+        return
+    warps = -(-threads // 32)
+    assert 1 <= active <= sm.max_blocks
+    assert active * warps * 32 * registers <= sm.registers
+    assert active * (shared + sm.shared_reserved_bytes) <= sm.shared_bytes
+    assert 0 < float(theoretical_occupancy(sm, threads, active)) <= 1
+    # Asking for less never lets fewer blocks in.
+    assert float(active_blocks(sm, threads, max(registers - 8, 0), shared // 2)) >= active
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a100_train_stacks.json.gz",
+        "h100_vit.json.gz",
+        "h100_bert_small.json.gz",
+        "v100_resnet50_2021.json.gz",
+        "v100_dlrm_8ranks/worker0.pt.trace.json.gz",
+    ],
+)
+def test_agrees_with_kineto(captures: Path, name: str) -> None:
+    """Kineto's estimate is the resident warps, or those of the grid spread over the device where they are fewer.
+
+    It takes the default limit of 48 KB of shared memory a block and prints 0 % above; those launches are left out.
+    """
+    with gzip.open(captures / "kineto" / name, "rt") as stream:
+        trace = json.loads(stream.read(), strict=False)
+    device = trace["deviceProperties"][0]
+    rows = [e["args"] for e in trace["traceEvents"] if "est. achieved occupancy %" in e.get("args", {})]
+    sm = limits((device["computeMajor"], device["computeMinor"]))
+    assert sm is not None
+    assert sm.max_threads == device["maxThreadsPerMultiprocessor"]
+    assert sm.registers == device["regsPerMultiprocessor"]
+    assert sm.shared_bytes == device["sharedMemPerMultiprocessor"]
+    assert sm.shared_block_bytes == device["sharedMemPerBlockOptin"]
+
+    threads, grid = (np.array([math.prod(map(int, r[key])) for r in rows]) for key in ("block", "grid"))
+    shared = np.array([r["shared memory"] for r in rows])
+    active = active_blocks(sm, threads, [r["registers per thread"] for r in rows], shared)
+    assert not np.isnan(active).any()
+    per_sm = np.array([r["blocks per SM"] for r in rows])
+    np.testing.assert_allclose(waves(grid, active, device["numSms"]) * active, per_sm, atol=2e-3)
+    percent = 100 * theoretical_occupancy(sm, threads, np.minimum(active, per_sm))
+    plain = shared <= 48 << 10
+    reported = np.array([r["est. achieved occupancy %"] for r in rows])
+    assert plain.mean() > 0.5
+    np.testing.assert_allclose(percent[plain], reported[plain], atol=0.5 + 1e-4)

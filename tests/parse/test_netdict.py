@@ -1,0 +1,110 @@
+"""net.dict: lines that are JSON and Python at once, read back to the same records; the original's lines read too."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.errors import InputError
+from pyprof.load import load_capture, op_rules
+from pyprof.opcall import OpCall, TensorSpec, format_call
+from pyprof.parse.attribute import attribute
+from pyprof.parse.netdict import call_text, lines
+from pyprof.parse.readdict import parse_call_text, read_lines
+from pyprof.parse.sources import open_trace
+from tests.tiny import Nsys
+
+NASTY = 'quote " back\\slash \u2028 emoji 🚀 tab\t nl\n \x00 end'
+
+
+def test_lines_read_back_to_the_same_lines_and_mean_the_same_as_json_and_python(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range(NASTY, 1, 500)
+    n.range("aten::mm, seq = 10, op_id = 9, sizes = [[4, 2], [2, 8]]", 10, 50)
+    n.range("aten::mm_inner, seq = 9, op_id = 10", 11, 49)
+    n.kernel("void f<(int)4>(char *)", 20, 100, 200)
+    n.kernel(f"k {NASTY}", None, 300, 400)
+    written = list(lines(attribute(open_trace(n.write(tmp_path / "n.sqlite")), op_rules())))
+    for line in written:
+        assert json.loads(line) == ast.literal_eval(line)
+        assert not {"null", "true", "false", "NaN"} & set(line.replace(",", " ").replace(":", " ").split())
+    assert json.loads(written[0])["ranges"] == [NASTY]
+    assert list(lines(read_lines(written, "x", op_rules()))) == written
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite"],
+)
+def test_real_captures_read_back(captures: Path, name: str) -> None:
+    written = list(lines(load_capture(captures / name)))
+    assert list(lines(read_lines(written, name, op_rules()))) == written
+
+
+def test_the_originals_lines_get_the_same_ops_as_our_parse_of_the_same_capture(captures: Path) -> None:
+    rules = op_rules()
+    with (captures / "nvprof/v100_lm/net.dict").open() as stream:
+        theirs = read_lines(stream, "net.dict", rules)
+    ours = load_capture(captures / "nvprof/v100_lm/net.sql")
+    ours = ours.select(ours["kind"] == 0)
+    assert (ours["dir"] == theirs["dir"]).all()
+    assert ((ours["fwd_instance"] >= 0) == (theirs["fwd_instance"] >= 0)).all() or (ours["fwd_instance"] >= 0).sum() >= (
+        theirs["fwd_instance"] >= 0
+    ).sum()
+    names = [(ours.calls[a].op, theirs.calls[b].op) for a, b in zip(ours["call"], theirs["call"], strict=True)]
+    assert sum(a == b for a, b in names) >= 150
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("{'kShortName': 'a'", 2),
+        ("not a record", 2),
+        ("[1, 2]", 2),
+        ('{"a": 1}', 2),
+        ("__import__('os').abort()", 2),
+        ('{"kShortName": "a", "kDuration": "x", "dir": "fprop"}', 2),
+    ],
+)
+def test_a_broken_line_is_named_by_number(line: str, number: int) -> None:
+    good = '{"kShortName": "a", "kDuration": 1, "dir": "fprop", "kLongName": "a"}\n'
+    with pytest.raises(InputError, match=f"line {number} is") as caught:
+        read_lines([good, line + "\n"], "net.dict", op_rules())
+    assert "\n" not in str(caught.value) and caught.value.hint
+
+
+_names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
+_dims = st.lists(st.integers(0, 10**6), max_size=5).map(tuple)
+_scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20))
+_values = st.recursive(
+    st.one_of(_scalars, _dims.map(lambda d: TensorSpec(d, "float32"))),
+    lambda v: st.one_of(st.lists(v, max_size=3), st.lists(v, max_size=3).map(tuple)),
+    max_leaves=6,
+)
+
+
+@given(
+    _names,
+    _names,
+    st.lists(_values, max_size=4),
+    st.dictionaries(_names.filter(lambda n: n not in ("None", "True", "False")), _values, max_size=2),
+    st.booleans(),
+    st.booleans(),
+)
+def test_calls_survive_their_text(
+    module: str, op: str, args: list[object], kwargs: dict[str, object], dispatcher: bool, flat: bool
+) -> None:
+    call = OpCall(module, op, tuple(args), tuple(kwargs.items()), dispatcher, flat)
+    again = parse_call_text(call_text(call))
+    assert (again.module, again.op, again.dispatcher, again.flat) == (module, op, dispatcher, flat)
+    assert format_call(again) == format_call(call)
+
+
+def test_a_call_that_cannot_be_read_still_names_its_op() -> None:
+    call = parse_call_text("my::odd op(what, is %% this)")
+    assert (call.module, call.op, call.described) == ("my", "odd op", False)
