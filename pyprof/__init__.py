@@ -15,11 +15,13 @@ _LAZY = {
     "shutdown": "pyprof.nvtx",
     "wrap": "pyprof.nvtx",
     "instrument": "pyprof.nvtx",
+    "step": "pyprof.nvtx",
     "formula": "pyprof.prof.formulas",
+    "table": "pyprof.dataframe",
     "PyprofError": "pyprof.errors",
 }
 
-__all__ = ["PyprofError", "__version__", "formula", "init", "instrument", "shutdown", "wrap"]
+__all__ = ["PyprofError", "__version__", "formula", "init", "instrument", "shutdown", "step", "table", "wrap"]
 
 
 def __getattr__(name: str) -> Any:

@@ -52,12 +52,18 @@ def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints) -> 
 
 
 def _without_formula(nested: Nested, facts: Facts, label: Ints, formula_root: Ints, roots: Any) -> Any:
-    """Ops outside every formula, outermost first, in which no instance with a formula lies."""
+    """Ops outside every formula, outermost first, in which no instance with a formula lies; of a backward function its ops."""
     holds = roots.copy()
+    op = facts.is_op[label]
+    has_op = np.zeros(len(label), np.bool_)
+    for level in reversed(nested.levels):
+        above = nested.parent[level]
+        has_op[above[(above >= 0) & (op | has_op)[level]]] = True
+    holds |= facts.backward[label] & has_op
     for level in reversed(nested.levels):
         above = nested.parent[level]
         holds[above[(above >= 0) & holds[level]]] = True
-    leaf = facts.is_op[label] & ~holds & (formula_root < 0)
+    leaf = op & ~holds & (formula_root < 0)
     covered = top_down(nested, np.arange(len(label)), lambda own, inherited: np.where((inherited >= 0) | leaf[own], 1, -1))
     above_covered = np.where(nested.parent >= 0, covered[np.maximum(nested.parent, 0)], -1)
     return leaf & (above_covered < 0)

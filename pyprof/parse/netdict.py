@@ -8,9 +8,10 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from pyprof.hardware.names import normalise, short_name
 from pyprof.opcall import OpCall, format_call
 from pyprof.parse.legacy import legacy_view
 from pyprof.parse.records import DIRECTIONS, PHASES, GpuInfo, Records, Stack
@@ -33,13 +34,13 @@ def call_text(call: OpCall) -> str:
 class _Pieces:
     """Parts of lines that are the same for many records."""
 
-    def __init__(self, records: Records, short_name: Callable[[str], str]) -> None:
+    def __init__(self, records: Records) -> None:
         self.records = records
         strings = records.strings
         self.name_of: dict[int, tuple[str, str]] = {}
         for code in set(records["name"].tolist()):
             name = strings[code]
-            self.name_of[code] = (_json(short_name(name)), _json(name))
+            self.name_of[code] = (_json(short_name(normalise(name))), _json(name))
         self.stack_head = [self._head(stack) for stack in records.stacks]
         self.ranges = [
             (f', "ranges": {_json(list(s.ranges))}' if s.ranges else "") + (', "open": 1' if s.open else "")
@@ -84,9 +85,7 @@ OPTIONAL = {
 
 def lines(records: Records) -> Iterator[str]:
     """The lines of all records, each ending in a newline."""
-    from pyprof.hardware.names import short_name
-
-    pieces = _Pieces(records, short_name)
+    pieces = _Pieces(records)
     column = {name: values.tolist() for name, values in records.columns.items()}
     for row in range(len(records)):
         yield _line(row, column, pieces)

@@ -205,7 +205,8 @@ class _Original:
         markers = [decode(str(text)) for text in line.get("marker", ())]
         calls = [m.call for m in markers if m.kind == Kind.OP and m.call is not None]
         dispatch = [OpCall("aten", n, dispatcher=True, described=False) for n in names if n not in functions]
-        code = self._own(calls, dispatch, functions)
+        call = self._own(calls, dispatch, functions)
+        code = -1 if call is None else self._code(call)
         self.rows.append((numbers, bool(functions), bool(calls or line.get("trace"))))
         inner = (
             dispatch[0]
@@ -215,29 +216,32 @@ class _Original:
             else None
         )
         return {
-            "instance": self._instance(line, bool(functions)) if code >= 0 else -1,
+            "instance": -1 if call is None else self._instance(line, calls, call, bool(functions)),
             "call": code,
             "own": code,
             "inner": -1 if inner is None else self.reader.add_call(f"{inner.name}(...)", inner),
         }
 
-    def _own(self, calls: list[OpCall], dispatch: list[OpCall], functions: list[str]) -> int:
+    def _own(self, calls: list[OpCall], dispatch: list[OpCall], functions: list[str]) -> OpCall | None:
         rules = self.reader.rules
         known = [c for c in calls if rules.known(c.name) and not rules.is_structural(c.name)]
         copies = [c for c in calls[-1:] if rules.is_copy(c.name)]
         chosen = copies or known or calls[-1:] or dispatch[:1]
         if not chosen and functions:
             chosen = [OpCall("autograd", functions[0], dispatcher=True, described=False)]
-        if not chosen:
-            return -1
-        call = chosen[0]
+        return chosen[0] if chosen else None
+
+    def _code(self, call: OpCall) -> int:
         text = f"~{call.name}{call.args!r}{call.kwargs!r}" if call.described else f"{call.name}(...)"
         return self.reader.add_call(text, call)
 
-    def _instance(self, line: dict[str, Any], backward: bool) -> int:
-        """A run of kernels with the same markers is one op; where a forward kernel comes a second time, another has begun."""
+    def _instance(self, line: dict[str, Any], calls: list[OpCall], own: OpCall, backward: bool) -> int:
+        """A run of kernels with the same markers down to the op's is one op; where a forward kernel comes a second time,
+        another has begun. Without markers the sequence numbers tell."""
         tid = _integer(line.get("tid"))
-        shared = (tuple(line.get("marker", ())), tuple(line.get("trace", ())), tuple(line.get("seqMarker", ())))
+        depth = calls.index(own) + 1 if own in calls else 0
+        numbers = () if depth else tuple(line.get("seqMarker", ()))
+        shared = (tuple(line.get("marker", ())[:depth]), tuple(line.get("trace", ())), numbers)
         kernel = (line.get("kLongName"), tuple(line.get("grid", ())))
         known, seen, instance = self.last.get(tid, (None, set(), -1))
         if known != shared or (kernel in seen and not backward):

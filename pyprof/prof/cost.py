@@ -102,10 +102,14 @@ class _Costing:
         pairs = np.stack([records["own"], np.where(records["fwd_instance"] >= 0, records["call"], -1)]).astype(np.int64)
         distinct, inverse = np.unique(pairs, axis=1, return_inverse=True)
         codes = np.full(distinct.shape[1], -1, np.int64)
+        cpu = bool((records["kind"] == ActivityKind.CPU).any())
         for index, (own, forward) in enumerate(distinct.T.tolist()):
             if own < 0:
                 continue
             call = records.calls[own]
+            if cpu and call.module == "autograd" and call.dispatcher:
+                codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
+                continue
             if forward >= 0 and forward != own:
                 call = _with_dtype(call, records.calls[forward])
             result = formulas.evaluate(call)

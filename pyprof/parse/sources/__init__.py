@@ -63,9 +63,10 @@ def _open_database(path: Path) -> Trace:
     from pyprof.parse.sources.sqlite import Database
 
     with Database(path) as db:
-        for source in (nsys, nvprof):
-            if source.matches(db):
-                return source.read(db)
+        if nvprof.matches(db):
+            return nvprof.read(db)
+        if nsys.matches(db):
+            return nsys.read(db)
         raise NotACapture(
             f"{path}: an SQLite database, but of neither nsys nor nvprof",
             "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",

@@ -25,7 +25,7 @@ from pyprof.parse.sources.kineto_json import Event, TraceFile, decode_args, head
 from pyprof.parse.sources.kineto_ops import OpArgs, OpLabels
 from pyprof.parse.sources.kineto_python import MODULE_PREFIX, Frames, source_of_stack
 from pyprof.parse.sources.kineto_threads import Arrows, NumberedOps, forward_threads
-from pyprof.parse.trace import ActivityKind, Trace, make_table
+from pyprof.parse.trace import ActivityKind, Table, Trace, make_table
 
 __all__ = ["read", "sniff"]
 
@@ -94,7 +94,7 @@ class _Reader:
         self.frames = Frames(self.trace.strings)
         self.activities, self.launches = Activities(self.trace.strings), Launches(self.trace.strings)
         self.arrows = Arrows()
-        self.ranges: list[dict[str, Any]] = []
+        self.ranges: list[Table] = []
         self.thread_names: dict[tuple[int, int], str] = {}
         self.counters = self.events = 0
         self._sources: dict[str, int] = {"": -1}
@@ -136,7 +136,7 @@ class _Reader:
         start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
         code = self.ops.code
         seq = np.array([a.seq if a.seq < 1 << 62 else -1 for a in args], np.int64)
-        self.ranges.append(
+        self._add_ranges(
             {
                 "start_ns": start,
                 "end_ns": start + np.maximum(dur, 0),
@@ -149,6 +149,9 @@ class _Reader:
                 "src": np.array([self._source(a.stack) for a in args], np.int64),
             }
         )
+
+    def _add_ranges(self, columns: dict[str, Any]) -> None:
+        self.ranges.append(make_table("ranges", columns))
 
     def _source(self, stack: str) -> int:
         code = self._sources.get(stack)
@@ -169,7 +172,7 @@ class _Reader:
         if at:
             labels = [self._layer(names[i]) for i in at]
             part = {"start_ns": start[at], "end_ns": end[at], "thread": thread[at], "label": np.array(labels, np.int64)}
-            self.ranges.append(part)
+            self._add_ranges(part)
 
     def _layer(self, name: str) -> int:
         found = self.trace.labels.find(("module", name))
@@ -197,8 +200,8 @@ class _Reader:
 
     def _finish(self) -> Trace:
         trace = self.trace
-        parts = [make_table("ranges", part) for part in self.ranges] or [make_table("ranges")]
-        trace.ranges = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        parts = self.ranges or [make_table("ranges")]
+        trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
         trace.launches, trace.activities = self.launches.table(), self.activities.table()
         self.launches.give_geometry(trace.activities)
         self._check()

@@ -77,8 +77,8 @@ class _ExactDocument(_Facts, kw_only=True):
     traceEvents: list[_Exact]
 
 
-_PLAIN, _EXACT = msgspec.json.Decoder(list[_Plain]), msgspec.json.Decoder(list[_Exact])
-_DOCUMENT, _EXACT_DOCUMENT = msgspec.json.Decoder(_Document), msgspec.json.Decoder(_ExactDocument)
+_LISTS = (msgspec.json.Decoder(list[_Plain]), msgspec.json.Decoder(list[_Exact]))
+_DOCUMENTS = (msgspec.json.Decoder(_Document), msgspec.json.Decoder(_ExactDocument))
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -90,22 +90,22 @@ def open_trace(path: Path) -> BinaryIO:
 
 
 def head_of(path: Path, size: int) -> bytes:
-    """The first bytes of a trace's text; empty where the file cannot be read or decompressed."""
+    """The first bytes of a trace's text, of a compressed file too that was cut short; empty where nothing can be read."""
     try:
-        with open_trace(path) as stream:
-            return stream.read(size)
-    except (OSError, EOFError, zlib.error):
+        with path.open("rb") as stream:
+            raw = stream.read(size)
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, size) if raw.startswith(GZIP_MAGIC) else raw
+    except (OSError, zlib.error):
         return b""
 
 
 class TraceFile:
     """One trace file: `blocks()` gives its events in lists, once; after that `facts` holds the top-level values."""
 
-    def __init__(self, path: Path, block_bytes: int = _BLOCK_BYTES) -> None:
+    def __init__(self, path: Path, block_bytes: int = 0) -> None:
         self.path = path
-        self.block_bytes = block_bytes
+        self.block_bytes = block_bytes or _BLOCK_BYTES
         self.facts: dict[str, Any] = {}
-        self.repaired = False
 
     def blocks(self) -> Iterator[list[Event]]:
         """All events in the order of the file.
@@ -157,31 +157,44 @@ class TraceFile:
     def _events(self, text: bytes) -> list[Event] | None:
         text = b"[" + text + b"]"
         try:
-            events: Any = _PLAIN.decode(text)
-            return _EXACT.decode(text) if _needs_exact(events) else events  # type: ignore[return-value]
+            return _strict(text, _LISTS)  # type: ignore[no-any-return]
+        except _MALFORMED:
+            text = _requoted(text)
+        try:
+            return _strict(text, _LISTS)  # type: ignore[no-any-return]
         except _MALFORMED:
             found = _tolerant(text)
         if not isinstance(found, list):
             return None
-        self.repaired = True
         return [event for item in found if (event := _event(item)) is not None]
 
     def _last(self, head: bytes, text: bytes) -> list[Event]:
         """The events at the end, and the facts from before and behind all events."""
         text = (head + text) if head else b'{"traceEvents":[' + text + b"}"
         try:
-            document: Any = _DOCUMENT.decode(text)
-            if _needs_exact(document.traceEvents):
-                document = _EXACT_DOCUMENT.decode(text)
-            self.facts = {name: getattr(document, name) for name in _Facts.__struct_fields__}
-            return document.traceEvents  # type: ignore[no-any-return]
+            return self._document(_strict(text, _DOCUMENTS))
+        except _MALFORMED:
+            text = _requoted(text)
+        try:
+            return self._document(_strict(text, _DOCUMENTS))
         except _MALFORMED as error:
             found = _tolerant(text)
             if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
                 raise InputError(f"{self.path}: not valid JSON: {error}", _HINT) from error
-        self.repaired = True
         self.facts = {name: found.get(name) for name in _Facts.__struct_fields__}
         return [event for item in found["traceEvents"] if (event := _event(item)) is not None]
+
+    def _document(self, document: Any) -> list[Event]:
+        self.facts = {name: getattr(document, name) for name in _Facts.__struct_fields__}
+        return document.traceEvents  # type: ignore[no-any-return]
+
+
+def _strict(text: bytes, decoders: tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]) -> Any:
+    """The text decoded, with exact times where floats would lose nanoseconds."""
+    plain, exact = decoders
+    found = plain.decode(text)
+    events = found if isinstance(found, list) else found.traceEvents
+    return exact.decode(text) if _needs_exact(events) else found
 
 
 def _needs_exact(events: list[_Plain]) -> bool:
@@ -189,6 +202,29 @@ def _needs_exact(events: list[_Plain]) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------- text that is not quite JSON
+
+# Kineto wrote names without escaping the quotes in them until July 2026: a record_function with JSON in its name, a frame of
+# generated code. A name has a line of its own (today), or ends before `, "pid":` (until 2025).
+_NAMES = (
+    re.compile(rb'^(?P<before>\s*"name": ")(?P<text>[^\n]*)(?=",?[ \r]*$)', re.MULTILINE),
+    re.compile(rb'(?P<before>"name": ")(?P<text>[^\n]*?)(?=", "pid": )'),
+)
+_BARE_QUOTE = re.compile(rb'(?<!\\)"')
+
+
+def _requoted(text: bytes) -> bytes:
+    """The text with the quotes in names escaped."""
+    for pattern in _NAMES:
+        text = pattern.sub(_requote, text)
+    return text
+
+
+def _requote(match: re.Match[bytes]) -> bytes:
+    name = match["text"]
+    if b'"' not in name or b'"ph":' in name:  # the second: the match ran past a name that was well written
+        return match[0]
+    return match["before"] + _BARE_QUOTE.sub(rb'\\"', name)
+
 
 _ODD = re.compile(
     r'"(?P<text>(?:[^"\\]|\\.)*)"'  # a string is passed over whole, so that what follows is never inside one

@@ -34,7 +34,7 @@ _GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registers
 
 def matches(db: Database) -> bool:
     """Whether a database is an export of nsys; of its tables each may be absent."""
-    ours = {"StringIds", "META_DATA_EXPORT", _NVTX, _KERNEL, _GRAPH, _MEMCPY, _RUNTIME}
+    ours = {"StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", _NVTX, _KERNEL, _GRAPH, _MEMCPY, _RUNTIME}
     return "StringTable" not in db.tables and bool(ours & db.tables)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import EmptyCapture
-from pyprof.hardware.names import demangle
+from pyprof.hardware.names import Demangler
 from pyprof.markers import split_ids
 from pyprof.parse.sources.sqlite import Database, map_distinct
 from pyprof.parse.trace import ActivityKind, Table, Trace, make_table
@@ -57,6 +57,7 @@ class _Reader:
         self.db = db
         self.trace = Trace("nvprof")
         self.names: dict[int, str] = {}
+        self.demangle = Demangler()
         self.thread_of: dict[int, int] = {}
         self.pids: set[int] = set()
 
@@ -70,6 +71,7 @@ class _Reader:
         trace.launches = self._launches()
         trace.ranges = self._ranges()
         trace.activities = self._activities()
+        trace.notes += self.demangle.notes
         trace.threads, trace.processes = self._threads()
         trace.devices = self._devices()
         if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
@@ -113,7 +115,7 @@ class _Reader:
         raw = self.db.integers(table, wanted)
         columns = self._common(raw, ActivityKind.KERNEL)
         columns["name"] = map_distinct(
-            raw["name"], lambda i: self.trace.strings.code(demangle(self.names[i])) if i in self.names else -1
+            raw["name"], lambda i: self.trace.strings.code(self.demangle(self.names[i])) if i in self.names else -1
         )
         columns |= {f"{kind}_{axis.lower()}": raw[f"{kind}{axis}"] for kind in ("grid", "block") for axis in "XYZ"}
         columns["regs"] = raw["registersPerThread"]

@@ -1,0 +1,149 @@
+"""nsys exports of odd and old shapes."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pyprof.errors import EmptyCapture, InputError
+from pyprof.parse.sources import open_trace
+from pyprof.parse.stacks import leaked
+from tests.tiny import Nsys
+
+PID = (1 << 48) | (7 << 24)
+
+
+def _database(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+    return path
+
+
+def test_the_oldest_columns_are_enough(tmp_path: Path) -> None:
+    path = _database(
+        tmp_path / "old.sqlite",
+        "CREATE TABLE StringIds (id INTEGER, value TEXT)",
+        "INSERT INTO StringIds VALUES (1, 'k'), (2, 'cudaLaunchKernel')",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, shortName INTEGER)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (100, 200, 0, 7, 5, 1)",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER)",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 20, {PID + 7}, 5, 2)",
+    )
+    trace = open_trace(path)
+    assert trace.strings[int(trace.activities["name"][0])] == "k"
+    # No process on the kernel: the only one that the file knows.
+    assert trace.activities["process"].tolist() == [0] and trace.processes["pid"].tolist() == [7]
+    assert trace.activities["grid_x"].tolist() == [-1] and trace.session_end_ns == -1
+
+
+def test_text_where_numbers_should_be_and_nulls(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    n.kernel("k", 20, 100, 200)
+    path = n.write(tmp_path / "odd.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(
+            "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET streamId = 'seven', gridX = NULL, registersPerThread = 3.7, blockX = x'00'"
+        )
+        db.execute("INSERT INTO NVTX_EVENTS VALUES ('soon', 5, 59, 'a text for a time', NULL, NULL, 0)")
+        db.execute(f"INSERT INTO NVTX_EVENTS VALUES (5, 'never', 59, CAST(x'ff61' AS TEXT), {PID + 7}, NULL, 0)")
+        db.commit()
+    trace = open_trace(path)
+    values = {name: trace.activities[name].tolist() for name in ("stream", "grid_x", "regs", "block_x", "start_ns")}
+    assert values == {"stream": [-1], "grid_x": [-1], "regs": [3], "block_x": [-1], "start_ns": [100]}
+    assert len(trace.ranges["start_ns"]) == 2 and trace.ranges["open"].tolist() == [0, 1]
+    assert trace.markers[trace.ranges["label"][1]].text == "\ufffda"
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_devices_by_cuda_ordinal_and_by_process(tmp_path: Path, mapped: bool) -> None:
+    n = Nsys()
+    n.kernel("k", 20, 100, 200, device=0)
+    n.rows["TARGET_INFO_GPU"] += [(0, "NVIDIA A100-SXM4-40GB", 1, 108, 8, 0), (3, "Tesla T4", 0, 40, 7, 5)]
+    path = n.write(tmp_path / "d.sqlite")
+    if mapped:
+        _database(
+            path,
+            "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)",
+            "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 7), (3, 0, 99)",
+        )
+    devices = open_trace(path).devices
+    found = list(
+        zip(
+            devices["process"].tolist(),
+            devices["device"].tolist(),
+            devices["sms"].tolist(),
+            devices["cc_minor"].tolist(),
+            strict=True,
+        )
+    )
+    assert found == ([(0, 0, 108, 0)] if mapped else [(-1, 1, 108, 0), (-1, 0, 40, 5)])
+
+
+def test_copies_and_sets_are_activities(tmp_path: Path) -> None:
+    path = Nsys().write(tmp_path / "m.sqlite")
+    _database(
+        path,
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, bytes INTEGER, copyKind INTEGER)",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (1, 5, 0, 7, 3, {PID}, 4096, 1)",
+    )
+    trace = open_trace(path)
+    assert (trace.activities["kind"].tolist(), trace.activities["bytes"].tolist(), trace.activities["copykind"].tolist()) == (
+        [2],
+        [4096],
+        [1],
+    )
+
+
+def test_ranges_clipped_at_an_end_that_is_not_told(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("one", 10, 900)
+    n.range("two", 20, 900)
+    n.range("three", 30, 50)
+    n.rows["ANALYSIS_DETAILS"].clear()
+    trace = open_trace(n.write(tmp_path / "c.sqlite"))
+    names = [trace.markers[label].name for label in trace.ranges["label"].tolist()]
+    assert {name for name, flag in zip(names, leaked(trace).tolist(), strict=True) if flag} == {"one", "two"}
+
+
+def test_nothing_in_it_names_what_nsys_said(tmp_path: Path) -> None:
+    path = Nsys().write(tmp_path / "e.sqlite")
+    _database(
+        path,
+        "CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER, severity INTEGER, text TEXT)",
+        "INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 3, 'CUPTI failed to start'), (2, 1, 'hello')",
+    )
+    with pytest.raises(EmptyCapture, match="nsys says: CUPTI failed to start") as caught:
+        open_trace(path)
+    assert "nsys profile -t cuda,nvtx" in caught.value.hint
+
+
+def test_a_read_only_folder_is_enough(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    n = Nsys()
+    n.kernel("k", 20, 100, 200)
+    n.write(folder / "r.sqlite")
+    folder.chmod(0o555)
+    try:
+        assert len(open_trace(folder / "r.sqlite").activities["kind"]) == 1
+    finally:
+        folder.chmod(0o755)
+
+
+def test_damage_in_the_middle_is_an_error_of_ours(tmp_path: Path) -> None:
+    n = Nsys()
+    for start in range(0, 40_000, 10):
+        n.range(f"aten::mm, op_id = {start}", start, start + 9)
+        n.kernel("k", start + 1, start, start + 5)
+    path = n.write(tmp_path / "x.sqlite")
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 3 : len(whole) // 3 + 20_000] = b"\xff" * 20_000
+    path.write_bytes(bytes(whole))
+    with pytest.raises(InputError, match="cannot be read"):
+        open_trace(path)
