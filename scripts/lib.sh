@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# Shared by the scripts here, sourced by them: where the project is, its Python environment, and nsys.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+torch=2.13.0
+
+die() { echo "${0##*/}: $*" >&2; exit 1; }
+
+# Print the comment at the top of the calling script, which is its usage text.
+usage() { awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; }
+
+# Print a command as one could type it, then run it.
+run() {
+    local word line=+
+    for word; do
+        case $word in *[!A-Za-z0-9_.,:=/%+-]* | '') word=$(printf %q "$word") ;; esac
+        line+=" $word"
+    done
+    echo "$line" >&2
+    "$@"
+}
+
+# Make the environment or reuse it, install the project into it where that is not done yet, and put it first on PATH.
+# Which: $PYPROF_VENV, else the active one ($VIRTUAL_ENV), else .venv at the project's root.
+ensure_env() {
+    local venv=${PYPROF_VENV:-${VIRTUAL_ENV:-$root/.venv}} python=${PYTHON:-python3} ready
+    if [ ! -x "$venv/bin/python" ]; then
+        "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "$python is not Python 3.10 or newer; set PYTHON"
+        echo "making a Python environment in $venv" >&2
+        "$python" -m venv "$venv" || die "cannot make $venv; Debian and Ubuntu keep it in: apt-get install python3-venv"
+    fi
+    PATH=$venv/bin:$PATH
+    # Done once for each state of pyproject.toml, and again when the environment is given to another copy of the project.
+    ready="$root $(cksum <"$root/pyproject.toml")"
+    if [ "$(cat "$venv/.pyprof-ready" 2>/dev/null)" != "$ready" ]; then
+        # By name and first: a range would let pip take the newest build with gigabytes of CUDA packages.
+        python -c 'import torch' 2>/dev/null || run python -m pip install -q "torch==$torch" >&2 || die "cannot install torch"
+        run python -m pip install -q -e "${root}[dev]" >&2 || die "cannot install the project"
+        echo "$ready" >"$venv/.pyprof-ready"
+    fi
+}
+
+# Set `python` to the Python that has pyprof: $PYTHON, else the one on PATH.
+find_pyprof() {
+    python=${PYTHON:-$(command -v python || echo python3)}
+    "$python" -c 'import pyprof' 2>/dev/null || die "$python has no pyprof: pip install -e $root, or set PYTHON"
+}
+
+# Put nsys on PATH if only the folder of scripts/install_nsys has it; fails where there is none.
+find_nsys() {
+    local own=${PYPROF_NSYS_HOME:-$HOME/.cache/pyprof/nsys}/bin
+    if ! command -v nsys >/dev/null && [ -x "$own/nsys" ]; then PATH=$PATH:$own; fi
+    command -v nsys >/dev/null
+}
