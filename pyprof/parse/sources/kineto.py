@@ -21,7 +21,7 @@ from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto_facts import devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto_gpu import Activities, Launches, process_of_activities
-from pyprof.parse.sources.kineto_json import Event, TraceFile, decode_args, head_of, nanoseconds
+from pyprof.parse.sources.kineto_json import Event, Int, TraceFile, decode_args, head_of, nanoseconds
 from pyprof.parse.sources.kineto_ops import OpArgs, OpLabels
 from pyprof.parse.sources.kineto_python import MODULE_PREFIX, Frames, source_of_stack
 from pyprof.parse.sources.kineto_threads import Arrows, NumberedOps, forward_threads
@@ -238,9 +238,15 @@ class _Reader:
         ranges["src"][asked] = found
 
     def _used_threads(self) -> list[tuple[int, int]]:
-        """(pid, tid) of the threads that ran ops or launched; the columns `thread` then refer to these."""
-        tables = (self.trace.ranges, self.trace.launches)
-        used = np.unique(np.concatenate([table["thread"] for table in tables]))
+        """(pid, tid) of the threads that ran ops or launched; the columns `thread` then refer to these. Modules that ran on
+        others are dropped: Kineto writes frames of threads that it cannot place under pid 0, tid 0."""
+        ranges, launches = self.trace.ranges, self.trace.launches
+        layer = np.array([m.kind == Kind.LAYER for m in self.trace.markers], np.bool_)[ranges["label"]]
+        used = np.unique(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
+        keep = ~layer | np.isin(ranges["thread"], used)
+        if not keep.all():
+            self.trace.ranges = ranges = {name: column[keep] for name, column in ranges.items()}
+        tables = (ranges, launches)
         row = np.full(len(self.threads.numbers) + 1, -1, np.int32)
         row[used] = np.arange(len(used))
         for table in tables:
@@ -255,19 +261,21 @@ class _Reader:
         logical, thread = ranges["fwd_thread"].astype(np.int64), ranges["thread"].astype(np.int64)
         rows = np.flatnonzero(ranges["seq"] >= 0)
         pids = {pid: i for i, pid in enumerate(trace.processes["pid"].tolist())}
-        markers = trace.markers
         ops = NumberedOps(
             process=np.array([pid for pid, _ in numbers], np.int64)[thread[rows]] if len(rows) else rows,
             thread=thread[rows],
             start=ranges["start_ns"][rows],
             seq=ranges["seq"][rows],
             logical=logical[rows],
-            name=[markers[label].name for label in ranges["label"][rows].tolist()],
+            label=ranges["label"][rows],
+            names=[marker.name for marker in trace.markers],
         )
         known = forward_threads(ops, self.arrows)
         result = np.full(len(logical), -1, np.int64)
         absent: list[int] = []
-        for pid, number in sorted({(int(p), int(n)) for p, n in zip(ops.process, ops.logical, strict=True) if n > 0}):
+        backward = ops.logical > 0
+        ids = np.unique(np.stack([ops.process[backward], ops.logical[backward]]), axis=1)
+        for pid, number in ids.T.tolist():
             row = known.get((pid, number))
             if row is None:
                 row = len(numbers) + len(absent)
@@ -293,7 +301,7 @@ class _Reader:
 
 
 class _FrameArgs(msgspec.Struct, gc=False):
-    id: int = msgspec.field(default=-1, name="Python id")
+    id: Int = msgspec.field(default=-1, name="Python id")
 
 
 class _NameArgs(msgspec.Struct, gc=False):

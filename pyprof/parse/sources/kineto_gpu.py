@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.sources.kineto_json import Event, decode_args, nanoseconds
+from pyprof.parse.sources.kineto_json import Event, Int, decode_args, nanoseconds
 from pyprof.parse.trace import COPY_KINDS, ActivityKind, Strings, Table, make_table
 
 __all__ = ["Activities", "Launches", "process_of_activities"]
@@ -27,21 +27,21 @@ _COPY = re.compile(r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Devi
 
 
 class _ActivityArgs(msgspec.Struct, gc=False):
-    device: int = -1
-    stream: int = -1
-    correlation: int = -1
-    grid: list[int] = []
-    block: list[int] = []
-    regs: int = msgspec.field(default=-1, name="registers per thread")
-    smem_bytes: int = msgspec.field(default=-1, name="shared memory")
-    bytes: int = -1
-    graph_node: int = msgspec.field(default=-1, name="graph node id")
+    device: Int = -1
+    stream: Int = -1
+    correlation: Int = -1
+    grid: list[Int] = []
+    block: list[Int] = []
+    regs: Int = msgspec.field(default=-1, name="registers per thread")
+    smem_bytes: Int = msgspec.field(default=-1, name="shared memory")
+    bytes: Int = -1
+    graph_node: Int = msgspec.field(default=-1, name="graph node id")
 
 
 class _LaunchArgs(msgspec.Struct, gc=False):
-    correlation: int = -1
-    grid: list[int] = []  # ROCm writes these on the call and not always on the kernel
-    block: list[int] = []
+    correlation: Int = -1
+    grid: list[Int] = []  # ROCm writes these on the call and not always on the kernel
+    block: list[Int] = []
 
 
 def _times(events: list[Event]) -> tuple[Ints, Ints]:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture
 
-__all__ = ["Event", "TraceFile", "decode_args", "head_of", "nanoseconds"]
+__all__ = ["Event", "Int", "TraceFile", "decode_args", "head_of", "nanoseconds"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
@@ -30,9 +30,12 @@ _MAX_HEAD_BYTES = 64 << 20  # what stands before the events: at most the process
 _CUTS_TRIED = 8
 # From here on a float of microseconds no longer tells nanoseconds apart: epoch times with a fraction.
 _EXACT_BELOW_US = float(1 << 43)
+_LAST_US = 4e15  # the year 2096; twice this in nanoseconds still fits 64 bits
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _HINT = "the file is damaged or was cut short: export or copy it again"
+# An integer that a column of 64 bits holds, as all that Kineto counts are, but for the sequence number that means none.
+Int = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 _NO_ARGS = msgspec.Raw(b"{}")
 
 
@@ -327,12 +330,12 @@ def _decode_one(kind: type[S], text: bytes) -> S:
 def nanoseconds(values: list[Any]) -> npt.NDArray[np.int64]:
     """Microseconds as the file gives them -> whole nanoseconds, the nearest; exact to the digits the file has."""
     try:
-        micro = np.clip(np.array(values, np.float64), -9e15, 9e15)
+        micro = np.clip(np.array(values, np.float64), -_LAST_US, _LAST_US)
     except OverflowError:  # an integer that no float holds
         return nanoseconds([min(max(v, -(1 << 62)), 1 << 62) for v in values])
     whole = np.floor(micro)
     result = whole.astype(np.int64) * 1000 + np.rint((micro - whole) * 1000).astype(np.int64)
     if any(type(v) is Decimal for v in values):
-        for row in np.flatnonzero(np.abs(micro) >= _EXACT_BELOW_US).tolist():
+        for row in np.flatnonzero((np.abs(micro) >= _EXACT_BELOW_US) & (np.abs(micro) < _LAST_US)).tolist():
             result[row] = int((Decimal(values[row]) * 1000).to_integral_value(ROUND_HALF_EVEN))
     return result

@@ -16,6 +16,7 @@ import msgspec
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker, decode, is_backward_name
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.parse.sources.kineto_json import Int
 from pyprof.parse.trace import Labels
 
 __all__ = ["OpArgs", "OpLabels"]
@@ -27,10 +28,10 @@ _Number = int | float | str | None
 class OpArgs(msgspec.Struct, gc=False):
     """The args of a cpu_op or user_annotation that pyprof reads."""
 
-    external: int = msgspec.field(default=-1, name="External id")
-    external_2021: int = msgspec.field(default=-1, name="external id")
+    external: Int = msgspec.field(default=-1, name="External id")
+    external_2021: Int = msgspec.field(default=-1, name="external id")
     seq: int = msgspec.field(default=-1, name="Sequence number")
-    fwd: int = msgspec.field(default=0, name="Fwd thread id")
+    fwd: Int = msgspec.field(default=0, name="Fwd thread id")
     dims: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input Dims")
     dims_2021: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input dims")
     types: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input type")
@@ -39,9 +40,9 @@ class OpArgs(msgspec.Struct, gc=False):
     stack: str = msgspec.field(default="", name="Call stack")
     collective: str = msgspec.field(default="", name="Collective name")
     dtype: str = ""
-    in_elements: int = msgspec.field(default=-1, name="In msg nelems")
-    out_elements: int = msgspec.field(default=-1, name="Out msg nelems")
-    group: int = msgspec.field(default=-1, name="Group size")
+    in_elements: Int = msgspec.field(default=-1, name="In msg nelems")
+    out_elements: Int = msgspec.field(default=-1, name="Out msg nelems")
+    group: Int = msgspec.field(default=-1, name="Group size")
     kernel_backend: str = ""
     kernel_file: str = ""
     kernel_hash: str = ""

@@ -19,6 +19,7 @@ from pyprof.parse.pairing import same_function
 __all__ = ["Arrows", "NumberedOps", "forward_threads"]
 
 Ints = npt.NDArray[np.int64]
+_SAMPLE = 5000
 _SHARE_NAMED = 0.5  # of a thread's numbers that backward functions must meet by name for it to be theirs
 
 
@@ -41,14 +42,15 @@ class Arrows:
 
 @dataclass(frozen=True)
 class NumberedOps:
-    """Ops that carry a sequence number; logical: `Fwd thread id`, 0 on forward ops; name: the op's or function's."""
+    """Ops that carry a sequence number; logical: `Fwd thread id`, 0 on forward ops; names[label]: the op's or function's."""
 
     process: Ints
     thread: Ints
     start: Ints
     seq: Ints
     logical: Ints
-    name: Sequence[str]
+    label: Ints
+    names: Sequence[str]
 
 
 def forward_threads(ops: NumberedOps, arrows: Arrows) -> dict[tuple[int, int], int]:
@@ -68,17 +70,18 @@ def forward_threads(ops: NumberedOps, arrows: Arrows) -> dict[tuple[int, int], i
 
 def _by_names(ops: NumberedOps, backward: Ints) -> dict[tuple[int, int], int]:
     """Without arrows: the pairs of id and thread with most functions named after the op of their number, best first."""
+    backward = _sample(ops, backward)
+    forward = np.flatnonzero((ops.logical <= 0) & np.isin(ops.seq, ops.seq[backward]))
     last: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # (process, number) -> thread -> its deepest op
-    forward = np.flatnonzero(ops.logical <= 0)
     for row in forward[np.argsort(ops.start[forward], kind="stable")].tolist():
-        last[(int(ops.process[row]), int(ops.seq[row]))][int(ops.thread[row])] = row
+        last[(int(ops.process[row]), int(ops.seq[row]))][int(ops.thread[row])] = int(ops.label[row])
     named: Counter[tuple[tuple[int, int], int]] = Counter()
     met: Counter[tuple[tuple[int, int], int]] = Counter()
     for row in backward.tolist():
         key = (int(ops.process[row]), int(ops.logical[row]))
-        for thread, of in last.get((key[0], int(ops.seq[row])), {}).items():
+        for thread, label in last.get((key[0], int(ops.seq[row])), {}).items():
             met[key, thread] += 1
-            named[key, thread] += same_function(ops.name[of], ops.name[row])
+            named[key, thread] += same_function(ops.names[label], ops.names[ops.label[row]])
     result: dict[tuple[int, int], int] = {}
     taken: set[int] = set()
     for (key, thread), count in sorted(named.items(), key=lambda item: (-item[1], item[0])):
@@ -86,3 +89,15 @@ def _by_names(ops: NumberedOps, backward: Ints) -> dict[tuple[int, int], int]:
             result[key] = thread
             taken.add(thread)
     return result
+
+
+def _sample(ops: NumberedOps, backward: Ints) -> Ints:
+    """At most so many backward ranges of each (process, logical id), those with the smallest numbers: enough to tell."""
+    order = backward[np.lexsort((ops.start[backward], ops.seq[backward], ops.logical[backward], ops.process[backward]))]
+    if not len(order):
+        return order
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (np.diff(ops.process[order]) != 0) | (np.diff(ops.logical[order]) != 0)
+    first = np.flatnonzero(new)
+    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    return order[place < _SAMPLE]

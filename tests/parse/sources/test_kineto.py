@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -350,6 +351,35 @@ def test_odd_values_cost_no_more_than_themselves(tmp_path: Path) -> None:
     trace = kineto.read(write(tmp_path, events))
     assert trace.activities["regs"].tolist() == [32, -1] and trace.activities["grid_x"].tolist() == [-1, -1]
     assert trace.activities["start_ns"].tolist() == [40_000, 46_500] and trace.ranges["op_id"].tolist() == [12]
+
+
+def test_integers_that_no_column_holds(tmp_path: Path) -> None:
+    huge = 1 << 64
+    events = [
+        op("aten::mm", 10, 5, External_id=huge, Sequence_number=huge - 1, Fwd_thread_id=huge), op("aten::mm", 20, 5, pid=huge),
+        kernel(huge, 40, bytes=-huge, registers_per_thread=1 << 40), op("aten::mm", 1e300, 5),
+    ]  # fmt: skip
+    trace = kineto.read(write(tmp_path, events))
+    assert trace.ranges["seq"].tolist() == [-1] * 3 and trace.ranges["op_id"].tolist() == [-1] * 3
+    assert trace.activities["corr"].tolist() == [-1] and trace.activities["regs"].tolist() == [-1]
+    assert trace.processes["pid"].tolist() == [-1, PID]
+
+
+def test_modules_on_threads_that_kineto_cannot_place_are_dropped(tmp_path: Path) -> None:
+    modules = [x("python_function", "nn.Module: Net_0", 0, 90, tid=tid, pid=tid, Python_id=1) for tid in (0, PID)]
+    trace = kineto.read(write(tmp_path, [*modules, op("aten::mm", 10, 5)]))
+    assert len(rows_of(trace, "Net_0")) == 1 and trace.processes["pid"].tolist() == [PID]
+
+
+def test_the_tolerant_reader_gives_the_same(data: Path, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(text: bytes, decoders: object) -> None:
+        raise msgspec.DecodeError("refused")
+
+    files = [data / "kineto_cpu.json.gz", captures / "kineto/h100_vit.json.gz", captures / "kineto/multi_stream_sync.json.gz"]
+    strict = [content(kineto.read(path)) for path in files]
+    monkeypatch.setattr(kineto_json, "_strict", refuse)
+    monkeypatch.setattr(kineto_json, "_BLOCK_BYTES", 300_000)
+    assert [content(kineto.read(path)) for path in files] == strict
 
 
 # ---------------------------------------------------------------------------------------------- real captures

@@ -167,6 +167,6 @@ def test_one_wrong_value_leaves_the_others_of_its_event(tmp_path: Path) -> None:
 def test_the_head_of_anything_can_be_asked_for(tmp_path: Path, raw: bytes, magic: bytes) -> None:
     path = tmp_path / "f"
     path.write_bytes(magic + raw)
-    assert magic or head_of(path, 20) == raw[:20]
+    assert path.read_bytes().startswith(b"\x1f\x8b") or head_of(path, 20) == raw[:20]
     assert len(head_of(path, 20)) <= 20
     assert head_of(tmp_path / "absent", 20) == b""

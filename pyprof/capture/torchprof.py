@@ -1,0 +1,206 @@
+"""Recording a part of the running program with torch.profiler: `with capture("net") as p: ... p.step()`.
+
+Turns the work between two lines of a program into trace files that `pyprof parse` reads. It asks torch.profiler for what the
+analysis needs and nothing more: CPU and GPU activity, shapes, and unless told otherwise Python frames. It works for any CUDA
+program in the process, whether or not torch computes in it. Nothing here reads a trace.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyprof.errors import ToolError, UsageError
+
+__all__ = ["Capture", "Schedule", "capture", "schedule"]
+
+_FILE_SUFFIXES = (".json", ".json.gz")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which steps are recorded: after `skip` steps, cycles of `wait` idle, `warmup` traced but not kept and `active` recorded
+    steps; `repeat` cycles, 0 for as long as the program runs."""
+
+    wait: int = 0
+    warmup: int = 1
+    active: int = 1
+    repeat: int = 1
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        if self.active < 1 or min(self.wait, self.warmup, self.repeat, self.skip) < 0:
+            raise UsageError(
+                f"{self}: active must be at least 1 and the rest at least 0", "schedule(wait=1, warmup=1, active=2)"
+            )
+
+    def action(self, step: int) -> str:
+        """What torch.profiler is to do in a step counted from 0: the name of a torch.profiler.ProfilerAction."""
+        length = self.wait + self.warmup + self.active
+        cycle, at = divmod(step - self.skip, length)
+        if step < self.skip or at < self.wait or (self.repeat and cycle >= self.repeat):
+            return "NONE"
+        if at < self.wait + self.warmup:
+            return "WARMUP"
+        return "RECORD" if at < length - 1 else "RECORD_AND_SAVE"
+
+    @property
+    def first(self) -> int:
+        """The first step that is recorded, counted from 0."""
+        return self.skip + self.wait + self.warmup
+
+
+def schedule(*, wait: int = 0, warmup: int = 1, active: int = 1, repeat: int = 1, skip: int = 0) -> Schedule:
+    """The steps to record, as torch.profiler.schedule counts them, but one cycle unless told otherwise.
+
+    Raises UsageError for a negative number or active=0.
+    """
+    return Schedule(wait, warmup, active, repeat, skip)
+
+
+class Capture:
+    """A recording; use it in a `with`, and call `step()` at the end of each training step.
+
+    traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        schedule: Schedule | None = None,
+        shapes: bool = True,
+        stacks: bool = True,
+        on_trace: Callable[[Path], None] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.schedule = schedule
+        self.traces: list[Path] = []
+        self.steps = 0
+        self._shapes, self._stacks, self._on_trace = shapes, stacks, on_trace
+        self._one_file = self.path.name.endswith(_FILE_SUFFIXES)
+        if self._one_file and schedule is not None and schedule.repeat != 1:
+            raise UsageError(f"{self.path}: one file cannot hold several cycles", "name a folder, or use repeat=1")
+        self.profiler: Any = None
+
+    def __enter__(self) -> Capture:
+        torch = _torch()
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        actions = torch.profiler.ProfilerAction
+        plan = self.schedule
+
+        def action(step: int) -> Any:
+            return actions.RECORD if plan is None else actions[plan.action(step)]
+
+        self.profiler = torch.profiler.profile(
+            activities=activities,
+            schedule=action,
+            on_trace_ready=self._write,
+            record_shapes=self._shapes,
+            with_stack=self._stacks,
+        )
+        with _quiet():
+            self.profiler.__enter__()
+        return self
+
+    def step(self) -> None:
+        """The end of a step: the schedule moves on, and a cycle that is complete is written."""
+        self.steps += 1
+        with _quiet():
+            self.profiler.step()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        with _quiet():
+            self.profiler.__exit__(kind, error, traceback)
+        self.profiler = None
+        if not self.traces and kind is None and self.schedule is not None:
+            warnings.warn(
+                f"nothing was captured: step() was called {self.steps} times and the schedule records from step "
+                f"{self.schedule.first + 1} on",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _write(self, profiler: Any) -> None:
+        """Write one cycle's trace. A full disk costs the trace, never the user's run."""
+        path = self.path if self._one_file else self.path / f"rank{_rank()}_step{self.steps}.json.gz"
+        try:
+            self._write_whole(profiler, path)
+        except OSError as error:
+            warnings.warn(f"{path}: the trace could not be written: {error}", RuntimeWarning, stacklevel=2)
+            return
+        if path not in self.traces:
+            self.traces.append(path)
+        if self._on_trace is not None:
+            self._on_trace(path)
+
+    def _write_whole(self, profiler: Any, path: Path) -> None:
+        """Write a trace under its name, or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The suffix tells torch whether to compress.
+        suffix = ".json.gz" if path.name.endswith(".gz") else ".json"
+        part = path.with_name(f".{path.name}.{os.getpid()}.part{suffix}")
+        try:
+            profiler.export_chrome_trace(str(part))
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def capture(
+    path: str | os.PathLike[str],
+    *,
+    schedule: Schedule | None = None,
+    shapes: bool = True,
+    stacks: bool = True,
+    on_trace: Callable[[Path], None] | None = None,
+) -> Capture:
+    """Record what runs inside the `with` into trace files.
+
+    path: a file where the name ends in .json or .json.gz, else a folder for `rank<r>_step<n>.json.gz`, n being the steps
+    made until then. schedule: which steps; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
+    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. on_trace: called with each
+    file once it is whole.
+
+    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or another recording
+    by torch.profiler is under way. A schedule that never came to record warns at the end.
+    """
+    return Capture(path, schedule=schedule, shapes=shapes, stacks=stacks, on_trace=on_trace)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch says once that events of earlier cycles are dropped from memory; they are in their files by then. Where warnings
+    are errors, that one would end the profiler half-way."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+        yield
+
+
+def _torch() -> Any:
+    try:
+        import torch
+        import torch.profiler
+    except ImportError as error:
+        raise ToolError("capture needs torch, which is not installed", "pip install torch") from error
+    if torch.autograd._profiler_enabled():
+        raise ToolError("torch.profiler is recording already", "end the other recording before this one begins")
+    return torch
+
+
+def _rank() -> int:
+    """The rank in a distributed job: torch.distributed's, else the launcher's RANK, else 0."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_rank())
+    rank = os.environ.get("RANK", "0")
+    return int(rank) if rank.isdecimal() else 0

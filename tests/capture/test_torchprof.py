@@ -1,0 +1,111 @@
+"""pyprof.capture.torchprof: the schedule against torch's own, and the files that are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.capture.torchprof import Schedule, capture, schedule
+from pyprof.errors import ToolError, UsageError
+from pyprof.markers import Kind
+from pyprof.parse.sources import kineto
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def work() -> Any:
+    return torch.ones(2, 3) @ torch.ones(3, 4)
+
+
+@given(st.integers(0, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3))
+def test_the_schedule_is_torchs(wait: int, warmup: int, active: int, repeat: int, skip: int) -> None:
+    theirs = torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip)
+    ours = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip=skip)
+    assert [ours.action(step) for step in range(40)] == [theirs(step).name for step in range(40)]
+    assert theirs(ours.first).name.startswith("RECORD") and not theirs(ours.first - 1).name.startswith("RECORD")
+
+
+@pytest.mark.parametrize("wrong", [{"active": 0}, {"wait": -1}, {"warmup": -1}, {"repeat": -1}, {"skip": -1}])
+def test_a_schedule_that_records_nothing_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        schedule(**wrong)
+
+
+def test_each_cycle_has_a_file(tmp_path: Path) -> None:
+    seen: list[Path] = []
+    with capture(tmp_path / "net", schedule=schedule(wait=1, active=2, repeat=2), on_trace=seen.append) as p:
+        for _ in range(9):
+            work()
+            p.step()
+    assert [path.name for path in p.traces] == ["rank0_step4.json.gz", "rank0_step8.json.gz"] and seen == p.traces
+    assert sorted(path.name for path in (tmp_path / "net").iterdir()) == sorted(path.name for path in p.traces)
+    steps = [sorted(m.step for m in kineto.read(path).markers if m.kind == Kind.STEP) for path in p.traces]
+    assert steps == [[2, 3], [6, 7]]
+
+
+@pytest.mark.parametrize("name", ["one.json", "one.json.gz"])
+def test_one_file_without_a_schedule_holds_everything(tmp_path: Path, name: str) -> None:
+    with capture(tmp_path / "new" / name, stacks=False) as p:
+        for _ in range(2):
+            work()
+            p.step()
+    trace = kineto.read(tmp_path / "new" / name)
+    # The last is what came after the last step().
+    assert sorted(m.step for m in trace.markers if m.kind == Kind.STEP) == [0, 1, 2]
+    (mm,) = [m for m in trace.markers if m.name == "aten::mm"]
+    assert str(mm.call) == "mm(fp32[2,3], fp32[3,4])"
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [name]
+    assert any("with_stack" in note for note in trace.notes)
+
+
+def test_the_rank_is_the_launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    with capture(tmp_path, stacks=False) as p:
+        work()
+    assert [path.name for path in p.traces] == ["rank3_step0.json.gz"]
+    assert kineto.read(p.traces[0]).processes["rank"].tolist() == [3]
+
+
+def test_a_program_that_ends_early_keeps_what_was_recorded(tmp_path: Path) -> None:
+    with capture(tmp_path, schedule=schedule(active=5), stacks=False) as p:
+        for _ in range(3):
+            work()
+            p.step()
+    assert [path.name for path in p.traces] == ["rank0_step3.json.gz"]
+
+
+def test_nothing_captured_is_said(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match=r"step\(\) was called 1 times and the schedule records from step 7 on"):
+        with capture(tmp_path, schedule=schedule(wait=5)) as p:
+            p.step()
+    assert p.traces == [] and list(tmp_path.iterdir()) == []
+
+
+def test_the_users_exception_passes_through(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="mine"), capture(tmp_path, stacks=False) as p:
+        work()
+        raise KeyError("mine")
+    assert len(p.traces) == 1
+
+
+def test_a_trace_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.warns(RuntimeWarning, match="could not be written"):
+        with capture(tmp_path / "file" / "net", stacks=False) as p:
+            result = work()
+    assert p.traces == [] and result.shape == (2, 4)
+
+
+def test_one_file_cannot_hold_two_cycles(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="several cycles"):
+        capture(tmp_path / "t.json", schedule=Schedule(repeat=2))
+
+
+def test_two_recordings_at_once_are_refused(tmp_path: Path) -> None:
+    with torch.profiler.profile(), pytest.raises(ToolError, match="already"), capture(tmp_path / "t.json"):
+        pytest.fail("the second recording began")
