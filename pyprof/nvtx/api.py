@@ -1,0 +1,205 @@
+"""The switch: init, shutdown, pause, resume, instrument, wrap, step. The only file that puts the parts together."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType, TracebackType
+from typing import Any, cast
+
+import torch
+
+from pyprof.errors import UsageError
+from pyprof.markers import encode_step
+from pyprof.nvtx.backend import Backend, NvtxBackend, tool_attached
+from pyprof.nvtx.compiling import hide_from_compiler
+from pyprof.nvtx.custom_ops import patch_custom_ops
+from pyprof.nvtx.layers import patch_layers
+from pyprof.nvtx.optimizers import patch_optimizers
+from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_ops
+from pyprof.nvtx.state import STATE, Stats
+from pyprof.nvtx.wrapper import Told, make_wrapper
+
+__all__ = ["enabled", "init", "instrument", "pause", "resume", "shutdown", "stats", "step", "wrap"]
+
+_MODES = ("auto", "on")
+_lock = threading.RLock()
+_patches: Patches | None = None
+_wrapped: list[tuple[Any, str]] = []
+_user_patches = Patches()
+_default: NvtxBackend | None = None
+
+
+def _nvtx() -> Backend:
+    global _default
+    if _default is None:
+        _default = NvtxBackend(getattr(torch.autograd, "_get_sequence_nr", None))
+    return _default
+
+
+def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = None) -> bool:
+    """Instrument torch: from now on each op, module and optimizer step of every thread runs inside an NVTX range.
+
+    mode: `auto` does nothing where no tool records NVTX ranges of this process, so that the call can stay in the program; `on`
+    always instruments. stack: each op tells all of the user's source lines that led to it, not only the innermost.
+    backend: who records instead of NVTX (implies `on`). Calling it again changes stack and backend, and nothing twice.
+
+    Returns whether torch is instrumented now. Raises ToolError where the `nvtx` package is missing or not usable, since a
+    capture would be empty without a word.
+    """
+    global _patches
+    if mode not in _MODES:
+        raise UsageError(f"pyprof.init: no mode {mode!r}", f"one of {', '.join(_MODES)}")
+    with _lock:
+        if _patches is None and backend is None and mode == "auto" and not tool_attached():
+            return False
+        chosen = backend if backend is not None else _nvtx()
+        hide_from_compiler(chosen.push, chosen.pop)
+        STATE.use(chosen)
+        if STATE.stack != stack:
+            STATE.stack = stack
+            STATE.forget()
+        if _patches is None:
+            STATE.reset_counts()
+            patches = Patches()
+            try:
+                patch_ops(patches)
+                patch_custom_ops(patches)
+                patch_layers(patches)
+                patch_optimizers(patches)
+            except BaseException:
+                patches.undo()
+                raise
+            _patches = patches
+        STATE.on = True
+        return True
+
+
+def shutdown() -> None:
+    """Take everything back: torch's attributes, and functions given to `wrap`, are what they were. Harmless when not needed."""
+    global _patches
+    with _lock:
+        STATE.on = False
+        end_step()
+        _user_patches.undo()
+        _wrapped.clear()
+        if _patches is not None:
+            _patches.undo()
+            _patches = None
+        STATE.forget()
+
+
+def enabled() -> bool:
+    """Whether ranges are being recorded now."""
+    return STATE.on
+
+
+def pause() -> None:
+    """Stop recording without taking the instrumentation out; ranges that are open are still closed."""
+    STATE.on = False
+
+
+def resume() -> None:
+    """Record again after `pause`. Does nothing where torch is not instrumented."""
+    STATE.on = _patches is not None
+
+
+def stats() -> Stats:
+    """Distinct texts registered, markers that lost their arguments to the cap, and errors of ours since `init`."""
+    return STATE.stats()
+
+
+@contextmanager
+def instrument(*, stack: bool = False, backend: Backend | None = None) -> Iterator[None]:
+    """Instrument torch for the length of a `with`; within another one, or after `init`, the outer one goes on afterwards."""
+    with _lock:
+        outer = (_patches is not None, STATE.on, STATE.stack, STATE.backend)
+    init(mode="on", stack=stack, backend=backend if backend is not None else outer[3])
+    try:
+        yield
+    finally:
+        with _lock:
+            if not outer[0]:
+                shutdown()
+            else:
+                init(mode="on", stack=outer[2], backend=outer[3])
+                STATE.on = outer[1]
+
+
+def _wrapping(owner: Any, name: str) -> tuple[Any, Callable[..., Any]]:
+    """What the owner holds under the name, and the function in it."""
+    raw = inspect.getattr_static(owner, name, None)
+    function = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
+    if not callable(function):
+        where = getattr(owner, "__qualname__", getattr(owner, "__name__", repr(owner)))
+        raise UsageError(f"pyprof.wrap: {where} has no function {name!r}", "pass the module or class, then the function's name")
+    return raw, cast("Callable[..., Any]", function)
+
+
+def wrap(owner: Any, name: str) -> None:
+    """Give a function of the user's own a range that tells its arguments: `wrap(mymodule, "attention")`.
+
+    owner: a module or class; name: its function, method, staticmethod or classmethod. Recorded whenever `init` is in force;
+    undone by `shutdown`. Wrapping twice changes nothing. Raises UsageError where there is no such function.
+    """
+    with _lock:
+        raw, function = _wrapping(owner, name)
+        if is_wrapper(function):
+            return
+        told = Told(getattr(owner, "__name__", type(owner).__name__), name)
+        new = make_wrapper(function, told)
+        module = getattr(function, "__module__", None) or getattr(owner, "__module__", "") or ""
+        dress(new, function, (module, getattr(function, "__qualname__", name)))
+        if isinstance(function, FunctionType):
+            vars(new).update({k: v for k, v in vars(function).items() if k not in vars(new)})
+            new.__annotations__ = function.__annotations__
+        kept = type(raw)(new) if isinstance(raw, (staticmethod, classmethod)) else new
+        _user_patches.replace(owner, name, kept)
+        _wrapped.append((owner, name))
+
+
+class Step:
+    """A training step that is open; leaving it as a `with` closes it, and so does the next one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> Step:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if getattr(STATE.local, "step", None) is self:
+            end_step()
+
+
+def end_step() -> None:
+    """Close the step that is open on this thread, if any."""
+    local = STATE.local
+    if getattr(local, "step", None) is not None:
+        local.step = None
+        local.step_pop()
+
+
+def step(number: int | None = None) -> Step:
+    """Begin the next training step: call it at the top of the loop, or `with pyprof.step():` around its body.
+
+    number: counted from 0 where not given. Does nothing but count where torch is not instrumented.
+    """
+    local = STATE.local
+    end_step()
+    count = getattr(local, "steps", 0) if number is None else number
+    local.steps = count + 1
+    opened = Step(count)
+    registry = STATE.registry
+    if STATE.on and registry is not None:
+        handle = registry.find(encode_step(count), reserve=True)
+        if handle is not None:
+            local.step_pop = STATE.pop
+            STATE.push(handle)
+            local.step = opened
+    return opened
+
+
+hide_from_compiler(STATE.trouble, end_step)

@@ -1,0 +1,190 @@
+"""Range texts -> ranges that a tool really records: the one place that talks to NVTX.
+
+Works on the parts that every release of the PyPI `nvtx` package has had since 0.2.5: a domain handle, a registered string,
+event attributes, and the two functions that push and pop. `nvtx.Domain` is not used: since 0.2.12 it asks
+nvtxDomainIsEnabled, which Nsight Systems 2023.4 and older do not answer, and then hands out a domain that drops every range
+without a word.
+
+Every distinct text is registered once and kept by the tool for ever, so texts are counted and capped for the whole process.
+Knows nothing of torch or of ops.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from pyprof.errors import ToolError
+
+__all__ = ["MAX_TEXTS", "MAX_TEXT_BYTES", "Backend", "NvtxBackend", "Registry", "tool_attached"]
+
+MAX_TEXTS = 16_384
+"""Distinct texts with shapes in one process; each costs about 1.4 kB under Nsight Systems."""
+
+MAX_TEXT_BYTES = 8_000_000
+"""Bytes of distinct texts with shapes in one process."""
+
+_COLOR = 0x76B900
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """What the instrumenter asks of whatever records ranges; a test gives one that keeps a list.
+
+    prepare turns a text into the handle that push takes, and is called once for each distinct text; push and pop are called
+    on the thread that runs the op, nested like brackets.
+    """
+
+    push: Callable[[Any], Any]
+    pop: Callable[[], Any]
+
+    def prepare(self, text: str) -> Any:
+        """The handle of a text."""
+
+
+class NvtxBackend:
+    """Ranges in NVTX's default domain, where emit_nvtx and torch.cuda.nvtx put theirs, so that all nest in one stack.
+
+    sequence: gives the number that each range carries as its payload (int64Value in an export): autograd's sequence number when
+    the range begins, from which the backward pass of what runs inside is found. Never part of the text.
+    Raises ToolError where the `nvtx` package is missing or has not the parts that are used.
+    """
+
+    push: Callable[[Any], Any]
+    pop: Callable[[], Any]
+
+    def __init__(self, sequence: Callable[[], int] | None = None) -> None:
+        try:
+            lib = import_module("nvtx._lib.lib")
+            self._string: Any = lib.RegisteredString
+            self._attributes: Any = lib.EventAttributes
+            self._domain: Any = lib.DomainHandle(None)
+            self._push: Any = lib.push_range
+            self.pop = partial(lib.pop_range, self._domain)
+            self._leading = self._find_signature()
+        except ImportError as error:
+            raise ToolError(
+                "the Python package `nvtx` is not installed: no range can be recorded", "pip install nvtx"
+            ) from error
+        except (AttributeError, TypeError, ValueError) as error:
+            reason = f"this release of the Python package `nvtx` is not understood: {error}"
+            raise ToolError(reason, "pip install 'nvtx>=0.2.8'") from error
+        self.registry = Registry(self)  # one for the process: the tool forgets no text when something else records for a while
+        self.push = self._plain_push() if sequence is None or not self._has_payload() else self._numbered_push(sequence)
+
+    def _has_payload(self) -> bool:
+        """Whether event attributes can carry a number: not in the oldest releases."""
+        try:
+            self._new_attributes(self._string(self._domain, "pyprof")).payload = 1
+        except AttributeError:
+            return False
+        return True
+
+    def _new_attributes(self, message: Any) -> Any:
+        return self._attributes(*self._leading, message, _COLOR)
+
+    def _plain_push(self) -> Callable[[Any], Any]:
+        """Push with ready-made event attributes."""
+        push, domain = self._push, self._domain
+        self.prepare = lambda text: self._new_attributes(self._string(domain, text))  # type: ignore[method-assign]
+        return lambda handle: push(handle, domain)
+
+    def _numbered_push(self, sequence: Callable[[], int]) -> Callable[[Any], Any]:
+        """Push with a number as payload; each thread fills in event attributes of its own, which the tool copies."""
+        push, domain, local, make = self._push, self._domain, threading.local(), self._new_attributes
+
+        def numbered(handle: Any) -> None:
+            try:
+                attributes = local.attributes
+            except AttributeError:
+                attributes = local.attributes = make(handle)
+            attributes.message = handle
+            attributes.payload = sequence()
+            push(attributes, domain)
+
+        return numbered
+
+    def _find_signature(self) -> tuple[Any, ...]:
+        """What comes before the message: a domain since 0.2.14 (used for arrays as payload only), nothing before."""
+        probe = self._string(self._domain, "pyprof")
+        try:
+            self._attributes(None, probe, _COLOR)
+        except (TypeError, AttributeError):
+            self._attributes(probe, _COLOR)
+            return ()
+        return (None,)
+
+    def prepare(self, text: str) -> Any:
+        """Register the text with the tool."""
+        return self._string(self._domain, text)
+
+
+class Registry:
+    """Text -> handle, each text prepared once, with a cap on how many texts and bytes may be registered.
+
+    capped: how often a text was refused because of the cap.
+    """
+
+    def __init__(self, backend: Backend, max_texts: int = MAX_TEXTS, max_bytes: int = MAX_TEXT_BYTES) -> None:
+        self._backend = backend
+        self._handles: dict[str, Any] = {}
+        self._max_texts = max_texts
+        self._bytes = 0
+        self._max_bytes = max_bytes
+        self.capped = 0
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def find(self, text: str, *, reserve: bool = False) -> Any:
+        """The handle of a text, or None where it is new and the cap is reached.
+
+        reserve: the text is one of few (an op without its arguments, a layer), for which as much again is set aside.
+        """
+        handle = self._handles.get(text)
+        if handle is not None:
+            return handle
+        scale = 2 if reserve else 1
+        if len(self._handles) >= self._max_texts * scale or self._bytes + len(text) > self._max_bytes * scale:
+            self.capped += 1
+            return None
+        handle = self._backend.prepare(text)
+        self._handles[text] = handle
+        self._bytes += len(text)
+        return handle
+
+
+_VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH", "CUDA_INJECTION64_PATH")
+_LIBRARIES = (
+    "ToolsInjection",
+    "cuda-injection64",
+    "nvtx-injection",
+    "libnvtxinj",
+    "libcuinj",
+    "rocprof",
+    "libnvperf_host_injection",
+)
+
+
+def tool_attached() -> str:
+    """What shows that a tool records this process's NVTX ranges; the empty string where nothing does.
+
+    Read from the environment and the libraries in the process, since nvtxDomainIsEnabled says no under tools that do record.
+    """
+    for name in _VARIABLES:
+        if os.environ.get(name):
+            return name
+    preload = os.environ.get("LD_PRELOAD", "")
+    for name in _LIBRARIES:
+        if name in preload:
+            return f"LD_PRELOAD ({name})"
+    try:
+        maps = Path("/proc/self/maps").read_text(errors="replace")
+    except OSError:
+        return ""
+    return next((name for name in _LIBRARIES if name in maps), "")

@@ -1,0 +1,73 @@
+"""Calls of `torch.ops.NAMESPACE.op` -> ranges: custom ops, of extensions and torch.library, have no function to patch.
+
+Ops of torch's own namespaces are left alone: they are called from within torch all the time, and by users through other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
+from pyprof.nvtx.patch import Patches, dress
+from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.wrapper import Told, make_wrapper
+
+__all__ = ["patch_custom_ops"]
+
+_OWN = (
+    "aten",
+    "prim",
+    "prims",
+    "profiler",
+    "inductor",
+    "c10d",
+    "_c10d_functional",
+    "_dtensor",
+    "fsdp",
+    "higher_order",
+    "rngprims",
+)
+
+# By id of the op, which is kept beside its wrapper so that the id stays its own; None for an op of torch's own.
+_wrappers: dict[int, tuple[Any, Callable[..., Any] | None]] = {}
+
+
+def _wrapper(op: Any, orig: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The wrapper of an op or of one overload, made when it is first called."""
+    known = _wrappers.get(id(op))
+    if known is None:
+        qualified = getattr(op, "_qualified_op_name", "") or op.name()
+        namespace, _, name = qualified.partition("::")
+        name = name.partition(".")[0]
+        wrapper = None if namespace in _OWN else make_wrapper(partial(orig, op), Told(f"torch.ops.{namespace}", name))
+        known = _wrappers[id(op)] = (op, wrapper)
+    return known[1]
+
+
+def _make_call(orig: Callable[..., Any]) -> Callable[..., Any]:
+    state: State = STATE
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not state.on:
+            return orig(self, *args, **kwargs)
+        wrapper = _wrapper(self, orig)
+        return orig(self, *args, **kwargs) if wrapper is None else wrapper(*args, **kwargs)
+
+    pass_through_compiler(__call__)
+    return __call__
+
+
+def patch_custom_ops(patches: Patches) -> None:
+    """Replace the call of ops and of overloads."""
+    for cls in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
+        orig = cls.__call__
+        call = _make_call(orig)
+        dress(call, orig, (orig.__module__, orig.__qualname__))
+        patches.replace(cls, "__call__", call)
+
+
+hide_from_compiler(_wrapper)

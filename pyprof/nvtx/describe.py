@@ -1,0 +1,154 @@
+"""The arguments of a call -> a key that is cheap to build, and, when the key is new, an `OpCall` that says what they were.
+
+Looks only at what a tensor knows of itself on the host (shape, dtype, strides, whether it wants a gradient): never at its
+elements, so nothing waits for a device. Keeps no reference to a tensor. Whatever cannot be said is UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec, contiguous_strides
+
+__all__ = ["MAX_ITEMS", "MAX_STRING", "Unkeyable", "add_key", "describe_call", "describe_value"]
+
+MAX_ITEMS = 4096
+"""Elements of a list that are described; a longer one is UNKNOWN."""
+
+MAX_NUMBERS = 64
+"""Plain numbers of a list that are described: shapes, dimensions and splits, not data."""
+
+MAX_STRING = 200
+"""Characters of a string argument that are told."""
+
+_MAX_INT = 1 << 64
+_Tensor = torch.Tensor
+_Parameter = torch.nn.Parameter
+_Size = torch.Size
+_PLAIN = frozenset({int, bool, str, type(None), type(Ellipsis), complex})
+_HASHED = (torch.dtype, torch.device, torch.memory_format, torch.layout)
+
+
+class Unkeyable(Exception):
+    """The arguments cannot be a key (subclasses of Tensor, symbolic sizes); describe the call itself."""
+
+
+def add_key(values: Any, key: list[Any]) -> None:
+    """Append what tells these arguments from others. Two different descriptions never have equal keys.
+
+    Raises Unkeyable for what must not be touched cheaply, and whatever a strange tensor raises when asked for its strides.
+    """
+    add = key.append
+    for value in values:
+        kind = type(value)
+        if kind is _Tensor or kind is _Parameter:
+            add(value.shape)
+            add(value.dtype)
+            add(value.requires_grad)
+            add(None if value.is_contiguous() else value.stride())
+        elif kind in _PLAIN:
+            add(kind)
+            add(value)
+        elif kind is float:
+            add(kind)
+            add(value if value and value == value else repr(value))  # 0.0 equals -0.0, and nan equals nothing
+        elif kind is list or kind is tuple or kind is _Size:
+            if len(value) > MAX_ITEMS:
+                add(kind)
+                add(-1)
+                continue
+            add(kind)
+            add(len(value))
+            add_key(value, key)
+        elif kind is slice:
+            add(kind)
+            add_key((value.start, value.stop, value.step), key)
+        elif isinstance(value, _HASHED):
+            add(value)
+        elif isinstance(value, _Tensor):
+            raise Unkeyable
+        elif isinstance(value, (list, tuple, torch.SymInt, torch.SymFloat, torch.SymBool, int, float, str)):
+            raise Unkeyable
+        else:
+            add(kind)
+
+
+def _tensor(value: Any) -> Any:
+    try:
+        shape = tuple(value.shape)
+        dtype = str(value.dtype).removeprefix("torch.")
+    except Exception:  # a tensor without a shape (strided nested), or one that refuses to be asked
+        return UNKNOWN
+    if not all(type(n) is int for n in shape):
+        return UNKNOWN
+    try:
+        strides = tuple(value.stride()) if value.layout == torch.strided and not value.is_contiguous() else None
+        if strides is not None and (len(strides) != len(shape) or not all(type(n) is int for n in strides)):
+            strides = None
+    except Exception:  # no strides to speak of
+        strides = None
+    try:
+        grad = True if value.requires_grad else None
+    except Exception:
+        grad = None
+    return TensorSpec(shape, dtype, contiguous_strides(shape) if strides is None else strides, grad)
+
+
+def _items(value: Any) -> Any:
+    if len(value) > MAX_ITEMS:
+        return UNKNOWN
+    if len(value) > MAX_NUMBERS and any(isinstance(v, (int, float, complex, str)) for v in value):
+        return UNKNOWN
+    inner = [describe_value(v) for v in value]
+    return inner if isinstance(value, list) else tuple(inner)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, int):
+        return int(value) if -_MAX_INT < value < _MAX_INT else UNKNOWN
+    return float(value) if isinstance(value, float) else complex(value)
+
+
+def describe_value(value: Any) -> Any:
+    """One argument as `OpCall` holds it."""
+    if isinstance(value, _Tensor):
+        return _tensor(value)
+    if value is None or value is Ellipsis or isinstance(value, bool):
+        return value
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return UNKNOWN  # to look at it would pin it to a number
+    if isinstance(value, (int, float, complex)):
+        return _number(value)
+    if isinstance(value, str):
+        return value if len(value) <= MAX_STRING else UNKNOWN
+    if isinstance(value, (list, tuple)):
+        return _items(value)
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return value if all(p is None or type(p) is int for p in parts) else UNKNOWN
+    if isinstance(value, torch.dtype):
+        return DTypeArg(str(value).removeprefix("torch."))
+    if isinstance(value, (torch.device, torch.memory_format, torch.layout)):
+        return str(value)
+    return UNKNOWN
+
+
+def describe_call(module: str, op: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall:
+    """The call as `OpCall` holds it.
+
+    names: where the told function takes its arguments in another order than the called one, what each positional argument is
+    called there: empty for one that stays positional, `-` for one that the told function has not.
+    """
+    named = [(k, describe_value(v)) for k, v in kwargs.items()]
+    if not names:
+        return OpCall(module, op, tuple(map(describe_value, args)), tuple(named))
+    positional: list[Any] = []
+    moved: list[tuple[str, Any]] = []
+    for name, value in zip((*names, *("-" for _ in args[len(names) :])), args, strict=False):
+        if not name:
+            positional.append(describe_value(value))
+        elif name != "-":
+            moved.append((name, describe_value(value)))
+    return OpCall(module, op, tuple(positional), (*moved, *named))

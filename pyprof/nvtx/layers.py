@@ -1,0 +1,228 @@
+"""A module call -> a range with the module's qualified path (`encoder.layers.3.self_attn`), found without anyone naming it.
+
+The outermost module called on a thread is a root. Paths are those of its `named_modules()`, shared modules under all of theirs;
+of several names the one is taken that lies below the range that is open. A root that is a part of a module seen before is
+told by its path there. Tables hold modules weakly.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import Module as _Module
+
+from pyprof.markers import encode_layer
+from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
+from pyprof.nvtx.patch import Patches, dress
+from pyprof.nvtx.state import STATE, State
+
+__all__ = ["Paths", "patch_layers"]
+
+_MAX_NAMES = 16
+"""Names of one shared module that are looked at; bounds the work where modules hold each other in a ring."""
+
+
+class _Open:
+    """A module whose range is open: its path from the root of `paths`, and the range's handle."""
+
+    __slots__ = ("generation", "handle", "path", "paths")
+
+    def __init__(self, paths: Paths, path: str, cls: str) -> None:
+        self.paths = paths
+        self.path = path
+        self.generation = STATE.generation
+        registry = STATE.registry
+        self.handle = None if registry is None else registry.find(encode_layer(path or cls, cls), reserve=True)
+
+
+class _Entry:
+    """One module below a root: what it is called there, and the range of each name once it was needed."""
+
+    __slots__ = ("names", "opened", "ref")
+
+    def __init__(self, module: _Module) -> None:
+        self.ref = weakref.ref(module)
+        self.names: list[str] = []
+        self.opened: dict[str, _Open] = {}
+
+    def open(self, paths: Paths, path: str, module: _Module) -> _Open:
+        """The module opened below the range of that path."""
+        names = self.names
+        name = names[0] if len(names) == 1 else _nearest(names, path)
+        found = self.opened.get(name)
+        if found is None or found.generation != STATE.generation:
+            found = self.opened[name] = _Open(paths, name, type(module).__name__)
+        return found
+
+
+def _nearest(names: list[str], path: str) -> str:
+    """Of a shared module's names the one nearest to the open path: longest common beginning, then the fewest parts."""
+    here = path.split(".") if path else []
+
+    def common(name: str) -> int:
+        count = 0
+        for one, other in zip(name.split("."), here, strict=False):
+            if one != other:
+                break
+            count += 1
+        return count
+
+    return max(names, key=lambda name: (common(name), -name.count(".")))
+
+
+class Paths:
+    """The names of all modules below one root.
+
+    Modules are known by id, each with a weak reference that shows whether the id still means the same module: a module need not
+    be hashable, and none is kept alive.
+    """
+
+    def __init__(self, root: _Module) -> None:
+        self.root = weakref.ref(root)
+        self.entries: dict[int, _Entry] = {}
+        self.strangers: dict[int, weakref.ref[_Module]] = {}
+        self.read(root)
+
+    def read(self, root: _Module) -> None:
+        """Take the names as they are now."""
+        entries: dict[int, _Entry] = {}
+        left: list[tuple[str, _Module]] = [("", root)]
+        while left:
+            path, module = left.pop()
+            entry = entries.get(id(module))
+            if entry is None:
+                entry = entries[id(module)] = _Entry(module)
+            if len(entry.names) >= _MAX_NAMES:
+                continue
+            entry.names.append(path)
+            for name, child in reversed(list(module._modules.items())):
+                if child is not None:
+                    left.append((f"{path}.{name}" if path else name, child))
+        self.entries = entries
+
+    def find(self, module: _Module) -> _Entry | None:
+        """The entry of a module; names are read again for one not seen before, which may have been added since."""
+        entry = self.entries.get(id(module))
+        if entry is not None and entry.ref() is module:
+            return entry
+        stranger = self.strangers.get(id(module))
+        root = self.root()
+        if root is None or (stranger is not None and stranger() is module):
+            return None
+        self.read(root)
+        entry = self.entries.get(id(module))
+        if entry is None:
+            self.strangers[id(module)] = weakref.ref(module)
+        return entry
+
+
+# By id of the module; an entry goes with its module.
+_known: dict[int, Paths] = {}
+_parents: dict[int, tuple[weakref.ref[_Module], weakref.ref[_Module]]] = {}
+_outermost: dict[int, tuple[weakref.ref[_Module], _Open]] = {}
+
+
+def _drop(key: int) -> None:
+    _known.pop(key, None)
+    _parents.pop(key, None)
+    _outermost.pop(key, None)
+
+
+def _note_parent(parent: _Module, name: str, child: Any) -> None:
+    """Registered with torch to be told of each submodule: how a part that is called by itself is found in its whole."""
+    if isinstance(child, _Module):
+        key = id(child)
+        _parents[key] = (weakref.ref(child, lambda _: _drop(key)), weakref.ref(parent))
+        _outermost.clear()  # what was a whole may be a part now
+
+
+def _whole_of(module: _Module) -> _Module:
+    """The outermost module known to contain this one; itself where none is."""
+    for _ in range(100):
+        found = _parents.get(id(module))
+        parent = found[1]() if found is not None and found[0]() is module else None
+        if parent is None or not any(child is module for child in parent._modules.values()):
+            return module
+        module = parent
+    return module
+
+
+def _paths_of(root: _Module) -> Paths:
+    key = id(root)
+    found = _known.get(key)
+    if found is None or found.root() is not root:
+        found = _known[key] = Paths(root)
+        weakref.finalize(root, _drop, key).atexit = False
+    return found
+
+
+def _open_outermost(module: _Module) -> _Open:
+    """Open a module that is called by no other: below the whole that it is known to be a part of."""
+    key = id(module)
+    known = _outermost.get(key)
+    if known is not None and known[0]() is module and known[1].generation == STATE.generation:
+        return known[1]
+    paths = _paths_of(_whole_of(module))
+    entry = paths.find(module)
+    if entry is None:
+        paths = _paths_of(module)
+        entry = paths.entries[key]
+    opened = entry.open(paths, "", module)
+    _outermost[key] = (weakref.ref(module, lambda _: _drop(key)), opened)
+    return opened
+
+
+def _open(module: _Module, outer: _Open | None) -> _Open:
+    """Where a module that is called stands, given the one whose range is open."""
+    if outer is not None:
+        paths = outer.paths
+        entry = paths.find(module)
+        if entry is not None:
+            return entry.open(paths, outer.path, module)
+    return _open_outermost(module)
+
+
+def make_call(orig: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.nn.Module.__call__` with a range around it."""
+    state: State = STATE
+    local = state.local
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not state.on:
+            return orig(self, *args, **kwargs)
+        outer = getattr(local, "module", None)
+        try:
+            opened = _open(self, outer)
+        except Exception as error:  # a module whose children cannot be listed
+            state.trouble(error, f"module {type(self).__name__}")
+            return orig(self, *args, **kwargs)
+        handle = opened.handle
+        if handle is None:
+            return orig(self, *args, **kwargs)
+        pop = state.pop
+        state.push(handle)
+        local.module = opened
+        try:
+            return orig(self, *args, **kwargs)
+        finally:
+            local.module = outer
+            pop()
+
+    pass_through_compiler(__call__)
+    return __call__
+
+
+def patch_layers(patches: Patches) -> None:
+    """Replace `torch.nn.Module.__call__`, and ask torch to be told of submodules."""
+    orig = _Module.__call__
+    call = make_call(orig)
+    dress(call, orig, (orig.__module__, "Module.__call__"))
+    patches.replace(_Module, "__call__", call)
+    handle = torch.nn.modules.module.register_module_module_registration_hook(_note_parent)
+    patches.at_undo(handle.remove)
+
+
+hide_from_compiler(_open, _note_parent)
