@@ -139,10 +139,10 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------------- writing
 
 
-def format_value(value: Any) -> str:
-    """The text of one argument; what cannot be written is `?`."""
+def format_value(value: Any, all_strides: bool = False) -> str:
+    """The text of one argument; what cannot be written is `?`. all_strides: give those of contiguous tensors too."""
     if isinstance(value, TensorSpec):
-        return _format_tensor(value)
+        return _format_tensor(value, all_strides)
     if value is None or value is True or value is False:
         return str(value)
     if isinstance(value, DTypeArg):
@@ -153,20 +153,20 @@ def format_value(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):
-        return "[" + ", ".join(map(format_value, value)) + "]"
+        return "[" + ", ".join(format_value(v, all_strides) for v in value) + "]"
     if isinstance(value, tuple):
-        inner = ", ".join(map(format_value, value))
+        inner = ", ".join(format_value(v, all_strides) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, slice):
         return _format_slice(value)
     return ".." if value is Ellipsis else "?"
 
 
-def _format_tensor(spec: TensorSpec) -> str:
+def _format_tensor(spec: TensorSpec, all_strides: bool) -> str:
     found = lookup(spec.dtype)
     tag = found.tag if found else "any"
     text = f"{tag}[{','.join(map(str, spec.shape))}]"
-    if spec.strides is not None and spec.strides != contiguous_strides(spec.shape):
+    if spec.strides is not None and (all_strides or spec.strides != contiguous_strides(spec.shape)):
         text += "{" + ",".join(map(str, spec.strides)) + "}"
     return text + "^" if spec.grad else text
 
@@ -178,12 +178,12 @@ def _format_slice(value: slice) -> str:
     return ":".join("" if p is None else str(int(p)) for p in parts)
 
 
-def format_call(call: OpCall) -> str:
+def format_call(call: OpCall, all_strides: bool = False) -> str:
     """`op(arguments)`: the readable half of a marker, without the module."""
     if not call.described:
         return f"{call.op}(...)"
-    parts = [format_value(v) for v in call.args]
-    parts += [f"{k}={format_value(v)}" for k, v in call.kwargs]
+    parts = [format_value(v, all_strides) for v in call.args]
+    parts += [f"{k}={format_value(v, all_strides)}" for k, v in call.kwargs]
     return f"{call.op}({', '.join(parts)})"
 
 
@@ -210,9 +210,10 @@ _CLOSERS = {"[": "]", "(": ")"}
 class _Reader:
     """Reads values from text; every fault is a ValueError, which the caller takes to mean 'not our text'."""
 
-    def __init__(self, text: str, pos: int) -> None:
+    def __init__(self, text: str, pos: int, all_strides: bool) -> None:
         self.text = text
         self.pos = pos
+        self.all_strides = all_strides
 
     def next(self) -> re.Match[str]:
         match = _TOKEN.match(self.text, self.pos)
@@ -238,7 +239,7 @@ class _Reader:
     def value(self, token: re.Match[str]) -> Any:
         kind = token.lastgroup if token.lastgroup not in ("tag", "shape", "strides", "grad") else "tensor"
         if token["tensor"]:
-            return _read_tensor(token)
+            return _read_tensor(token, self.all_strides)
         text = token[kind] if kind else ""
         if kind == "string":
             return json.loads(text)
@@ -264,13 +265,14 @@ def _ints(text: str) -> tuple[int, ...]:
     return tuple(int(p) for p in text.split(",") if p.strip())
 
 
-def _read_tensor(token: re.Match[str]) -> TensorSpec:
+def _read_tensor(token: re.Match[str], all_strides: bool) -> TensorSpec:
     found = lookup(token["tag"])
     if found is None and token["tag"] != "any":
         raise ValueError(f"no dtype {token['tag']!r}")
     shape = _ints(token["shape"])
-    strides = contiguous_strides(shape) if token["strides"] is None else _ints(token["strides"])
-    if len(strides) != len(shape):
+    unwritten = None if all_strides else contiguous_strides(shape)
+    strides = unwritten if token["strides"] is None else _ints(token["strides"])
+    if strides is not None and len(strides) != len(shape):
         raise ValueError("strides do not fit the shape")
     return TensorSpec(shape, found.name if found else None, strides, True if token["grad"] else None)
 
@@ -284,11 +286,11 @@ def _read_word(text: str) -> Any:
     return DTypeArg(found.name)
 
 
-_HEAD = re.compile(r"[A-Za-z_][\w.]*\(")
+_HEAD = re.compile(r"[^\s()][^()]*\(")
 
 
-def parse_call(text: str, module: str, *, dispatcher: bool = False) -> OpCall:
-    """Read `op(arguments)` as `format_call` writes it.
+def parse_call(text: str, module: str, *, dispatcher: bool = False, all_strides: bool = False) -> OpCall:
+    """Read `op(arguments)` as `format_call` writes it; with all_strides those that are not written are not known.
 
     Raises ValueError where the text is not of that grammar.
     """
@@ -298,7 +300,7 @@ def parse_call(text: str, module: str, *, dispatcher: bool = False) -> OpCall:
     op = head[0][:-1]
     if text[head.end() :] == "...)":
         return OpCall(module, op, dispatcher=dispatcher, described=False)
-    reader = _Reader(text, head.end())
+    reader = _Reader(text, head.end(), all_strides)
     args, kwargs = reader.values(")")
     if text[reader.pos :].strip():
         raise ValueError("text after the call")

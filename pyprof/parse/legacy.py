@@ -38,9 +38,10 @@ def legacy_view(stack: Stack, numbers: list[int], seq: int) -> Legacy:
 
 
 def _pruned(pairs: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Of neighbours with one number and names that contain each other only the first."""
+    """Of neighbours with one number and names that contain each other only the first; done twice it changes nothing more."""
     kept = pairs[:1]
-    for (number, name), (before, name_before) in zip(pairs[1:], pairs[:-1], strict=True):
+    for number, name in pairs[1:]:
+        before, name_before = kept[-1]
         if number != before or not (name in name_before or name_before in name):
             kept.append((number, name))
     return kept

@@ -27,8 +27,13 @@ def _json(value: Any) -> str:
 
 
 def call_text(call: OpCall) -> str:
-    """`module.op(arguments)` or `namespace::op(arguments)`; a leading ~ says that lists of tensors were flattened."""
-    return f"{'~' if call.flat else ''}{call.module}{'::' if call.dispatcher else '.'}{format_call(call)}"
+    """`module.op(arguments)` or `namespace::op(arguments)`.
+
+    A leading ~ says that lists of tensors were flattened, a leading ? that strides were not recorded where none stand.
+    """
+    unknown = any(tensor.strides is None for tensor in call.tensors)
+    flags = ("~" if call.flat else "") + ("?" if unknown else "")
+    return f"{flags}{call.module}{'::' if call.dispatcher else '.'}{format_call(call, unknown)}"
 
 
 class _Pieces:

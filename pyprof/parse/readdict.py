@@ -63,12 +63,15 @@ def _literal(line: str) -> Any:
 
 def parse_call_text(text: str) -> OpCall:
     """Read what `netdict.call_text` wrote; a text that cannot be read still names its op."""
-    flat = text.startswith("~")
-    head, paren, arguments = text[flat:].partition("(")
+    bare = text.lstrip("~?")
+    flags = text[: len(text) - len(bare)]
+    flat, all_strides = "~" in flags, "?" in flags
+    head, paren, arguments = bare.partition("(")
     dispatcher = "::" in head
-    module, _, op = head.rpartition("::" if dispatcher else ".")
+    # A namespace holds no `::`, though an autograd function's name may; a Python module holds dots, an op none.
+    module, _, op = head.partition("::") if dispatcher else head.rpartition(".")
     try:
-        call = parse_call(f"{op}{paren}{arguments}", module, dispatcher=dispatcher)
+        call = parse_call(f"{op}{paren}{arguments}", module, dispatcher=dispatcher, all_strides=all_strides)
     except ValueError:
         return OpCall(module, op, dispatcher=dispatcher, described=False)
     return OpCall(call.module, call.op, call.args, call.kwargs, dispatcher, flat, call.described)

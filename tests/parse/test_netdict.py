@@ -17,6 +17,8 @@ from pyprof.parse.attribute import attribute
 from pyprof.parse.netdict import call_text, lines
 from pyprof.parse.readdict import parse_call_text, read_lines
 from pyprof.parse.sources import open_trace
+from pyprof.prof.columns import COLUMNS, unknown_as
+from pyprof.prof.frame import Frame
 from tests.tiny import Nsys
 
 NASTY = 'quote " back\\slash \u2028 emoji 🚀 tab\t nl\n \x00 end'
@@ -37,13 +39,24 @@ def test_lines_read_back_to_the_same_lines_and_mean_the_same_as_json_and_python(
     assert list(lines(read_lines(written, "x", op_rules()))) == written
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite"],
-)
-def test_real_captures_read_back(captures: Path, name: str) -> None:
-    written = list(lines(load_capture(captures / name)))
-    assert list(lines(read_lines(written, name, op_rules()))) == written
+CAPTURES = [
+    "nvprof/v100_lm/net.sql",
+    "nsys/h100_2gpu_train.nsys2026.2.sqlite",
+    "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
+    "kineto/h100_vit.json.gz",
+    "kineto/v100_resnet50_2021.json.gz",
+    "kineto/v100_dlrm_8ranks/worker3.pt.trace.json.gz",
+]
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_real_captures_read_back_to_the_same_lines_and_the_same_table(captures: Path, name: str) -> None:
+    records = load_capture(captures / name)
+    written = list(lines(records))
+    again = read_lines(written, name, op_rules())
+    assert list(lines(again)) == written
+    for column in COLUMNS:
+        assert unknown_as(column.compute(Frame(again))) == unknown_as(column.compute(Frame(records))), column.key
 
 
 def test_the_originals_lines_get_the_same_ops_as_our_parse_of_the_same_capture(captures: Path) -> None:
