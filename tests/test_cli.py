@@ -51,6 +51,14 @@ def test_parse_then_prof(capture: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert _run(capsys, "prof", str(capture), "-c", columns)[1] == from_records
 
 
+def test_several_files_one_after_another(capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = tmp_path / "net.dict"
+    records.write_text(_run(capsys, "parse", str(capture))[1])
+    code, out, _ = _run(capsys, "prof", str(records), str(capture), "-c", "idx,op,sil,flops,instance,src")
+    rows = out.splitlines()[1:]
+    assert (code, rows) == (0, ["1 linear 100 134217728 0 net.py:3", "2 linear 100 134217728 1 net.py:3"])
+
+
 def test_prof_from_standard_input(capture: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = _run(capsys, "parse", str(capture))[1]
     for arguments in (("prof", "-c", "op"), ("prof", "-", "-c", "op")):

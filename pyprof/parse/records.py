@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pyprof.opcall import OpCall
 from pyprof.parse.trace import Strings
 
-__all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "GpuInfo", "Records", "Stack"]
+__all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "GpuInfo", "Records", "Stack", "concatenate"]
 
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
@@ -136,3 +136,38 @@ class Records:
         """The sequence numbers of one record, in the order of its stack's seq_names."""
         numbers: list[int] = self.seq_numbers[self.seq_offsets[row] : self.seq_offsets[row + 1]].tolist()
         return numbers
+
+
+# Columns that are codes into the pool of that name, or numbers of instances.
+_POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "own": "calls", "inner": "calls", "gpu": "gpus"}
+
+
+def concatenate(parts: list[Records]) -> Records:
+    """Records of several files one after another; instances of different files stay different."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = Records({}, notes=[note for part in parts for note in part.notes])
+    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in COLUMNS}
+    instances = 0
+    for part in parts:
+        names = np.array([whole.strings.code(text) for text in part.strings.values] + [-1], np.int64)
+        for name, (dtype, _) in COLUMNS.items():
+            values = part.columns[name].astype(np.int64)
+            if name == "name":
+                values = names[values]
+            elif name in _POOLED:
+                values = np.where(values >= 0, values + len(getattr(whole, _POOLED[name])), -1)
+            elif name in ("instance", "fwd_instance"):
+                values = np.where(values >= 0, values + instances, -1)
+            columns[name].append(values.astype(dtype))
+        instances += int(max(part["instance"].max(initial=-1), part["fwd_instance"].max(initial=-1))) + 1
+        whole.stacks += part.stacks
+        whole.calls += part.calls
+        whole.gpus += part.gpus
+        whole.counts = {key: whole.counts.get(key, 0) + part.counts.get(key, 0) for key in {**whole.counts, **part.counts}}
+    whole.columns = {name: np.concatenate(values) for name, values in columns.items()}
+    lengths = np.concatenate([np.diff(part.seq_offsets) for part in parts])
+    whole.seq_offsets = np.concatenate([[0], np.cumsum(lengths)])
+    whole.seq_numbers = np.concatenate([part.seq_numbers for part in parts])
+    whole.source = parts[0].source
+    return whole

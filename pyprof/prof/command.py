@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pyprof.errors import UsageError
 from pyprof.parse.command import add_kinds, choose_kinds, report
+from pyprof.parse.records import concatenate
 from pyprof.prof.columns import COLUMNS, DEFAULT, Column, choose, sort_key, unknown_as
 from pyprof.prof.frame import Frame
 from pyprof.prof.writers import write_columnated, write_csv, write_plain
@@ -22,7 +23,9 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof prof`."""
-    parser.add_argument("file", metavar="FILE", nargs="*", help="records or a capture; - or nothing: standard input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="*", help="records or captures, one after another; - or nothing: standard input"
+    )
     parser.add_argument("-c", "--columns", metavar="COLS", default=DEFAULT, help="columns, by comma (default %(default)s)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180) instead of space-separated")
@@ -42,9 +45,7 @@ def run(options: argparse.Namespace) -> int:
     columns = choose(options.columns)
     conditions = _conditions(options.where)
     sort = choose(options.sort)[0] if options.sort else None
-    if len(options.file) > 1:
-        raise UsageError("several files at once are not read yet", "give one file a time")
-    records = load(options.file[0] if options.file else "-")
+    records = concatenate([load(name) for name in options.file or ["-"]])
     frame = Frame(choose_kinds(records, options.kinds))
     rows = _rows(frame, conditions, sort, options.top)
     values = [column.compute(frame).take(rows) for column in columns]

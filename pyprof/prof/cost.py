@@ -137,10 +137,16 @@ class _Costing:
                 continue
             products = [p for p in pieces if p.cost.matmul_flops]
             if products:
+                products = _launch_order(products, self._function(int(members[0])))
                 free = self._products(cost, group, members, members[product[members]], products, free)
             else:
                 cost[members], group[members] = self._add(_sum([p.cost for p in pieces])), free
                 free += 1
+
+    def _function(self, row: int) -> str:
+        """The autograd function that a backward kernel ran in."""
+        stack = self.records.stacks[int(self.records["stack"][row])]
+        return stack.seq_names[stack.backward_at] if stack.backward_at >= 0 else ""
 
     def _products(self, cost: Ints, group: Ints, members: Ints, main: Ints, pieces: list[formulas.Piece], free: int) -> int:
         """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
@@ -225,6 +231,14 @@ class _Costing:
             count, time = found.get(reason, (0, 0))
             found[reason] = count + len(rows), time + int(self.records["dur_ns"][rows].sum())
         return found
+
+
+def _launch_order(pieces: list[formulas.Piece], function: str) -> list[formulas.Piece]:
+    """Autograd takes the gradients of a function in the alphabetical order of its arguments: a linear that ran as mm (mat2, self)
+    has its wgrad first, one that ran as addmm (mat1, mat2) its dgrad."""
+    if function.startswith(("MmBackward", "BmmBackward", "MatmulBackward")):
+        return sorted(pieces, key=lambda piece: piece.name == "dgrad")
+    return pieces
 
 
 def _first_heaviest(of: Ints, weight: npt.NDArray[np.float64], groups: int) -> Ints:

@@ -1,0 +1,145 @@
+"""Copies, casts and changes of layout: no arithmetic; the source read once at its stored size, the result written once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
+from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.tensors import copy_cost, gradient, opt, spec, wants
+
+__all__: list[str] = []
+
+NOTHING = Cost(0, 0, 0)
+
+
+def _converted(input: TensorSpec, dtype: str | None) -> Cost:
+    return copy_cost(input, spec(input.shape, dtype))
+
+
+_CLONE = ("torch.clone", "Tensor.clone", "aten::clone", "aten::lift_fresh_copy", "aten::alias_copy",
+    "torch.alias_copy", "aten::detach_copy",
+          "Tensor.__deepcopy__", "aten::_reshape_copy", "aten::_lazy_clone",
+          "Tensor.pin_memory", "aten::pin_memory", "aten::_pin_memory")  # fmt: skip
+
+
+_VIEW_COPIES = tuple(
+    f"{place}{op}_copy"
+    for op in "permute split split_with_sizes squeeze t transpose unbind unsqueeze view view_as_complex view_as_real".split()
+    for place in ("torch.", "aten::")
+)
+
+
+@formula(*_CLONE, *_VIEW_COPIES, kind="copy")
+def clone(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+    return copy_cost(input, gradient(input))
+
+
+@formula("torch.expand_copy", "aten::expand_copy", "torch.as_strided_copy", "aten::as_strided_copy", kind="copy")
+def expand_copy(input: TensorSpec, size: Any, *options: Any, **more: Any) -> Cost:
+    rank = len(size) - len(input.shape)
+    shape = [input.shape[i - rank] if n == -1 else n for i, n in enumerate(size)]
+    read = min(input.numel, TensorSpec(tuple(shape)).numel)
+    return copy_cost(spec((read,), input.dtype), spec(shape, input.dtype))
+
+
+@formula("torch.narrow_copy", "Tensor.narrow_copy", "aten::narrow_copy", kind="copy")
+def narrow_copy(input: TensorSpec, dim: Any, start: Any, length: Any) -> Cost:
+    part = spec((input.numel // max(input.shape[dim], 1) * length,), input.dtype)
+    return copy_cost(part, part)
+
+
+@formula("Tensor.contiguous", "aten::contiguous", kind="copy")
+def contiguous(input: TensorSpec, memory_format: Any = None) -> Cost:
+    # A tensor that is contiguous already is returned as it is; where strides were not recorded, a copy is assumed to be why the
+    # op is looked at at all.
+    if input.strides is not None and input.strides == contiguous_strides(input.shape) and memory_format is None:
+        return NOTHING
+    return copy_cost(input, gradient(input))
+
+
+@formula("Tensor.copy_", "aten::copy_", "aten::copy", "aten::_copy_from", "aten::_copy_from_and_resize", kind="copy")
+def copy_(input: Any, src: Any = None, non_blocking: Any = False) -> Cost:
+    target = opt(input)
+    if target is None:
+        raise Missing("destination not recorded")
+    return copy_cost(src, target)
+
+
+@backward("Tensor.copy_", "aten::copy_")
+def copy_backward(input: Any, src: Any = None, non_blocking: Any = False) -> tuple[Piece, ...]:
+    if not isinstance(src, TensorSpec) or not wants(src) or src.dtype == getattr(input, "dtype", None):
+        return ()
+    return (Piece("source", copy_cost(gradient(input), gradient(src))),)
+
+
+# Kineto and emit_nvtx give a dtype as the number that c10 gives it.
+_CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128",
+          "bool", "qint8", "quint8", "qint32", "bfloat16")  # fmt: skip
+
+
+def _target(options: tuple[Any, ...], more: dict[str, Any], numbers: bool) -> str | None:
+    for option in (*options, more.get("dtype"), more.get("other")):
+        if isinstance(option, (DTypeArg, TensorSpec)):
+            return option.dtype
+        if numbers and isinstance(option, int) and not isinstance(option, bool):
+            return _CODES[option] if 0 <= option < len(_CODES) else None
+    return ""
+
+
+@formula("aten::_to_copy", "aten::to", "aten::_autocast_to_reduced_precision", "aten::_autocast_to_full_precision", kind="copy")
+def aten_to(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+    # Whether the dtype changed is only known where it was recorded; the copy's target is then taken as wide as its source.
+    dtype = _target(options[:1] if options else (), more, True)
+    return _converted(input, input.dtype if dtype == "" else dtype)
+
+
+@formula("Tensor.to", "Tensor.type", "Tensor.type_as", "aten::type_as", "Tensor.cuda", "Tensor.cpu", "Tensor.xpu",
+    "Tensor.to_dense",
+         "aten::to_dense", kind="copy")  # fmt: skip
+def to(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+    dtype = _target(options, more, False)
+    return _converted(input, input.dtype if dtype == "" else dtype)
+
+
+@backward("Tensor.to", "aten::to", "aten::_to_copy", "Tensor.type", "Tensor.type_as")
+def to_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
+    dtype = _target(options, more, False) or input.dtype
+    return _cast_backward(input, dtype)
+
+
+def _cast_backward(input: TensorSpec, dtype: str | None) -> tuple[Piece, ...]:
+    if not wants(input) or dtype == input.dtype:
+        return ()
+    return (Piece("input", copy_cost(spec(input.shape, dtype), gradient(input))),)
+
+
+_CASTS = {
+    "bfloat16": "bfloat16", "bool": "bool", "byte": "uint8", "char": "int8", "double": "float64", "float": "float32",
+    "half": "float16",
+    "int": "int32", "long": "int64", "short": "int16", "cdouble": "complex128", "cfloat": "complex64", "chalf": "complex32",
+}  # fmt: skip
+
+
+def _register_cast(op: str, dtype: str) -> None:
+    def cast(input: TensorSpec, memory_format: Any = None) -> Cost:
+        # torch returns the tensor itself where it has the dtype.
+        return NOTHING if input.dtype == dtype else _converted(input, dtype)
+
+    def back(input: TensorSpec, memory_format: Any = None) -> tuple[Piece, ...]:
+        return _cast_backward(input, dtype)
+
+    cast.__name__ = cast.__qualname__ = op
+    formula(f"Tensor.{op}", kind="copy")(cast)
+    backward(f"Tensor.{op}")(back)
+
+
+for _op, _dtype in _CASTS.items():
+    _register_cast(_op, _dtype)
+
+
+@formula("aten::_foreach_copy_", "torch._foreach_copy_", "torch._foreach_copy", "aten::_foreach_copy", kind="copy")
+def foreach_copy(input: list[TensorSpec], src: Any = None, non_blocking: Any = False) -> Cost:
+    if not isinstance(src, (list, tuple)):
+        raise Missing("lists of tensors were not kept apart")
+    return copy_cost(list(src), input)

@@ -1,0 +1,167 @@
+"""Embedding look-ups and bags. A look-up does no arithmetic; a bag adds its rows.
+
+Bytes: the indices, each row asked for (read as often as it is asked for: which are equal is data) and the output. The
+gradient of the table is zeroed and then added to: read the incoming rows, read and write as many rows, and write the table's
+zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
+from pyprof.prof.formulas.tensors import copy_cost, gradient, need, opt, spec, vector, wants
+
+__all__: list[str] = []
+
+
+def _lookup(table: TensorSpec, indices: TensorSpec) -> Cost:
+    rows = spec((*indices.shape, table.shape[-1]), table.dtype)
+    return copy_cost(indices, rows, rows)
+
+
+def _lookup_backward(table: TensorSpec, indices: TensorSpec, sparse: Any) -> tuple[Piece, ...]:
+    if not wants(table):
+        return ()
+    rows = spec((*indices.shape, table.shape[-1]), table.dtype)
+    if sparse is True:  # the gradient is the rows and their indices
+        return (Piece("weight", copy_cost(rows, rows, indices)),)
+    return (Piece("weight", vector(rows.numel, rows, rows, rows, indices, gradient(table))),)
+
+
+@formula("torch.nn.functional.embedding")
+def functional_embedding(
+    input: TensorSpec, weight: TensorSpec, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = 2.0,
+    scale_grad_by_freq: Any = False, sparse: Any = False,
+) -> Cost:  # fmt: skip
+    return _lookup(weight, input)
+
+
+@backward("torch.nn.functional.embedding")
+def functional_embedding_backward(
+    input: TensorSpec, weight: TensorSpec, padding_idx: Any = None, max_norm: Any = None, norm_type: Any = 2.0,
+    scale_grad_by_freq: Any = False, sparse: Any = False,
+) -> tuple[Piece, ...]:  # fmt: skip
+    return _lookup_backward(weight, input, sparse)
+
+
+@formula("aten::embedding", "torch.embedding")
+def embedding(
+    weight: TensorSpec, indices: TensorSpec, padding_idx: Any = -1, scale_grad_by_freq: Any = False, sparse: Any = False
+) -> Cost:
+    return _lookup(weight, indices)
+
+
+@backward("aten::embedding", "torch.embedding")
+def embedding_backward(
+    weight: TensorSpec, indices: TensorSpec, padding_idx: Any = -1, scale_grad_by_freq: Any = False, sparse: Any = False
+) -> tuple[Piece, ...]:
+    return _lookup_backward(weight, indices, sparse)
+
+
+@formula("aten::embedding_dense_backward", "aten::embedding_backward")
+def embedding_dense_backward(
+    grad_output: TensorSpec, indices: TensorSpec, num_weights: Any, padding_idx: Any = -1, scale_grad_by_freq: Any = False,
+    sparse: Any = False,
+) -> Cost:  # fmt: skip
+    table = spec((need(num_weights, "num_weights"), grad_output.shape[-1]), grad_output.dtype)
+    rows = gradient(grad_output)
+    return vector(rows.numel, grad_output, rows, rows, indices, table)
+
+
+# ---------------------------------------------------------------------------------------------- bags
+
+
+def _bag(table: TensorSpec, indices: TensorSpec, offsets: Any, weights: Any) -> Cost:
+    size = table.shape[-1]
+    bags = indices.shape[0] if len(indices.shape) == 2 else (opt(offsets) or spec((1,), None)).numel
+    rows = spec((indices.numel, size), table.dtype)
+    operations = rows.numel * (2 if opt(weights) is not None else 1)
+    return vector(operations, indices, opt(offsets), opt(weights), rows, spec((bags, size), table.dtype))
+
+
+def _bag_backward(table: TensorSpec, indices: TensorSpec, offsets: Any, weights: Any) -> tuple[Piece, ...]:
+    if not wants(table):
+        return ()
+    size = table.shape[-1]
+    bags = indices.shape[0] if len(indices.shape) == 2 else (opt(offsets) or spec((1,), None)).numel
+    rows = spec((indices.numel, size), table.dtype)
+    incoming = spec((bags, size), table.dtype)
+    return (Piece("weight", vector(rows.numel, incoming, indices, opt(offsets), opt(weights), rows, rows, gradient(table))),)
+
+
+@formula("torch.nn.functional.embedding_bag")
+def functional_embedding_bag(
+    input: TensorSpec, weight: TensorSpec, offsets: Any = None, max_norm: Any = None, norm_type: Any = 2,
+    scale_grad_by_freq: Any = False, mode: Any = "mean", sparse: Any = False, per_sample_weights: Any = None,
+    include_last_offset: Any = False, padding_idx: Any = None,
+) -> Cost:  # fmt: skip
+    table, indices = _table_first(input, weight)
+    return _bag(table, indices, offsets, per_sample_weights)
+
+
+def _table_first(a: TensorSpec, b: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
+    """F.embedding_bag once took the table first; the indices are the integers."""
+    return (a, b) if wants(a) and not wants(b) else (b, a)
+
+
+@backward("torch.nn.functional.embedding_bag")
+def functional_embedding_bag_backward(
+    input: TensorSpec, weight: TensorSpec, offsets: Any = None, max_norm: Any = None, norm_type: Any = 2,
+    scale_grad_by_freq: Any = False, mode: Any = "mean", sparse: Any = False, per_sample_weights: Any = None,
+    include_last_offset: Any = False, padding_idx: Any = None,
+) -> tuple[Piece, ...]:  # fmt: skip
+    return _bag_backward(weight, input, offsets, per_sample_weights)
+
+
+_BAG = ("aten::embedding_bag", "torch.embedding_bag", "aten::_embedding_bag", "torch._embedding_bag",
+        "aten::_embedding_bag_forward_only", "torch._embedding_bag_forward_only")  # fmt: skip
+
+
+@formula(*_BAG)
+def embedding_bag(
+    weight: TensorSpec, indices: TensorSpec, offsets: Any, scale_grad_by_freq: Any = False, mode: Any = 0, sparse: Any = False,
+    per_sample_weights: Any = None, include_last_offset: Any = False, padding_idx: Any = None,
+) -> Cost:  # fmt: skip
+    return _bag(weight, indices, offsets, per_sample_weights)
+
+
+@backward(*_BAG)
+def embedding_bag_backward(
+    weight: TensorSpec, indices: TensorSpec, offsets: Any, scale_grad_by_freq: Any = False, mode: Any = 0, sparse: Any = False,
+    per_sample_weights: Any = None, include_last_offset: Any = False, padding_idx: Any = None,
+) -> tuple[Piece, ...]:  # fmt: skip
+    return _bag_backward(weight, indices, offsets, per_sample_weights)
+
+
+@formula("aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward")
+def embedding_bag_dense_backward(grad: TensorSpec, indices: TensorSpec, *more: Any) -> Cost:
+    numbers = [m for m in more if isinstance(m, int) and not isinstance(m, bool)]
+    count = numbers[0] if numbers else need(UNKNOWN, "num_weights")
+    rows = spec((indices.numel, grad.shape[-1]), grad.dtype)
+    return vector(rows.numel, grad, indices, rows, rows, spec((count, grad.shape[-1]), grad.dtype))
+
+
+# ---------------------------------------------------------------------------------------------- FBGEMM's tables of tables
+
+_FBGEMM = tuple(
+    f"fbgemm::split_embedding_codegen_lookup_{optimizer}_function"
+    for optimizer in "sgd adagrad rowwise_adagrad adam partial_rowwise_adam lamb partial_rowwise_lamb lars_sgd none".split()
+)
+
+
+@formula(*_FBGEMM)
+def fbgemm_lookup(
+    placeholder: Any, dev_weights: TensorSpec, uvm_weights: Any, lxu_cache_weights: Any, weights_placements: Any,
+    weights_offsets: TensorSpec, D_offsets: Any, total_D: Any, max_D: Any, hash_size_cumsum: Any, total_hash_size_bits: Any,
+    indices: TensorSpec, offsets: TensorSpec, pooling_mode: Any = 0, indice_weights: Any = None, *more: Any,
+) -> Cost:  # fmt: skip
+    # As many tables as offsets, of total_D columns together: a row of the mean width is read and added for each index
+    # (github.com/pytorch/FBGEMM, fbgemm_gpu/codegen).
+    tables = max(weights_offsets.numel, 1)
+    width, bags = need(total_D, "total_D") / tables, (offsets.numel - 1) // tables
+    rows = spec((round(indices.numel * width),), dev_weights.dtype)
+    weights = opt(indice_weights)
+    operations = rows.numel * (2 if weights is not None else 1)
+    return vector(operations, rows, indices, offsets, weights, spec((bags, total_D), dev_weights.dtype))

@@ -1,0 +1,221 @@
+"""Tensors made from nothing: filled with one value, with a sequence, or with random numbers.
+
+Filling costs no operation, a sequence 2 an element (a multiplication and an addition), a random number 1, of a normal or
+another shaped distribution 3. Bytes: the tensor, written once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+from pyprof.prof.formulas.pointwise import spellings
+from pyprof.prof.formulas.registry import Cost, Missing, formula
+from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, need, product, spec, vector
+
+__all__: list[str] = []
+
+_CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+
+
+def _shape(sizes: tuple[Any, ...], more: dict[str, Any]) -> tuple[int, ...]:
+    """Sizes given one by one, as a list, or as size=."""
+    given = sizes[0] if sizes and isinstance(sizes[0], (list, tuple)) else more.get("size", sizes)
+    given = [n for n in need(given, "size") if not isinstance(n, DTypeArg)] if not isinstance(given, int) else [given]
+    if any(not isinstance(n, int) or isinstance(n, bool) for n in given):
+        given = given[: next(i for i, n in enumerate(given) if not isinstance(n, int) or isinstance(n, bool))]
+    if not given and sizes and sizes[0] is UNKNOWN:
+        raise Missing("size not recorded")
+    return tuple(given)
+
+
+def _dtype(values: Any, more: dict[str, Any], default: str | None) -> str | None:
+    for value in (more.get("dtype"), *values):
+        if isinstance(value, DTypeArg):
+            return value.dtype
+    return default
+
+
+def _out(more: dict[str, Any]) -> TensorSpec | None:
+    given = more.get("out")
+    return given if isinstance(given, TensorSpec) else None
+
+
+# op: operations an element
+_SIZED = {"zeros": 0, "ones": 0, "rand": 1, "randn": 3}
+
+
+def _register_sized(op: str, weight: int) -> None:
+    def sized(*sizes: Any, **more: Any) -> Cost:
+        if sizes[:1] == (UNKNOWN,) and _out(more) is None:
+            return Cost(0, None if weight else 0, None)
+        made = _out(more) or spec(_shape(sizes, more), _aten_dtype(sizes, more))
+        return vector(weight * made.numel, made)
+
+    def sized_new(input: TensorSpec, *sizes: Any, **more: Any) -> Cost:
+        made = spec(_shape(sizes, more), _dtype(sizes, more, input.dtype))
+        return vector(weight * made.numel, made)
+
+    sized.__qualname__ = op
+    sized_new.__qualname__ = f"new_{op}"
+    formula(f"torch.{op}", f"aten::{op}")(sized)
+    if weight == 0:
+        formula(f"Tensor.new_{op}", f"aten::new_{op}")(sized_new)
+
+
+def _aten_dtype(sizes: tuple[Any, ...], more: dict[str, Any]) -> str | None:
+    """The dtype, which the dispatcher gives as the code after the list of sizes."""
+    code = sizes[1] if len(sizes) > 1 and isinstance(sizes[0], (list, tuple)) else None
+    if code is UNKNOWN:
+        return None
+    if isinstance(code, int) and not isinstance(code, bool):
+        return _CODES[code] if code < len(_CODES) else ("bfloat16" if code == 15 else None)
+    return _dtype(sizes, more, DEFAULT_FLOAT)
+
+
+for _op, _weight in _SIZED.items():
+    _register_sized(_op, _weight)
+
+
+@formula("torch.full", "aten::full")
+def full(size: Any, fill_value: Any, *options: Any, **more: Any) -> Cost:
+    by_value = {bool: "bool", int: "int64", complex: "complex64"}.get(type(fill_value), DEFAULT_FLOAT)
+    return vector(0, _out(more) or spec(_shape((size,), more), _dtype(options, more, by_value)))
+
+
+@formula("Tensor.new_full", "aten::new_full")
+def new_full(input: TensorSpec, size: Any, fill_value: Any, *options: Any, **more: Any) -> Cost:
+    return vector(0, spec(_shape((size,), more), _dtype(options, more, input.dtype)))
+
+
+_LIKE = {"zeros_like": 0, "ones_like": 0, "full_like": 0, "rand_like": 1, "randn_like": 3, "randint_like": 1}
+
+
+def _register_like(op: str, weight: int) -> None:
+    def like(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+        return vector(weight * input.numel, spec(input.shape, _dtype(options, more, input.dtype)))
+
+    like.__qualname__ = op
+    formula(*spellings(op, "ta"))(like)
+
+
+for _op, _weight in _LIKE.items():
+    _register_like(_op, _weight)
+
+
+@formula(*spellings("zero_", "tTa"), *spellings("fill_", "tTa"), *spellings("fill", "ta"), *spellings("zero", "a"),
+    "Tensor.fill_diagonal_",
+         "aten::fill_diagonal_", "aten::_fill_mem_eff_dropout_mask_")  # fmt: skip
+def fill_(input: TensorSpec, value: Any = 0, *options: Any) -> Cost:
+    return vector(0, input)
+
+
+# ---------------------------------------------------------------------------------------------- sequences
+
+
+@formula("torch.arange", "aten::arange", "torch.range", "aten::range")
+def arange(*limits: Any, **more: Any) -> Cost:
+    numbers = [more[k] for k in ("start", "end", "step") if k in more]
+    values = [v for v in limits if isinstance(v, (int, float)) and not isinstance(v, bool)][:3] + numbers
+    if not values or any(v is UNKNOWN for v in limits[:1]):
+        raise Missing("limits not recorded")
+    start, end, step = (0, values[0], 1) if len(values) == 1 else (*values[:2], values[2] if len(values) > 2 else 1)
+    dtype = _dtype(limits, more, "int64" if all(isinstance(v, int) for v in values) else DEFAULT_FLOAT)
+    made = _out(more) or spec((max(0, math.ceil((end - start) / step)),), dtype)
+    return vector(2 * made.numel, made)
+
+
+@formula("torch.linspace", "aten::linspace", "torch.logspace", "aten::logspace")
+def linspace(start: Any, end: Any, steps: Any, *options: Any, **more: Any) -> Cost:
+    return vector(2 * need(steps, "steps"), _out(more) or spec((steps,), _dtype(options, more, DEFAULT_FLOAT)))
+
+
+@formula("torch.eye", "aten::eye")
+def eye(n: Any, m: Any = None, *options: Any, **more: Any) -> Cost:
+    rows = need(n, "n")
+    return vector(0, _out(more) or spec((rows, m if isinstance(m, int) else rows), _dtype((m, *options), more, DEFAULT_FLOAT)))
+
+
+@formula("torch.tril_indices", "aten::tril_indices")
+def tril_indices(row: Any, col: Any, offset: Any = 0, *options: Any, **more: Any) -> Cost:
+    count = sum(max(0, min(col, i + 1 + offset)) for i in range(need(row, "row")))
+    return vector(2 * count, spec((2, count), "int64"))
+
+
+@formula("torch.triu_indices", "aten::triu_indices")
+def triu_indices(row: Any, col: Any, offset: Any = 0, *options: Any, **more: Any) -> Cost:
+    count = sum(max(0, min(col, col - i - offset)) for i in range(need(row, "row")))
+    return vector(2 * count, spec((2, count), "int64"))
+
+
+@formula(
+    *(
+        f"{place}{kind}_window"
+        for kind in ("hann", "hamming", "blackman", "bartlett", "kaiser")
+        for place in ("torch.", "aten::")
+    )
+)
+def window(window_length: Any, *options: Any, **more: Any) -> Cost:
+    return vector(4 * need(window_length, "window_length"), spec((window_length,), DEFAULT_FLOAT))
+
+
+@formula("torch.complex", "aten::complex", "torch.polar", "aten::polar")
+def complex_(real: TensorSpec, imag: TensorSpec, out: Any = None) -> Cost:
+    return copy_cost(real, imag, spec((2, *broadcast(real.shape, imag.shape)), real.dtype))
+
+
+@formula("torch.one_hot", "aten::one_hot", "torch.nn.functional.one_hot")
+def one_hot(input: TensorSpec, num_classes: Any = -1) -> Cost:
+    if need(num_classes, "num_classes") < 0:
+        raise Missing("the number of classes is data, not recorded")
+    return copy_cost(input, spec((*input.shape, num_classes), "int64"))
+
+
+# ---------------------------------------------------------------------------------------------- random numbers
+
+
+@formula("torch.randint", "aten::randint")
+def randint(*args: Any, **more: Any) -> Cost:
+    sizes = next((a for a in args if isinstance(a, (list, tuple))), more.get("size", UNKNOWN))
+    made = _out(more) or spec(_shape((sizes,), {}), _dtype(args, more, "int64"))
+    return vector(made.numel, made)
+
+
+@formula("torch.randperm", "aten::randperm")
+def randperm(n: Any, *options: Any, **more: Any) -> Cost:
+    # A random key an element, and sorting by it.
+    count = need(n, "n")
+    written = _out(more) or spec((count,), _dtype(options, more, "int64"))
+    return vector(count * (1 + max(count - 1, 0).bit_length()), written)
+
+
+@formula(*(f"{place}{op}_" for op in ("uniform", "normal", "random", "bernoulli", "exponential", "geometric", "cauchy",
+    "log_normal")
+           for place in ("Tensor.", "aten::")))  # fmt: skip
+def random_(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+    return vector(3 * input.numel, input, *(o for o in options if isinstance(o, TensorSpec)))
+
+
+@formula(*spellings("bernoulli"), *spellings("poisson", "ta"), *spellings("normal_functional", "a"))
+def bernoulli(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+    return vector(2 * input.numel, input, spec(input.shape, input.dtype))
+
+
+@formula(*(f"aten::{op}" for op in ("uniform", "random", "exponential", "geometric", "cauchy", "log_normal")))
+def random_functional(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+    return vector(3 * input.numel, spec(input.shape, input.dtype))
+
+
+@formula("torch.normal", "aten::normal")
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *options: Any, **more: Any) -> Cost:
+    tensors = [t for t in (mean, std) if isinstance(t, TensorSpec)]
+    shape = broadcast(*(t.shape for t in tensors)) if tensors else _shape((size,), {})
+    made = spec(shape, tensors[0].dtype if tensors else _dtype(options, more, DEFAULT_FLOAT))
+    return vector(3 * product(shape), tensors, made)
+
+
+@formula(*spellings("multinomial"))
+def multinomial(input: TensorSpec, num_samples: Any, replacement: Any = False, *options: Any, **more: Any) -> Cost:
+    made = spec((*input.shape[:-1], need(num_samples, "num_samples")), "int64")
+    return vector(3 * input.numel, input, made)

@@ -1,0 +1,320 @@
+"""Pooling, interpolation and sampling of grids: ops that make each output element of a window of the input.
+
+Pooling: one operation for each element of each window. Interpolation: the taps of the mode (nearest 0, linear 2 a dimension,
+bicubic 16 in two) with a multiplication and an addition each. Bytes: input and output once, and 8 an index where indices are
+made.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.tensors import gradient, nbytes, need, opt, pair, product, result, spec, vector, wants
+
+__all__: list[str] = []
+
+
+# ---------------------------------------------------------------------------------------------- windows
+
+
+def _pooled(input: TensorSpec, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: Any) -> tuple[int, ...]:
+    sizes = input.shape[-rank:]
+    kernels = pair(kernel, rank, "kernel_size")
+    steps = kernels if stride is None or stride == [] or stride == () else pair(stride, rank, "stride")
+    pads, gaps = pair(padding, rank, "padding"), pair(dilation, rank, "dilation")
+    out = []
+    for n, r, s, p, d in zip(sizes, kernels, steps, pads, gaps, strict=True):
+        span = n + 2 * p - d * (r - 1) - 1
+        count = (-(-span // s) if need(ceil, "ceil_mode") else span // s) + 1
+        # With ceil_mode a window may not begin beyond the padded input.
+        out.append(count - 1 if ceil and (count - 1) * s >= n + p else count)
+    return (*input.shape[:-rank], *out)
+
+
+def _pool(input: TensorSpec, rank: int, kernel: Any, shape: tuple[int, ...], out: Any, indices: bool) -> Cost:
+    output = result(out, shape, input.dtype)
+    if kernel is UNKNOWN:
+        return Cost(0, None, nbytes(input, output, spec(output.shape, "int64") if indices else None))
+    window = product(pair(kernel, rank, "kernel_size"))
+    positions = spec(output.shape, "int64") if indices else None
+    return vector(window * output.numel, input, output, positions)
+
+
+def _result_shape(out: Any) -> tuple[int, ...]:
+    return out.shape if isinstance(out, TensorSpec) else ()
+
+
+def _register_pool(rank: int) -> None:
+    max_names = (f"torch.nn.functional.max_pool{rank}d", f"torch.max_pool{rank}d", f"aten::max_pool{rank}d")
+    with_indices = (f"torch.nn.functional.max_pool{rank}d_with_indices", f"aten::max_pool{rank}d_with_indices")
+
+    def max_pool(
+        input: TensorSpec, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False,
+        return_indices: Any = False, out: Any = None,
+    ) -> Cost:  # fmt: skip
+        shape = _result_shape(out) or _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        return _pool(input, rank, kernel_size, shape, out, True)
+
+    def max_back(
+        input: TensorSpec, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False,
+        return_indices: Any = False, out: Any = None,
+    ) -> tuple[Piece, ...]:  # fmt: skip
+        if not wants(input):
+            return ()
+        shape = _result_shape(out) or _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        small = spec(shape, input.dtype)
+        return (Piece("input", vector(small.numel, small, spec(small.shape, "int64"), gradient(input))),)
+
+    def avg_pool(
+        input: TensorSpec, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: Any = False,
+        count_include_pad: Any = True, divisor_override: Any = None, out: Any = None,
+    ) -> Cost:  # fmt: skip
+        shape = _result_shape(out) or _pooled(input, rank, kernel_size, stride, padding, 1, ceil_mode)
+        return _pool(input, rank, kernel_size, shape, out, False)
+
+    def avg_back(
+        input: TensorSpec, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: Any = False,
+        count_include_pad: Any = True, divisor_override: Any = None, out: Any = None,
+    ) -> tuple[Piece, ...]:  # fmt: skip
+        if not wants(input):
+            return ()
+        small = spec(_pooled(input, rank, kernel_size, stride, padding, 1, ceil_mode), input.dtype)
+        window = product(pair(kernel_size, rank, "kernel_size"))
+        return (Piece("input", vector(window * small.numel, small, gradient(input))),)
+
+    for function in (max_pool, avg_pool):
+        function.__qualname__ = f"{function.__name__}{rank}d"
+    formula(*max_names, *with_indices)(max_pool)
+    backward(*max_names, *with_indices)(max_back)
+    avg_names = (f"torch.nn.functional.avg_pool{rank}d", f"torch.avg_pool{rank}d", f"aten::avg_pool{rank}d")
+    formula(*avg_names)(avg_pool)
+    backward(*avg_names)(avg_back)
+
+
+for _rank in (1, 2, 3):
+    _register_pool(_rank)
+
+
+@formula("aten::max_pool2d_with_indices_backward", "aten::max_pool3d_with_indices_backward")
+def max_pool_backward(grad_output: TensorSpec, input: TensorSpec, *options: Any) -> Cost:
+    indices = spec(grad_output.shape, "int64")
+    return vector(grad_output.numel, grad_output, indices, gradient(input))
+
+
+@formula("aten::avg_pool2d_backward", "aten::avg_pool3d_backward")
+def avg_pool_backward(grad_output: TensorSpec, input: TensorSpec, kernel_size: Any, *options: Any) -> Cost:
+    window = product(pair(kernel_size, 3 if len(input.shape) == 5 else 2, "kernel_size"))
+    return vector(window * grad_output.numel, grad_output, gradient(input))
+
+
+# ---------------------------------------------------------------------------------------------- to a given size
+
+
+def _targets(size: Any, input: TensorSpec, rank: int) -> tuple[int, ...]:
+    size = need(size, "output_size")
+    items = [size] * rank if isinstance(size, int) else list(size)
+    sizes = [
+        n if want is None else int(want)
+        for want, n in zip(items * (rank if len(items) == 1 else 1), input.shape[-rank:], strict=True)
+    ]
+    return (*input.shape[:-rank], *sizes)
+
+
+def _register_adaptive(rank: int) -> None:
+    def adaptive(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> Cost:
+        # The windows cover the input, and overlap only where the sizes do not divide.
+        if output_size is UNKNOWN and not isinstance(out, TensorSpec):
+            return Cost(0, input.numel, None)
+        output = out if isinstance(out, TensorSpec) else spec(_targets(output_size, input, rank), input.dtype)
+        return vector(input.numel, input, output)
+
+    def adaptive_max(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> Cost:
+        output = out if isinstance(out, TensorSpec) else spec(_targets(output_size, input, rank), input.dtype)
+        return vector(input.numel, input, output, spec(output.shape, "int64"))
+
+    def back(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> tuple[Piece, ...]:
+        if not wants(input):
+            return ()
+        return (Piece("input", vector(input.numel, spec(_targets(output_size, input, rank), input.dtype), gradient(input))),)
+
+    avg = tuple(f"{place}adaptive_avg_pool{rank}d" for place in ("torch.nn.functional.", "aten::"))
+    avg += (
+        (f"aten::_adaptive_avg_pool{rank}d", f"torch._adaptive_avg_pool{rank}d") if rank > 1 else ("torch.adaptive_avg_pool1d",)
+    )
+    largest = tuple(f"{place}adaptive_max_pool{rank}d" for place in ("torch.nn.functional.", "aten::"))
+    largest += ("torch.adaptive_max_pool1d",) if rank == 1 else ()
+    adaptive.__qualname__ = f"adaptive_avg_pool{rank}d"
+    adaptive_max.__qualname__ = f"adaptive_max_pool{rank}d"
+    formula(*avg)(adaptive)
+    largest += (f"torch.nn.functional.adaptive_max_pool{rank}d_with_indices",)
+    formula(*largest)(adaptive_max)
+    backward(*avg, *largest)(back)
+
+
+for _rank in (1, 2, 3):
+    _register_adaptive(_rank)
+
+
+@formula("aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::adaptive_max_pool2d_backward",
+         "aten::adaptive_max_pool3d_backward")  # fmt: skip
+def adaptive_backward(grad_output: TensorSpec, input: TensorSpec, indices: Any = None) -> Cost:
+    return vector(input.numel, grad_output, opt(indices), gradient(input))
+
+
+@formula("torch.nn.functional.fractional_max_pool2d", "aten::fractional_max_pool2d",
+    "torch.nn.functional.fractional_max_pool3d",
+         "aten::fractional_max_pool3d")  # fmt: skip
+def fractional_max_pool(input: TensorSpec, kernel_size: Any, output_size: Any = None, *options: Any, **more: Any) -> Cost:
+    rank = 3 if len(input.shape) > 4 else 2
+    if output_size is None:
+        raise Missing("output_size not recorded")
+    output = spec(_targets(output_size, input, rank), input.dtype)
+    return vector(product(pair(kernel_size, rank, "kernel_size")) * output.numel, input, output, spec(output.shape, "int64"))
+
+
+@formula("torch.nn.functional.max_unpool2d", "aten::max_unpool2d", "torch.nn.functional.max_unpool3d", "aten::max_unpool3d")
+def max_unpool(input: TensorSpec, indices: TensorSpec, output_size: Any = None, *options: Any, **more: Any) -> Cost:
+    rank = 3 if len(input.shape) > 4 else 2
+    if not isinstance(output_size, (list, tuple)) or len(output_size) < rank:
+        raise Missing("output_size not recorded")
+    return vector(0, input, indices, spec((*input.shape[:-rank], *output_size[-rank:]), input.dtype))
+
+
+# ---------------------------------------------------------------------------------------------- interpolation
+
+_TAPS = {"nearest": 0, "nearest-exact": 0, "area": 1, "linear": 2, "bilinear": 4, "bicubic": 16, "trilinear": 8}
+
+
+def _scaled(input: TensorSpec, size: Any, scale: Any) -> tuple[int, ...]:
+    rank = len(input.shape) - 2
+    if size is not None and size is not UNKNOWN:
+        return _targets(size, input, rank)
+    if scale is None or scale is UNKNOWN:
+        raise Missing("size and scale_factor not recorded")
+    factors = [scale] * rank if isinstance(scale, (int, float)) else list(scale)
+    factors *= rank if len(factors) == 1 else 1
+    return (*input.shape[:2], *(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)))
+
+
+_INTERPOLATE = ("torch.nn.functional.interpolate", "torch.nn.functional.upsample")
+
+
+@formula(*_INTERPOLATE)
+def interpolate(
+    input: TensorSpec, size: Any = None, scale_factor: Any = None, mode: Any = "nearest", align_corners: Any = None,
+    recompute_scale_factor: Any = None, antialias: Any = False,
+) -> Cost:  # fmt: skip
+    output = spec(_scaled(input, size, scale_factor), input.dtype)
+    return vector(2 * _TAPS[need(mode, "mode")] * output.numel, input, output)
+
+
+@backward(*_INTERPOLATE)
+def interpolate_backward(
+    input: TensorSpec, size: Any = None, scale_factor: Any = None, mode: Any = "nearest", align_corners: Any = None,
+    recompute_scale_factor: Any = None, antialias: Any = False,
+) -> tuple[Piece, ...]:  # fmt: skip
+    if not wants(input):
+        return ()
+    output = spec(_scaled(input, size, scale_factor), input.dtype)
+    return (Piece("input", vector(2 * max(_TAPS[mode], 1) * output.numel, output, gradient(input))),)
+
+
+_UPSAMPLE = {
+    "upsample_nearest1d": 0, "upsample_nearest2d": 0, "upsample_nearest3d": 0, "_upsample_nearest_exact1d": 0,
+    "_upsample_nearest_exact2d": 0, "_upsample_nearest_exact3d": 0, "upsample_linear1d": 2, "upsample_bilinear2d": 4,
+    "upsample_bicubic2d": 16, "upsample_trilinear3d": 8, "_upsample_bilinear2d_aa": 4, "_upsample_bicubic2d_aa": 16,
+}  # fmt: skip
+
+
+def _register_upsample(op: str, taps: int) -> None:
+    def _output(input: TensorSpec, output_size: Any, options: tuple[Any, ...]) -> TensorSpec:
+        if isinstance(output_size, (list, tuple)) and output_size:
+            return spec(_targets(output_size, input, len(input.shape) - 2), input.dtype)
+        factors = next((o for o in reversed(options) if isinstance(o, (list, tuple)) and o), None)
+        return spec(_scaled(input, None, factors), input.dtype)
+
+    def forward(input: TensorSpec, output_size: Any = None, *options: Any, **more: Any) -> Cost:
+        output = _output(input, output_size, (*options, more.get("scale_factors")))
+        return vector(2 * taps * output.numel, input, output)
+
+    def back(input: TensorSpec, output_size: Any = None, *options: Any, **more: Any) -> tuple[Piece, ...]:
+        if not wants(input):
+            return ()
+        output = _output(input, output_size, (*options, more.get("scale_factors")))
+        return (Piece("input", vector(2 * max(taps, 1) * output.numel, output, gradient(input))),)
+
+    def aten_back(grad_output: TensorSpec, output_size: Any, input_size: Any, *options: Any, **more: Any) -> Cost:
+        sizes = need(input_size, "input_size")
+        return vector(2 * max(taps, 1) * grad_output.numel, grad_output, spec(sizes, grad_output.dtype))
+
+    forward.__qualname__ = op
+    aten_back.__qualname__ = f"{op}_backward"
+    formula(f"aten::{op}", f"torch.nn.functional.{op}")(forward)
+    backward(f"aten::{op}", f"torch.nn.functional.{op}")(back)
+    formula(f"aten::{op}_backward")(aten_back)
+
+
+for _op, _taps in _UPSAMPLE.items():
+    _register_upsample(_op, _taps)
+
+
+_GRID = ("torch.nn.functional.grid_sample", "torch.grid_sampler", "aten::grid_sampler", "torch.grid_sampler_2d",
+    "aten::grid_sampler_2d",
+         "torch.grid_sampler_3d", "aten::grid_sampler_3d", "aten::cudnn_grid_sampler", "torch.cudnn_grid_sampler")  # fmt: skip
+
+
+@formula(*_GRID)
+def grid_sample(
+    input: TensorSpec, grid: TensorSpec, mode: Any = "bilinear", padding_mode: Any = "zeros", align_corners: Any = None
+) -> Cost:
+    rank = len(input.shape) - 2
+    output = spec((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
+    taps = 0 if mode in ("nearest", 1) else 2**rank
+    return vector(2 * taps * output.numel, input, grid, output)
+
+
+@backward(*_GRID)
+def grid_sample_backward(
+    input: TensorSpec, grid: TensorSpec, mode: Any = "bilinear", padding_mode: Any = "zeros", align_corners: Any = None
+) -> tuple[Piece, ...]:
+    output = spec((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
+    wanted = [gradient(t) for t in (input, grid) if wants(t)]
+    if not wanted:
+        return ()
+    taps = 2 ** (len(input.shape) - 2)
+    return (Piece("input", vector(2 * taps * len(wanted) * output.numel, output, input, grid, wanted)),)
+
+
+@formula("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward")
+def aten_grid_backward(grad_output: TensorSpec, input: TensorSpec, grid: TensorSpec, *options: Any) -> Cost:
+    taps = 2 ** (len(input.shape) - 2)
+    return vector(4 * taps * grad_output.numel, grad_output, input, grid, gradient(input), gradient(grid))
+
+
+@formula("torch.affine_grid_generator", "aten::affine_grid_generator", "torch.nn.functional.affine_grid")
+def affine_grid(theta: TensorSpec, size: Any, align_corners: Any = None) -> Cost:
+    sizes = need(size, "size")
+    rank = len(sizes) - 2
+    points = sizes[0] * product(sizes[2:])
+    return Cost(2 * points * rank * (rank + 1), 0, vector(0, theta, spec((points, rank), theta.dtype)).bytes)
+
+
+# ---------------------------------------------------------------------------------------------- windows as columns
+
+
+@formula("aten::im2col", "torch.nn.functional.im2col", "torch.nn.functional.unfold")
+def im2col(input: TensorSpec, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Cost:
+    kernels = pair(kernel_size, 2, "kernel_size")
+    shape = _pooled(input, 2, kernels, pair(stride, 2, "stride"), padding, dilation, False)
+    return vector(0, input, spec((*shape, *kernels), input.dtype))
+
+
+@formula("aten::col2im", "torch.nn.functional.col2im", "torch.nn.functional.fold")
+def col2im(input: TensorSpec, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Cost:
+    window = product(pair(kernel_size, 2, "kernel_size"))
+    sizes = pair(output_size, 2, "output_size")
+    shape = (*input.shape[:-2], input.shape[-2] // window, *sizes)
+    return vector(input.numel, input, spec(shape, input.dtype))

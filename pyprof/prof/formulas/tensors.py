@@ -1,0 +1,222 @@
+"""What torch makes of shapes and dtypes: broadcasting, promotion, output sizes, stored bytes, for formulas to be written with.
+
+No torch here; the promotion rules are torch's and are tested against torch.result_type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from pyprof.dtypes import DType, lookup
+from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+from pyprof.prof.formulas.registry import Cost, Missing
+
+__all__ = [
+    "broadcast",
+    "copy_cost",
+    "dims",
+    "dtype_of",
+    "gradient",
+    "nbytes",
+    "need",
+    "opt",
+    "pair",
+    "promote",
+    "result",
+    "spec",
+    "vector",
+    "wants",
+]
+
+DEFAULT_FLOAT = "float32"
+
+
+# ---------------------------------------------------------------------------------------------- arguments
+
+
+def need(value: Any, name: str) -> Any:
+    """The value; raises Missing where it was not recorded."""
+    if value is UNKNOWN:
+        raise Missing(f"{name} not recorded")
+    return value
+
+
+def opt(value: Any) -> TensorSpec | None:
+    """An optional tensor: None for None, a scalar or what was not recorded (a recorded tensor always has its shape)."""
+    return value if isinstance(value, TensorSpec) else None
+
+
+def wants(value: Any) -> bool:
+    """Whether an input may have wanted a gradient: a floating tensor of which the opposite is not known."""
+    if not isinstance(value, TensorSpec) or value.grad is False:
+        return False
+    found = lookup(value.dtype)
+    return found is None or found.kind in ("float", "complex")
+
+
+def dtype_of(value: Any) -> str | None:
+    """torch's name of a dtype argument; None where it was left out."""
+    return value.dtype if isinstance(value, DTypeArg) else None
+
+
+def pair(value: Any, rank: int, name: str) -> tuple[int, ...]:
+    """An int or a list of 1 or `rank` ints as `rank` ints. Raises Missing where it was not recorded."""
+    value = need(value, name)
+    items = [value] if isinstance(value, int) else list(value)
+    if any(not isinstance(v, int) for v in items) or len(items) not in (1, rank):
+        raise Missing(f"{name}={value!r} not understood")
+    return tuple(int(v) for v in items) * (rank if len(items) == 1 else 1)
+
+
+def dims(value: Any, rank: int) -> tuple[int, ...]:
+    """Dimensions given as None (all), an int or a list, as non-negative ints."""
+    value = need(value, "dim")
+    if value is None or value == [] or value == ():
+        return tuple(range(rank))
+    items = [value] if isinstance(value, int) else list(value)
+    return tuple(sorted({int(d) % max(rank, 1) for d in items}))
+
+
+# ---------------------------------------------------------------------------------------------- shapes and sizes
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that these broadcast to. Raises Missing where they do not."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    out = []
+    for sizes in zip(*padded, strict=True):
+        distinct = {n for n in sizes if n != 1}
+        if len(distinct) > 1:
+            raise Missing(f"shapes {shapes} do not broadcast")
+        out.append(distinct.pop() if distinct else 1)
+    return tuple(out)
+
+
+def spec(shape: Iterable[int], dtype: str | None) -> TensorSpec:
+    """A contiguous tensor."""
+    return TensorSpec(tuple(shape), dtype)
+
+
+def gradient(of: TensorSpec) -> TensorSpec:
+    """The gradient of a tensor: its shape and dtype, stored in full."""
+    return TensorSpec(of.shape, of.dtype)
+
+
+def nbytes(*items: Any) -> int | None:
+    """Stored bytes of all tensors among the items, lists included; scalars hold none. None where a dtype is unknown."""
+    total = 0
+    for item in items:
+        if isinstance(item, TensorSpec):
+            size = item.nbytes
+        elif isinstance(item, (list, tuple)):
+            size = nbytes(*item)
+        else:
+            size = 0
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def result(out: Any, shape: Iterable[int], dtype: str | None) -> TensorSpec:
+    """The output of an op: `out` where the caller gave one, else a new tensor."""
+    return out if isinstance(out, TensorSpec) else spec(shape, dtype)
+
+
+def vector(flops: int, *tensors: Any) -> Cost:
+    """A cost without matrix products, which touches each of the tensors once."""
+    return Cost(0, int(flops), nbytes(*tensors))
+
+
+def copy_cost(*tensors: Any) -> Cost:
+    """A cost that only moves data."""
+    return Cost(0, 0, nbytes(*tensors))
+
+
+# ---------------------------------------------------------------------------------------------- promotion
+
+_ORDER = {"bool": 0, "uint": 1, "int": 1, "quantized": 1, "float": 2, "complex": 3}
+_BY_SCALAR = {bool: "bool", int: "int64", float: DEFAULT_FLOAT, complex: "complex64"}
+
+
+def _promote_two(a: DType | None, b: DType | None) -> DType | None:
+    """torch.promote_types of two dtypes; None is 'nothing yet'."""
+    if a is None or b is None or a is b:
+        return b if a is None else a
+    low, high = sorted((a, b), key=lambda d: (_ORDER[d.kind], d.bits))
+    if _ORDER[low.kind] == _ORDER[high.kind]:
+        return _promote_alike(low, high)
+    if high.kind == "complex" and low.kind == "float":
+        # Only half stays with complex32; anything wider takes the complex type of its own width.
+        wanted = low.bits * 2 if low.name != "bfloat16" else 64
+        return lookup(f"complex{max(wanted, high.bits)}")
+    return high
+
+
+def _promote_alike(low: DType, high: DType) -> DType | None:
+    if low.kind == "float" and low.bits == high.bits:
+        return lookup("float32")  # float16 with bfloat16
+    if {low.kind, high.kind} == {"uint", "int"} and low.bits <= high.bits and "uint" in (low.kind, high.kind):
+        if high.kind == "int" and low.bits < high.bits:
+            return high
+        return lookup(f"int{2 * max(low.bits, high.bits)}")
+    return high
+
+
+def _combine(higher: DType | None, lower: DType | None) -> DType | None:
+    """The dtype of operands of which the first category outranks the second (tensors > 0-dim tensors > numbers)."""
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    if higher.kind == "complex":
+        return higher
+    if higher.kind == "float":
+        return _promote_two(higher, lookup("complex32")) if lower.kind == "complex" else higher
+    if higher.kind == "bool" or lower.kind in ("float", "complex"):
+        return _promote_two(higher, lower)
+    return higher
+
+
+def promote(*operands: Any, to_float: bool = False) -> str | None:
+    """The dtype of an arithmetic result, as torch.result_type has it; None where it cannot be told.
+
+    operands: TensorSpec, numbers, None or UNKNOWN. Assumes the default dtype float32. to_float: integers become floats, as in
+    division and functions such as exp.
+    """
+    levels: list[DType | None] = [None, None, None]
+    for operand in operands:
+        if isinstance(operand, TensorSpec):
+            level, found = (0 if operand.shape else 1), lookup(operand.dtype)
+        elif isinstance(operand, (bool, int, float, complex)):
+            level, found = 2, lookup(_BY_SCALAR[type(operand)])
+        elif operand is UNKNOWN:
+            # A number that was not recorded cannot change a floating result; anything else could.
+            if any(isinstance(o, TensorSpec) and _is_floating(o) for o in operands):
+                continue
+            return DEFAULT_FLOAT if to_float else None
+        else:
+            continue
+        if found is None:
+            return None
+        levels[level] = _promote_two(levels[level], found)
+    combined = _combine(levels[0], _combine(levels[1], levels[2]))
+    if combined is None:
+        return None
+    return DEFAULT_FLOAT if to_float and _ORDER[combined.kind] < 2 else combined.name
+
+
+def _is_floating(tensor: TensorSpec) -> bool:
+    found = lookup(tensor.dtype)
+    return found is not None and found.kind in ("float", "complex")
+
+
+def reduced(shape: tuple[int, ...], axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    """The shape after reducing over axes."""
+    return tuple(1 if d in axes else n for d, n in enumerate(shape) if keepdim or d not in axes)
+
+
+def product(sizes: Iterable[int]) -> int:
+    """The product of sizes, 1 for none."""
+    return math.prod(sizes)
