@@ -234,8 +234,10 @@ class _Costing:
 
 
 def _launch_order(pieces: list[formulas.Piece], function: str) -> list[formulas.Piece]:
-    """Autograd takes a function's gradients in the alphabetical order of its arguments: a linear that ran as mm (mat2, self) has
-    its wgrad first, one that ran as addmm (mat1, mat2) its dgrad."""
+    """Autograd takes a function's gradients in the alphabetical order of its arguments.
+
+    A linear that ran as mm (mat2, self) has its wgrad first, one that ran as addmm (mat1, mat2) its dgrad.
+    """
     if function.startswith(("MmBackward", "BmmBackward", "MatmulBackward")):
         return sorted(pieces, key=lambda piece: piece.name == "dgrad")
     return pieces
