@@ -103,24 +103,15 @@ def test_help_lists_every_command_and_every_column(capsys: pytest.CaptureFixture
     assert caught.value.code == 0 and all(f"  {column.key:9} {column.header:12}" in out for column in COLUMNS)
 
 
+WRONG = [
+    "text.sqlite", "cut.sqlite", "other.sqlite", "user.sqlite", "none.sqlite", "void", "x.nsys-rep", "report", "foreign.json",
+    "cut.json.gz", "broken.dict", "empty.dict",
+]  # fmt: skip
+
+
 def _broken(tmp_path: Path) -> dict[str, tuple[Path, str]]:
     """Every kind of wrong input: (path, what the error must say)."""
-    made = {
-        name: tmp_path / name
-        for name in (
-            "text.sqlite",
-            "cut.sqlite",
-            "other.sqlite",
-            "user.sqlite",
-            "none.sqlite",
-            "void",
-            "x.nsys-rep",
-            "foreign.json",
-            "cut.json.gz",
-            "broken.dict",
-            "empty.dict",
-        )
-    }
+    made = {name: tmp_path / name for name in WRONG}
     made["text.sqlite"].write_text("this is not a database, whatever its name says\n" * 40)
     n = Nsys()
     for start in range(0, 9000, 10):
@@ -137,6 +128,7 @@ def _broken(tmp_path: Path) -> dict[str, tuple[Path, str]]:
     Nsys().write(made["none.sqlite"])
     made["void"].write_bytes(b"")
     made["x.nsys-rep"].write_bytes(b"\x00report")
+    made["report"].write_bytes(b"NVIDIA Tegra Profiler Report 2023@4")
     made["foreign.json"].write_text('{"a": [1, 2, 3]}')
     made["cut.json.gz"].write_bytes(gzip.compress(b'{"traceEvents": [' + b'{"ph":"X"},' * 5000)[:-20])
     made["broken.dict"].write_text('{"kShortName": "a", "kDuration": 1, "dir": "fprop", "kLongName": "a"}\n{oops\n')
@@ -144,30 +136,14 @@ def _broken(tmp_path: Path) -> dict[str, tuple[Path, str]]:
     said = {
         "text.sqlite": "neither an SQLite capture", "cut.sqlite": "cannot be read", "other.sqlite": "of neither nsys nor nvprof",
         "user.sqlite": "neither GPU activity nor ranges of ops", "none.sqlite": "", "void": "empty", "x.nsys-rep": "nsys is not on PATH",
+        "report": "nsys is not on PATH",
         "foreign.json": "", "cut.json.gz": "", "broken.dict": "line 2 is not a record", "empty.dict": "no records",
     }  # fmt: skip
     cases = {name: (made[name], said[name]) for name in made}
     return cases | {"missing": (tmp_path / "missing.sqlite", "no such file"), "directory": (tmp_path, "is a directory")}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "text.sqlite",
-        "cut.sqlite",
-        "other.sqlite",
-        "user.sqlite",
-        "none.sqlite",
-        "void",
-        "x.nsys-rep",
-        "foreign.json",
-        "cut.json.gz",
-        "broken.dict",
-        "empty.dict",
-        "missing",
-        "directory",
-    ],
-)
+@pytest.mark.parametrize("name", [*WRONG, "missing", "directory"])
 def test_wrong_inputs_get_one_line_and_a_hint(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from pyprof.parse.trace import Trace
 __all__ = ["check_readable", "open_trace"]
 
 _REPORTS = (".nsys-rep", ".qdrep")
+_REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"  # how nsys begins its own files
 
 
 def check_readable(path: Path) -> None:
@@ -45,7 +46,7 @@ def open_trace(path: Path) -> Trace:
     check_readable(path)
     if is_sqlite(path):
         return _open_database(path)
-    if path.suffix in _REPORTS:
+    if path.suffix in _REPORTS or _begins(path, _REPORT_MAGIC):
         return _open_report(path)
 
     from pyprof.parse.sources import kineto
@@ -56,6 +57,11 @@ def open_trace(path: Path) -> Trace:
         f"{path}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
         "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
     )
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(magic)) == magic
 
 
 def _open_database(path: Path) -> Trace:
