@@ -187,7 +187,7 @@ class _Attribution:
 
     def autograd_threads(self) -> Bools:
         """Threads of the autograd engine: never the main one, they run backward functions, no Python-level range of theirs lies
-        outside of those, and their own sequence counter stands still."""
+        outside of those, and their own sequence counter stands still (it moves where a checkpoint runs forward again)."""
         threads = len(self.trace.threads["tid"])
         main = self.trace.threads["main"] == 1
         outside = (self.backward < 0) & (self.engine < 0)
@@ -196,6 +196,7 @@ class _Attribution:
         runs[self.thread[self.facts.backward[self.label]]] = True
         python = np.zeros(threads, np.bool_)
         python[self.thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
+        python[self.thread[(kind == Kind.BACKWARD) & ~self.facts.backward[self.label]]] = True
         low = np.full(threads, np.iinfo(np.int64).max)
         high = np.full(threads, -1, np.int64)
         own = (kind == Kind.DISPATCH) & (self.seq >= 0)

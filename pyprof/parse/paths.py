@@ -22,6 +22,7 @@ __all__ = ["Paths"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_MOST_OPEN = 32  # ranges of a thread that were never closed and are still told; a leak can leave thousands
 # Domains of libraries, whose ranges are no layers of the user's.
 _LIBRARY_DOMAINS = frozenset(
     {"NCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CCCL", "libcudf", "NVSHMEM"}
@@ -42,6 +43,8 @@ class Paths:
         self.trace, self.nested, self.facts = trace, nested, facts
         self.stacks: list[Stack] = []
         self._code_of: dict[tuple[object, ...], int] = {}
+        self._sets: list[tuple[int, ...]] = [()]  # distinct sets of loose ranges, by code
+        self._set_of: dict[tuple[int, ...], int] = {(): 0}
         self._label = trace.ranges["label"][nested.row].astype(np.int64)
 
     def codes(self, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
@@ -80,22 +83,39 @@ class Paths:
 
     def _loose(self, thread: Ints, when: Ints) -> Ints:
         """A code for the set of loose ranges open on each thread at each time; 0 is the empty set."""
-        ranges = self.trace.ranges
-        rows = self.nested.loose
-        if not hasattr(self, "_sets"):
-            self._sets: list[tuple[int, ...]] = [()]
-            self._set_of: dict[tuple[int, ...], int] = {(): 0}
+        rows, ranges = self.nested.loose, self.trace.ranges
         result = np.zeros(len(thread), np.int64)
-        for row in rows[np.argsort(ranges["start_ns"][rows], kind="stable")].tolist():
-            end = ranges["end_ns"][row] if ranges["open"][row] == 0 else np.iinfo(np.int64).max
-            inside = (thread == ranges["thread"][row]) & (when >= ranges["start_ns"][row]) & (when < end)
-            for old in np.unique(result[inside]).tolist():
-                members = (*self._sets[old], row)
-                if members not in self._set_of:
-                    self._set_of[members] = len(self._sets)
-                    self._sets.append(members)
-                result[inside & (result == old)] = self._set_of[members]
+        for number in np.unique(ranges["thread"][rows]).tolist():
+            mine = np.flatnonzero(thread == number)
+            mine = mine[np.argsort(when[mine], kind="stable")]
+            own = rows[ranges["thread"][rows] == number]
+            own = own[np.lexsort((own, ranges["start_ns"][own]))]
+            result[mine] = self._sets_at(own, when[mine])
         return result
+
+    def _sets_at(self, rows: Ints, times: Ints) -> Ints:
+        """The sets of one thread at ascending times. Ranges that were never closed pile up: of those the first few stay."""
+        ranges = self.trace.ranges
+        result = np.zeros(len(times), np.int64)
+        never_closed = 0
+        for row in rows.tolist():
+            begin = int(np.searchsorted(times, ranges["start_ns"][row], "left"))
+            if ranges["open"][row] or ranges["end_ns"][row] >= self.trace.session_end_ns >= 0:
+                never_closed += 1
+                end = len(times) if never_closed <= _MOST_OPEN else begin
+            else:
+                end = int(np.searchsorted(times, ranges["end_ns"][row], "left"))
+            part = result[begin:end]
+            for old in np.unique(part).tolist():
+                part[part == old] = self._set_code((*self._sets[old], row))
+        return result
+
+    def _set_code(self, members: tuple[int, ...]) -> int:
+        code = self._set_of.get(members)
+        if code is None:
+            code = self._set_of[members] = len(self._sets)
+            self._sets.append(members)
+        return code
 
     def sequence_numbers(self, at: Ints, seq: Ints) -> tuple[Ints, Ints]:
         """The numbers of each stack, outermost first: (offsets, numbers)."""

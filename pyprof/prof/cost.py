@@ -27,6 +27,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _PARTS = ("matmul_flops", "vector_flops", "bytes")
+_LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
 
 
 @dataclass
@@ -92,6 +93,8 @@ class _Costing:
     # ------------------------------------------------------------------ which cost
 
     def _add(self, cost: Cost, reason: str = "") -> int:
+        if any((getattr(cost, name) or 0) > _LARGEST for name in _PARTS):
+            cost, reason = Cost(), "a cost beyond 64 bits"
         self.table.append(cost)
         self.why.append(reason)
         return len(self.table) - 1

@@ -198,6 +198,47 @@ def test_kernels_of_the_engines_thread_outside_any_function_are_backward(tmp_pat
     assert rows[2]["seqId"] == [] and rows[2]["altSeqId"] == [0]
 
 
+def test_a_reentrant_checkpoint_runs_forward_again_and_its_backward_belongs_to_that(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::addmm, seq = 5, op_id = 1", 1, 9)  # without gradients, before the checkpoint's own node
+    n.kernel(GEMM, 5, 1000, 1010)
+    n.range("autograd::engine::evaluate_function: CheckpointFunctionBackward, op_id = 2", 20, 90, thread=8)
+    n.range("CheckpointFunctionBackward, seq = 5, op_id = 3", 21, 89, thread=8)
+    n.range("aten::addmm, seq = 0, op_id = 4", 22, 40, thread=8)
+    n.kernel(GEMM, 30, 1010, 1020, thread=8)
+    n.range("AddmmBackward0, seq = 0, op_id = 5", 50, 80, thread=8)
+    n.range("aten::mm, op_id = 6", 52, 70, thread=8)
+    n.kernel(GEMM, 60, 1020, 1030, thread=8)
+    forward, again, backward = records_of(n, tmp_path)
+    assert (again["call"], again["inner"]) == ("aten::addmm(...)", "aten::addmm(...)") and "fwd_instance" not in again
+    assert backward["fwd_instance"] == again["instance"] != forward["instance"]
+
+
+def test_double_backward_finds_the_op_that_the_first_backward_ran(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mul, seq = 3, op_id = 1", 1, 9)
+    n.kernel(ADD, 5, 1000, 1010)
+    n.range("MulBackward0, seq = 3, op_id = 2", 20, 40)
+    n.range("aten::mul, seq = 7, op_id = 3", 22, 38)  # create_graph=True: it has a node of its own
+    n.kernel(ADD, 30, 1010, 1020)
+    n.range("MulBackward0, seq = 7, op_id = 4", 50, 70)
+    n.range("aten::mul, op_id = 5", 52, 68)
+    n.kernel(ADD, 60, 1020, 1030)
+    first, second, third = records_of(n, tmp_path, rules(["aten::mul"]))
+    assert second["fwd_instance"] == first["instance"] and third["fwd_instance"] == second["instance"]
+
+
+def test_leaks_by_the_thousand_stay_cheap_and_the_first_are_told(tmp_path: Path) -> None:
+    n = Nsys()
+    for number in range(2000):
+        n.range(f"leak {number}", number, None)
+    n.range("aten::mm, op_id = 1", 3000, 3100)
+    n.kernel(GEMM, 3050, 4000, 4100)
+    (row,) = records_of(n, tmp_path)
+    assert row["call"] == "aten::mm(...)" and row["open"] == 1
+    assert row["ranges"] == [f"leak {number}" for number in range(32)]
+
+
 def test_graph_kernels_take_the_stack_of_the_moment_their_node_was_recorded(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, op_id = 1", 10, 50)

@@ -77,6 +77,14 @@ def test_unknown_stays_unknown_and_says_why(tmp_path: Path) -> None:
     assert [reason for reason in costs.reasons if "mymod::thing" in reason]
 
 
+def test_a_cost_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[1000000000, 1000000000], [1000000000, 1000000000]]", 10, 100)
+    n.kernel(GEMM, 20, 0, 50)
+    costs = cost_records(_records(n, tmp_path))
+    assert costs.flops.tolist() == [-1] and costs.reasons == {"a cost beyond 64 bits": (1, 50)}
+
+
 def _linear_training(n: Nsys, inner_sizes: bool, products: int = 2) -> None:
     n.range(CALL, 10, 60)
     n.range("aten::linear, seq = 5, op_id = 1, sizes = [[64, 1024], [1024, 1024], [1024]]", 12, 58)
