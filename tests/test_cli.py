@@ -134,7 +134,7 @@ def _broken(tmp_path: Path) -> dict[str, tuple[Path, str]]:
     made["broken.dict"].write_text('{"kShortName": "a", "kDuration": 1, "dir": "fprop", "kLongName": "a"}\n{oops\n')
     made["empty.dict"].write_text("\n")
     said = {
-        "text.sqlite": "neither an SQLite capture", "cut.sqlite": "cannot be read", "other.sqlite": "of neither nsys nor nvprof",
+        "text.sqlite": "neither an SQLite capture", "cut.sqlite": "cut short", "other.sqlite": "of neither nsys nor nvprof",
         "user.sqlite": "neither GPU activity nor ranges of ops", "none.sqlite": "", "void": "empty", "x.nsys-rep": "nsys is not on PATH",
         "report": "nsys is not on PATH",
         "foreign.json": "", "cut.json.gz": "", "broken.dict": "line 2 is not a record", "empty.dict": "no records",

@@ -23,12 +23,29 @@ __all__ = ["MAGIC", "Database", "is_sqlite", "map_distinct"]
 
 MAGIC = b"SQLite format 3\x00"
 _BATCH_ROWS = 65_536
+# A damaged file can put bytes that are no text into SQLite's own message, which Python then fails to decode.
+_FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
 
 def is_sqlite(path: Path) -> bool:
     """Whether a file begins as every SQLite 3 database does."""
     with path.open("rb") as stream:
         return stream.read(len(MAGIC)) == MAGIC
+
+
+def _check_whole(path: Path) -> None:
+    """Raise InputError where a file is shorter than its header says, even if the part that is read would be there."""
+    with path.open("rb") as stream:
+        header = stream.read(100)
+    if len(header) < 100:
+        raise InputError(f"{path}: cut short: {len(header)} bytes of an SQLite database", "copy or export it again")
+    page = int.from_bytes(header[16:18], "big")
+    pages = int.from_bytes(header[28:32], "big")
+    counted = header[24:28] == header[92:96]  # old writers leave the number of pages stale
+    expected = (65_536 if page == 1 else page) * pages
+    size = path.stat().st_size
+    if counted and size < expected:
+        raise InputError(f"{path}: cut short: {size} of {expected} bytes are there", "copy or export it again")
 
 
 class Database:
@@ -39,6 +56,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        _check_whole(path)
         # An export beside which a journal was left, or in a folder without write permission, opens only as immutable.
         immutable = not os.access(path.parent, os.W_OK)
         uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if immutable else ''}"
@@ -53,7 +71,7 @@ class Database:
             self._driver.text_factory = lambda raw: raw.decode("utf-8", "replace")
             self._driver.execute("PRAGMA query_only = ON")
             self._names = {str(row[0]) for row in self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError) as error:
+        except (*_FAULTS, sqlalchemy.exc.SQLAlchemyError) as error:
             raise self._damaged(error) from error
 
     def __enter__(self) -> Database:
@@ -90,7 +108,7 @@ class Database:
         """All rows of a query of few rows."""
         try:
             return self._driver.execute(sql).fetchall()
-        except sqlite3.Error as error:
+        except _FAULTS as error:
             raise self._damaged(error) from error
 
     def batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
@@ -99,7 +117,7 @@ class Database:
             cursor = self._driver.execute(sql)
             while rows := cursor.fetchmany(_BATCH_ROWS):
                 yield rows
-        except sqlite3.Error as error:
+        except _FAULTS as error:
             raise self._damaged(error) from error
 
     def select(self, table: str, columns: Sequence[str], where: str = "") -> str:

@@ -136,6 +136,16 @@ def test_a_read_only_folder_is_enough(tmp_path: Path) -> None:
         folder.chmod(0o755)
 
 
+@pytest.mark.parametrize("missing", [1, 5000])
+def test_a_file_cut_short_is_refused_even_where_what_is_read_is_there(tmp_path: Path, missing: int) -> None:
+    n = Nsys()
+    n.kernel("k", 20, 100, 200)
+    path = n.write(tmp_path / "x.sqlite")
+    path.write_bytes(path.read_bytes()[:-missing])
+    with pytest.raises(InputError, match="cut short"):
+        open_trace(path)
+
+
 def test_damage_in_the_middle_is_an_error_of_ours(tmp_path: Path) -> None:
     n = Nsys()
     for start in range(0, 40_000, 10):
