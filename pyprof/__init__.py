@@ -17,11 +17,12 @@ _LAZY = {
     "instrument": "pyprof.nvtx",
     "step": "pyprof.nvtx",
     "formula": "pyprof.prof.formulas",
+    "profile": "pyprof.capture.profile",
     "table": "pyprof.dataframe",
     "PyprofError": "pyprof.errors",
 }
 
-__all__ = ["PyprofError", "__version__", "formula", "init", "instrument", "shutdown", "step", "table", "wrap"]
+__all__ = ["PyprofError", "__version__", "formula", "init", "instrument", "profile", "shutdown", "step", "table", "wrap"]
 
 
 def __getattr__(name: str) -> Any:

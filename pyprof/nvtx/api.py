@@ -29,6 +29,8 @@ _lock = threading.RLock()
 _patches: Patches | None = None
 _wrapped: list[tuple[Any, str]] = []
 _user_patches = Patches()
+held_back = False  # whether `pyprof.profile` decides when to record, and a program's own init() does not
+step_listeners: list[Callable[[], None]] = []  # called where a step begins, whether or not torch is instrumented
 _default: NvtxBackend | None = None
 
 
@@ -73,7 +75,7 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
                 patches.undo()
                 raise
             _patches = patches
-        STATE.on = True
+        STATE.on = STATE.on or mode == "on" or backend is not None or not held_back
         return True
 
 
@@ -189,6 +191,8 @@ def step(number: int | None = None) -> Step:
     """
     local = STATE.local
     end_step()
+    for listener in step_listeners:
+        listener()
     count = getattr(local, "steps", 0) if number is None else number
     local.steps = count + 1
     opened = Step(count)
