@@ -410,7 +410,7 @@ def test_user_code_may_patch_over_ours(recorder: Recorder, monkeypatch: pytest.M
         assert getattr(torch, name) is theirs
         assert torch.equal(getattr(torch, name)(torch.eye(2), torch.eye(2)), ours(torch.eye(2), torch.eye(2)))
         patched.undo()
-        setattr(torch, name, ours._pyprof_original)  # type: ignore[attr-defined]
+        setattr(torch, name, ours.__wrapped__)  # type: ignore[attr-defined]
 
 
 def test_warnings_of_an_op_are_still_given(recorder: Recorder) -> None:
