@@ -1,0 +1,252 @@
+"""Rows whose launch, range and op are known -> the columns of Records.
+
+The second half of attribution: numbers for instances, codes for calls and stacks, phases, steps, devices, sequence numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.hardware.kernels import classify
+from pyprof.markers import Kind
+from pyprof.opcall import OpCall
+from pyprof.parse.paths import Paths
+from pyprof.parse.records import COLUMNS, GpuInfo, Records
+from pyprof.parse.trace import ActivityKind, Trace
+
+if TYPE_CHECKING:
+    from pyprof.parse.attribute import Attribution
+
+__all__ = ["Assembly", "take"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
+FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = range(5)  # codes of records.PHASES
+
+
+class Assembly:
+    """The columns of Records, from rows whose launch and range are known."""
+
+    def __init__(self, run: Attribution, rows: dict[str, Any]) -> None:
+        self.run, self.trace, self.rows = run, run.trace, rows
+        self.at: Ints = rows["at"]
+        self.by_time: Bools = rows["by_time"]
+        self.engine_threads = run.autograd_threads()
+        self.own_at = np.where(self.by_time, -1, self.at)
+        self._join_backward()
+
+    def _inside(self, values: Ints, position: Ints) -> Ints:
+        if not len(values):
+            return np.full(len(position), -1, np.int64)
+        return np.where(position >= 0, values[np.maximum(position, 0)], -1)
+
+    def _join_backward(self) -> None:
+        run = self.run
+        function = self._inside(run.backward, self.own_at)
+        distinct, inverse = np.unique(function, return_inverse=True)
+        owner = np.full(len(distinct), -1, np.int64)
+        real = distinct >= 0
+        owner[real] = run.forward_of(distinct[real], self.engine_threads)
+        self.owner = owner[inverse.ravel()]
+        self.root = run.root(self.own_at)
+        self.fwd_root = run.root(self.owner)
+        thread = self.rows["launch_thread"]
+        on_engine = (thread >= 0) & take(self.engine_threads, thread).astype(bool)
+        self.on_engine = on_engine
+        self.is_backward = (function >= 0) | (self._inside(run.engine, self.own_at) >= 0) | on_engine
+        self.function = function
+
+    def records(self) -> Records:
+        trace, rows = self.trace, self.rows
+        activity = rows["activity"]
+        columns: dict[str, Any] = {}
+        gpu = len(trace.activities["kind"]) > 0
+        for name in (
+            "kind",
+            "start_ns",
+            "device",
+            "stream",
+            "corr",
+            "name",
+            "regs",
+            "smem_bytes",
+            "bytes",
+            "copykind",
+            "graph_node",
+        ):
+            columns[name] = trace.activities[name][activity] if gpu else rows.get(name, np.full(len(activity), -1))
+        for axis in "xyz":
+            for kind in ("grid", "block"):
+                column = f"{kind}_{axis}"
+                columns[column] = trace.activities[column][activity] if gpu else np.full(len(activity), -1)
+        process = trace.activities["process"][activity] if gpu else take(trace.threads["process"], rows["launch_thread"])
+        columns["pid"] = np.where(process >= 0, take(trace.processes["pid"], process), -1)
+        columns["rank"] = np.where(process >= 0, take(trace.processes["rank"], process), -1)
+        thread = rows["launch_thread"]
+        columns["tid"] = np.where(thread >= 0, take(trace.threads["tid"], thread), -1)
+        columns["dur_ns"], columns["launch_ns"] = rows["dur_ns"], rows["launch_ns"]
+        columns["by_time"] = self.by_time
+        gpus, columns["gpu"] = _gpus(trace, process.astype(np.int64), columns["device"])
+        self._ops(columns)
+        self._phases(columns)
+        order = np.lexsort(tuple(columns[c] for c in ("corr", "tid", "stream", "device", "pid", "start_ns")))
+        paths = self._stacks(columns)
+        records = Records(
+            {name: np.asarray(columns[name])[order].astype(dtype) for name, (dtype, _) in COLUMNS.items() if name in columns},
+            trace.strings, paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes),
+        )  # fmt: skip
+        records.seq_offsets, records.seq_numbers = paths.sequence_numbers(self.own_at[order], self.run.seq)
+        records.columns["seq"], records.columns["sub"] = _sequence(records, self.on_engine[order])
+        records.columns["step"] = self._steps(order)
+        records.counts = {name: count for name, count in self.run.counts.items() if count}
+        return records
+
+    def _ops(self, columns: dict[str, Any]) -> None:
+        """Instances numbered in order of begin; calls as codes into a pool of distinct ones."""
+        run = self.run
+        backward = self.is_backward & (self.fwd_root >= 0)
+        roots = np.unique(np.concatenate([self.root, self.fwd_root[backward]]))
+        roots = roots[roots >= 0]
+        tid = take(self.trace.threads["tid"], run.thread[roots])
+        number = np.full(len(run.label) + 1, -1, np.int64)
+        number[roots[np.lexsort((roots, tid, run.start[roots]))]] = np.arange(len(roots))
+        columns["instance"] = number[self.root]
+        columns["fwd_instance"] = np.where(backward, number[self.fwd_root], -1)
+        self.calls: list[OpCall] = []
+        code_of_label = np.full(len(self.trace.markers) + 1, -1, np.int64)
+        op_at = np.where(backward, self.fwd_root, self.root)
+        inner_at = self._inside(run.inner, self.own_at)
+        for name, position in (("call", op_at), ("own", self.root), ("inner", inner_at)):
+            label = np.where(position >= 0, take(run.label, position), -1)
+            for distinct in np.unique(label[label >= 0]).tolist():
+                if code_of_label[distinct] < 0:
+                    code_of_label[distinct] = len(self.calls)
+                    self.calls.append(self._call(distinct))
+            columns[name] = code_of_label[label]
+
+    def _call(self, label: int) -> OpCall:
+        marker = self.trace.markers[label]
+        return marker.call or OpCall("autograd", marker.name, dispatcher=True, described=False)
+
+    def _phases(self, columns: dict[str, Any]) -> None:
+        columns["dir"] = self.is_backward.astype(np.int64)
+        phase = np.where(self.is_backward, BACKWARD, FORWARD)
+        phase[self._inside(self.run.optimizer, self.own_at) >= 0] = OPTIMIZER
+        names = np.asarray(columns["name"])
+        strings = self.trace.strings
+        distinct = [code for code in np.unique(names).tolist() if code >= 0]
+        communication = [code for code in distinct if classify(strings[code]).family in _COMMUNICATION]
+        phase[np.isin(names, communication)] = COMMUNICATION
+        phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
+        columns["phase"] = phase
+
+    def _stacks(self, columns: dict[str, Any]) -> Paths:
+        run = self.run
+        paths = Paths(self.trace, run.nested, run.facts)
+        thread = self.rows["launch_thread"]
+        columns["stack"] = paths.codes(self.at, self.by_time, thread, self.rows["when"], run.seq)
+        scope = np.array(columns["stack"])
+        joined = self.is_backward & (self.owner >= 0)
+        if joined.any():
+            at = self.owner[joined]
+            scope[joined] = paths.codes(at, np.zeros(len(at), np.bool_), run.thread[at], run.start[at], run.seq)
+        columns["scope"] = scope
+        return paths
+
+    def _steps(self, order: Ints) -> Ints:
+        """The step range around the launch; for other threads the one open on the main thread at that time."""
+        run = self.run
+        if not (run.facts.kind == Kind.STEP).any():
+            return np.full(len(order), -1, np.int64)
+        step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers], np.int64)
+        at = self._inside(run.step_range, self.at)
+        steps = np.flatnonzero(run.facts.kind[run.label] == Kind.STEP)
+        starts = run.start[steps]
+        ends = self.trace.ranges["end_ns"][run.nested.row[steps]]
+        by_begin = np.argsort(starts, kind="stable")
+        last = np.searchsorted(starts[by_begin], self.rows["when"], "right") - 1
+        candidate = steps[by_begin][np.maximum(last, 0)]
+        open_then = (last >= 0) & (ends[by_begin][np.maximum(last, 0)] > self.rows["when"])
+        process = self.trace.threads["process"]
+        thread = self.rows["launch_thread"]
+        same = (thread >= 0) & (take(process, thread) == process[run.thread[candidate]])
+        at = np.where((at < 0) & open_then & same, candidate, at)
+        return np.where(at >= 0, step_of_label[take(run.label, at)], -1)[order]
+
+
+def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:
+    """The sequence number that counts, and the running number of kernels of one op and one number."""
+    rows = len(records)
+    lengths = np.diff(records.seq_offsets)
+    owner = np.repeat(np.arange(rows), lengths)
+    numbers = records.seq_numbers
+    main = np.full(rows, -1, np.int64)
+    # Forward: the lowest number that is not 0, or 0 where there is no other.
+    low = np.full(rows, np.iinfo(np.int64).max)
+    positive = numbers > 0
+    np.minimum.at(low, owner[positive], numbers[positive])
+    main[lengths > 0] = 0
+    main = np.where(low < np.iinfo(np.int64).max, low, main)
+    main[on_engine] = -1  # the engine's own counter says nothing
+    at = (
+        np.array([stack.backward_at for stack in records.stacks], np.int64)[records["stack"]] if rows else np.empty(0, np.int64)
+    )
+    has = at >= 0
+    main[has] = numbers[records.seq_offsets[:-1][has] + at[has]]
+    return main, _running_number(records, main, lengths)
+
+
+def _running_number(records: Records, main: Ints, lengths: Ints) -> Ints:
+    ops: dict[tuple[tuple[str, ...], ...], int] = {}
+    op_code = np.array([ops.setdefault((s.op, s.mod, s.seq_names), len(ops)) for s in records.stacks], np.int64)
+    cells = [s.op[:1] == ("forward",) and s.mod[0] in ("LSTMCell", "GRUCell", "RNNCell") for s in records.stacks]
+    shown = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
+    rows = np.flatnonzero(shown & (lengths > 0) & (records["launch_ns"] >= 0))
+    order = rows[np.lexsort((records["start_ns"][rows], records["tid"][rows], records["pid"][rows]))]
+    sub = np.zeros(len(records), np.int64)
+    if not len(order):
+        return sub
+    stack = records["stack"][order]
+    op, seq = op_code[stack], main[order]
+    any_seq = np.array(cells, np.bool_)[stack]  # a cell without cuDNN runs several ops, each with a number of its own
+    new = np.ones(len(order), np.bool_)
+    same_thread = (np.diff(records["tid"][order]) == 0) & (np.diff(records["pid"][order]) == 0)
+    new[1:] = ~(same_thread & (np.diff(op) == 0) & ((np.diff(seq) == 0) | any_seq[1:]))
+    first = np.flatnonzero(new)
+    sub[order] = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    return sub
+
+
+def _gpus(trace: Trace, process: Ints, device: Any) -> tuple[list[GpuInfo], Ints]:
+    """Devices as told apart by (process, ordinal)."""
+    table = trace.devices
+    gpus: list[GpuInfo] = []
+    code_of: dict[tuple[int, int], int] = {}
+    for row in range(len(table["device"])):
+        major, minor = int(table["cc_major"][row]), int(table["cc_minor"][row])
+        info = GpuInfo(
+            trace.strings[int(table["name"][row])],
+            (major, minor) if major > 0 else None,
+            *(int(table[c][row]) for c in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes")),
+        )
+        if info not in gpus:
+            gpus.append(info)
+        code_of[(int(table["process"][row]), int(table["device"][row]))] = gpus.index(info)
+    if not gpus:
+        return gpus, np.full(len(process), -1, np.int64)
+    keys, inverse = np.unique(np.stack([process, np.asarray(device, np.int64)]), axis=1, return_inverse=True)
+    codes = [code_of.get((int(p), int(d)), code_of.get((-1, int(d)), -1)) for p, d in keys.T]
+    return gpus, np.array(codes, np.int64)[inverse.ravel()]
+
+
+def take(values: npt.NDArray[Any], position: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """values[position], whatever stands where position is -1 or there are no values."""
+    if not len(values):
+        return np.full(len(position), -1, np.int64)
+    taken: npt.NDArray[Any] = values[np.maximum(position, 0)]
+    return taken
