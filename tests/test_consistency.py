@@ -64,7 +64,7 @@ def test_imports_go_one_way(path: Path) -> None:
 def test_files_are_small_documented_and_evaluate_nothing(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), "says what it turns into what"
-    assert path.read_text().count("\n") <= 480
+    assert path.read_text().count("\n") <= 450
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is long"
