@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     torch = _package("torch", "pip install torch")
     nvtx = _package("nvtx", "pip install nvtx")
     gpus = _gpus()
-    nsys = _tool("nsys", ["--version"], "install Nsight Systems; on Debian and Ubuntu: scripts/install_nsys")
+    nsys = _tool("nsys", ["--version"], "install Nsight Systems; on Debian: scripts/install_nsys")
     for tool, why in (("ncu", "measured counters"), ("nvprof", "GPUs before compute capability 8.0")):
         found = _version(tool, ["--version"])
         _say(tool, found or f"not on PATH (only for {why})", "")
