@@ -207,7 +207,9 @@ def test_as_modules_and_into_head(captures: Path) -> None:
     done = _process("pyprof.parse", str(path), pipe=" | head -1")
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1) and "Traceback" not in done.stderr + done.stdout
     done = _process("pyprof.prof", str(path), "-c", "idx,kernel,sil", pipe=" | head -1")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Idx Kernel Sil(ns)\n", "")
+    assert (done.returncode, done.stdout) == (0, "Idx Kernel Sil(ns)\n")
+    # Whether the summary still comes depends on when head goes; an error never does.
+    assert "Traceback" not in done.stderr and "rror" not in done.stderr and "roken" not in done.stderr
     assert _process("pyprof", "--version").stdout.startswith("pyprof ")
 
 

@@ -162,9 +162,8 @@ def choose(text: str) -> list[Column]:
 def sort_key(values: Values) -> npt.NDArray[np.float64]:
     """Numbers whose ascending order is largest first for numbers and alphabetical for texts; the unknown last."""
     if isinstance(values, Texts):
-        rank = np.empty(len(values.pool) + 1)
-        rank[sorted(range(len(values.pool)), key=values.pool.__getitem__)] = np.arange(len(values.pool))
-        rank[-1] = len(values.pool)
+        order = {text: rank for rank, text in enumerate(sorted(set(values.pool)))}  # equal texts tie, however they are pooled
+        rank = np.array([*(order[text] for text in values.pool), len(order)], np.float64)
         return rank[values.codes]
     numbers = values.values.astype(np.float64)
     unknown = np.isnan(numbers) if isinstance(values, Floats) else numbers < 0

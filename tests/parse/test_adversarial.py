@@ -1,0 +1,188 @@
+"""Odd but legal captures and records: edges of time, threads, columns and text that must neither mislead nor crash."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyprof.errors import PyprofError
+from pyprof.load import load_capture, op_rules
+from pyprof.parse.netdict import lines
+from pyprof.parse.readdict import read_lines
+from pyprof.parse.records import Records
+from pyprof.prof.columns import COLUMNS, unknown_as
+from pyprof.prof.frame import Frame
+from pyprof.prof.writers import write_columnated, write_csv
+from tests.tiny import SCHEMA, SESSION_END, Nsys
+
+GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
+
+
+def load(capture: Nsys, path: Path, **options: Any) -> Records:
+    return load_capture(capture.write(path / "net.sqlite", **options))
+
+
+def table(records: Records, *keys: str) -> list[tuple[str, ...]]:
+    """Rows of the named columns as prof prints them, of all columns where none is named."""
+    frame = Frame(records)
+    return list(zip(*(unknown_as(c.compute(frame)) for c in COLUMNS if c.key in keys or not keys), strict=True))
+
+
+def test_a_range_is_open_from_its_begin_until_just_before_its_end(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 20)
+    n.range("aten::add, op_id = 2", 20, 30)
+    n.range("aten::mul, op_id = 3", 40, 40)  # no length: nothing was launched in it
+    n.range("aten::div, op_id = 4", 60, 50)  # ends before it begins
+    for number, launch in enumerate((10, 19, 20, 30, 40, 55)):
+        n.kernel(GEMM, launch, 100 + number, 200)
+    assert table(load(n, tmp_path), "op") == [("mm",), ("mm",), ("add",), ("na",), ("na",), ("na",)]
+
+
+def test_an_op_that_the_end_of_recording_cut_names_nothing(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", SESSION_END - 50, SESSION_END)
+    n.kernel(GEMM, SESSION_END - 20, SESSION_END - 10, SESSION_END)
+    assert table(load(n, tmp_path), "op") == [("na",)]
+
+
+def test_each_device_has_an_autograd_thread_of_its_own(tmp_path: Path) -> None:
+    n = Nsys()
+    for device in (0, 1):
+        n.range(f"aten::mul, seq = {device + 3}, op_id = 1", 1 + 20 * device, 9 + 20 * device)
+        n.kernel(ADD, 5 + 20 * device, 1000 + device, 1010, device=device)
+        n.range(f"MulBackward0, seq = {device + 3}, op_id = 2", 200, 290, thread=8 + device)
+        n.kernel(ADD, 250, 2000 + device, 2010, device=device, thread=8 + device)
+    records = load(n, tmp_path)
+    assert table(records, "dir") == [("fprop",), ("fprop",), ("bprop",), ("bprop",)]
+    assert records["fwd_instance"].tolist() == [-1, -1, 0, 1]
+
+
+def test_the_backward_of_an_op_without_kernels_finds_it(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::view, seq = 3, op_id = 1", 1, 9)
+    n.range("ViewBackward0, seq = 3, op_id = 2", 20, 90, thread=8)
+    n.kernel(ADD, 50, 1000, 1010, thread=8)
+    records = load(n, tmp_path)
+    assert table(records, "dir", "op") == [("bprop", "view")] and records["fwd_instance"].tolist() == [0]
+
+
+def test_forward_run_again_for_a_saved_tensor_does_not_hide_the_function_around_it(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::addmm, seq = 5, op_id = 1", 1, 9)
+    n.kernel(GEMM, 5, 1000, 1010)
+    n.range("AddmmBackward0, seq = 5, op_id = 3", 21, 89, thread=8)
+    n.range("aten::addmm, seq = 0, op_id = 4", 22, 40, thread=8)
+    n.kernel(GEMM, 30, 1010, 1020, thread=8)
+    n.range("aten::mm, op_id = 6", 52, 70, thread=8)
+    n.kernel(GEMM, 60, 1020, 1030, thread=8)
+    records = load(n, tmp_path)
+    assert [row[0] for row in table(records, "inner")] == ["aten::addmm", "aten::addmm", "aten::mm"]
+    assert records["fwd_instance"].tolist() == [-1, 0, 0]
+
+
+def test_thread_ids_that_repeat_between_processes(tmp_path: Path) -> None:
+    n = Nsys()
+    for pid, op in ((7, "mm"), (9, "add")):
+        n.range(f"aten::{op}, op_id = 1", 10, 50, pid=pid, thread=50)
+        n.kernel(GEMM, 20, 100, 200, pid=pid, thread=50)
+    written = list(lines(load(n, tmp_path)))
+    assert [json.loads(line)["inner"] for line in written] == ["aten::mm(...)", "aten::add(...)"]
+    for seed in range(4):
+        assert list(lines(load(n, tmp_path, shuffle=seed))) == written
+
+
+def test_ranges_nested_by_the_thousand(tmp_path: Path) -> None:
+    n = Nsys()
+    for depth in range(2000):
+        n.range(f"range {depth}", depth, 100_000 - depth)
+    n.kernel(GEMM, 5000, 200_000, 200_010)
+    (line,) = lines(load(n, tmp_path))
+    assert json.loads(line)["ranges"] == [f"range {depth}" for depth in range(2000)]
+
+
+@pytest.mark.parametrize("side", [1_000_003, 100_003])
+def test_shares_of_a_cost_beyond_what_a_float_holds_sum_exactly(tmp_path: Path, side: int) -> None:
+    n = Nsys()
+    n.range(f'linear(fp32[{side},{side}], fp32[{side},{side}]) #pyprof{{"mod":"torch.nn.functional"}}', 10, 900)
+    for number in range(50):
+        n.kernel(GEMM, 20 + number, 1000 + 100 * number, 1000 + 100 * number + number * number % 97)
+    shares = [int(row[0]) for row in table(load(n, tmp_path), "flops")]
+    assert sum(shares) == 2 * side**3 and min(shares) == 0 and shares[0] == 0  # a kernel without time carries none
+
+
+def test_every_text_survives_each_form_of_output(tmp_path: Path) -> None:
+    name = 'a\nb,"c" \u00e9\u3000x\u2028\x00'
+    n = Nsys()
+    n.range(f"layer:{name}", 1, 900)
+    n.kernel("void k<(int)4, float>(int, char*)", 20, 1000, 1010)
+    frame = Frame(load(n, tmp_path))
+    columns = [c for c in COLUMNS if c.key in ("idx", "layer", "kernel", "sil")]
+    values = [c.compute(frame) for c in columns]
+    out = io.StringIO(newline="")
+    write_csv(columns, values, out)
+    header, row = csv.reader(io.StringIO(out.getvalue(), newline=""))
+    assert row == ["1", name, "k", "10"] and len(header) == 4
+    for width in (45, 60, 61):
+        out = io.StringIO()
+        write_columnated(columns, values, out, width)
+        head, row_text = out.getvalue().removesuffix("\n").split("\n")
+        assert len(head) == len(row_text) <= width
+
+
+def _training() -> Nsys:
+    n = Nsys()
+    n.range("aten::linear, seq = 5, op_id = 1, sizes = [[4, 8], [2, 8], []]", 10, 40)
+    n.kernel(GEMM, 20, 1000, 1100)
+    n.range("AddmmBackward0, seq = 5, op_id = 4, sizes = [[4, 2]]", 50, 90, thread=8)
+    n.kernel(GEMM, 60, 1100, 1200, thread=8)
+    n.range("layer:x", 5, None)
+    n.kernel("g", 25, 1300, 1400, node=500)
+    n.rows["CUDA_GRAPH_NODE_EVENTS"].append((20, 21, (1 << 48) | (7 << 24) | 7, 500, None))
+    n.rows["TARGET_INFO_GPU"].append((0, "NVIDIA A100", 0, 108, 8, 0))
+    return n
+
+
+_COLUMNS = [(name, column.split()[0]) for name, columns in SCHEMA.items() for column in columns.split(", ")]
+
+
+@pytest.mark.parametrize(("name", "column"), _COLUMNS)
+def test_a_column_may_be_missing_or_hold_extremes(tmp_path: Path, name: str, column: str) -> None:
+    for change in (
+        f'ALTER TABLE {name} DROP COLUMN "{column}"',
+        *(f'UPDATE {name} SET "{column}" = {v}' for v in ("NULL", "-1", "0", "9223372036854775807", "-9223372036854775808")),
+    ):
+        path = _training().write(tmp_path / "net.sqlite")
+        db = sqlite3.connect(path)
+        try:
+            db.execute(change)
+            db.commit()
+        except sqlite3.Error:
+            continue  # a key cannot be dropped, what is NOT NULL cannot be NULL
+        finally:
+            db.close()
+        try:
+            records = load_capture(path)
+        except PyprofError as error:
+            assert error.hint
+            continue
+        written = list(lines(records))
+        assert len(written) == len(table(records)) and list(lines(read_lines(written, "x", op_rules()))) == written
+
+
+@pytest.mark.parametrize("key", ["kDuration", "layer", "seqId", "dir", "tid", "grid", "instance", "call", "gpu"])
+@pytest.mark.parametrize("value", [None, -1, "x", [1], [None], {}, {"a": 1}])
+def test_a_record_with_an_odd_value_is_read_or_refused_by_number(tmp_path: Path, key: str, value: Any) -> None:
+    record = json.loads(next(iter(lines(load(_training(), tmp_path))))) | {key: value}
+    try:
+        rows = table(read_lines([json.dumps(record) + "\n"], "net.dict", op_rules()))
+    except PyprofError as error:
+        assert "line 1 is" in str(error) and error.hint
+    else:
+        assert len(rows) == 1
