@@ -1,0 +1,153 @@
+"""Real torch.profiler captures: what each kernel's op is, checked against a plain reading of the events."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyprof.load import load_capture
+from pyprof.opcall import OpCall
+from pyprof.parse.netdict import lines
+from pyprof.parse.records import PHASES, Records
+from pyprof.parse.trace import ActivityKind
+from pyprof.prof.frame import Frame
+
+Event = dict[str, Any]
+BACKWARD, COMMUNICATION = PHASES.index("backward"), PHASES.index("communication")
+
+
+def events_of(path: Path) -> tuple[dict[str, Any], list[Event]]:
+    whole = json.loads(gzip.decompress(path.read_bytes()), strict=False)
+    return whole, whole["traceEvents"]
+
+
+def kernels_of(path: Path) -> Records:
+    records = load_capture(path)
+    return records.select(records["kind"] == ActivityKind.KERNEL)
+
+
+def call_of(records: Records, row: int) -> OpCall | None:
+    code = int(records["call"][row])
+    return records.calls[code] if code >= 0 else None
+
+
+def test_training_ops_come_from_time_and_never_from_external_ids(captures: Path, tmp_path: Path) -> None:
+    path = captures / "kineto/a100_train_stacks.json.gz"
+    kernels = kernels_of(path)
+    assert len(kernels) == 8568 and int((kernels["call"] >= 0).sum()) >= 8520
+    whole, events = events_of(path)
+    ops = {e["args"]["External id"] for e in events if e.get("cat") == "cpu_op"}
+    assert not ops & {e["args"].get("External id") for e in events if e.get("cat") == "kernel"}
+    for event in events:
+        if event.get("cat") in ("kernel", "cuda_runtime", "gpu_memcpy", "gpu_memset"):
+            event["args"].pop("External id", None)
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps(whole))
+    assert list(lines(load_capture(bare))) == list(lines(load_capture(path)))
+
+
+def test_layers_and_source_lines_where_the_capture_holds_them(captures: Path) -> None:
+    _, events = events_of(captures / "kineto/a100_train_stacks.json.gz")
+    # Despite its name this one holds empty stacks and hierarchies and no Python frames: nothing may be made up.
+    held = {e["args"].get(key) for e in events if e.get("cat") == "cpu_op" for key in ("Call stack", "Module Hierarchy")}
+    assert held == {""} and not any(e.get("cat") == "python_function" for e in events)
+    train = kernels_of(captures / "kineto/a100_train_stacks.json.gz")
+    assert not any(train.stacks[code].trace for code in np.unique(train["scope"]).tolist())
+    vit = kernels_of(captures / "kineto/h100_vit.json.gz")
+    scopes = [vit.stacks[code] for code in vit["scope"].tolist()]
+    assert all(stack.layer and stack.trace for stack in scopes)
+    resnet = kernels_of(captures / "kineto/v100_resnet50_2021.json.gz")
+    lines_known = np.array([bool(stack.trace) for stack in resnet.stacks])[resnet["scope"]]
+    assert lines_known[resnet["phase"] == PHASES.index("forward")].mean() > 0.99
+
+
+def test_backward_kernels_get_their_forwards_shapes(captures: Path) -> None:
+    """Each kernel launched within a backward function: its shapes are those of a forward op with the function's number, or
+    of an op around that one."""
+    path = captures / "kineto/a100_train_stacks.json.gz"
+    _, events = events_of(path)
+    numbered: dict[int, list[Event]] = defaultdict(list)
+    functions: dict[int, list[Event]] = defaultdict(list)
+    ops: list[Event] = [e for e in events if e.get("cat") == "cpu_op"]
+    for op in ops:
+        args = op["args"]
+        if args.get("Fwd thread id", 0) == 0 and args.get("Sequence number", -1) >= 0:
+            numbered[args["Sequence number"]].append(op)
+        elif args.get("Fwd thread id", 0) > 0 and not op["name"].startswith(("autograd::engine", "aten::")):
+            functions[op["tid"]].append(op)
+    launches = {e["args"]["correlation"]: e for e in events if e.get("cat") == "cuda_runtime"}
+    tid, begin = np.array([op["tid"] for op in ops]), np.array([op["ts"] for op in ops])
+    end = begin + np.array([op["dur"] for op in ops])
+
+    @cache
+    def shapes_of(number: int) -> list[str]:
+        last = max(numbered[number], key=lambda op: (op["ts"], op["args"]["External id"]))
+        around = (tid == last["tid"]) & (begin <= last["ts"]) & (end >= last["ts"] + last["dur"])
+        return [json.dumps(ops[i]["args"].get("Input Dims")) for i in np.flatnonzero(around).tolist()]
+
+    kernels = kernels_of(path)
+    backward = np.flatnonzero(kernels["phase"] == BACKWARD)
+    checked, accumulating = 0, Counter[str]()
+    for row in backward.tolist():
+        launch = launches[int(kernels["corr"][row])]
+        around = [
+            f
+            for f in functions[launch["tid"]]
+            if f["ts"] <= launch["ts"] and launch["ts"] + launch["dur"] <= f["ts"] + f["dur"]
+        ]
+        number = around[-1]["args"]["Sequence number"] if around else -1
+        call = call_of(kernels, row)
+        assert call is not None
+        if number not in numbered:
+            accumulating[call.op] += 1
+            continue
+        shapes, own = shapes_of(number), [list(t.shape) for t in call.tensors]
+        assert any(_same_shapes(json.loads(s), own) for s in shapes), (call, shapes)
+        assert kernels["fwd_instance"][row] >= 0
+        checked += 1
+    assert checked >= 3000
+    # The rest sums gradients: over batch for a bias, of one tensor used twice, and into .grad.
+    assert set(accumulating) <= {"add", "add_", "sum", "mul", "div_"}
+
+
+def _same_shapes(dims: list[Any] | None, own: list[list[int]]) -> bool:
+    flat: list[list[int]] = []
+    for entry in dims or []:
+        flat += entry if entry and isinstance(entry[0], list) else [entry]
+    return [d for d in flat if d] == [s for s in own if s]
+
+
+def test_every_kernel_of_2021_is_a_row_with_its_op(captures: Path) -> None:
+    kernels = kernels_of(captures / "kineto/v100_resnet50_2021.json.gz")
+    assert len(kernels) == 8772 and (kernels["call"] >= 0).all()
+    assert round(int(kernels["dur_ns"].sum()) / 1e6, 1) == 591.5
+    named = Counter(call.op for row in range(len(kernels)) if (call := call_of(kernels, row)) is not None)
+    assert named["conv2d"] > 1000 and named["batch_norm"] > 500
+
+
+def test_eight_ranks_and_what_their_collectives_moved(captures: Path) -> None:
+    files = sorted((captures / "kineto/v100_dlrm_8ranks").glob("*.gz"))
+    for rank, path in enumerate(files):
+        kernels = kernels_of(path)
+        assert set(kernels["rank"].tolist()) == {rank}
+        nccl = kernels.select(kernels["phase"] == COMMUNICATION)
+        _, events = events_of(path)
+        recorded = [e for e in events if "nccl" in e["name"].lower() and e.get("cat") in ("kernel", "Kernel")]
+        assert len(nccl) == len(recorded) > 0
+        inner = [nccl.calls[code] for code in nccl["inner"].tolist()]
+        assert all(call.described and call.tensors for call in inner if call.module == "nccl")
+
+
+@pytest.mark.parametrize("name", ["h100_bert_small", "h100_vit"])
+def test_inferences_have_an_op_shapes_and_flops_for_every_kernel(captures: Path, name: str) -> None:
+    kernels = kernels_of(captures / f"kineto/{name}.json.gz")
+    assert (kernels["call"] >= 0).all()
+    assert all(call.described for row in range(len(kernels)) if (call := call_of(kernels, row)) is not None)
+    assert (Frame(kernels).costs.flops >= 0).all()
