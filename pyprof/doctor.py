@@ -6,108 +6,166 @@ Exit code 0 where some tool can record a program here, 1 where none can.
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
+import json
+import os
 import sys
 import tempfile
 from importlib import metadata, util
 from pathlib import Path
+from typing import Any
+
+from pyprof.capture import probe
+from pyprof.capture.tools import ask, find_nsys, find_tool, release
+from pyprof.errors import PyprofError
 
 __all__ = ["add_arguments", "run"]
 
 _SECONDS = 120
-_PROBE = "import torch, pyprof; assert pyprof.init(); torch.ones(2, 3) @ torch.ones(3, 4); pyprof.shutdown()"
+_PROBE = (sys.executable, os.path.abspath(probe.__file__))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof doctor`."""
-    parser.add_argument("--quick", action="store_true", help="look only, do not record anything")
+    parser.add_argument("--quick", action="store_true", help="look only: neither import torch nor record anything")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print one line for each thing looked at. Returns 0 where a capture is possible."""
-    _say("python", sys.version.split()[0], "")
-    torch = _package("torch", "pip install torch")
-    nvtx = _package("nvtx", "pip install nvtx")
+    from pyprof import __version__
+
+    _say("pyprof", __version__)
+    _say("python", sys.version.split()[0])
     gpus = _gpus()
-    nsys = _tool("nsys", ["--version"], "install Nsight Systems; on Debian: scripts/install_nsys")
-    for tool, why in (("ncu", "measured counters"), ("nvprof", "GPUs before compute capability 8.0")):
-        found = _version(tool, ["--version"])
-        _say(tool, found or f"not on PATH (only for {why})", "")
-    if nsys and nvtx and torch and not options.quick:
-        recorded = _record()
-        _say(
-            "NVTX under nsys",
-            "recorded and read back" if recorded else "NOT recorded",
-            "" if recorded else "update nsys or nvtx",
-        )
-    if torch:
-        _say("torch.profiler", "ready: pyprof run --tool torch net.py", "")
-    if not gpus:
-        _say("GPU", "none that the driver shows: captures hold ops on the CPU", "")
-    return 0 if torch else 1
+    torch = _torch(options.quick, bool(gpus))
+    nvtx = _nvtx()
+    nsys = _nsys()
+    _say("nvprof", _found("nvprof") or "not here (only for GPUs before compute capability 8.0)")
+    _say("ncu", _found("ncu") or "not here (only for measured counters)")
+    _quantization()
+    tools = ["torch.profiler"] if torch else []
+    if nsys and nvtx and torch and (options.quick or _records(nsys)):
+        tools.append("nsys")
+    what = "ops and kernels" if gpus else "ops on the CPU (no GPU here)"
+    _say("capture", f"{what} by {' and '.join(tools)}: pyprof run net.py" if tools else "not possible, see above")
+    return 0 if tools else 1
 
 
-def _say(what: str, state: str, mend: str) -> None:
+def _say(what: str, state: str, mend: str = "") -> None:
     print(f"{what:16} {state}" + (f"\n{'':16} -> {mend}" if mend else ""))
 
 
-def _package(name: str, mend: str) -> bool:
-    there = util.find_spec(name) is not None
-    try:
-        version = metadata.version(name) if there else ""
-    except metadata.PackageNotFoundError:
-        version = "of unknown version"
-    _say(name, version if there else "not installed", "" if there else mend)
-    return there
-
-
-def _output(command: list[str]) -> str | None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _version(tool: str, arguments: list[str]) -> str | None:
-    if shutil.which(tool) is None:
-        return None
-    lines = [line.strip() for line in (_output([tool, *arguments]) or "").splitlines() if any(c.isdigit() for c in line)]
-    return lines[-1] if lines else "there, but it does not tell its version"
-
-
-def _tool(name: str, arguments: list[str], mend: str) -> bool:
-    found = _version(name, arguments)
-    _say(name, found or "not on PATH", "" if found else mend)
-    return found is not None
-
-
 def _gpus() -> list[str]:
-    listed = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
-    names = [line.strip() for line in (listed or "").splitlines() if line.strip()]
+    code, listed = ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", seconds=60)
+    names = [line.strip() for line in listed.splitlines() if line.strip()] if code == 0 else []
     for name in names:
-        _say("GPU", name, "")
+        _say("GPU", f"{name} (name, driver)")
+    if not names and find_tool("nvidia-smi"):
+        _say("GPU", f"nvidia-smi shows none: {_last_line(listed)}", "nvidia-smi")
+    elif not names:
+        _say("GPU", "none that the driver shows: captures hold ops on the CPU")
     return names
 
 
-def _record() -> bool:
-    """Record one op under nsys, export, and look for it."""
-    from pyprof.errors import PyprofError
+def _last_line(text: str) -> str:
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no word of why"])[-1]
+
+
+def _torch(quick: bool, gpu: bool) -> bool:
+    """Whether torch can be imported; asked in another process."""
+    version = _package("torch", "pip install torch")
+    if version is None:
+        return False
+    if quick:
+        _say("torch", version)
+        return True
+    code, text = ask(*_PROBE, "torch", seconds=_SECONDS)
+    if code:
+        _say("torch", f"{version}, cannot be imported: {_last_line(text)}", "pip install --force-reinstall torch")
+        return False
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    cuda = f"CUDA {found['cuda']}" if found["cuda"] else "without CUDA"
+    mend = ""
+    if gpu and not found["devices"]:
+        cuda += ", cannot use the GPU"
+        mend = "pip install --force-reinstall torch" if not found["cuda"] else "python -c 'import torch; torch.cuda.init()'"
+    _say("torch", f"{found['version']}, {cuda}", mend)
+    return True
+
+
+def _package(name: str, mend: str) -> str | None:
+    """The version of a package, or None, said, where it is not installed."""
+    if util.find_spec(name) is None:
+        _say(name, "not installed", mend)
+        return None
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def _nvtx() -> bool:
+    """Whether the package can record; the backend checks each part of it that is used."""
+    version = _package("nvtx", "pip install nvtx")
+    if version is None:
+        return False
+    from pyprof.nvtx.backend import NvtxBackend
+
+    try:
+        NvtxBackend()
+    except PyprofError as error:
+        _say("nvtx", f"{version}: {error}", error.hint)
+        return False
+    _say("nvtx", version)
+    return True
+
+
+def _found(name: str) -> str:
+    """The release of a tool and where it lies; empty where it is not here."""
+    path = find_tool(name)
+    return f"{release(path) or 'of unknown release'} ({path})" if path else ""
+
+
+def _nsys() -> str | None:
+    path = find_nsys()
+    if path is None:
+        _say("nsys", "not here", "scripts/install_nsys   (Debian and Ubuntu; else install Nsight Systems)")
+    else:
+        _say("nsys", f"{release(path) or 'of unknown release'} ({path})")
+    return path
+
+
+def _records(nsys: str) -> bool:
+    """Record one op under nsys, export, read back, and say what came of it."""
+    with tempfile.TemporaryDirectory(prefix="pyprof-doctor-") as folder:
+        problem = _record(nsys, str(Path(folder) / "probe"))
+    if problem:
+        _say("NVTX under nsys", f"NOT recorded: {problem[0]}", problem[1])
+    else:
+        _say("NVTX under nsys", "recorded and read back")
+    return not problem
+
+
+def _record(nsys: str, base: str) -> tuple[str, str] | None:
+    """What went wrong and what mends it; None where the op came back."""
     from pyprof.load import load_capture
 
-    with tempfile.TemporaryDirectory(prefix="pyprof-") as folder:
-        base = str(Path(folder) / "probe")
-        probe = [sys.executable, "-c", _PROBE]
-        options = ["-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base]
-        if _output(["nsys", "profile", *options, *probe]) is None:
-            return False
-        if _output(["nsys", "export", "--type", "sqlite", "-f", "true", "-o", f"{base}.sqlite", f"{base}.nsys-rep"]) is None:
-            return False
-        try:
-            records = load_capture(Path(f"{base}.sqlite"))
-        except PyprofError:
-            return False
-        return any(call.op in ("matmul", "__matmul__") and len(call.tensors) == 2 for call in records.calls)
+    flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base)
+    code, text = ask(nsys, "profile", *flags, *_PROBE, "op", seconds=_SECONDS)
+    if code or not Path(f"{base}.nsys-rep").exists():
+        return f"nsys profile failed: {_last_line(text)}", f"{nsys} status --environment"
+    export = (nsys, "export", "--type", "sqlite", "-f", "true", "-o", f"{base}.sqlite", f"{base}.nsys-rep")
+    code, text = ask(*export, seconds=_SECONDS)
+    if code:
+        return f"nsys export failed: {_last_line(text)}", "scripts/install_nsys"
+    try:
+        calls = load_capture(Path(f"{base}.sqlite")).calls
+    except PyprofError as error:
+        return f"{error}".replace(f"{base}.sqlite", "the capture"), "pip install --upgrade nvtx"
+    if not any(call.op == "mm" and [t.shape for t in call.tensors] == [(2, 3), (3, 4)] for call in calls):
+        return "its text did not come back", "pip install --upgrade nvtx"
+    return None
+
+
+def _quantization() -> None:
+    if "torch.ao.quantization.quantize_fx" in sys.modules:
+        _say("note", "torch.ao's FX quantization is imported, which may lose ops: convert before pyprof.init()")

@@ -1,93 +1,174 @@
-"""`python -m pyprof.capture.bootstrap TOOL STEPS TRACE PROGRAM...`: run a program as `python PROGRAM...` would, recorded.
+"""A process of the program that `pyprof run` records -> recording begins as soon as it has imported torch.
 
-What `pyprof run` starts. The program sees its own argv, `__main__`, sys.path, standard streams and signals; an exception is
-printed without our frames, and the exit code is the program's.
+Not before: a program may set what torch reads when it is imported (OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES), and CUDA is never
+initialised in its stead. What went on is written to a file for `pyprof run`. Nothing here may raise into the program.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
-import runpy
 import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from pyprof.capture.steps import StepCounter, parse_steps
-
-__all__ = ["main"]
+__all__ = ["start"]
 
 
-@contextmanager
-def _torch_profiler(steps: tuple[int, int] | None, trace: str) -> Iterator[None]:
-    from pyprof.capture.torchprof import Schedule, capture
-
-    if steps is None:
-        with capture(trace):
-            yield
-        return
-    first, last = steps
-    warmup = min(first, 1)
-    with capture(trace, schedule=Schedule(skip=first - warmup, warmup=warmup, active=last - first)) as recording:
-        with StepCounter(lambda done: recording.step()):
-            yield
+def start(folder: str) -> None:
+    """Wait for torch. folder: holds config.json, and takes the report of each process."""
+    config = json.loads((Path(folder) / "config.json").read_text())
+    sys.meta_path.insert(0, _Watch(lambda: Session(Path(folder), config).begin()))
 
 
-@contextmanager
-def _nvtx(steps: tuple[int, int] | None, _trace: str) -> Iterator[None]:
-    from pyprof.capture.profile import profile
+class _Watch:
+    """A finder of modules that finds none itself, and calls `ready` once `torch` has been imported."""
 
-    with profile(steps):
-        yield
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self._ready = ready
 
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """What the other finders say; for torch with the loader made to tell when it is done."""
+        if name != "torch":
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                self._follow(spec.loader)
+                return spec
+        return None
 
-_TOOLS = {"torch": _torch_profiler, "nsys": _nvtx}
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
 
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            self._ready()
 
-def _run_program(program: list[str]) -> None:
-    if program[0] == "-m":
-        sys.argv[:] = program[1:]
-        sys.path[0] = os.getcwd()
-        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv[:] = program
-        sys.path[0] = os.path.dirname(os.path.abspath(program[0]))
-        runpy.run_path(program[0], run_name="__main__")
-
-
-def _own_frames(frame: Any) -> bool:
-    name = frame.f_code.co_filename
-    return name == __file__ or name.startswith("<frozen runpy") or os.path.basename(name) in ("runpy.py", "contextlib.py")
-
-
-def _print_exception(error: BaseException) -> None:
-    """As the interpreter would, beginning with the program's first frame."""
-    trace = error.__traceback__
-    while trace is not None and _own_frames(trace.tb_frame):
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
+        loader.exec_module = exec_module
 
 
-def main() -> int:
-    """Run the program of our own command line; returns its exit code."""
-    tool, steps, trace, *program = sys.argv[1:]
-    window = None if steps == "all" else parse_steps(steps)
-    try:
-        with _TOOLS[tool](window, trace):
-            _run_program(program)
-    except SystemExit as leaving:
-        if leaving.code is None or isinstance(leaving.code, int):
-            return leaving.code or 0
-        print(leaving.code, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    except BaseException as error:
-        _print_exception(error)
-        return 1
-    return 0
+class Session:
+    """The recording of one process."""
 
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        self._folder, self._config = folder, config
+        steps = config["steps"]
+        self._steps: tuple[int, int] | None = None if steps is None else (steps[0], steps[1])
+        self._pid = os.getpid()
+        self._clock: Any = None
+        self._end: Callable[[], None] = lambda: None
+        self._trace = ""
+        self.notes: list[str] = []
 
-if __name__ == "__main__":
-    sys.exit(main())
+    def begin(self) -> None:
+        """torch is there: record."""
+        try:
+            self._report()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                {"torch": self._begin_torch, "nsys": self._begin_nsys}[self._config["tool"]]()
+        except Exception as error:  # the program runs whatever becomes of us
+            self._note(f"nothing was recorded: {error}")
+        atexit.register(self._finish)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self._report()
+
+    def _report(self) -> None:
+        """Write down what there is to tell; again whenever there is more, since a process may be killed."""
+        found = {"trace": self._trace, "steps": getattr(self._clock, "number", 0), "notes": self.notes}
+        path = self._folder / f"process-{self._pid}.json"
+        part = path.with_suffix(".part")
+        try:
+            part.write_text(json.dumps(found))
+            part.replace(path)
+        except OSError:  # `pyprof run` was killed, and its folder with it
+            return
+
+    def _finish(self) -> None:
+        if os.getpid() != self._pid:  # forked
+            return
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._end()
+        except Exception as error:
+            self._note(f"the recording could not be ended: {error}")
+        self._report()
+
+    # ------------------------------------------------------------------ torch.profiler
+
+    def _claim(self) -> str:
+        """A file name that no other process of this run has."""
+        name, rank = self._config["name"], os.environ.get("RANK", "")
+        if rank.isdecimal() and not self._config["ranked"]:
+            name = f"{name}.rank{rank}"
+        try:
+            os.close(os.open(self._folder / f"{os.path.basename(name)}.claim", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            name = f"{name}.{self._pid}"
+        return f"{name}.json.gz"
+
+    def _begin_torch(self) -> None:
+        from pyprof.capture.steps import StepClock
+        from pyprof.capture.torchprof import Schedule, capture
+
+        plan = None
+        if self._steps is not None:
+            first, last = self._steps
+            warmup = min(first, 1)
+            plan = Schedule(skip=first - warmup, warmup=warmup, active=last - first)
+        self._trace = self._claim()
+        recording = capture(self._trace, schedule=plan)
+        recording.__enter__()
+        thread = threading.get_ident()
+
+        def begins(number: int) -> None:
+            while plan is not None and recording.steps < number and threading.get_ident() == thread:
+                recording.step()
+
+        def end() -> None:
+            clock.stop()
+            recording.__exit__(None, None, None)
+
+        self._clock = clock = StepClock(begins)
+        self._end = end
+        clock.start()
+
+    # ------------------------------------------------------------------ nsys
+
+    def _begin_nsys(self) -> None:
+        import torch
+
+        from pyprof.capture.profile import Recorder
+        from pyprof.capture.steps import StepClock, Window
+        from pyprof.nvtx import api
+
+        recorder = Recorder(defer=True)
+        api.init(mode="on")
+        api.pause()
+        api.held_back = True
+        window = Window(self._steps or (0, sys.maxsize), recorder.enter, recorder.leave)
+
+        def end() -> None:
+            clock.stop()
+            if recorder.problem:
+                self.notes.append(f"the backward pass is not recorded: {recorder.problem}")
+
+        self._clock = clock = StepClock(window.begins)
+        self._end = end
+        clock.start()
+        if not torch.backends.cuda.is_built():
+            self._note("this torch has no CUDA: it tells no ops of the backward pass, only pyprof's own ranges are recorded")
+            if self._config["capture_range"]:
+                self._note("without CUDA nothing starts the recording at the chosen steps: record without --steps")

@@ -1,8 +1,9 @@
 """Run a program unchanged, record it, and print the ops that took most time.
 
-    pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS)
+    pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
 
-The program keeps its arguments, standard streams and exit code. The capture and its records stay beside each other as NAME.*.
+The program keeps its arguments, standard streams, signals and exit code. The capture and its records stay beside each other as
+NAME.*, with the rank in the name in a distributed job.
 """
 
 from __future__ import annotations
@@ -10,122 +11,105 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
+from pyprof.capture.run import INDUCTOR, Plan, Recording, choose_tool, record
 from pyprof.capture.steps import parse_steps
 from pyprof.errors import PyprofError, ToolError, UsageError
 
 __all__ = ["add_arguments", "run"]
 
-_COLUMNS = "idx,dir,layer,op,kernel,params,sil,flops,tc"
+_PYTHON_SUFFIXES = (".py", ".pyw", ".pyz", ".pyc")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof run`."""
     tools = ("auto", "nsys", "torch")
-    text = "auto: nsys where it is on PATH and an NVIDIA driver is there, else torch.profiler (default)"
+    text = "auto: nsys where that and an NVIDIA GPU are there, else torch.profiler (default)"
     parser.add_argument("--tool", choices=tools, default="auto", help=text)
-    parser.add_argument("--steps", metavar="A:B", help="record the steps from A up to and without B, counted from 0")
-    parser.add_argument("-o", "--output", metavar="NAME", help="write NAME.sqlite or NAME.json.gz, and NAME.dict")
-    parser.add_argument("--top", metavar="N", type=int, default=10, help="rows to print (default %(default)s)")
-    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
-    parser.add_argument("program", metavar="PROGRAM", help="the Python program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="its arguments")
+    text = "record the steps from A up to and without B, counted from 0 by optimizer steps or pyprof.step()"
+    parser.add_argument("--steps", metavar="A:B", help=text)
+    text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
+    parser.add_argument("-o", "--output", metavar="NAME", help=text)
+    parser.add_argument("--top", metavar="N", type=int, default=10, help="ops to print (default %(default)s)")
+    parser.add_argument("--forks", action="store_true", help="nsys: record forked processes too (data-loader workers)")
+    text = (
+        "have torch.compile name its kernels, record their bytes, and tell those on the CPU (sets " + ", ".join(INDUCTOR) + ")"
+    )
+    parser.add_argument("--inductor", action="store_true", help=text)
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
+    text = "a Python program, or a command that runs one in its own process or by torchrun"
+    parser.add_argument("program", metavar="PROGRAM", nargs=argparse.REMAINDER, help=text)
 
 
 def run(options: argparse.Namespace) -> int:
     """Record, parse, print. Returns the program's exit code, or 1 where it ended well and nothing could be read."""
-    steps = "all" if options.steps is None else ":".join(map(str, parse_steps(options.steps)))
-    if not options.module and not Path(options.program).is_file():
-        raise UsageError(f"{options.program}: no such program", "pyprof run [OPTIONS] net.py ARGUMENTS")
-    tool = _choose(options.tool)
-    name = _name(options)
-    program = (["-m"] if options.module else []) + [options.program, *options.arguments]
-    child = [sys.executable, "-m", "pyprof.capture.bootstrap", tool, steps, f"{name}.json.gz", *program]
-    _forget(name)
-    if tool == "torch":
-        code, capture = _call(child), Path(f"{name}.json.gz")
-    else:
-        code = _call([*_nsys_command(name, steps), *child])
-        capture = _export(name)
+    steps = None if options.steps is None else parse_steps(options.steps)
+    command, name = _command(options)
+    rank = os.environ.get("RANK", "")
+    ranked = rank.isdecimal()
+    name = f"{options.output or name}{f'.rank{rank}' if ranked else ''}"
+    recording = record(Plan(command, choose_tool(options.tool), name, steps, ranked, options.forks, options.inductor))
+    for note in recording.notes:
+        print(f"pyprof: {note}", file=sys.stderr)
     try:
-        _show(capture, name, options.top)
-    except PyprofError:
-        if code:  # the program's own failure is the news
-            return code
-        raise
-    return code
+        _show(recording, steps, options.top if rank in ("", "0") or not ranked else 0)
+    except PyprofError as error:
+        if not recording.code:
+            raise
+        print(f"pyprof: {error}", file=sys.stderr)  # the program's own failure is the news
+    return recording.code
 
 
-def _choose(tool: str) -> str:
-    driver = Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None
-    if tool == "auto":
-        return "nsys" if shutil.which("nsys") and driver else "torch"
-    if tool == "nsys" and shutil.which("nsys") is None:
-        raise ToolError("nsys is not on PATH", "install Nsight Systems (scripts/install_nsys on Debian), or use --tool torch")
-    return tool
+def _command(options: argparse.Namespace) -> tuple[list[str], str]:
+    """The command line of the program, and what to call its capture."""
+    hint = "pyprof run [OPTIONS] net.py ARGUMENTS"
+    if options.module is not None:
+        if not options.module:
+            raise UsageError("-m takes the name of a module", "pyprof run [OPTIONS] -m MODULE ARGUMENTS")
+        return [sys.executable, "-m", *options.module], options.module[0].rpartition(".")[2]
+    words = options.program[1:] if options.program[:1] == ["--"] else options.program
+    if not words:
+        raise UsageError("no program was given", hint)
+    path, name = Path(words[0]), Path(words[0]).stem
+    if path.suffix in _PYTHON_SUFFIXES or path.is_dir() or (path.is_file() and not os.access(path, os.X_OK)):
+        if not path.exists():
+            raise UsageError(f"{path}: no such program", hint)
+        return [sys.executable, *words], name
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"{words[0]}: no such program", hint)
+    return words, name
 
 
-def _name(options: argparse.Namespace) -> str:
-    name = options.output or Path(options.program.replace(".", "/") if options.module else options.program).stem
-    rank = os.environ.get("RANK")
-    return f"{name}.rank{rank}" if rank is not None and rank.isdigit() else str(name)
-
-
-def _forget(name: str) -> None:
-    """An older capture of the same name must not pass for this one."""
-    for suffix in (".json.gz", ".nsys-rep", ".sqlite", ".dict"):
-        Path(name + suffix).unlink(missing_ok=True)
-
-
-def _nsys_command(name: str, steps: str) -> list[str]:
-    command = ["nsys", "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
-    if steps != "all" and Path("/dev/nvidiactl").exists():
-        # Without a GPU nobody calls cudaProfilerStart; our ranges are made in the chosen steps only.
-        command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
-    return [*command, "-f", "true", "-o", name]
-
-
-def _call(command: list[str]) -> int:
-    """Run a command in the foreground with our standard streams; a signal reaches it from the terminal as it reaches us."""
-    process = subprocess.Popen(command)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    forward = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
-    try:
-        code = process.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, forward)
-    return 128 - code if code < 0 else code
-
-
-def _export(name: str) -> Path:
-    report, target = Path(f"{name}.nsys-rep"), Path(f"{name}.sqlite")
-    if not report.exists():
-        raise ToolError(f"nsys left no {report}", "see its messages above; a program that records nothing leaves none")
-    command = ["nsys", "export", "--type", "sqlite", "--quiet", "true", "-f", "true", "-o", str(target), str(report)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise ToolError(f"{report}: nsys could not export it", f"try by hand: {' '.join(command)}")
-    return target
-
-
-def _show(capture: Path, name: str, top: int) -> None:
-    """Write the records and print the rows that took most time."""
-    if not capture.exists():
-        raise ToolError(f"the program left no {capture}", "it may have ended before the chosen steps, or by os._exit")
+def _show(recording: Recording, steps: tuple[int, int] | None, top: int) -> None:
+    """Write the records of each capture, and print the ops that took most time in all of them."""
+    if not recording.processes:
+        raise ToolError(
+            "nothing was recorded: no process of the program imported torch",
+            "programs that are started by yet another program are not seen; torchrun's are",
+        )
+    if steps is not None and recording.steps < steps[0]:
+        raise ToolError(
+            f"nothing was recorded: the program made {recording.steps} steps, and step {steps[0]} was to be the first",
+            "steps are counted from 0 by the optimizer's step; without an optimizer call pyprof.step()",
+        )
+    if not recording.captures:
+        raise ToolError("the program left no capture", "it may have been killed, or have ended by os._exit")
+    from pyprof.load import load
     from pyprof.parse import command as parse
-    from pyprof.prof import command as prof
+    from pyprof.parse.records import concatenate
 
     parser = argparse.ArgumentParser()
     parse.add_arguments(parser)
-    records = f"{name}.dict"
-    parse.run(parser.parse_args([str(capture), "-o", records]))
-    parser = argparse.ArgumentParser()
-    prof.add_arguments(parser)
-    width = str(max(shutil.get_terminal_size().columns, 120))
-    prof.run(parser.parse_args([records, "-c", _COLUMNS, "-w", width, "--sort", "sil", "--top", str(top)]))
-    print(f"all of it: python -m pyprof.prof -w {width} {records}", file=sys.stderr)
+    names = []
+    for capture in recording.captures:
+        names.append(f"{str(capture).removesuffix('.json.gz').removesuffix('.sqlite')}.dict")
+        parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
+    if top:
+        from pyprof.capture.top import print_top
+
+        width = max(shutil.get_terminal_size().columns, 120)
+        print_top(concatenate([load(name) for name in names]), sys.stdout, top, width)
+        sys.stdout.flush()
+    print(f"pyprof: every row: python -m pyprof.prof -w 150 {' '.join(names)}", file=sys.stderr)

@@ -1,17 +1,24 @@
-"""Training steps of a program that knows nothing of us, counted as they pass; something begins with one and ends with another.
+"""A running program -> the moments at which its training steps begin.
 
-A step ends with `optimizer.step()`; in a program that calls `pyprof.step()` it begins with that instead. Steps count from 0.
+Step 0 begins when counting starts. In a program that calls `pyprof.step()` that begins the next one; else the optimizer's step
+ends one, the first optimizer's where there are several. Knows nothing of recording.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+import threading
+import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from pyprof.errors import UsageError
 
-__all__ = ["StepCounter", "parse_steps"]
+__all__ = ["StepClock", "Window", "parse_steps"]
+
+_MARK = "_pyprof_clock"
 
 
 def parse_steps(text: str) -> tuple[int, int]:
@@ -24,39 +31,142 @@ def parse_steps(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-class StepCounter:
-    """Calls `boundary(n)` when n steps are over, n = 1, 2, ...; use it in a `with`, on the thread that trains."""
+class Window:
+    """Calls `enter` when the first of the steps from A up to and without B begins and `leave` when it is over, each once."""
 
-    def __init__(self, boundary: Callable[[int], None]) -> None:
-        self.done = 0
-        self._boundary = boundary
-        self._marked = False  # whether the program calls pyprof.step()
+    def __init__(self, steps: tuple[int, int], enter: Callable[[], None], leave: Callable[[], None]) -> None:
+        self._first, self._last = steps
+        self._open = self._done = False
+        self._enter, self._leave = enter, leave
+
+    def begins(self, number: int) -> None:
+        """A step begins."""
+        if not self._first <= number < self._last:
+            self.close()
+        elif not self._open and not self._done:
+            self._open = True
+            self._enter()
+
+    def close(self) -> None:
+        """Leave, if it was entered."""
+        if self._open:
+            self._open, self._done = False, True
+            self._leave()
+
+
+class StepClock:
+    """Calls `begins(number)` when a step begins, on the thread that begins it; number: the step under way.
+
+    torch tells of an optimizer's step from within the range that it opens around it. What happens between two steps shall
+    happen outside of that range, so `step` of the optimizer classes is wrapped as well, and torch's word is kept until the
+    outermost one returns.
+    """
+
+    def __init__(self, begins: Callable[[int], None]) -> None:
+        self.number = 0
+        self._begins = begins
+        self._calls = 0
+        self._optimizer: weakref.ref[Any] | None = None
+        self._local = threading.local()
+        self._patches: Any = None
         self._hook: Any = None
 
-    def __enter__(self) -> StepCounter:
+    def start(self) -> None:
+        """Begin step 0, and count from now on."""
+        import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         from pyprof.nvtx import api
+        from pyprof.nvtx.compiling import hide_from_compiler
+        from pyprof.nvtx.patch import Patches
 
-        self._hook = register_optimizer_step_post_hook(self._optimizer_stepped)
-        api.step_listeners.append(self._step_begins)
-        return self
+        hide_from_compiler(self._stepped, self._returned)
+        api.step_listeners.append(self._told)
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+        self._patches = Patches()
+        base: Any = torch.optim.Optimizer
+        for cls in _classes(base):
+            self._wrap(cls)
+        orig = base._patch_step_function
 
-    def __exit__(self, *_: object) -> None:
+        @functools.wraps(orig)
+        def _patch_step_function(optimizer: Any) -> None:
+            orig(optimizer)
+            for cls in type(optimizer).__mro__:
+                self._wrap(cls)
+
+        self._patches.replace(base, "_patch_step_function", _patch_step_function)
+        self._begins(0)
+
+    def stop(self) -> None:
+        """Count no more, and leave torch as it was."""
         from pyprof.nvtx import api
 
+        if self._hook is None:
+            return
+        api.step_listeners.remove(self._told)
         self._hook.remove()
-        api.step_listeners.remove(self._step_begins)
+        self._hook = None
+        self._patches.undo()
 
-    def _optimizer_stepped(self, *_: Any) -> None:
-        if not self._marked:
-            self._over()
+    def _begin(self, number: int) -> None:
+        self.number = number
+        self._begins(number)
 
-    def _step_begins(self) -> None:
-        if self._marked:
-            self._over()
-        self._marked = True
+    def _told(self) -> None:
+        """pyprof.step() is called."""
+        self._calls += 1
+        self._begin(self._calls - 1)
 
-    def _over(self) -> None:
-        self.done += 1
-        self._boundary(self.done)
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """torch's word that an optimizer has stepped."""
+        if self._calls:
+            return
+        if self._optimizer is None or self._optimizer() is None:
+            self._optimizer = weakref.ref(optimizer)
+        if self._optimizer() is not optimizer:
+            return
+        if getattr(self._local, "depth", 0):
+            self._local.pending = True
+        else:  # its step was bound before counting began, as learning-rate schedulers do
+            self._begin(self.number + 1)
+
+    def _returned(self) -> None:
+        """An optimizer's step has returned."""
+        self._local.depth -= 1
+        if not self._local.depth and getattr(self._local, "pending", False):
+            self._local.pending = False
+            self._begin(self.number + 1)
+
+    def _wrap(self, cls: type) -> None:
+        """Have the end of this class's own step told, if it has one that torch has prepared."""
+        from pyprof.nvtx.compiling import pass_through_compiler
+
+        own = vars(cls).get("step")
+        if not isinstance(own, FunctionType) or not getattr(own, "hooked", False) or vars(own).get(_MARK) is own:
+            return
+        local, returned = self._local, self._returned
+
+        @functools.wraps(own)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            local.depth = getattr(local, "depth", 0) + 1
+            try:
+                return own(*args, **kwargs)
+            finally:
+                returned()
+
+        vars(step).update({_MARK: step, "_torchdynamo_inline": own})
+        pass_through_compiler(step)
+        self._patches.replace(cls, "step", step)
+
+
+def _classes(root: type) -> list[type]:
+    """A class and all that derive from it, each once."""
+    found: dict[type, None] = {}
+    left = [root]
+    while left:
+        cls = left.pop()
+        if cls not in found:
+            found[cls] = None
+            left += cls.__subclasses__()
+    return list(found)

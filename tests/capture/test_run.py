@@ -1,26 +1,43 @@
-"""`pyprof run`: the program keeps its arguments, streams and exit code, and what it did comes out as a table."""
+"""`pyprof run`: the program is what it is without it, and what it did comes out as a table."""
 
 from __future__ import annotations
 
+import gzip
 import os
+import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
+import pyprof.capture.run as run_module
+from pyprof.capture.run import choose_tool
 from pyprof.capture.steps import parse_steps
-from pyprof.errors import UsageError
+from pyprof.cli import main
+from pyprof.errors import ToolError, UsageError
 from tests.conftest import ROOT
+from tests.test_nsys_real import find_nsys
 
+# Prints all that could differ between `python net.py` and `pyprof run net.py`, then ends in one way or another.
 PROGRAM = """
-import sys, torch
-print("argv", sys.argv, __name__, sys.stdin.read().strip(), flush=True)
+import os, sys
+before = sorted(name for name in ("numpy", "nvtx", "runpy", "torch") if name in sys.modules)
+os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is imported
+import atexit, pickle, signal, threading, time
+import torch
 import beside
+class Mine: pass
+print("path", sys.path[1:], [type(finder).__name__ for finder in sys.meta_path[:1]])
+print("argv", sys.argv, __name__, __file__, __spec__ and __spec__.name, sys.path[0], sys.flags.optimize, before)
+print("environment", os.environ.get("PYTHONPATH"), sorted(k for k in os.environ if k.startswith("PYPROF_RUN")))
+print("stdin", sys.stdin.read().strip() if sys.argv[1] != "wait" else "", torch.get_num_threads(), flush=True)
+atexit.register(lambda: print("at exit", Mine.__name__, sys.modules["__main__"].Mine is Mine, flush=True))
+threading.Thread(target=lambda: (time.sleep(0.2), print("from a thread", len(pickle.dumps(Mine())), flush=True))).start()
 net = torch.nn.Linear(8, 4)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)
 for size in (2, 3, 5, 7):
@@ -30,14 +47,59 @@ beside.end(sys.argv[1])
 """
 BESIDE = """
 import os, signal, sys, time
+def leave(*_):
+    print("cleaned up", flush=True)
+    sys.exit(5)
 def end(how):
     if how == "exit": sys.exit(7)
     if how == "text": sys.exit("said at the end")
-    if how == "raise": raise ValueError("boom")
+    if how == "raise":
+        try: {}["key"]
+        except KeyError as error: raise ValueError("boom") from error
+    if how == "hook":
+        sys.excepthook = lambda kind, error, trace: print("own hook:", error, file=sys.stderr)
+        raise ValueError("boom")
+    if how == "kill":
+        time.sleep(0.6)  # the thread speaks first
+        os.kill(os.getpid(), signal.SIGUSR1)
     if how == "wait":
+        signal.signal(signal.SIGTERM, leave)
         print("waiting", flush=True)
-        time.sleep(60)
+        try: time.sleep(60)
+        except KeyboardInterrupt:
+            time.sleep(1)  # long enough for a tool to lose patience
+            leave()
 """
+SPAWN = """
+import multiprocessing, torch
+class Square:
+    def __init__(self, side): self.side = side
+def area(square): return Square(square.side ** 2)
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.map(area, [Square(1), Square(2)])
+    torch.ones(2, 3) @ torch.ones(3, 4)
+    print([square.side for square in found], __name__, __file__)
+"""
+DDP = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+net(torch.ones(2 + dist.get_rank(), 8)).sum().backward()
+dist.destroy_process_group()
+"""
+NSYS = f"""#!{sys.executable}
+import os, subprocess, sys
+with open(os.environ["LOG"], "a") as log: print(*sys.argv[1:], file=log)
+words = sys.argv[2:]
+if sys.argv[1] == "export":
+    os.link(os.environ["CAPTURE"], words[words.index("-o") + 1])
+else:
+    at = words.index("-o") + 1
+    open(words[at] + ".nsys-rep", "w").close()
+    sys.exit(subprocess.run(words[at + 1 :], close_fds=False).returncode)
+"""
+Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
@@ -49,69 +111,225 @@ def program(tmp_path: Path) -> Path:
     return folder / "net.py"
 
 
-def _command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "pyprof", "run", *map(str, arguments)]
+@pytest.fixture(params=["torch", pytest.param("nsys", marks=pytest.mark.nsys)])
+def tool(request: pytest.FixtureRequest) -> str:
+    if request.param == "nsys":
+        find_nsys()
+    return str(request.param)
 
 
-def _run(folder: Path, *arguments: str | Path, path: str = "") -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"] + path}
-    return subprocess.run(
-        _command(*arguments), capture_output=True, text=True, input="hello", cwd=folder, env=env, timeout=300, check=False
-    )
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.mark.parametrize(
-    ("how", "code", "said"), [("ok", 0, ""), ("exit", 7, ""), ("text", 1, "said at the end"), ("raise", 1, "ValueError: boom")]
-)
-def test_the_program_is_itself(program: Path, tmp_path: Path, how: str, code: int, said: str) -> None:
-    done = _run(tmp_path, "--tool", "torch", "-o", "out", program, how, "--flag", "-c", "3")
-    assert done.returncode == code and said in done.stderr
-    assert done.stdout.startswith(f"argv {[str(program), how, '--flag', '-c', '3']} __main__ hello\n")
-    assert "linear" in done.stdout and (tmp_path / "out.dict").exists() and "pyprof.prof" in done.stderr
-    if how == "raise":
-        trace = done.stderr[done.stderr.index("Traceback") :]
-        assert "net.py" in trace.splitlines()[1] and "runpy" not in trace and "bootstrap" not in trace
+def _start(folder: Path, *words: str | Path) -> Done:
+    env = _environment()
+    text = [str(word) for word in words]
+    return subprocess.run(text, capture_output=True, text=True, input="hello", cwd=folder, env=env, timeout=300, check=False)
 
 
-def test_only_the_chosen_steps_are_recorded(program: Path, tmp_path: Path) -> None:
-    done = _run(tmp_path, "--tool", "torch", "--steps", "1:3", "-o", "out", "--top", "100", program, "ok")
-    assert done.returncode == 0
-    sizes = {size for size in (2, 3, 5, 7) if f"M={size},N=4,K=8" in done.stdout}
-    assert sizes == {3, 5}
+def _run(folder: Path, *words: str | Path) -> Done:
+    return _start(folder, sys.executable, "-m", "pyprof", "run", *words)
+
+
+def _told(done: Done) -> str:
+    """Standard error without what torch.profiler itself and we say."""
+    ours = ("USDT:", "STAGE:", "pyprof: ", "note: ")
+    return "\n".join(line for line in done.stderr.splitlines() if not line.startswith(ours))
+
+
+def _shapes(done: Done) -> set[int]:
+    return {size for size in (2, 3, 5, 7) if f"M={size},N=4,K=8" in done.stdout}
+
+
+def _unchanged(plain: Done, done: Done) -> None:
+    """The program said what it says without us, to the letter, before anything of ours; and ended in the same way."""
+    assert plain.stdout and done.stdout.startswith(plain.stdout), f"{plain.stdout}\n{done.stdout}\n{done.stderr}"
+    assert _told(done) == _told(plain)
+    assert done.returncode == (128 - plain.returncode if plain.returncode < 0 else plain.returncode)
+
+
+def test_the_program_is_itself(program: Path, tmp_path: Path, tool: str) -> None:
+    words = (program, "raise" if tool == "torch" else "hook", "--flag", "-c", "3")
+    done = _run(tmp_path, "--tool", tool, "-o", "out", *words)
+    plain = _start(tmp_path, sys.executable, *words)
+    assert plain.stdout and done.stdout.startswith(plain.stdout), f"{plain.stdout}\n{done.stdout}\n{done.stderr}"
+    assert _told(done) == _told(plain)
+    assert done.returncode == plain.returncode == 1
+    table = done.stdout[len(plain.stdout) :]
+    assert table.startswith("   Time(ms)") and "linear" in table and len(table.splitlines()) == 11
+    assert (tmp_path / "out.dict").exists() and "python -m pyprof.prof -w 150 out.dict" in done.stderr
+
+
+def test_a_program_that_is_killed(program: Path, tmp_path: Path, tool: str) -> None:
+    """It leaves no trace of torch.profiler's: its exit code is still the news."""
+    done = _run(tmp_path, "--tool", tool, "-o", "out", program, "kill")
+    assert done.returncode == 128 + signal.SIGUSR1 and "from a thread" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert ("linear" in done.stdout) if tool == "nsys" else ("pyprof: the program left no capture" in done.stderr)
+
+
+def test_workers_that_the_program_spawns_find_its_classes(tmp_path: Path, tool: str) -> None:
+    (tmp_path / "pool.py").write_text(SPAWN)
+    done = _run(tmp_path, "--tool", tool, "-o", "out", "pool.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"[1, 4] __main__ {tmp_path / 'pool.py'}\n") and "mm" in done.stdout.replace("matmul", "mm")
 
 
 def test_a_module_and_a_rank(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    done = _run(program.parent, "--tool", "torch", "-o", "out", "-m", "net", "ok")
-    assert done.returncode == 0 and (program.parent / "out.rank3.dict").exists()
+    done = _run(program.parent, "--tool", "torch", "-o", "out", "-m", "net", "text", "--steps", "x")
+    assert (program.parent / "out.rank3.dict").exists()
+    assert f"argv {[str(program), 'text', '--steps', 'x']} __main__ {program} net {program.parent} 0 ['runpy']" in done.stdout
+    assert done.returncode == 1 and "said at the end" in done.stderr
+    assert "Time(ms)" not in done.stdout  # rank 0 prints
 
 
-def test_a_signal_reaches_the_program(program: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        _command("--tool", "torch", "-o", "out", program, "wait"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, cwd=tmp_path, env=env,
-    )  # fmt: skip
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("waiting"):
-            break
-    begun = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM and time.monotonic() - begun < 50
+def test_python_with_options(program: Path) -> None:
+    done = _run(program.parent, "--tool", "torch", "-o", "out", "--", sys.executable, "-O", "-u", "net.py", "exit")
+    assert f"argv {['net.py', 'exit']} __main__ {program} None {program.parent} 1 []" in done.stdout
+    assert done.returncode == 7 and "linear" in done.stdout
+
+
+def test_only_the_chosen_steps_are_recorded(program: Path, tmp_path: Path, tool: str) -> None:
+    program.write_text(PROGRAM.replace("import torch\n", "import torch, pyprof\npyprof.init()\n", 1))
+    done = _run(tmp_path, "--tool", tool, "--steps", "1:3", "-o", "out", "--top", "100", program, "exit")
+    assert done.returncode == 7, done.stderr
+    assert _shapes(done) == {3, 5}
+    rows = _start(tmp_path, sys.executable, "-m", "pyprof.prof", "-c", "op,phase", "out.dict").stdout.splitlines()
+    assert {"add_ optimizer", "linear forward"} <= set(rows)
+    assert sum(row == "linear forward" for row in rows) == 2
+
+
+def test_steps_that_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
+    done = _run(tmp_path, "--tool", "torch", "--steps", "9:10", "-o", "out", program, "ok")
+    assert done.returncode == 1
+    assert "the program made 4 steps, and step 9 was to be the first" in done.stderr
+
+
+def test_a_program_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import sys; print('torch' in sys.modules); sys.exit(int(sys.argv[1]))")
+    done = _run(tmp_path, "--tool", "torch", "plain.py", "0")
+    assert (done.returncode, done.stdout) == (1, "False\n")
+    assert "no process of the program imported torch" in done.stderr
+    assert _run(tmp_path, "--tool", "torch", "plain.py", "4").returncode == 4
+
+
+def test_ranks_of_torchrun(tmp_path: Path) -> None:
+    (tmp_path / "ddp.py").write_text(DDP)
+    command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py")
+    done = _run(tmp_path, "--tool", "torch", "-o", "job", "--top", "100", "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("job.*")} == {f"job.rank{r}.{e}" for r in "01" for e in ("dict", "json.gz")}
+    assert _shapes(done) == {2, 3}
+
+
+def test_torchrun_that_starts_us(tmp_path: Path) -> None:
+    (tmp_path / "ddp.py").write_text(DDP)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = _start(tmp_path, *torchrun, "-m", "pyprof", "run", "--tool", "torch", "-o", "job", "--top", "100", "ddp.py")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("job.*")} == {f"job.rank{r}.{e}" for r in "01" for e in ("dict", "json.gz")}
+    assert _shapes(done) == {2} and done.stdout.count("Time(ms)") == 1  # rank 0 prints
+
+
+COMPILED = """
+import os, torch
+print(os.environ["TORCHINDUCTOR_BENCHMARK_KERNEL"], os.environ["TORCHINDUCTOR_UNIQUE_KERNEL_NAMES"])
+compiled = torch.compile(lambda x: torch.relu(x) * 2 + 1)
+import pyprof
+for _ in range(3):
+    pyprof.step()
+    compiled(torch.ones(64, 64))
+"""
+
+
+def test_compiled_programs_tell_their_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "compiled.py").write_text(COMPILED)
+    monkeypatch.setenv("TORCHINDUCTOR_UNIQUE_KERNEL_NAMES", "0")  # what the user set stands
+    done = _run(tmp_path, "--tool", "torch", "--inductor", "--steps", "1:3", "-o", "out", "compiled.py")
+    assert done.returncode == 0 and done.stdout.startswith("1 0\n"), done.stderr
+    with gzip.open(tmp_path / "out.json.gz", "rt") as stream:
+        assert "cpp_fused_" in stream.read()
+
+
+# ---------------------------------------------------------------------------------------------- signals
+
+
+def _until(stream: IO[str], begin: str) -> None:
+    for line in stream:
+        if line.startswith(begin):
+            return
+    pytest.fail(f"never said {begin}")
 
 
 @pytest.mark.nsys
-def test_under_nsys_with_chosen_steps(program: Path, tmp_path: Path) -> None:
-    from tests.test_nsys_real import find_nsys
+def test_a_signal_reaches_the_program(program: Path, tmp_path: Path) -> None:
+    find_nsys()
+    command = [sys.executable, "-m", "pyprof", "run", "--tool", "nsys", "-o", "out", str(program), "wait"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, cwd=tmp_path,
+        env=_environment(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    _until(process.stdout, "waiting")
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 5 and "cleaned up" in out and "linear" in out
 
-    program.write_text("import pyprof; pyprof.init()\n" + PROGRAM)
-    path = os.pathsep + str(Path(find_nsys()).parent)
-    done = _run(tmp_path, "--tool", "nsys", "--steps", "2:3", "-o", "out", "--top", "100", program, "exit", path=path)
-    assert done.returncode == 7, done.stderr
-    assert {size for size in (2, 3, 5, 7) if f"M={size},N=4,K=8" in done.stdout} == {5}
-    assert "fprop net" not in done.stdout and (tmp_path / "out.sqlite").exists()
+
+def test_control_c_at_a_terminal(program: Path, tmp_path: Path, tool: str) -> None:
+    """Once, to the program; the tool stays until it has ended."""
+    command = [sys.executable, "-m", "pyprof", "run", "--tool", tool, "-o", "out", str(program), "wait"]
+    leader = [sys.executable, "-c", "import os, sys, pty; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"]
+    assert pty.STDIN_FILENO == 0
+    process = subprocess.Popen(
+        [*leader, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=_environment(), text=True
+    )
+    assert process.stdin is not None and process.stdout is not None
+    _until(process.stdout, "waiting")
+    process.stdin.write("\x03")
+    process.stdin.flush()
+    out = process.stdout.read()
+    assert process.wait(60) == 5, out
+    assert out.count("cleaned up") == 1 and "linear" in out
+    process.stdin.close()
+    process.stdout.close()
+
+
+# ---------------------------------------------------------------------------------------------- tools and usage
+
+
+def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS)
+    nsys.chmod(0o755)
+    (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("CAPTURE", str(ROOT / "tests/data/nsys_ops.sqlite"))
+    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
+    for gpus, ranged in ((1, True), (0, False)):
+        monkeypatch.setattr(run_module, "cuda_devices", lambda gpus=gpus: gpus)
+        assert main(["run", "--tool", "nsys", "--steps", "0:2", "--forks", "-o", "net", "a.py"]) == 0
+        out, err = capfd.readouterr()
+        assert out.startswith("from the program\n") and "linear" in out
+        assert ("record without --steps" in err) == ranged  # this torch has no CUDA
+        profile, export = (tmp_path / "log").read_text().splitlines()[-2:]
+        assert profile.startswith("profile -t cuda,nvtx,") and "--trace-fork-before-exec=true" in profile
+        assert ("--capture-range=cudaProfilerApi --capture-range-end=stop" in profile) == ranged
+        assert export.endswith("-o net.sqlite net.nsys-rep")
+
+
+def test_the_tool_that_auto_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for nsys, gpus, expected in (("/nsys", 1, "nsys"), ("/nsys", 0, "torch"), (None, 1, "torch")):
+        monkeypatch.setattr(run_module, "find_nsys", lambda nsys=nsys: nsys)
+        monkeypatch.setattr(run_module, "cuda_devices", lambda gpus=gpus: gpus)
+        assert choose_tool("auto") == expected
+    with pytest.raises(ToolError, match="nsys is not on PATH"):
+        choose_tool("nsys")
 
 
 @pytest.mark.parametrize("text", ["10", "5:5", "7:3", "a:b", "-1:2"])
@@ -120,7 +338,21 @@ def test_steps_that_are_none(text: str) -> None:
         parse_steps(text)
 
 
-def test_wrong_usage(tmp_path: Path) -> None:
-    assert _run(tmp_path, "missing.py").returncode == 2
-    done = _run(tmp_path, "--tool", "torch", "--steps", "3:1", __file__)
-    assert done.returncode == 2 and "for example --steps 10:12" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing.py"], "missing.py: no such program"),
+        (["--tool", "torch", "no-such-command"], "no-such-command: no such program"),
+        (["--steps", "3:1", __file__], "for example --steps 10:12"),
+        (["-m"], "-m takes the name of a module"),
+        ([], "no program was given"),
+    ],
+)
+def test_wrong_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--tool", "torch", "-o", str(tmp_path / "none" / "net"), __file__]) == 1
+    assert "choose another place with -o" in capsys.readouterr().err

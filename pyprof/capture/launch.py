@@ -1,0 +1,55 @@
+"""`python launch.py STDOUT STDERR FOLDER PROGRAM ARGUMENTS...`: run the program under nsys, but with our own streams.
+
+nsys starts a program in a session of its own and puts pipes in the place of its standard output and error, to which it writes
+itself as well. The program gets back the ones that we were given, and what FOLDER/environment.json adds to its environment. Its
+process id and how it ended are written down there: signals are passed on to the one, and not every nsys tells the other. Run by
+path in an isolated interpreter: imports nothing of pyprof.
+"""
+
+import json
+import os
+import signal
+import sys
+
+_IGNORED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+
+def _become(program: list[str]) -> None:
+    """Only returns by an exit code: 127 where there is no such program, 126 where it cannot be run."""
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        print(f"pyprof: {program[0]} cannot be run: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _write(folder: str, name: str, number: int) -> None:
+    """A file that is there whole or not at all."""
+    part = os.path.join(folder, f"{name}.part")
+    with open(part, "w") as stream:
+        stream.write(str(number))
+    os.replace(part, os.path.join(folder, name))
+
+
+def main() -> int:
+    """Run the program and wait for it; returns its exit code, or 128 and the signal that ended it."""
+    stdout, stderr, folder, *program = sys.argv[1:]
+    for given, standard in ((int(stdout), 1), (int(stderr), 2)):
+        os.dup2(given, standard)
+        os.close(given)
+    with open(os.path.join(folder, "environment.json")) as stream:
+        os.environ.update(json.load(stream))
+    child = os.fork()
+    if child == 0:
+        _become(program)
+    for name in _IGNORED:  # what is sent to the program's process group is not for us
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    _write(folder, "pid", child)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 128 - code if code < 0 else code
+    _write(folder, "code", code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

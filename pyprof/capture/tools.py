@@ -1,0 +1,75 @@
+"""The machine -> which recording tools it has: where each lies, which release it is, whether a GPU is there.
+
+Asks the tools themselves and the driver's library, each with a time limit. Imports no torch; knows nothing of captures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["ask", "cuda_devices", "find_nsys", "find_tool", "release"]
+
+_RELEASE = re.compile(r"\d+(?:\.\d+){1,4}")
+
+
+def find_tool(name: str) -> str | None:
+    """Where an executable lies on PATH; None where it does not."""
+    return shutil.which(name)
+
+
+def find_nsys() -> str | None:
+    """Nsight Systems on PATH, else where scripts/install_nsys puts it."""
+    home = os.environ.get("PYPROF_NSYS_HOME") or str(Path.home() / ".cache" / "pyprof" / "nsys")
+    return shutil.which("nsys") or shutil.which("nsys", path=str(Path(home) / "bin"))
+
+
+def ask(*command: str, seconds: float = 60) -> tuple[int, str]:
+    """Run a tool without input; its exit code (-1: it could not be run or did not end in time) and all that it printed."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return -1, f"no answer within {seconds:g} s"
+    except OSError as error:
+        return -1, error.strerror or type(error).__name__
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def release(path: str, *, seconds: float = 30) -> str:
+    """The release that a tool says it is: the last number of several parts in its --version; empty where it says none."""
+    code, text = ask(path, "--version", seconds=seconds)
+    found = _RELEASE.findall(text)
+    return found[-1] if code == 0 and found else ""
+
+
+def cuda_devices() -> int:
+    """Devices that the CUDA driver shows to a program started here (CUDA_VISIBLE_DEVICES counts); 0 without a driver.
+
+    Asked in a process of its own, since a process that asked the driver cannot fork and use CUDA afterwards.
+    """
+    import sys
+
+    code, text = ask(sys.executable, "-I", "-S", os.path.abspath(__file__))
+    return int(text) if code == 0 and text.strip().isdecimal() else 0
+
+
+def _count_devices() -> int:
+    """Ask libcuda, in this process."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int()
+        if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+            return 0
+    except (OSError, AttributeError):
+        return 0
+    return count.value
+
+
+if __name__ == "__main__":
+    print(_count_devices())
