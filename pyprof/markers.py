@@ -242,6 +242,8 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     if namespaced is not None:
         module, _, op = name.partition("::")
         return Marker(Kind.DISPATCH, text, name, _emit_call(module, op.partition(".")[0], sizes))
+    if sizes and (collective := re.fullmatch(r"(nccl|gloo|mpi|ucc):(\w+)", name)) is not None:
+        return Marker(Kind.DISPATCH, text, name, _emit_call(collective[1], collective[2], sizes))
     if keyed and name == "record_param_comms":
         return Marker(Kind.INTERNAL, text, name)
     if keyed and (numbered or sizes or name in _BARE_OPS):

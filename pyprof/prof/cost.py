@@ -7,6 +7,7 @@ longest carries it. Unknown is -1 in every column here and stays unknown. No tex
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -260,9 +261,20 @@ def _classes(records: Records) -> tuple[Ints, list[KernelClass]]:
     return inverse.ravel(), [classify(records.strings[code]) for code in distinct.tolist()]
 
 
+# Ops with operands of another type than their data.
+_OTHER_TYPES = re.compile(
+    r"where|mask|logical|bitwise|index|gather|scatter|embedding|nll_loss|cross_entropy|pool\w*_with_indices|fractional|unpool"
+    r"|dropout|take|put|select|sort|topk|kthvalue|median|mode|cummax|cummin|segment|ctc|one_hot|bucketize|searchsorted"
+    r"|^(?:eq|ne|lt|le|gt|ge|to|_to_copy|copy_|isnan|isinf|isfinite|any|all)_?$"
+)
+
+
 def _with_dtype(call: OpCall, forward: OpCall) -> OpCall:
-    """A call whose tensors have no dtype, with the one floating dtype of its forward op; unchanged where that has several."""
-    if all(t.dtype is not None for t in call.tensors):
+    """A call whose tensors have no dtype, with the one floating dtype of its forward op.
+
+    Unchanged where that has several, or where the call takes masks, indices or labels beside its data.
+    """
+    if all(t.dtype is not None for t in call.tensors) or _OTHER_TYPES.search(call.op):
         return call
     floats = {t.dtype for t in forward.tensors if (d := lookup(t.dtype)) is not None and d.kind in ("float", "complex")}
     if len(floats) != 1:

@@ -108,7 +108,9 @@ for _op, _weight in _LIKE.items():
     "Tensor.fill_diagonal_",
          "aten::fill_diagonal_", "aten::_fill_mem_eff_dropout_mask_")  # fmt: skip
 def fill_(input: TensorSpec, value: Any = 0, *options: Any) -> Cost:
-    return vector(0, input)
+    return (
+        vector(0, input) if isinstance(input, TensorSpec) else Cost(0, 0)
+    )  # a text without types prints a scalar's size as []
 
 
 # ---------------------------------------------------------------------------------------------- sequences
