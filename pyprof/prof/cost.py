@@ -127,7 +127,8 @@ class _Costing:
         """
         records = self.records
         unknown = np.array([c.matmul_flops is None and c.vector_flops is None for c in self.table] + [True], np.bool_)
-        rows = np.flatnonzero(compute & (records["fwd_instance"] >= 0) & unknown[cost])
+        copy = np.array([formulas.is_copy(c.name) for c in records.calls] + [False], np.bool_)[records["own"]]
+        rows = np.flatnonzero(compute & (records["fwd_instance"] >= 0) & unknown[cost] & ~copy)  # copies stand for themselves
         order = rows[np.lexsort((records["launch_ns"][rows], records["fwd_instance"][rows]))]
         forward = records["fwd_instance"][order]
         free = int(records["instance"].max(initial=-1)) + 1
@@ -263,7 +264,7 @@ def _classes(records: Records) -> tuple[Ints, list[KernelClass]]:
 
 # Ops with operands of another type than their data.
 _OTHER_TYPES = re.compile(
-    r"where|mask|logical|bitwise|index|gather|scatter|embedding|nll_loss|cross_entropy|pool\w*_with_indices|fractional|unpool"
+    r"where|mask|logical|bitwise|index|gather|scatter|embedding|nll_loss|cross_entropy|max_pool|fractional|unpool"
     r"|dropout|take|put|select|sort|topk|kthvalue|median|mode|cummax|cummin|segment|ctc|one_hot|bucketize|searchsorted"
     r"|^(?:eq|ne|lt|le|gt|ge|to|_to_copy|copy_|isnan|isinf|isfinite|any|all)_?$"
 )
@@ -275,6 +276,8 @@ def _with_dtype(call: OpCall, forward: OpCall) -> OpCall:
     Unchanged where that has several, or where the call takes masks, indices or labels beside its data.
     """
     if all(t.dtype is not None for t in call.tensors) or _OTHER_TYPES.search(call.op):
+        return call
+    if formulas.is_copy(call.name) and _OTHER_TYPES.search(forward.op):  # perhaps of its mask or indices
         return call
     floats = {t.dtype for t in forward.tensors if (d := lookup(t.dtype)) is not None and d.kind in ("float", "complex")}
     if len(floats) != 1:
