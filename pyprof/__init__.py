@@ -6,7 +6,11 @@ Importing it imports neither torch nor pandas; the names below are loaded when f
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyprof.capture.torchprof import capture as capture
+    from pyprof.capture.torchprof import schedule as schedule
 
 __version__ = "4.0.0.dev0"
 
@@ -17,15 +21,31 @@ _LAZY = {
     "instrument": "pyprof.nvtx",
     "step": "pyprof.nvtx",
     "formula": "pyprof.prof.formulas",
+    "schedule": "pyprof.capture.torchprof",
     "profile": "pyprof.capture.profile",
     "table": "pyprof.dataframe",
     "PyprofError": "pyprof.errors",
 }
 
-__all__ = ["PyprofError", "__version__", "formula", "init", "instrument", "profile", "shutdown", "step", "table", "wrap"]
+__all__ = [
+    "PyprofError",
+    "__version__",
+    "capture",
+    "formula",
+    "init",
+    "instrument",
+    "profile",
+    "schedule",
+    "shutdown",
+    "step",
+    "table",
+    "wrap",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "capture":  # a subpackage that can be called
+        return import_module("pyprof.capture")
     if name not in _LAZY:
         raise AttributeError(f"module 'pyprof' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

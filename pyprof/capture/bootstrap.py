@@ -129,7 +129,7 @@ class Session:
             warmup = min(first, 1)
             plan = Schedule(skip=first - warmup, warmup=warmup, active=last - first)
         self._trace = self._claim()
-        recording = capture(self._trace, schedule=plan)
+        recording = capture(self._trace, schedule=plan, table=0)
         recording.__enter__()
         thread = threading.get_ident()
 

@@ -8,6 +8,8 @@ program in the process, whether or not torch computes in it. Nothing here reads 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,6 +79,7 @@ class Capture:
         schedule: Schedule | None = None,
         shapes: bool = True,
         stacks: bool = True,
+        table: int = 10,
         on_trace: Callable[[Path], None] | None = None,
     ) -> None:
         self.path = Path(path)
@@ -84,6 +87,7 @@ class Capture:
         self.traces: list[Path] = []
         self.steps = 0
         self._shapes, self._stacks, self._on_trace = shapes, stacks, on_trace
+        self._tables = Tables(table)
         self._one_file = self.path.name.endswith(_FILE_SUFFIXES)
         if self._one_file and schedule is not None and schedule.repeat != 1:
             raise UsageError(f"{self.path}: one file cannot hold several cycles", "name a folder, or use repeat=1")
@@ -92,7 +96,7 @@ class Capture:
     def __enter__(self) -> Capture:
         torch = _torch()
         activities = [torch.profiler.ProfilerActivity.CPU]
-        if torch.cuda.is_available():
+        if _cuda_is_there(torch):
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         actions = torch.profiler.ProfilerAction
         plan = self.schedule
@@ -106,6 +110,7 @@ class Capture:
             on_trace_ready=self._write,
             record_shapes=self._shapes,
             with_stack=self._stacks,
+            experimental_config=_all_threads(torch),
         )
         with _quiet():
             self.profiler.__enter__()
@@ -128,6 +133,8 @@ class Capture:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        if kind is None:
+            self._tables.finish(show=_rank() == 0)
 
     def _write(self, profiler: Any) -> None:
         """Write one cycle's trace. A full disk costs the trace, never the user's run."""
@@ -139,6 +146,7 @@ class Capture:
             return
         if path not in self.traces:
             self.traces.append(path)
+        self._tables.begin(path)
         if self._on_trace is not None:
             self._on_trace(path)
 
@@ -155,25 +163,60 @@ class Capture:
             part.unlink(missing_ok=True)
 
 
+class Tables:
+    """The tables of the cycles, each made by a process of its own. count: lines of each; 0: none."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._made: list[tuple[Path, subprocess.Popen[bytes]]] = []
+
+    def begin(self, trace: Path) -> None:
+        """Begin to make the table of a trace."""
+        if not self._count:
+            return
+        table = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".txt")
+        table.unlink(missing_ok=True)  # an older one is not this trace's
+        root = str(Path(__file__).resolve().parents[2])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        command = [sys.executable, "-m", "pyprof.capture.cycle", str(trace), str(table), str(self._count)]
+        none = subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(command, env=env, stdin=none, stdout=none, stderr=none)
+        except OSError as error:
+            warnings.warn(f"{table}: the table could not be made: {error}", RuntimeWarning, stacklevel=2)
+            return
+        self._made.append((table, process))
+
+    def finish(self, show: bool) -> None:
+        """Wait until all are written, and show them on standard error."""
+        for table, process in self._made:
+            process.wait()
+            if show and table.exists():
+                print(f"{table}:\n{table.read_text(encoding='utf-8')}", end="", file=sys.stderr)
+        self._made.clear()
+
+
 def capture(
     path: str | os.PathLike[str],
     *,
     schedule: Schedule | None = None,
     shapes: bool = True,
     stacks: bool = True,
+    table: int = 10,
     on_trace: Callable[[Path], None] | None = None,
 ) -> Capture:
     """Record what runs inside the `with` into trace files.
 
     path: a file where the name ends in .json or .json.gz, else a folder for `rank<r>_step<n>.json.gz`, n being the steps
     made until then. schedule: which steps; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
-    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. on_trace: called with each
-    file once it is whole.
+    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: so many ops that took
+    most time of each cycle are written beside its trace as .txt by a process of its own, and by rank 0 to standard error at the
+    end; 0 for no table. on_trace: called with each file once it is whole.
 
     Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or another recording
     by torch.profiler is under way. A schedule that never came to record warns at the end.
     """
-    return Capture(path, schedule=schedule, shapes=shapes, stacks=stacks, on_trace=on_trace)
+    return Capture(path, schedule=schedule, shapes=shapes, stacks=stacks, table=table, on_trace=on_trace)
 
 
 @contextmanager
@@ -183,6 +226,29 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
         yield
+
+
+def _cuda_is_there(torch: Any) -> bool:
+    """Whether there is a GPU, asked without using it: a process that has used CUDA cannot be forked and use it in the child."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        return bool(torch.cuda.is_available())
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _all_threads(torch: Any) -> Any:
+    """Have the ops of every thread recorded where this torch can; else those of the thread that began, and autograd's."""
+    config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
+    try:
+        return None if config is None else config(profile_all_threads=True)
+    except TypeError:  # an older torch
+        return None
 
 
 def _torch() -> Any:
