@@ -6,6 +6,7 @@ Results go to standard output, everything else to standard error. Nothing is imp
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -57,6 +58,8 @@ def _overview() -> str:
 
 
 def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
+    if command.name != "run":  # there the streams are the program's until it ends
+        _write_utf8()
     module: _Runnable = cast(_Runnable, import_module(command.module))
     parser = _Parser(prog=prog, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
@@ -83,6 +86,13 @@ def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
     return _run_command(by_name[arguments[0]], arguments[1:], f"pyprof {arguments[0]}")
 
 
+def _write_utf8() -> None:
+    """Print the same bytes wherever we run, and never fail for a text that the terminal's encoding has not."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+
+
 def _quiet_stdout() -> None:
     """The reader of our output has gone: write nothing more, and let the interpreter's last flush write nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -101,6 +111,7 @@ def main(arguments: Sequence[str] | None = None, *, command: str | None = None) 
         _quiet_stdout()
         return 0
     except PyprofError as error:
+        _write_utf8()
         print(f"pyprof: error: {' '.join(str(error).split())}", file=sys.stderr)
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)

@@ -5,6 +5,9 @@ The one place where attribution meets the formulas: which ops have one decides w
 
 from __future__ import annotations
 
+import codecs
+import io
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -45,25 +48,54 @@ def load(name: str) -> Records:
     if name == "-":
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("no file was given, and nothing comes in by a pipe", "python -m pyprof.prof net.dict")
-        return _lines(sys.stdin, "standard input")
+        binary = getattr(sys.stdin, "buffer", None)
+        return (
+            _decoded(binary, "standard input") if isinstance(binary, io.BufferedReader) else _lines(sys.stdin, "standard input")
+        )
     path = Path(name)
     check_readable(path)
-    with path.open("rb") as stream:
-        begin = stream.read(4096).lstrip()
-    # A record is an object with the original's first key; a Kineto trace is an object as well.
-    if begin.startswith((b'{"kShortName"', b"{'kShortName'", b"{'kLongName'")) or path.suffix == ".dict":
-        with path.open(encoding="utf-8", errors="replace") as text:
-            return _lines(text, name)
+    if _holds_lines(path):
+        with path.open("rb") as stream:
+            return _decoded(stream, name)
     return load_capture(path)
+
+
+_RECORD_KEY = re.compile(r"""["']k(?:Short|Long)Name["']\s*:""")
+_HEAD_BYTES = 1 << 20
+
+
+def _encoding(begin: bytes) -> str:
+    """UTF-8, or UTF-16 as a shell of Windows redirects it; a byte order mark is no part of the text."""
+    return "utf-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+
+
+def _decoded(stream: io.BufferedReader, name: str) -> Records:
+    text = io.TextIOWrapper(stream, _encoding(stream.peek(2)[:2]), "replace")
+    try:
+        return _lines(text, name)
+    finally:
+        text.detach()  # the stream is not ours to close
+
+
+def _holds_lines(path: Path) -> bool:
+    """Whether a file holds records, told by its first line: an object with one of the original's keys, wherever it stands.
+
+    Other text under the name of records is taken for such, so that the error names the line that is none.
+    """
+    from pyprof.parse.sources import is_capture
+
+    if is_capture(path):
+        return False
+    with path.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
+    first, _, _ = head.decode(_encoding(head), "replace").lstrip().partition("\n")
+    return (first.startswith("{") and _RECORD_KEY.search(first) is not None) or path.suffix in (".dict", ".jsonl")
 
 
 def _lines(stream: TextIO, name: str) -> Records:
     from pyprof.parse.readdict import read_lines
 
-    try:
-        records = read_lines(stream, name, op_rules())
-    except UnicodeDecodeError as error:
-        raise InputError(f"{name}: not text: {error.reason}", "give the output of `python -m pyprof.parse`") from error
+    records = read_lines(stream, name, op_rules())
     if not len(records):
         raise InputError(f"{name}: no records in it", "give the output of `python -m pyprof.parse`, or the capture itself")
     return records

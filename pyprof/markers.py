@@ -16,13 +16,15 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, format_call, parse_call
+from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, checked_shape, format_call, parse_call, sound_text, sound_value
 
 __all__ = [
+    "UNREADABLE",
     "Kind",
     "Marker",
     "decode",
@@ -31,8 +33,13 @@ __all__ = [
     "encode_optimizer",
     "encode_step",
     "is_backward_name",
+    "read_literal",
     "split_ids",
 ]
+
+
+# What reading a text that nobody wrote for us can raise: no such literal, unhashable keys, endless numbers, endless nesting.
+UNREADABLE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError)
 
 
 class Kind(IntEnum):
@@ -104,25 +111,34 @@ def encode_step(number: int) -> str:
 
 
 def _decode_own(text: str) -> Marker | None:
-    head, found, rest = text.rpartition(_TAIL)
-    if not found:
+    if _TAIL not in text:
         return None
-    try:
-        tail = json.loads("{" + rest)
-        if "mod" in tail:
-            call = parse_call(head, tail["mod"])
-            src = tail.get("src", ())
-            lines = (src,) if isinstance(src, str) else tuple(map(str, src))
-            return Marker(Kind.OP, text, call.op, call, lines, own=True)
-        if "layer" in tail:
-            return Marker(Kind.LAYER, text, head, scope="module", own=True)
-        if "optimizer" in tail:
-            return Marker(Kind.OPTIMIZER, text, head, own=True)
-        if "step" in tail:
-            return Marker(Kind.STEP, text, head, own=True, step=int(tail["step"]))
-    except (ValueError, TypeError, RecursionError):
-        return None
+    head, _, rest = text.rpartition(_TAIL)
+    tail = json.loads("{" + rest)
+    if "mod" in tail:
+        call = parse_call(head, _text(tail["mod"]))
+        src = tail.get("src", ())
+        return Marker(Kind.OP, text, call.op, call, tuple(map(_text, (src,) if isinstance(src, str) else src)), own=True)
+    if "layer" in tail:
+        return Marker(Kind.LAYER, text, head, scope="module", own=True)
+    if "optimizer" in tail:
+        return Marker(Kind.OPTIMIZER, text, head, own=True)
+    if "step" in tail:
+        return Marker(Kind.STEP, text, head, own=True, step=_step(tail["step"]))
     return None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    return sound_text(value)
+
+
+def _step(value: Any) -> int:
+    """The number of a training step; what is read from text must be one that a column of 32 bits holds."""
+    if not isinstance(value, int) or not 0 <= value < 1 << 31:
+        raise ValueError("no number of a step")
+    return value
 
 
 # ---------------------------------------------------------------------------------------------- the original PyProf's
@@ -131,27 +147,28 @@ _INFINITE = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 _BARE = re.compile(r"(?<![\w'\"])(inf|nan)(?![\w'\"])")
 
 
-def _literal(text: str) -> Any:
-    """A Python literal; bare inf and nan in lists, which the original wrote, are read as such."""
-    try:
+def read_literal(text: str) -> Any:
+    """The value of a Python literal, never evaluated. Raises one of UNREADABLE."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an escape that Python does not know, in a text that is the user's
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return ast.literal_eval(_BARE.sub("1e999", text))
 
 
 def _decode_dict(text: str) -> Marker | None:
-    try:
-        found = _literal(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    if not text.startswith("{"):
         return None
+    try:
+        found = read_literal(text)
+    except (ValueError, SyntaxError):
+        found = read_literal(_BARE.sub("1e999", text))  # bare inf and nan in lists, which the original wrote
     if not isinstance(found, dict):
         return None
     if isinstance(found.get("traceMarker"), (list, tuple)):
-        return Marker(Kind.TRACE, text, "trace", src=tuple(str(line) for line in found["traceMarker"]))
+        return Marker(Kind.TRACE, text, "trace", src=tuple(map(_text, found["traceMarker"])))
     if "strRepr" in found and "mod" in found:
-        return Marker(Kind.REPR, text, str(found["mod"]))
+        return Marker(Kind.REPR, text, _text(found["mod"]))
     if "mod" in found and "op" in found and isinstance(found.get("args"), (list, tuple)):
-        call = _legacy_call(str(found["mod"]), str(found["op"]), found["args"])
+        call = _legacy_call(_text(found["mod"]), _text(found["op"]), found["args"])
         return Marker(Kind.OP, text, call.op, call)
     return None
 
@@ -162,9 +179,9 @@ def _legacy_call(module: str, op: str, args: list[Any] | tuple[Any, ...]) -> OpC
     for arg in args:
         if not isinstance(arg, dict):
             continue
-        value = _legacy_value(arg)
-        if arg.get("name"):
-            named.append((str(arg["name"]), value))
+        value, name = _legacy_value(arg), arg.get("name")
+        if isinstance(name, str) and name.isidentifier():
+            named.append((name, value))
         else:
             positional.append(value)
     return OpCall(module, op, tuple(positional), tuple(named), flat=True)
@@ -174,12 +191,15 @@ def _legacy_value(arg: dict[str, Any]) -> Any:
     kind = arg.get("type")
     if kind in ("tensor", "ndarray"):
         shape = arg.get("shape", ())
-        dims = tuple(int(n) for n in shape) if isinstance(shape, (list, tuple)) else ()
-        return TensorSpec(dims, str(arg["dtype"]) if "dtype" in arg else None)
+        try:
+            dims = checked_shape(shape) if isinstance(shape, (list, tuple)) else ()
+        except ValueError:
+            return UNKNOWN
+        return TensorSpec(dims, sound_text(str(arg["dtype"])) if "dtype" in arg else None)
     value = arg.get("value", UNKNOWN)
     if kind == "float" and isinstance(value, str):
         return _INFINITE.get(value, UNKNOWN)
-    return value
+    return sound_value(value)
 
 
 # ---------------------------------------------------------------------------------------------- emit_nvtx
@@ -216,11 +236,13 @@ def split_ids(text: str) -> tuple[str, int, int, bool]:
             return text, -1, -1, False
         start = first.start()
         match = _IDS.match(text, start)
-    seq = -1 if match["seq"] is None else int(match["seq"])
-    # AccumulateGrad has no number of its own: 2**64 - 1.
-    seq = seq if seq < 1 << 62 else -1
-    op_id = -1 if match["op_id"] is None else int(match["op_id"])
-    return text[:start] + (match["sizes"] or ""), seq, op_id, True
+    return text[:start] + (match["sizes"] or ""), _number(match["seq"]), _number(match["op_id"]), True
+
+
+def _number(digits: str | None) -> int:
+    """A number of emit_nvtx's, -1 where there is none or no real one: AccumulateGrad prints 2**64 - 1."""
+    number = int(digits) if digits and len(digits) <= 20 else -1
+    return number if 0 <= number < 1 << 62 else -1
 
 
 def is_backward_name(name: str) -> bool:
@@ -235,10 +257,10 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     if (step := _OPTIMIZER.match(name)) is not None:
         return Marker(Kind.OPTIMIZER, text, f"{step['name']}.step")
     if (step := _STEP.match(name)) is not None:
-        return Marker(Kind.STEP, text, name, step=int(step["step"]))
+        return Marker(Kind.STEP, text, name, step=_step(int(step["step"])))
     namespaced = re.fullmatch(r"\w+::[\w.]+", name)
     if is_backward_name(name) and (keyed or "::" in name):
-        return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", name.rpartition("::")[2], sizes))
+        return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", _unqualified(name), sizes))
     if namespaced is not None:
         module, _, op = name.partition("::")
         return Marker(Kind.DISPATCH, text, name, _emit_call(module, op.partition(".")[0], sizes))
@@ -253,6 +275,12 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     return None
 
 
+def _unqualified(name: str) -> str:
+    """A C++ name without the namespaces before it; those of its template arguments stay."""
+    before, bracket, arguments = name.partition("<")
+    return before.rpartition("::")[2] + bracket + arguments
+
+
 def _emit_call(module: str, op: str, sizes: str) -> OpCall:
     if not sizes:
         return OpCall(module, op, dispatcher=True, described=False)
@@ -262,8 +290,11 @@ def _emit_call(module: str, op: str, sizes: str) -> OpCall:
 
 
 def _emit_value(dims: str) -> Any:
-    # `[]` stands for a scalar, None and a 0-dimensional tensor alike.
-    return TensorSpec(tuple(int(d) for d in dims.split(","))) if dims.strip() else UNKNOWN
+    """`[]` stands for a scalar, None and a 0-dimensional tensor alike; what are no sizes stays unknown."""
+    try:
+        return TensorSpec(checked_shape(int(d) for d in dims.split(","))) if dims.strip() else UNKNOWN
+    except ValueError:
+        return UNKNOWN
 
 
 # ---------------------------------------------------------------------------------------------- all of them
@@ -274,11 +305,20 @@ def decode(text: str, *, keyed: bool = False, numbered: bool = False) -> Marker:
 
     text: as `split_ids` leaves it; keyed: an emit_nvtx key (seq, op_id, sizes) was taken from it; numbered: the key was seq.
     """
-    if _TAIL in text and (own := _decode_own(text)) is not None:
-        return own
-    if text.startswith("{") and (legacy := _decode_dict(text)) is not None:
-        return legacy
-    if text.startswith("layer:"):
-        return Marker(Kind.LAYER, text, text[len("layer:") :], scope="user")
-    emitted = _decode_emit(text, keyed or ", sizes = " in text, numbered)
-    return emitted if emitted is not None else Marker(Kind.USER, text, text)
+    text = sound_text(text)
+    for read in (_decode_own, _decode_dict, _decode_layer):
+        try:
+            found = read(text)
+        except UNREADABLE:
+            continue  # it only looks like one
+        if found is not None:
+            return found
+    try:
+        found = _decode_emit(text, keyed or ", sizes = " in text, numbered)
+    except UNREADABLE:
+        found = None
+    return found if found is not None else Marker(Kind.USER, text, text)
+
+
+def _decode_layer(text: str) -> Marker | None:
+    return Marker(Kind.LAYER, text, text[len("layer:") :], scope="user") if text.startswith("layer:") else None

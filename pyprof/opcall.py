@@ -24,7 +24,24 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 
-__all__ = ["UNKNOWN", "DTypeArg", "OpCall", "TensorSpec", "Unknown", "contiguous_strides", "format_call", "parse_call"]
+__all__ = [
+    "UNKNOWN",
+    "DTypeArg",
+    "OpCall",
+    "TensorSpec",
+    "Unknown",
+    "checked_shape",
+    "contiguous_strides",
+    "format_call",
+    "parse_call",
+    "sound_text",
+    "sound_value",
+]
+
+# What a text may hold that nobody wrote for a real call, and that would cost time, memory or the program's stack.
+_DEEPEST = 64  # lists within lists
+_LARGEST = 10**40  # whole numbers; torch's have 64 bits
+_MOST_DIMENSIONS = 256
 
 
 class Unknown:
@@ -189,14 +206,16 @@ def format_call(call: OpCall, all_strides: bool = False) -> str:
 
 # ---------------------------------------------------------------------------------------------- reading
 
+# Each alternative is scanned in a time that grows with its length only: no part of it can match the same text in two ways.
+_FLOAT = r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|inf|nan)"
 _TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<tensor>(?P<tag>[A-Za-z_]\w*)\[(?P<shape>[-\d,\s]*)\](?:\{(?P<strides>[-\d,\s]*)\})?(?P<grad>\^)?)
+    rf"""\s*(?:
+      (?P<tensor>(?P<tag>[A-Za-z_]\w*)\[(?P<shape>[-\d,\s]*)\](?:\{{(?P<strides>[-\d,\s]*)\}})?(?P<grad>\^)?)
     | (?P<string>"(?:[^"\\]|\\.)*")
     | (?P<key>[A-Za-z_]\w*)=
     | (?P<slice>-?\d*:-?\d*(?::-?\d*)?)
-    | (?P<complex>\([-+]?[\d.einfa]+(?:e[-+]?\d+)?[-+][\d.einfa]+(?:e[-+]?\d+)?j\)|[-+]?[\d.]+(?:e[-+]?\d+)?j)
-    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|-?inf\b|nan\b)
+    | (?P<complex>\([-+]?{_FLOAT}[-+]{_FLOAT}j\)|[-+]?{_FLOAT}j)
+    | (?P<number>[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|-?inf\b|nan\b)
     | (?P<dots>\.\.)
     | (?P<word>[A-Za-z_]\w*)
     | (?P<mark>[\[\](),?])
@@ -214,6 +233,7 @@ class _Reader:
         self.text = text
         self.pos = pos
         self.all_strides = all_strides
+        self.depth = 0
 
     def next(self) -> re.Match[str]:
         match = _TOKEN.match(self.text, self.pos)
@@ -242,27 +262,62 @@ class _Reader:
             return _read_tensor(token, self.all_strides)
         text = token[kind] if kind else ""
         if kind == "string":
-            return json.loads(text)
+            return sound_text(json.loads(text))
         if kind == "slice":
-            return slice(*(int(p) if p else None for p in text.split(":")))
+            return slice(*(_int(p) if p else None for p in text.split(":")))
         if kind == "complex":
             return complex(text)
         if kind == "number":
-            return int(text) if re.fullmatch(r"[-+]?\d+", text) else float(text)
+            return _int(text) if text.lstrip("-+").isdecimal() else float(text)
         if kind == "dots":
             return Ellipsis
         if kind == "word":
             return _read_word(text)
         if text in _CLOSERS:
+            self.depth += 1
+            if self.depth > _DEEPEST:
+                raise ValueError("lists too deep")
             inner = self.values(_CLOSERS[text])[0]
+            self.depth -= 1
             return tuple(inner) if text == "(" else inner
         if text == "?":
             return UNKNOWN
         raise ValueError(f"unexpected {text!r}")
 
 
+def sound_text(text: str) -> str:
+    """The text with `?` for what UTF-8 cannot write (lone surrogates, which an escape can bring in)."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def sound_value(value: Any, depth: int = 0) -> Any:
+    """A Python literal as the value of an argument; UNKNOWN where a call cannot hold it (sets, bytes, endless numbers)."""
+    if isinstance(value, (list, tuple)) and depth < _DEEPEST:
+        return type(value)(sound_value(item, depth + 1) for item in value)
+    if isinstance(value, str):
+        return sound_text(value)
+    if value is None or isinstance(value, (float, complex)) or (isinstance(value, int) and abs(value) < _LARGEST):
+        return value
+    return UNKNOWN
+
+
+def checked_shape(sizes: Iterable[int]) -> tuple[int, ...]:
+    """Sizes or strides of a tensor as they are. Raises ValueError where no tensor has such."""
+    found = tuple(sizes)
+    if len(found) > _MOST_DIMENSIONS or not all(isinstance(n, int) and 0 <= n < 1 << 62 for n in found):
+        raise ValueError("no sizes of a tensor")
+    return found
+
+
+def _int(text: str) -> int:
+    """Raises ValueError for one that is too large as for one that is none."""
+    if len(text) > 41 or abs(number := int(text)) >= _LARGEST:
+        raise ValueError("a whole number beyond all sizes")
+    return number
+
+
 def _ints(text: str) -> tuple[int, ...]:
-    return tuple(int(p) for p in text.split(",") if p.strip())
+    return checked_shape(_int(p) for p in text.split(",") if p.strip())
 
 
 def _read_tensor(token: re.Match[str], all_strides: bool) -> TensorSpec:

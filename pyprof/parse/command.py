@@ -57,28 +57,40 @@ def run(options: argparse.Namespace) -> int:
     """Read FILE, write records. Returns the exit code."""
     from pyprof.load import load_capture
 
+    output = None if options.output is None else Path(options.output)
+    if output is not None:
+        _check_output(output)
     records = load_capture(Path(options.file))
     shown = choose_kinds(records, options.kinds)
-    if options.output is None:
+    if output is None:
         sys.stdout.writelines(lines(shown))
     else:
-        _write_file(shown, Path(options.output))
+        _write_file(shown, output)
     report(records)
     return 0
 
 
-def _write_file(records: Records, path: Path) -> None:
-    """Write beside the target and rename, so that the file appears whole or not at all."""
+def _check_output(path: Path) -> None:
+    """What can be told of the target before the work is done."""
     if path.suffix not in (".dict", ".jsonl"):
         raise UsageError(f"{path}: no such form of records", "give a name that ends in .dict or .jsonl")
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: it is a directory", "choose another name with -o")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: cannot be written: there is no directory {path.parent}", "choose another place with -o")
+
+
+def _write_file(records: Records, path: Path) -> None:
+    """Write beside the target and rename, so that the file appears whole or not at all."""
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8") as stream:
             try:
                 stream.writelines(lines(records))
+                stream.close()
+                os.chmod(stream.name, 0o644)
+                os.replace(stream.name, path)
             except BaseException:
                 os.unlink(stream.name)
                 raise
-        os.chmod(stream.name, 0o644)
-        os.replace(stream.name, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}", "choose another place with -o") from error

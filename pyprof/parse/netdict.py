@@ -12,28 +12,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyprof.hardware.names import normalise, short_name
-from pyprof.opcall import OpCall, format_call
+from pyprof.opcall import sound_text
+from pyprof.parse.calltext import call_text
 from pyprof.parse.legacy import legacy_view
 from pyprof.parse.records import DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["OPTIONAL", "call_text", "lines"]
+__all__ = ["OPTIONAL", "lines"]
 
 
 def _json(value: Any) -> str:
     """JSON that is a Python literal as well: no escapes that Python reads differently, no lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
-
-
-def call_text(call: OpCall) -> str:
-    """`module.op(arguments)` or `namespace::op(arguments)`.
-
-    A leading ~ says that lists of tensors were flattened, a leading ? that strides were not recorded where none stand.
-    """
-    unknown = any(tensor.strides is None for tensor in call.tensors)
-    flags = ("~" if call.flat else "") + ("?" if unknown else "")
-    return f"{flags}{call.module}{'::' if call.dispatcher else '.'}{format_call(call, unknown)}"
+    return sound_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 class _Pieces:

@@ -6,7 +6,6 @@ did: op instances from markers and sequence numbers (altSeqId included), the dir
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -14,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from pyprof.errors import InputError
-from pyprof.markers import Kind, decode, is_backward_name
-from pyprof.opcall import OpCall, parse_call
+from pyprof.markers import UNREADABLE, Kind, decode, is_backward_name, read_literal
+from pyprof.opcall import OpCall, sound_text
+from pyprof.parse.calltext import parse_call_text
 from pyprof.parse.netdict import OPTIONAL
 from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.stacks import OpRules
-from pyprof.parse.trace import COPY_KINDS, ActivityKind
+from pyprof.parse.trace import COPY_KINDS, ActivityKind, narrowed
 
-__all__ = ["parse_call_text", "read_lines"]
+__all__ = ["read_lines"]
 
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
 
@@ -43,7 +43,7 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
             )
         try:
             reader.add(record)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
             raise InputError(
                 f"{name}: line {number} is a damaged record ({type(error).__name__}: {error})", "parse the capture again"
             ) from error
@@ -51,30 +51,23 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
 
 
 def _literal(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        pass
-    try:
-        return ast.literal_eval(line.strip())
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
+    """The value of a line, None where it is neither JSON nor a Python literal."""
+    for read in (json.loads, read_literal):
+        try:
+            return read(line.strip())
+        except UNREADABLE:
+            continue
+    return None
 
 
-def parse_call_text(text: str) -> OpCall:
-    """Read what `netdict.call_text` wrote; a text that cannot be read still names its op."""
-    bare = text.lstrip("~?")
-    flags = text[: len(text) - len(bare)]
-    flat, all_strides = "~" in flags, "?" in flags
-    head, paren, arguments = bare.partition("(")
-    dispatcher = "::" in head
-    # A namespace holds no `::`, though an autograd function's name may; a Python module holds dots, an op none.
-    module, _, op = head.partition("::") if dispatcher else head.rpartition(".")
-    try:
-        call = parse_call(f"{op}{paren}{arguments}", module, dispatcher=dispatcher, all_strides=all_strides)
-    except ValueError:
-        return OpCall(module, op, dispatcher=dispatcher, described=False)
-    return OpCall(call.module, call.op, call.args, call.kwargs, dispatcher, flat, call.described)
+def _int(value: Any) -> int:
+    """A whole number of a record. Raises ValueError or TypeError for anything else, and for one beyond all columns."""
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value!r} is no whole number")
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("a number beyond 64 bits")
+    return number
 
 
 class _Reader:
@@ -95,15 +88,15 @@ class _Reader:
     def add(self, line: dict[str, Any]) -> None:
         row = len(self.offsets) - 1
         pairs = [marker.rpartition(", seq = ") for marker in line.get("seqMarker", ())]
-        numbers = [int(number) for _, _, number in pairs]
-        seq = int(line["seqId"][0]) if line.get("seqId") else -1
-        names = tuple(name for name, _, _ in pairs)
+        numbers = [_int(number) for _, _, number in pairs]
+        seq = _int(line["seqId"][0]) if line.get("seqId") else -1
+        names = tuple(sound_text(name) for name, _, _ in pairs)
         stack = self._stack(line, names, numbers, seq)
         values = self._plain(line) | {"seq": seq, "stack": stack, "scope": self._scope(line, stack)}
         self.numbers += numbers
         self.offsets.append(len(self.numbers))
         if "kind" in line:
-            values |= {key: self.call(str(line[key])) if key in line else -1 for key in ("call", "own", "inner")}
+            values |= {key: self.call(sound_text(str(line[key]))) if key in line else -1 for key in ("call", "own", "inner")}
             if values["own"] < 0:
                 values["own"] = values["call"]
         else:
@@ -115,18 +108,20 @@ class _Reader:
     def _plain(self, line: dict[str, Any]) -> dict[str, int]:
         grid, block = (tuple(line.get(k) or (-1, -1, -1)) for k in ("grid", "block"))
         values = dict.fromkeys(COLUMNS, -1)
-        values |= {f"grid_{axis}": int(n) for axis, n in zip("xyz", grid, strict=True)}
-        values |= {f"block_{axis}": int(n) for axis, n in zip("xyz", block, strict=True)}
-        values |= {column: int(line[key]) for key, column in OPTIONAL.items() if key in line}
-        values |= {key: _integer(line.get(key)) for key in ("tid", "device", "stream")}
-        values["name"] = self.out.strings.code(str(line.get("kLongName") or line["kShortName"]))
-        values["dur_ns"] = int(line["kDuration"])
-        values["sub"] = _integer(line.get("subSeqId", 0))
+        values |= {f"grid_{axis}": _int(n) for axis, n in zip("xyz", grid, strict=True)}
+        values |= {f"block_{axis}": _int(n) for axis, n in zip("xyz", block, strict=True)}
+        values |= {column: _int(line[key]) for key, column in OPTIONAL.items() if key in line}
+        if max(values["instance"], values["fwd_instance"]) >= 1 << 62:
+            raise ValueError("no number of an instance")
+        values |= {key: _known(line.get(key)) for key in ("tid", "device", "stream")}
+        values["name"] = self.out.strings.code(sound_text(str(line.get("kLongName") or line["kShortName"])))
+        values["dur_ns"] = _int(line["kDuration"])
+        values["sub"] = _known(line.get("subSeqId", 0))
         values["dir"] = DIRECTIONS.index(line["dir"])
         values["kind"] = ActivityKind.NAMES.index(line.get("kind", "kernel"))
         values["phase"] = PHASES.index(line["phase"]) if "phase" in line else values["dir"]
         values["copykind"] = _COPY_CODE.get(line.get("copykind", ""), -1)
-        values["by_time"] = int(line.get("byTime", 0))
+        values["by_time"] = _int(line.get("byTime", 0))
         values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
         return values
 
@@ -176,16 +171,16 @@ class _Reader:
         if code is None:
             code = self.gpu_code[key] = len(self.out.gpus)
             major, _, minor = str(described.get("cc", "")).partition(".")
-            cc = (int(major), int(minor)) if major and minor else None
-            numbers = (int(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
-            self.out.gpus.append(GpuInfo(str(described.get("name", "")), cc, *numbers))
+            cc = (_int(major), _int(minor)) if major and minor else None
+            numbers = (_int(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
+            self.out.gpus.append(GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers))
         return code
 
     def records(self) -> Records:
         if self.originals:
             self.derived.finish()
         out = self.out
-        out.columns = {name: np.array(self.columns[name], np.int64).astype(dtype) for name, (dtype, _) in COLUMNS.items()}
+        out.columns = {name: narrowed(np.array(self.columns[name], np.int64), dtype) for name, (dtype, _) in COLUMNS.items()}
         out.seq_offsets = np.array(self.offsets, np.int64)
         out.seq_numbers = np.array(self.numbers, np.int64)
         out.source = "original" if self.originals else "dict"
@@ -200,7 +195,8 @@ class _Original:
         self.instances = 0
         self.last: dict[int, tuple[Any, set[Any], int]] = {}  # tid -> (what the run shares, kernels seen in it, instance)
         self.forward_of: dict[int, tuple[int, int, int]] = {}  # sequence number -> (instance, call, scope)
-        self.rows: list[tuple[list[int], bool, bool]] = []  # numbers, whether it runs a backward function, Python-level markers
+        # Of each row: its numbers, those of altSeqId, whether it runs a backward function, whether it has Python-level markers.
+        self.rows: list[tuple[list[int], list[int], bool, bool]] = []
 
     def ops(self, line: dict[str, Any], names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
         """instance, call, own and inner of one line; the forward of a backward line is found in `finish`."""
@@ -210,7 +206,8 @@ class _Original:
         dispatch = [OpCall("aten", n, dispatcher=True, described=False) for n in names if n not in functions]
         call = self._own(calls, dispatch, functions)
         code = -1 if call is None else self._code(call)
-        self.rows.append((numbers, bool(functions), bool(calls or line.get("trace"))))
+        alternatives = [_int(number) for number in line.get("altSeqId", ())]
+        self.rows.append((numbers, alternatives, bool(functions), bool(calls or line.get("trace"))))
         inner = (
             dispatch[0]
             if dispatch
@@ -241,7 +238,7 @@ class _Original:
     def _instance(self, line: dict[str, Any], calls: list[OpCall], own: OpCall, backward: bool) -> int:
         """A run of kernels with the same markers down to the op's is one op; where a forward kernel comes a second time,
         another has begun. Without markers the sequence numbers tell."""
-        tid = _integer(line.get("tid"))
+        tid = _known(line.get("tid"))
         depth = calls.index(own) + 1 if own in calls else 0
         numbers = () if depth else tuple(line.get("seqMarker", ()))
         shared = (tuple(line.get("marker", ())[:depth]), tuple(line.get("trace", ())), numbers)
@@ -258,15 +255,20 @@ class _Original:
         """Directions by thread, and backward rows joined to the last forward op with their number before them."""
         columns = self.reader.columns
         engine = self._engine_threads()
-        for row, (numbers, function, _) in zip(self.reader.originals, self.rows, strict=True):
+        for row, (numbers, alternatives, function, _) in zip(self.reader.originals, self.rows, strict=True):
             if function or columns["tid"][row] in engine:
                 columns["dir"][row] = columns["phase"][row] = DIRECTIONS.index("bprop")
             if columns["dir"][row] == DIRECTIONS.index("fprop"):
-                for number in numbers:
+                for number in (*numbers, *alternatives, columns["seq"][row]):
                     self.forward_of[number] = (columns["instance"][row], columns["call"][row], columns["scope"][row])
-            elif function and columns["seq"][row] in self.forward_of:
-                forward, call, scope = self.forward_of[columns["seq"][row]]
-                columns["fwd_instance"][row], columns["call"][row], columns["scope"][row] = forward, call, scope
+            elif function:
+                # The number that the original chose; it ordered them as text, and so the right one may be among the others.
+                # 0 there is the counter of the backward thread itself.
+                candidates = [columns["seq"][row], *(n for n in alternatives if n > 0)]
+                known = [n for n in candidates if n >= 0 and n in self.forward_of]
+                if known:
+                    forward, call, scope = self.forward_of[known[0]]
+                    columns["fwd_instance"][row], columns["call"][row], columns["scope"][row] = forward, call, scope
 
     def _engine_threads(self) -> set[int]:
         """As in `attribute`: threads that run backward functions, nothing Python-level, and whose own counter stands still."""
@@ -274,7 +276,7 @@ class _Original:
         runs: set[int] = set()
         python: set[int] = set()
         own: dict[int, set[int]] = {}
-        for row, (numbers, function, has_python) in zip(self.reader.originals, self.rows, strict=True):
+        for row, (numbers, _, function, has_python) in zip(self.reader.originals, self.rows, strict=True):
             if function:
                 runs.add(tids[row])
             else:
@@ -285,8 +287,10 @@ class _Original:
 
 
 def _texts(line: dict[str, Any], key: str) -> tuple[str, ...]:
-    return tuple(str(text) for text in line.get(key, ()))
+    found = line.get(key, ())
+    return tuple(sound_text(str(text)) for text in ((found,) if isinstance(found, str) else found))
 
 
-def _integer(value: Any) -> int:
-    return int(value) if isinstance(value, int) else -1
+def _known(value: Any) -> int:
+    """A whole number, -1 for what is none (the original's "na")."""
+    return _int(value) if isinstance(value, int) else -1

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pyprof.markers import Marker, decode
 
-__all__ = ["COPY_KINDS", "TABLES", "ActivityKind", "Column", "Labels", "Strings", "Table", "Trace", "make_table"]
+__all__ = ["COPY_KINDS", "TABLES", "ActivityKind", "Column", "Labels", "Strings", "Table", "Trace", "make_table", "narrowed"]
 
 Array = npt.NDArray[Any]
 
@@ -142,10 +142,20 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
             values = np.full(rows, column.default, column.dtype)
         if len(values) != rows:
             raise ValueError(f"{name}.{column.name}: {len(values)} values where {rows} were expected")
-        table[column.name] = np.asarray(values).astype(column.dtype, copy=False)
+        table[column.name] = narrowed(np.asarray(values), column.dtype, column.default)
     if given:
         raise KeyError(f"{name} has no column {next(iter(given))!r}")
     return table
+
+
+def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
+    """Integers in a smaller type; one that it cannot hold becomes unknown, never another number."""
+    limits = np.iinfo(dtype)
+    if values.dtype.itemsize > np.dtype(dtype).itemsize and values.dtype.kind == "i" and len(values):
+        low, high = values.min(), values.max()
+        if low < limits.min or high > limits.max:
+            values = np.where((values < limits.min) | (values > limits.max), unknown, values)
+    return values.astype(dtype, copy=False)
 
 
 class Strings:

@@ -96,7 +96,8 @@ class Frame:
     def of_name(self, text: Callable[[str], str]) -> Texts:
         """A text for each distinct kernel name that these records use."""
         distinct, inverse = np.unique(self.records["name"].astype(np.int64), return_inverse=True)
-        return Texts(inverse.ravel(), [text(self.records.strings[code]) for code in distinct.tolist()])
+        named = np.array([bool(self.records.strings[code].strip()) for code in distinct.tolist()], np.bool_)[inverse.ravel()]
+        return Texts(np.where(named, inverse.ravel(), -1), [text(self.records.strings[code]) for code in distinct.tolist()])
 
     @cached_property
     def short_names(self) -> Texts:

@@ -14,8 +14,9 @@ from pyprof.errors import InputError
 from pyprof.load import load_capture, op_rules
 from pyprof.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribute import attribute
-from pyprof.parse.netdict import call_text, lines
-from pyprof.parse.readdict import parse_call_text, read_lines
+from pyprof.parse.calltext import call_text, parse_call_text
+from pyprof.parse.netdict import lines
+from pyprof.parse.readdict import read_lines
 from pyprof.parse.sources import open_trace
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyprof.errors import InputError, NotACapture, ToolError
 from pyprof.parse.trace import Trace
 
-__all__ = ["check_readable", "open_trace"]
+__all__ = ["check_readable", "is_capture", "open_trace"]
 
 _REPORTS = (".nsys-rep", ".qdrep")
 _REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"  # how nsys begins its own files
@@ -34,6 +34,14 @@ def check_readable(path: Path) -> None:
         raise InputError(f"{path}: cannot be read: {error.strerror}", "check the path") from error
     if empty:
         raise NotACapture(f"{path}: the file is empty", "record or export the capture again")
+
+
+def is_capture(path: Path) -> bool:
+    """Whether a file begins as a capture of one of the formats does, whatever it is called."""
+    from pyprof.parse.sources import kineto
+    from pyprof.parse.sources.sqlite import is_sqlite
+
+    return is_sqlite(path) or _begins(path, _REPORT_MAGIC) or kineto.sniff(path)
 
 
 def open_trace(path: Path) -> Trace:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pyprof.errors import EmptyCapture
 from pyprof.markers import split_ids
-from pyprof.parse.sources.sqlite import Database, map_distinct
+from pyprof.parse.sources.sqlite import Database, map_distinct, to_integer, to_text
 from pyprof.parse.trace import ActivityKind, Table, Trace, make_table
 
 __all__ = ["matches", "read"]
@@ -60,7 +60,7 @@ class _Reader:
     def read(self) -> Trace:
         trace = self.trace
         if self.db.has("StringIds", "id", "value"):
-            self.names = {int(i): str(v) for i, v in self.db.rows("SELECT id, value FROM StringIds") if isinstance(i, int)}
+            self.names = {i: to_text(v) for i, v in self.db.rows("SELECT id, value FROM StringIds") if isinstance(i, int)}
         trace.version = self._version()
         trace.session_end_ns = self._session_end()
         trace.utc_ns = self._session_start()
@@ -179,6 +179,8 @@ class _Reader:
         collected = _RangeRows(self)
         for batch in self.db.batches(numbers.replace(" FROM ", f", {text} FROM ", 1) + where):
             collected.add(batch)
+        if collected.unreadable:
+            self.trace.notes.append(f"{collected.unreadable} NVTX ranges without a readable time or thread were left out")
         return collected.table()
 
     def _graph_nodes(self) -> Table:
@@ -234,7 +236,7 @@ class _Reader:
         if not len(raw["id"]):
             return make_table("devices")
         has_name = self.db.has(table, "name")
-        names = [str(r[0]) for r in self.db.rows(f'SELECT "name" FROM "{table}"')] if has_name else [""] * len(raw["id"])
+        names = [to_text(r[0]) for r in self.db.rows(f'SELECT "name" FROM "{table}"')] if has_name else [""] * len(raw["id"])
         rows = np.arange(len(names))
         process = np.full(len(names), -1)
         device = raw[ordinal]
@@ -290,7 +292,7 @@ class _Reader:
         if not self.db.has("DIAGNOSTIC_EVENT", "severity", "text"):
             return []
         rows = self.db.rows("SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY text LIMIT 3")
-        return [str(row[0]).splitlines()[0] for row in rows if row[0]]
+        return [text.splitlines()[0] for row in rows if (text := to_text(row[0]).strip())]
 
 
 class _RangeRows:
@@ -302,24 +304,28 @@ class _RangeRows:
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> code of its name
         self.of_text: dict[str, int] = {}
         self.of_string: dict[int, tuple[int, int, int]] = {}  # textId -> (label, seq, op_id)
+        self.unreadable = 0  # rows without a time or a thread
 
     def add(self, batch: list[tuple[Any, ...]]) -> None:
         rows: list[tuple[int, ...]] = []
         for start, end, event, tid, domain, text_id, text in batch:
+            if type(start) is not int or type(end) is not int or type(tid) is not int or type(domain) is not int:
+                if type(start) is not int or type(tid) is not int:
+                    self.unreadable += 1
+                    continue
+                end, domain = to_integer(end), to_integer(domain)
             if event == _DOMAIN:
-                name = text or self.reader.names.get(text_id, "")
+                name = to_text(text) or self.reader.names.get(text_id, "")
                 self.domains[(tid & ~_TID_MASK, domain)] = self.reader.trace.strings.code(name)
                 continue
-            if not isinstance(start, int) or not isinstance(tid, int):
-                continue
             label, seq, op_id = self._label(text, text_id)
-            rows.append((start, end if isinstance(end, int) else -1, event, tid, domain, label, seq, op_id))
+            rows.append((start, end, event, tid, domain, label, seq, op_id))
         if rows:
             self.parts.append(np.array(rows, np.int64))
 
     def _label(self, text: Any, text_id: Any) -> tuple[int, int, int]:
         if text:
-            return self._decode(str(text))
+            return self._decode(to_text(text))
         found = self.of_string.get(text_id)
         if found is None:
             found = self.of_string[text_id] = self._decode(self.reader.names.get(text_id, ""))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
 from pyprof.markers import split_ids
-from pyprof.parse.sources.sqlite import Database, map_distinct
+from pyprof.parse.sources.sqlite import Database, map_distinct, to_integer, to_text
 from pyprof.parse.trace import ActivityKind, Table, Trace, make_table
 
 __all__ = ["matches", "read"]
@@ -64,7 +64,7 @@ class _Reader:
     def read(self) -> Trace:
         trace = self.trace
         if self.db.has("StringTable", "_id_", "value"):
-            self.names = {int(i): str(v) for i, v in self.db.rows("SELECT _id_, value FROM StringTable")}
+            self.names = {to_integer(i): to_text(v) for i, v in self.db.rows("SELECT _id_, value FROM StringTable")}
         version = self.db.integers("Version", ("version",))["version"]
         trace.version = f"nvprof database version {version[0]}" if len(version) else "nvprof"
         trace.utc_ns = 0  # times are nanoseconds since 1970 already
@@ -159,14 +159,21 @@ class _Reader:
         end_of = dict(zip(ends["id"].tolist(), ends["timestamp"].tolist(), strict=True))
         rows: list[tuple[int, ...]] = []
         of_name: dict[int, tuple[int, int, int]] = {}
+        unreadable = 0
         for batch in self.db.batches(sql):
-            for marker, start, kind, blob, name, domain_name in batch:
+            for marker, begin, kind, blob, name, domain_name in batch:
+                start = to_integer(begin)
+                if start < 0:
+                    unreadable += 1
+                    continue
                 if name not in of_name:
                     of_name[name] = self._label(self.names.get(name, ""))
                 label, seq, op_id = of_name[name]
                 in_domain = self._string(domain_name) if domain_name and self.names.get(domain_name) else -1
                 end = end_of.get(marker, -1)
                 rows.append((start, end, self._object_thread(kind, blob), label, seq, op_id, in_domain, end < 0))
+        if unreadable:
+            self.trace.notes.append(f"{unreadable} NVTX ranges without a readable time were left out")
         if not rows:
             return make_table("ranges")
         keys = ("start_ns", "end_ns", "thread", "label", "seq", "op_id", "domain", "open")

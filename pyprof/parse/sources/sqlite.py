@@ -19,7 +19,7 @@ import sqlalchemy
 
 from pyprof.errors import InputError, NotACapture
 
-__all__ = ["MAGIC", "Database", "is_sqlite", "map_distinct"]
+__all__ = ["MAGIC", "Database", "is_sqlite", "map_distinct", "to_integer", "to_text"]
 
 MAGIC = b"SQLite format 3\x00"
 _BATCH_ROWS = 65_536
@@ -140,17 +140,26 @@ def _as_integers(rows: list[tuple[Any, ...]], width: int) -> npt.NDArray[np.int6
     try:
         flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
     except (TypeError, ValueError, OverflowError):
-        flat = np.fromiter((_integer(value) for row in rows for value in row), np.int64, len(rows) * width)
+        flat = np.fromiter((to_integer(value) for row in rows for value in row), np.int64, len(rows) * width)
     return flat.reshape(len(rows), width)
 
 
-def _integer(value: Any) -> int:
+def to_integer(value: Any) -> int:
     """An integer from whatever stands in a column of integers, -1 where that is none."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         return -1
     return number if -(1 << 63) <= number < 1 << 63 else -1
+
+
+def to_text(value: Any) -> str:
+    """A text from whatever stands in a column of texts; empty where that is NULL."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
 
 
 def map_distinct(values: npt.NDArray[np.int64], function: Callable[[int], int]) -> npt.NDArray[np.int64]:

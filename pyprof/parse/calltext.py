@@ -1,0 +1,70 @@
+"""The text of an op call in net.dict <-> the call: `torch.nn.functional.linear(...)`, `aten::mm(...)`.
+
+A leading ~ says that lists of tensors were flattened, a leading ? that strides were not recorded where none stand. Names that
+would be read as something else (an op called `ops.aten.add` or `f(x)`) stand in quotes: `"torch"."f(x)"(...)`. No records here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from pyprof.markers import UNREADABLE
+from pyprof.opcall import OpCall, format_call, parse_call, sound_text
+
+__all__ = ["call_text", "parse_call_text"]
+
+_PLACE = "op"  # a name that cannot be misread, where the real one stands in quotes
+
+
+def call_text(call: OpCall) -> str:
+    """`module.op(arguments)` or `namespace::op(arguments)`."""
+    unknown = any(tensor.strides is None for tensor in call.tensors)
+    flags = ("~" if call.flat else "") + ("?" if unknown else "")
+    separator = "::" if call.dispatcher else "."
+    plain = f"{call.module}{separator}{call.op}"
+    if _split(f"{plain}(")[:3] == (call.module, call.op, call.dispatcher):
+        head = plain
+    else:
+        head = separator.join(json.dumps(sound_text(name), ensure_ascii=False) for name in (call.module, call.op))
+    return f"{flags}{head}{format_call(call, unknown)[len(call.op) :]}"
+
+
+def parse_call_text(text: str) -> OpCall:
+    """Read what `call_text` wrote; a text that cannot be read still names its op."""
+    bare = text.lstrip("~?")
+    flags = text[: len(text) - len(bare)]
+    module, op, dispatcher, arguments = _split(bare)
+    undescribed = OpCall(module, op, dispatcher=dispatcher, described=False)
+    if arguments == "(...)":
+        return undescribed
+    try:
+        call = parse_call(_PLACE + arguments, module, dispatcher=dispatcher, all_strides="?" in flags)
+    except UNREADABLE:
+        return undescribed
+    return replace(call, op=op, flat="~" in flags)
+
+
+def _split(text: str) -> tuple[str, str, bool, str]:
+    """Module, op, whether the op is a dispatcher's, and the rest from the parenthesis on."""
+    if text.startswith('"'):
+        try:
+            return _split_quoted(text)
+        except ValueError:
+            pass
+    head, paren, rest = text.partition("(")
+    dispatcher = "::" in head
+    # A namespace holds no `::`, though an autograd function's name may; a Python module holds dots, an op none.
+    module, _, op = head.partition("::") if dispatcher else head.rpartition(".")
+    # What reading would take for flags or quotes is no name that can stand bare.
+    return module.lstrip('~?"'), op, dispatcher, paren + rest
+
+
+def _split_quoted(text: str) -> tuple[str, str, bool, str]:
+    decode = json.JSONDecoder(strict=False).raw_decode
+    module, end = decode(text)
+    dispatcher = text.startswith("::", end)
+    op, stop = decode(text, end + (2 if dispatcher else 1))
+    if not isinstance(module, str) or not isinstance(op, str):
+        raise ValueError("names are texts")
+    return sound_text(module), sound_text(op), dispatcher, text[stop:]
