@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pyprof.hardware.kernels import classify
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall
+from pyprof.parse.launches import ranks, take
 from pyprof.parse.paths import Paths
 from pyprof.parse.records import COLUMNS, GpuInfo, Records
 from pyprof.parse.trace import ActivityKind, Trace
@@ -20,7 +21,7 @@ from pyprof.parse.trace import ActivityKind, Trace
 if TYPE_CHECKING:
     from pyprof.parse.attribute import Attribution
 
-__all__ = ["Assembly", "take"]
+__all__ = ["Assembly"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -94,8 +95,8 @@ class Assembly:
         gpus, columns["gpu"] = _gpus(trace, process.astype(np.int64), columns["device"])
         self._ops(columns)
         self._phases(columns)
-        order = np.lexsort(tuple(columns[c] for c in ("corr", "tid", "stream", "device", "pid", "start_ns")))
         paths = self._stacks(columns)
+        order = self._order(columns)
         records = Records(
             {name: np.asarray(columns[name])[order].astype(dtype) for name, (dtype, _) in COLUMNS.items() if name in columns},
             trace.strings, paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes),
@@ -106,17 +107,53 @@ class Assembly:
         records.counts = {name: count for name, count in self.run.counts.items() if count}
         return records
 
+    def _order(self, columns: dict[str, Any]) -> Ints:
+        """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
+        names = np.asarray(columns["name"])
+        distinct, inverse = np.unique(names, return_inverse=True)
+        name = ranks([self.trace.strings[code] for code in distinct.tolist()])[inverse.ravel()]
+        rest = ("tid", "launch_ns", "dur_ns", "kind", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+        last = ("graph_node", "regs", "smem_bytes", "bytes", "copykind", "instance", "fwd_instance")
+        keys = (
+            [columns[c] for c in ("start_ns", "pid", "device", "stream", "corr", *rest)] + [name] + [columns[c] for c in last]
+        )
+        return np.lexsort(keys[::-1])
+
+    def _forward_replay(self, backward: Bools) -> Ints:
+        """Of a forward op that CUDA graphs ran several times, the last replay begun before each backward kernel.
+
+        A forward op without kernels has no replays: those of the backward kernel stand for them.
+        """
+        rows, replay = self.rows, self.rows["replay"]
+        own = self.root >= 0
+        if not (replay >= 0).any():
+            return np.full(len(replay), -1, np.int64)
+        executions = np.unique(np.stack([self.root[own], rows["replay_ns"][own], replay[own]]), axis=1)
+        times = np.unique(executions[1])
+        known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
+        start = self.trace.activities["start_ns"][rows["activity"]]
+        wanted = self.fwd_root * (len(times) + 1) + np.searchsorted(times, start, "right")
+        at = np.searchsorted(known, wanted, "right") - 1
+        found = backward & (at >= 0) & (take(executions[0], at) == self.fwd_root)
+        return np.where(found, take(executions[2], at), replay)
+
     def _ops(self, columns: dict[str, Any]) -> None:
         """Instances numbered in order of begin; calls as codes into a pool of distinct ones."""
-        run = self.run
+        run, replay = self.run, self.rows["replay"]
         backward = self.is_backward & (self.fwd_root >= 0)
-        roots = np.unique(np.concatenate([self.root, self.fwd_root[backward]]))
-        roots = roots[roots >= 0]
-        tid = take(self.trace.threads["tid"], run.thread[roots])
-        number = np.full(len(run.label) + 1, -1, np.int64)
-        number[roots[np.lexsort((roots, tid, run.start[roots]))]] = np.arange(len(roots))
-        columns["instance"] = number[self.root]
-        columns["fwd_instance"] = np.where(backward, number[self.fwd_root], -1)
+        both = np.concatenate([self.root, np.where(backward, self.fwd_root, -1)])
+        ran = np.concatenate([replay, self._forward_replay(backward)])
+        distinct, inverse = np.unique(np.stack([both, np.where(both >= 0, ran, -1)]), axis=1, return_inverse=True)
+        root, turn = distinct
+        replay_ns = np.full(int(replay.max(initial=-1)) + 1, -1, np.int64)
+        replay_ns[replay[replay >= 0]] = self.rows["replay_ns"][replay >= 0]
+        begin = np.where(turn >= 0, take(replay_ns, turn), take(run.start, root))
+        thread = take(run.thread, root)
+        pid = take(self.trace.processes["pid"], take(self.trace.threads["process"], thread))
+        order = np.lexsort((turn, root, take(self.trace.threads["tid"], thread), pid, begin))
+        number = np.full(len(root), -1, np.int64)
+        number[order[root[order] >= 0]] = np.arange(int((root >= 0).sum()))
+        columns["instance"], columns["fwd_instance"] = np.split(number[inverse.ravel()], 2)
         self.calls: list[OpCall] = []
         code_of_label = np.full(len(self.trace.markers) + 1, -1, np.int64)
         op_at = np.where(backward, self.fwd_root, self.root)
@@ -148,7 +185,7 @@ class Assembly:
     def _stacks(self, columns: dict[str, Any]) -> Paths:
         run = self.run
         paths = Paths(self.trace, run.nested, run.facts)
-        thread = self.rows["launch_thread"]
+        thread = self.rows["stack_thread"]
         columns["stack"] = paths.codes(self.at, self.by_time, thread, self.rows["when"], run.seq)
         scope = np.array(columns["stack"])
         joined = self.is_backward & (self.owner >= 0)
@@ -159,23 +196,19 @@ class Assembly:
         return paths
 
     def _steps(self, order: Ints) -> Ints:
-        """The step range around the launch; for other threads the one open on the main thread at that time."""
-        run = self.run
+        """The step range around the launch; where there is none, the one open then on the thread that marks the steps.
+
+        A kernel of a CUDA graph is of the step that launched the graph, not of the one that recorded it.
+        """
+        run, rows = self.run, self.rows
         if not (run.facts.kind == Kind.STEP).any():
             return np.full(len(order), -1, np.int64)
         step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers], np.int64)
-        at = self._inside(run.step_range, self.at)
-        steps = np.flatnonzero(run.facts.kind[run.label] == Kind.STEP)
-        starts = run.start[steps]
-        ends = self.trace.ranges["end_ns"][run.nested.row[steps]]
-        by_begin = np.argsort(starts, kind="stable")
-        last = np.searchsorted(starts[by_begin], self.rows["when"], "right") - 1
-        candidate = steps[by_begin][np.maximum(last, 0)]
-        open_then = (last >= 0) & (ends[by_begin][np.maximum(last, 0)] > self.rows["when"])
-        process = self.trace.threads["process"]
-        thread = self.rows["launch_thread"]
-        same = (thread >= 0) & (take(process, thread) == process[run.thread[candidate]])
-        at = np.where((at < 0) & open_then & same, candidate, at)
+        at = np.where(rows["replay"] >= 0, -1, self._inside(run.step_range, self.at))
+        when = rows["launch_ns"]
+        for thread in (rows["launch_thread"], run.step_thread(take(self.trace.threads["process"], rows["launch_thread"]))):
+            asked = np.flatnonzero((at < 0) & rows["launched"] & (thread >= 0))
+            at[asked] = self._inside(run.step_range, run.nested.innermost(thread[asked], when[asked]))
         return np.where(at >= 0, step_of_label[take(run.label, at)], -1)[order]
 
 
@@ -227,7 +260,11 @@ def _gpus(trace: Trace, process: Ints, device: Any) -> tuple[list[GpuInfo], Ints
     table = trace.devices
     gpus: list[GpuInfo] = []
     code_of: dict[tuple[int, int], int] = {}
-    for row in range(len(table["device"])):
+    pid = np.where(table["process"] >= 0, take(trace.processes["pid"], table["process"]), -1)
+    facts = [table[c] for c in ("cc_major", "cc_minor", "sms", "clock_hz", "dram_bytes_per_s", "l2_bytes")]
+    names = [trace.strings[code] for code in table["name"].tolist()]
+    rows = sorted(range(len(names)), key=lambda r: (pid[r], table["device"][r], names[r], *(fact[r] for fact in facts)))
+    for row in rows:
         major, minor = int(table["cc_major"][row]), int(table["cc_minor"][row])
         info = GpuInfo(
             trace.strings[int(table["name"][row])],
@@ -236,17 +273,9 @@ def _gpus(trace: Trace, process: Ints, device: Any) -> tuple[list[GpuInfo], Ints
         )
         if info not in gpus:
             gpus.append(info)
-        code_of[(int(table["process"][row]), int(table["device"][row]))] = gpus.index(info)
+        code_of.setdefault((int(table["process"][row]), int(table["device"][row])), gpus.index(info))
     if not gpus:
         return gpus, np.full(len(process), -1, np.int64)
     keys, inverse = np.unique(np.stack([process, np.asarray(device, np.int64)]), axis=1, return_inverse=True)
     codes = [code_of.get((int(p), int(d)), code_of.get((-1, int(d)), -1)) for p, d in keys.T]
     return gpus, np.array(codes, np.int64)[inverse.ravel()]
-
-
-def take(values: npt.NDArray[Any], position: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """values[position], whatever stands where position is -1 or there are no values."""
-    if not len(values):
-        return np.full(len(position), -1, np.int64)
-    taken: npt.NDArray[Any] = values[np.maximum(position, 0)]
-    return taken

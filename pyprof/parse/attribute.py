@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
-from pyprof.parse.assemble import Assembly, take
+from pyprof.parse.assemble import Assembly
 from pyprof.parse.cpu import cpu_rows
+from pyprof.parse.launches import launch_of_activity, recorded_in_graph, replays, take
 from pyprof.parse.pairing import Side, pair
 from pyprof.parse.records import Records
 from pyprof.parse.stacks import Facts, Nested, OpRules, nest_all, top_down
@@ -71,7 +72,7 @@ class Attribution:
 
         self.formula_root = top_down(self.nested, here, root)
         self.last_op = nearest(facts.is_op[label])
-        self.backward = nearest(backward, (kind == Kind.BACKWARD) & ~backward)
+        self.backward = nearest(backward, boundary & ~backward)
         self.engine = nearest(kind == Kind.ENGINE)
         self.inner = nearest(facts.inner[label])
         self.optimizer = nearest(kind == Kind.OPTIMIZER)
@@ -95,90 +96,80 @@ class Attribution:
 
     def _gpu_rows(self) -> dict[str, Any]:
         trace, activities = self.trace, self.trace.activities
-        launch = self._launch_of_activity()
+        launch = launch_of_activity(trace)
         has = launch >= 0
         launch_ns = np.where(has, take(trace.launches["start_ns"], launch), -1)
-        thread = np.where(has, take(trace.launches["thread"], launch), -1).astype(np.int64)
-        when, who = self._recorded_in_graph(launch_ns, thread)
+        thread = np.where(has, take(trace.launches["thread"], launch), -1)
+        who, when, in_graph = recorded_in_graph(trace, launch_ns, thread)
         at = np.full(len(has), -1, np.int64)
-        at[has] = self.nested.innermost(who[has], when[has])
-        by_time = self._by_time(at, when, who, has)
+        placed = who >= 0
+        at[placed] = self.nested.innermost(who[placed], when[placed])
+        by_time, who = self._by_time(at, when, who)
+        replay, replay_ns = replays(trace, launch, in_graph)
         self.counts["kernels without a launch in the capture"] = int((~has & (activities["kind"] == ActivityKind.KERNEL)).sum())
+        self.counts["kernels of CUDA graphs"] = int(in_graph.sum())
         return {
             "activity": np.arange(len(has)),
             "at": at,
             "by_time": by_time,
+            "launched": has,
             "launch_ns": launch_ns,
             "launch_thread": thread,
             "when": when,
+            "stack_thread": who,
+            "replay": replay,
+            "replay_ns": replay_ns,
             "dur_ns": activities["end_ns"] - activities["start_ns"],
         }
 
-    def _launch_of_activity(self) -> Ints:
-        """The launch with an activity's (process, correlation id); of a driver call within a runtime call the outer."""
-        activities, launches = self.trace.activities, self.trace.launches
-        process = take(self.trace.threads["process"], launches["thread"])
-        usable = np.flatnonzero(launches["corr"] >= 0)
-        order = usable[np.lexsort((launches["start_ns"][usable], launches["corr"][usable], process[usable]))]
-        keys = np.stack(
-            [
-                np.concatenate([process[order], activities["process"]]).astype(np.int64),
-                np.concatenate([launches["corr"][order], activities["corr"]]),
-            ]
-        )
-        code = _pair_codes(keys)
-        known, wanted = code[: len(order)], code[len(order) :]
-        position = np.searchsorted(known, wanted, "left")
-        inside = np.minimum(position, max(len(known) - 1, 0))
-        good = (activities["corr"] >= 0) & (position < len(known))
-        if len(known):
-            good &= known[inside] == wanted
-        return np.where(good, order[inside] if len(order) else -1, -1)
+    def _by_time(self, at: Ints, when: Ints, thread: Ints) -> tuple[Bools, Ints]:
+        """Launches on a thread without ranges take those of the user's that are open on the process's main thread.
 
-    def _recorded_in_graph(self, when: Ints, thread: Ints) -> tuple[Ints, Ints]:
-        """Kernels of a CUDA graph take the stack of the moment at which their node was recorded, where the capture has it."""
-        nodes = self.trace.graph_nodes
-        in_graph = np.flatnonzero(self.trace.activities["graph_node"] >= 0)
-        if not len(in_graph):
-            return when, thread
-        self.counts["kernels of CUDA graphs"] = len(in_graph)
-        if not len(nodes["node"]):
-            return when, thread
-        row_of = {int(node): row for row, node in enumerate(nodes["node"].tolist())}
-        origin = nodes["origin"].tolist()
-        when, thread = when.copy(), thread.copy()
-        for activity in in_graph.tolist():
-            row = row_of.get(int(self.trace.activities["graph_node"][activity]))
-            if row is not None and origin[row] in row_of:  # nodes are cloned when the graph is instantiated
-                row = row_of[origin[row]]
-            if row is not None:
-                when[activity], thread[activity] = nodes["start_ns"][row], nodes["thread"][row]
-        return when, thread
-
-    def _by_time(self, at: Ints, when: Ints, thread: Ints, has: Bools) -> Bools:
-        """Launches on a thread without ranges take those of the user's that are open on the process's main thread."""
-        threads = self.trace.threads
-        bare = np.flatnonzero(has & (at < 0))
-        result = np.zeros(len(at), np.bool_)
-        if not len(bare):
-            return result
-        mains = np.flatnonzero(threads["main"] == 1)
-        main_of = {int(threads["process"][row]): int(row) for row in mains[::-1]}
-        process = threads["process"][thread[bare]]
-        main = np.array([main_of.get(int(p), -1) for p in process.tolist()], np.int64)
+        Gives which rows do, and for each row the thread whose ranges it has; `at` is changed in place.
+        """
+        by_time, thread = np.zeros(len(at), np.bool_), thread.copy()
+        bare = np.flatnonzero((thread >= 0) & (at < 0))
+        bare = bare[~self.nested.loose_open(self.trace, thread[bare], when[bare])]
+        main = self.main_thread(take(self.trace.threads["process"], thread[bare]))
         other = (main >= 0) & (main != thread[bare])
         bare, main = bare[other], main[other]
+        if not len(bare):
+            return by_time, thread
         found = self.nested.innermost(main, when[bare])
         context = top_down(
             self.nested,
             np.arange(len(self.label)),
             lambda own, inherited: np.where(self.facts.context[self.label[own]], own, inherited),
         )
-        found = np.where(found >= 0, context[found] if len(context) else -1, -1)
-        at[bare], result[bare] = found, found >= 0
-        return result
+        found = np.where(found >= 0, take(context, found), -1)
+        taken = (found >= 0) | self.nested.loose_open(self.trace, main, when[bare])
+        at[bare], by_time[bare] = found, taken
+        thread[bare[taken]] = main[taken]
+        return by_time, thread
 
     # ------------------------------------------------------------------ what a thread is for
+
+    def main_thread(self, process: Ints) -> Ints:
+        """The main thread of each process, -1 where it is not known."""
+        threads = self.trace.threads
+        mains = np.flatnonzero(threads["main"] == 1)
+        mains = mains[np.argsort(-threads["tid"][mains], kind="stable")]  # of several the one with the lowest id
+        main_of = np.full(max(len(self.trace.processes["pid"]), int(threads["process"].max(initial=-1)) + 1) + 1, -1, np.int64)
+        main_of[threads["process"][mains]] = mains
+        main_of[-1] = -1
+        return main_of[process]
+
+    def step_thread(self, process: Ints) -> Ints:
+        """The thread whose steps are those of its process: the main one, or the only one that marks any; -1 none."""
+        marking = np.unique(self.thread[self.facts.kind[self.label] == Kind.STEP])
+        owner = self.trace.threads["process"][marking]
+        main = self.main_thread(process)
+        result = np.where(np.isin(main, marking), main, -1)
+        for one in np.unique(process[(result < 0) & (process >= 0)]).tolist():
+            mine = marking[owner == one]
+            if len(mine) == 1:
+                result[process == one] = mine[0]
+        return result
 
     def autograd_threads(self) -> Bools:
         """Threads of the autograd engine: never the main one, they run backward functions, no Python-level range of theirs lies
@@ -228,13 +219,3 @@ class Attribution:
         inside = np.maximum(position, 0)
         found = np.where(self.formula_root[inside] >= 0, self.formula_root[inside], self.last_op[inside])
         return np.where(position >= 0, found, -1)
-
-
-def _pair_codes(keys: Ints) -> Ints:
-    """One code for each distinct column of a two-row table, ordered as (first row, second row)."""
-    low = int(keys[1].min()) if keys.shape[1] else 0
-    width = int(keys[1].max()) - low + 1 if keys.shape[1] else 1
-    if width < 1 << 40:
-        code: Ints = (keys[0] + 1) * width + (keys[1] - low)
-        return code
-    return np.unique(keys, axis=1, return_inverse=True)[1].ravel()

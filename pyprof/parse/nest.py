@@ -71,11 +71,11 @@ def nest(start: Ints, end: Ints) -> Forest:
     return Forest(start, end, parent, depth, by_depth)
 
 
-def crossing(start: Ints, end: Ints, free: Bools) -> Bools:
+def crossing(start: Ints, end: Ints, weight: Ints) -> Bools:
     """Which ranges to set aside so that the rest nests; sorted by (start, -end).
 
-    free: start/end ranges, which owe no order to the thread's push/pop stack and go first. In most captures none
-    cross, which is found out without a loop.
+    weight: of two that cross the lighter goes, of equals the later. In most captures none cross, which is found out without a
+    loop.
     """
     aside = np.zeros(len(start), np.bool_)
     if not len(start):
@@ -85,12 +85,12 @@ def crossing(start: Ints, end: Ints, free: Bools) -> Bools:
     if not (end[has_parent] > end[forest.parent[has_parent]]).any():
         return aside
     stack: list[int] = []
-    starts, ends, is_free = start.tolist(), end.tolist(), free.tolist()
+    starts, ends, weights = start.tolist(), end.tolist(), weight.tolist()
     for row in range(len(starts)):
         while stack and ends[stack[-1]] <= starts[row]:
             stack.pop()
         while stack and ends[row] > ends[stack[-1]]:
-            if is_free[stack[-1]] and not is_free[row]:
+            if weights[stack[-1]] < weights[row]:
                 aside[stack.pop()] = True
             else:
                 aside[row] = True

@@ -7,6 +7,8 @@ kernels, so what is said of a stack is worked out per path.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +24,9 @@ __all__ = ["Paths"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_MOST_OPEN = 32  # ranges of a thread that were never closed and are still told; a leak can leave thousands
+# What is told of a stack has bounds, for ranges pile up where a program leaks them or recurses.
+_MOST_LOOSE = 32  # ranges that were never closed, and start/end ranges that cross others: of each the first
+_ENDS = 64  # nested ranges: so many of the outermost and of the innermost
 # Domains of libraries, whose ranges are no layers of the user's.
 _LIBRARY_DOMAINS = frozenset(
     {"NCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CCCL", "libcudf", "NVSHMEM"}
@@ -46,6 +50,15 @@ class Paths:
         self._sets: list[tuple[int, ...]] = [()]  # distinct sets of loose ranges, by code
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
         self._label = trace.ranges["label"][nested.row].astype(np.int64)
+        self._outer = self._outer_end()
+
+    def _outer_end(self) -> Ints:
+        """For each range the last one around it that still counts among the outermost; -1: it does itself."""
+        result = np.full(len(self.nested.row) + 1, -1, np.int64)
+        for depth, level in enumerate(self.nested.levels[_ENDS:], _ENDS):
+            above = self.nested.parent[level]
+            result[level] = above if depth == _ENDS else result[above]
+        return result
 
     def codes(self, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
         """The code of each stack: innermost range, whether taken by time, and the loose ranges open then on its thread."""
@@ -83,31 +96,40 @@ class Paths:
 
     def _loose(self, thread: Ints, when: Ints) -> Ints:
         """A code for the set of loose ranges open on each thread at each time; 0 is the empty set."""
-        rows, ranges = self.nested.loose, self.trace.ranges
+        rows, ends, ranges = self.nested.loose, self.nested.loose_ends, self.trace.ranges
         result = np.zeros(len(thread), np.int64)
         for number in np.unique(ranges["thread"][rows]).tolist():
             mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(when[mine], kind="stable")]
-            own = rows[ranges["thread"][rows] == number]
-            own = own[np.lexsort((own, ranges["start_ns"][own]))]
-            result[mine] = self._sets_at(own, when[mine])
+            own = ranges["thread"][rows] == number
+            result[mine] = self._sets_at(rows[own], ends[own], when[mine])
         return result
 
-    def _sets_at(self, rows: Ints, times: Ints) -> Ints:
-        """The sets of one thread at ascending times. Ranges that were never closed pile up: of those the first few stay."""
-        ranges = self.trace.ranges
+    def _sets_at(self, rows: Ints, ends: Ints, times: Ints) -> Ints:
+        """The sets of one thread at ascending times: one sweep over begins and ends, in which a set has a bounded size."""
+        never = ends == np.iinfo(np.int64).max
+        # In numbers of `times`: a range is open at times[begin:end].
+        begin = np.searchsorted(times, self.trace.ranges["start_ns"][rows], "left")
+        end = np.where(never, len(times), np.searchsorted(times, ends, "left"))
+        shown = begin < end
+        changes = np.unique(np.concatenate([begin[shown], end[shown], [0, len(times)]]))
+        events: dict[int, list[int]] = {}
+        for index in np.flatnonzero(shown).tolist():
+            events.setdefault(int(begin[index]), []).append(index)
+            events.setdefault(int(end[index]), []).append(~index)
+        opened: list[int] = []  # what is open, ascending: order of begin
+        leaks: list[int] = []
         result = np.zeros(len(times), np.int64)
-        never_closed = 0
-        for row in rows.tolist():
-            begin = int(np.searchsorted(times, ranges["start_ns"][row], "left"))
-            if ranges["open"][row] or ranges["end_ns"][row] >= self.trace.session_end_ns >= 0:
-                never_closed += 1
-                end = len(times) if never_closed <= _MOST_OPEN else begin
-            else:
-                end = int(np.searchsorted(times, ranges["end_ns"][row], "left"))
-            part = result[begin:end]
-            for old in np.unique(part).tolist():
-                part[part == old] = self._set_code((*self._sets[old], row))
+        for since, until in pairwise(changes.tolist()):
+            for event in sorted(events.get(since, ())):  # ends first
+                if event < 0:
+                    opened.pop(bisect_left(opened, ~event))
+                elif not never[event]:
+                    insort(opened, event)
+                elif len(leaks) < _MOST_LOOSE:
+                    leaks.append(event)
+            members = sorted([*leaks, *opened[:_MOST_LOOSE]])
+            result[since:until] = self._set_code(tuple(rows[members].tolist()))
         return result
 
     def _set_code(self, members: tuple[int, ...]) -> int:
@@ -128,7 +150,8 @@ class Paths:
             row.append(rows[has])
             number.append(seq[current[has]])
             depth.append(np.full(int(has.sum()), -level))
-            current = self.nested.parent[current]
+            jump = (self._outer[current] >= 0) & (level == _ENDS - 1)
+            current = np.where(jump, self._outer[current], self.nested.parent[current])
             alive = current >= 0
             level += 1
         if not row:
@@ -145,7 +168,8 @@ class Paths:
         position = at
         while position >= 0:
             chain.append(position)
-            position = int(self.nested.parent[position])
+            outer = int(self._outer[position]) if len(chain) == _ENDS else -1
+            position = outer if outer >= 0 else int(self.nested.parent[position])
         chain.reverse()
         if by_time:
             chain = [p for p in chain if self.facts.context[self._label[p]]]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.markers import Kind, Marker
+from pyprof.parse.launches import ranks
 from pyprof.parse.nest import Forest, crossing, nest, sort_ranges
 from pyprof.parse.trace import Trace
 
@@ -49,6 +50,7 @@ class Facts:
     inner: Bools  # may be the innermost op: dispatcher ops and autograd functions
     structural: Bools
     context: Bools  # layers, steps and the user's ranges
+    weight: Ints  # which of two crossing ranges stays: ops before layers and steps before the user's own
 
     @staticmethod
     def of(markers: list[Marker], rules: OpRules) -> Facts:
@@ -68,6 +70,7 @@ class Facts:
             inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
             structural=structural,
             context=np.isin(kind, _CONTEXT),
+            weight=np.where(op, 3, np.where(np.isin(kind, (Kind.LAYER, Kind.STEP, Kind.OPTIMIZER, Kind.ENGINE)), 2, 1)),
         )
 
 
@@ -80,7 +83,8 @@ class Nested:
     """Kept ranges of all threads; position p is row `row[p]` of trace.ranges.
 
     parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first; forests: per thread,
-    with the position of its first range; loose: rows of context ranges that nest with nothing (crossing, or never closed).
+    with the position of its first range; loose: rows of context ranges that nest with nothing (crossing, or never closed), in
+    order of begin; loose_ends: when they end, never for those that were never closed.
     """
 
     row: Ints
@@ -88,6 +92,17 @@ class Nested:
     levels: list[Ints]
     forests: dict[int, tuple[Forest, int]]
     loose: Ints
+    loose_ends: Ints
+
+    def loose_open(self, trace: Trace, thread: Ints, times: Ints) -> Bools:
+        """Whether any loose range is open on each thread at each time."""
+        result = np.zeros(len(times), np.bool_)
+        owner, start = trace.ranges["thread"][self.loose], trace.ranges["start_ns"][self.loose]
+        for number, rows in _by_thread(thread, np.arange(len(thread))).items():
+            mine = owner == number
+            begun = np.searchsorted(np.sort(start[mine]), times[rows], "right")
+            result[rows] = begun > np.searchsorted(np.sort(self.loose_ends[mine]), times[rows], "right")
+        return result
 
     def innermost(self, thread: Ints, times: Ints) -> Ints:
         """Position of the innermost range open on each thread at each time, -1 none."""
@@ -121,16 +136,16 @@ def nest_all(trace: Trace, facts: Facts) -> Nested:
     open_ = leaked(trace)
     context = facts.context[ranges["label"]] if len(facts.context) else np.zeros(len(open_), np.bool_)
     loose = [np.flatnonzero(open_ & context)]
-    text_rank = _text_ranks(trace.markers)
-    rows_of_thread = _by_thread(ranges["thread"], np.flatnonzero(~open_))
+    ties = _ties(trace)
     forests: dict[int, tuple[Forest, int]] = {}
     rows_parts: list[Ints] = []
     offset = 0
-    for thread, rows in rows_of_thread.items():
-        start, end = ranges["start_ns"][rows], ranges["end_ns"][rows]
-        rows = rows[sort_ranges(start, end, ranges["op_id"][rows], text_rank[ranges["label"][rows]])]
+    for thread, rows in _by_thread(ranges["thread"], np.flatnonzero(~open_)).items():
         start, end = ranges["start_ns"][rows], np.maximum(ranges["end_ns"][rows], ranges["start_ns"][rows])
-        aside = crossing(start, end, ranges["free"][rows] == 1)
+        order = sort_ranges(start, end, *(tie[rows] for tie in ties))
+        rows, start, end = rows[order], start[order], end[order]
+        # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
+        aside = crossing(start, end, np.where(ranges["free"][rows] == 1, 0, facts.weight[ranges["label"][rows]]))
         if aside.any():
             loose.append(rows[aside & context[rows]])
             rows, start, end = rows[~aside], start[~aside], end[~aside]
@@ -140,21 +155,37 @@ def nest_all(trace: Trace, facts: Facts) -> Nested:
     parent = [np.where(f.parent >= 0, f.parent + at, -1) for f, at in forests.values()]
     deepest = max((len(f.by_depth) for f, _ in forests.values()), default=0)
     levels = [np.concatenate([f.by_depth[d] + at for f, at in forests.values() if d < len(f.by_depth)]) for d in range(deepest)]
+    aside_rows = np.concatenate(loose)
+    never = np.where(open_[aside_rows], np.iinfo(np.int64).max, ranges["end_ns"][aside_rows])
+    order = sort_ranges(ranges["start_ns"][aside_rows], never, *(tie[aside_rows] for tie in ties))
     empty = np.empty(0, np.int64)
     return Nested(
         np.concatenate(rows_parts) if rows_parts else empty,
         np.concatenate(parent) if parent else empty,
         levels,
         forests,
-        np.concatenate(loose),
+        aside_rows[order],
+        never[order],
     )
 
 
-def _text_ranks(markers: list[Marker]) -> Ints:
-    """A number for each label that depends on its text and not on where the text first stood in the file."""
-    ranks = np.empty(len(markers), np.int64)
-    ranks[sorted(range(len(markers)), key=lambda i: markers[i].text)] = np.arange(len(markers))
-    return ranks
+def _ties(trace: Trace) -> list[Ints]:
+    """What orders ranges with one begin and one end, outer first; nothing of it depends on the order of rows in the file."""
+    ranges = trace.ranges
+    return [
+        ranges["op_id"],
+        ranks([marker.text for marker in trace.markers])[ranges["label"]],
+        _code_ranks(trace, ranges["domain"]),
+        ranges["free"],
+        ranges["seq"],
+        _code_ranks(trace, ranges["src"]),
+    ]
+
+
+def _code_ranks(trace: Trace, codes: Ints) -> Ints:
+    """For codes into `strings` the rank of each text among those used."""
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    return ranks([trace.strings[code] for code in distinct.tolist()])[inverse.ravel()]
 
 
 def _by_thread(thread: Ints, rows: Ints) -> dict[int, Ints]:

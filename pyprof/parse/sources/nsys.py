@@ -157,6 +157,8 @@ class _Reader:
 
     def _launches(self) -> Table:
         raw = self.db.integers(_RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"))
+        known = raw["globalTid"] >= 0  # a call of no thread is of no process either
+        raw = {name: values[known] for name, values in raw.items()}
         return make_table(
             "launches",
             {
@@ -188,6 +190,7 @@ class _Reader:
         for table in ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"):
             if self.db.has(table, "graphNodeId", "globalTid", "start"):
                 raw = self.db.integers(table, ("graphNodeId", "originalGraphNodeId", "globalTid", "start"))
+                raw = {name: values[raw["globalTid"] >= 0] for name, values in raw.items()}
                 origin = raw["originalGraphNodeId"]
                 return make_table(
                     "graph_nodes",
@@ -316,7 +319,10 @@ class _RangeRows:
                 end, domain = to_integer(end), to_integer(domain)
             if event == _DOMAIN:
                 name = to_text(text) or self.reader.names.get(text_id, "")
-                self.domains[(tid & ~_TID_MASK, domain)] = self.reader.trace.strings.code(name)
+                key = (tid & ~_TID_MASK, domain)
+                strings = self.reader.trace.strings
+                if key not in self.domains or name < strings[self.domains[key]]:  # registered twice: the same in any order
+                    self.domains[key] = strings.code(name)
                 continue
             label, seq, op_id = self._label(text, text_id)
             rows.append((start, end, event, tid, domain, label, seq, op_id))
@@ -361,7 +367,7 @@ class _RangeRows:
                 "seq": seq,
                 "op_id": op_id,
                 "domain": domain_code,
-                "open": end < 0,
+                "open": end == -1,
                 "free": ~np.isin(event, (*_PUSH_POP, -1)),
             },
         )

@@ -1,0 +1,172 @@
+"""GPU activities -> the API call that launched each, and where and when to look for its ranges.
+
+A kernel of a CUDA graph is launched with the graph but belongs to the ranges under which its node was recorded; each replay of
+the graph is an execution of its own. No ranges and no ops here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.parse.trace import Trace
+
+__all__ = ["Recorded", "launch_of_activity", "ranks", "recorded_in_graph", "replays", "take"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def take(values: npt.NDArray[np.generic], position: npt.NDArray[np.integer]) -> Ints:
+    """values[position] as int64, whatever stands where position is -1; all -1 where there are no values."""
+    if not len(values):
+        return np.full(len(position), -1, np.int64)
+    taken: Ints = values[np.maximum(position, 0)].astype(np.int64)
+    return taken
+
+
+def launch_of_activity(trace: Trace) -> Ints:
+    """The row of the launch with an activity's (process, correlation id), -1 none.
+
+    A driver call within a runtime call is part of it: the outer counts. Where a process used an id again, the call that began
+    last before the activity; where all began after it (clocks of host and device differ a little), the first.
+    """
+    activities, launches = trace.activities, trace.launches
+    process = take(trace.threads["process"], launches["thread"])
+    usable = np.flatnonzero((launches["corr"] >= 0) & (launches["thread"] >= 0))
+    codes = _pair_codes(
+        np.concatenate([process[usable], activities["process"]]).astype(np.int64),
+        np.concatenate([launches["corr"][usable], activities["corr"]]),
+    )
+    known, wanted = codes[: len(usable)], codes[len(usable) :]
+    tid = take(trace.threads["tid"], launches["thread"][usable])
+    start, end = launches["start_ns"][usable], launches["end_ns"][usable]
+    order = np.lexsort((tid, -end, start, known))
+    outer = _outermost(known[order], start[order], end[order])
+    order = order[outer]
+    known, start, rows = known[order], start[order], usable[order]
+    first, last = np.searchsorted(known, wanted, "left"), np.searchsorted(known, wanted, "right")
+    found = (activities["corr"] >= 0) & (first < last)
+    chosen = first.copy()
+    for activity in np.flatnonzero(found & (last - first > 1)).tolist():  # rare: an id used again
+        begun = int(np.searchsorted(start[first[activity] : last[activity]], activities["start_ns"][activity], "right"))
+        chosen[activity] += max(begun - 1, 0)
+    result = np.full(len(wanted), -1, np.int64)
+    result[found] = rows[chosen[found]]
+    return result
+
+
+def _outermost(code: Ints, start: Ints, end: Ints) -> Bools:
+    """Which calls lie in no other call with the same code; rows sorted by (code, start, -end)."""
+    if not len(code):
+        return np.zeros(0, np.bool_)
+    same = np.zeros(len(code), np.bool_)
+    same[1:] = code[1:] == code[:-1]
+    if not same.any():
+        return ~same
+    ends, rank = np.unique(end, return_inverse=True)
+    group = np.cumsum(~same)
+    latest = np.maximum.accumulate(group * len(ends) + rank.ravel())  # the latest end so far within one code
+    before = np.concatenate([[0], latest[:-1]]) % len(ends)
+    outermost: Bools = ~same | (start >= ends[before])
+    return outermost
+
+
+class Recorded(NamedTuple):
+    """Where the ranges of each activity are: thread (-1 nowhere), time, and whether it ran as a node of a CUDA graph."""
+
+    thread: Ints
+    when: Ints
+    in_graph: Bools
+
+
+def recorded_in_graph(trace: Trace, when: Ints, thread: Ints) -> Recorded:
+    """Kernels of a CUDA graph take thread and time at which their node was recorded, where the capture tells it."""
+    activities, nodes = trace.activities, trace.graph_nodes
+    in_graph = activities["graph_node"] >= 0
+    if not in_graph.any() or not len(nodes["node"]):
+        return Recorded(thread, when, in_graph)
+    process = take(trace.threads["process"], nodes["thread"])
+    tid = take(trace.threads["tid"], nodes["thread"])
+    row_of: dict[tuple[int, int], int] = {}
+    for row in np.lexsort((nodes["origin"], tid, nodes["start_ns"])).tolist():
+        row_of.setdefault((int(process[row]), int(nodes["node"][row])), row)
+    origin = nodes["origin"].tolist()
+    rows = np.flatnonzero(in_graph)
+    keys = np.stack([activities["process"][rows].astype(np.int64), activities["graph_node"][rows]])
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    found = np.array([_first_recording(row_of, origin, (int(p), int(n))) for p, n in distinct.T], np.int64)[inverse.ravel()]
+    rows, found = rows[found >= 0], found[found >= 0]
+    thread, when = thread.copy(), when.copy()
+    thread[rows], when[rows] = nodes["thread"][found], nodes["start_ns"][found]
+    return Recorded(thread, when, in_graph)
+
+
+def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key: tuple[int, int]) -> int:
+    """Nodes are cloned when a graph is instantiated, those of child graphs more than once: back to the node recorded first."""
+    row, seen = row_of.get(key, -1), set[int]()
+    while row >= 0 and row not in seen:
+        seen.add(row)
+        earlier = row_of.get((key[0], origin[row]), -1)
+        if earlier < 0:
+            break
+        row = earlier
+    return row
+
+
+def replays(trace: Trace, launch: Ints, in_graph: Bools) -> tuple[Ints, Ints]:
+    """Which execution of its graph each activity is part of, and its begin: (replay, begin in ns); -1 outside of graphs.
+
+    One launch is one replay; a node that one launch runs several times (a loop's body) runs in as many. Without a launch in the
+    capture the correlation id stands for it.
+    """
+    activities = trace.activities
+    rows = np.flatnonzero(in_graph)
+    replay, begin = np.full(len(launch), -1, np.int64), np.full(len(launch), -1, np.int64)
+    if not len(rows):
+        return replay, begin
+    start, thread = activities["start_ns"][rows], take(trace.launches["thread"], launch[rows])
+    has = launch[rows] >= 0
+    keys = np.stack(  # by value, so that the numbers do not depend on the order of rows
+        [
+            np.where(has, take(trace.launches["start_ns"], launch[rows]), -1),
+            take(trace.processes["pid"], activities["process"][rows]),
+            np.where(has, take(trace.threads["tid"], thread), -1),
+            activities["corr"][rows],
+        ]
+    )
+    execution = np.unique(keys, axis=1, return_inverse=True)[1].ravel()
+    node = activities["graph_node"][rows]
+    name = ranks([trace.strings[code] for code in activities["name"][rows].tolist()])
+    same = [activities[c][rows] for c in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "stream", "device")]
+    order = np.lexsort((*same, name, activities["end_ns"][rows], start, node, execution))
+    new = np.ones(len(rows), np.bool_)
+    new[1:] = (np.diff(execution[order]) != 0) | (np.diff(node[order]) != 0)
+    first = np.flatnonzero(new)
+    times = np.empty(len(rows), np.int64)
+    times[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    distinct, inverse = np.unique(np.stack([execution, times]), axis=1, return_inverse=True)
+    earliest = np.full(distinct.shape[1], np.iinfo(np.int64).max)
+    np.minimum.at(earliest, inverse.ravel(), start)
+    replay[rows], begin[rows] = inverse.ravel(), earliest[inverse.ravel()]
+    return replay, begin
+
+
+def ranks(texts: list[str]) -> Ints:
+    """A number for each text that depends on the text alone, in their order."""
+    rank_of = {text: rank for rank, text in enumerate(sorted(set(texts)))}
+    return np.array([rank_of[text] for text in texts], np.int64)
+
+
+def _pair_codes(first: Ints, second: Ints) -> Ints:
+    """One code for each distinct pair, ordered as (first, second)."""
+    if not len(first):
+        return np.empty(0, np.int64)
+    low = int(second.min())
+    width = int(second.max()) - low + 1
+    if width < 1 << 40:
+        code: Ints = (first + 1) * width + (second - low)
+        return code
+    return np.unique(np.stack([first, second]), axis=1, return_inverse=True)[1].ravel().astype(np.int64)
