@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyprof.capture.torchprof import capture as capture
     from pyprof.capture.torchprof import schedule as schedule
+    from pyprof.timers.timing import timeit as timeit
 
 __version__ = "4.0.0.dev0"
 
@@ -22,6 +23,7 @@ _LAZY = {
     "step": "pyprof.nvtx",
     "formula": "pyprof.prof.formulas",
     "schedule": "pyprof.capture.torchprof",
+    "timeit": "pyprof.timers.timing",
     "profile": "pyprof.capture.profile",
     "table": "pyprof.dataframe",
     "PyprofError": "pyprof.errors",
@@ -39,6 +41,7 @@ __all__ = [
     "shutdown",
     "step",
     "table",
+    "timeit",
     "wrap",
 ]
 

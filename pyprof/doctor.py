@@ -16,7 +16,7 @@ from typing import Any
 
 from pyprof.capture import probe
 from pyprof.capture.tools import ask, find_nsys, find_tool, release
-from pyprof.errors import PyprofError
+from pyprof.errors import PyprofError, ToolError
 
 __all__ = ["add_arguments", "run"]
 
@@ -27,6 +27,7 @@ _PROBE = (sys.executable, os.path.abspath(probe.__file__))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof doctor`."""
     parser.add_argument("--quick", action="store_true", help="look only: neither import torch nor record anything")
+    parser.add_argument("--calibrate", action="store_true", help="measure what this CPU reaches, and keep it for the reports")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,6 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
     _say("pyprof", __version__)
     _say("python", sys.version.split()[0])
+    _cpu(options.calibrate)
     gpus = _gpus()
     torch = _torch(options.quick, bool(gpus))
     nvtx = _nvtx()
@@ -52,6 +54,27 @@ def run(options: argparse.Namespace) -> int:
 
 def _say(what: str, state: str, mend: str = "") -> None:
     print(f"{what:16} {state}" + (f"\n{'':16} -> {mend}" if mend else ""))
+
+
+def _cpu(measure: bool) -> None:
+    """What the CPU reaches, measured now or earlier. Raises ToolError where it cannot be measured or kept."""
+    from pyprof.hardware import cpus
+
+    if measure:
+        from pyprof.timers import calibrate
+
+        try:
+            cpus.save(calibrate.measure())
+        except OSError as error:
+            raise ToolError(
+                f"{cpus.cache_path()} cannot be written: {error.strerror}", "set XDG_CACHE_HOME to a folder"
+            ) from error
+    found = cpus.peak()
+    if found is None:
+        _say("CPU", f"{cpus.cpu_name()}, its peak was not measured", "pyprof doctor --calibrate")
+        return
+    rates = ", ".join(f"{rate:.3g} {tag}" for tag, rate in found.tflops.items())
+    _say("CPU", f"{found.name}: TFLOP/s {rates}; {found.dram_gbs:.3g} GB/s with {found.threads} threads")
 
 
 def _gpus() -> list[str]:

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "pyprof"
 LAYERS = [
     {"errors", "dtypes", "opcall", "markers", "hardware"},
     {"parse", "prof", "nvtx"},
-    {"load", "dataframe", "doctor", "capture", "report", "counters"},
+    {"load", "dataframe", "doctor", "capture", "report", "counters", "timers"},
     {"cli", "__main__", "__init__"},
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,0 +1,77 @@
+"""This machine -> the most that its CPU computes and moves: a large matrix product for each dtype, and a triad in memory.
+
+The best of several calls counts, since whatever else runs here only ever takes time away. Keeps nothing; see hardware.cpus.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from typing import Any
+
+from pyprof.dtypes import lookup
+from pyprof.errors import ToolError
+from pyprof.hardware.cpus import CpuPeak, cpu_name
+from pyprof.timers.timing import cache_bytes, timeit
+
+__all__ = ["measure"]
+
+_DTYPES = ("float32", "float64", "bfloat16", "float16")
+_SMALL, _LARGE = 256, 4096  # sides of the matrices
+_GEMM_S = 0.3  # what one product may take
+_ARRAY_LEAST, _ARRAY_MOST = 64 << 20, 1 << 30
+
+
+def measure(seconds: float = 0.3, rounds: int = 3) -> CpuPeak:
+    """Measure everything for about so many seconds, `rounds` times over: a machine may be busy for a while.
+
+    Raises ToolError where torch is missing.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise ToolError("measuring the CPU needs torch, which is not installed", "pip install torch") from error
+    rates: dict[str, float] = {}
+    moved = 0.0
+    for _ in range(rounds):
+        for name in _DTYPES:
+            rate = _gemm_tflops(torch, getattr(torch, name), seconds)
+            dtype = lookup(name)
+            if rate is not None and dtype is not None:
+                rates[dtype.tag] = max(rate, rates.get(dtype.tag, 0.0))
+        moved = max(moved, _triad_gbs(torch, seconds))
+    return CpuPeak(cpu_name(), int(torch.get_num_threads()), rates, moved)
+
+
+def _gemm_tflops(torch: Any, dtype: Any, seconds: float) -> float | None:
+    """10^12 FLOP/s of a product of two square matrices, 2 n^3 FLOPs, the best of growing ones; None where it has none."""
+    rate, side = 0.0, _SMALL
+    while side <= _LARGE:
+        try:
+            left, right, out = (torch.ones(side, side, dtype=dtype) for _ in range(3))
+            work = functools.partial(torch.mm, left, right, out=out)
+            found = timeit(work, seconds=seconds / 3, warmup=0, flush=False, launches=False)
+        except RuntimeError:
+            return None
+        rate = max(rate, 2 * side**3 / found.best_s)
+        if 8 * found.best_s > _GEMM_S:
+            break
+        side *= 2
+    return round(rate / 1e12, 6)
+
+
+def _free_bytes() -> int:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return 4 * _ARRAY_MOST
+
+
+def _triad_gbs(torch: Any, seconds: float) -> float:
+    """10^9 bytes/s of a = b + s * c, three arrays that are each several times the last cache (J. McCalpin's STREAM)."""
+    size = min(max(4 * (cache_bytes() or 0), _ARRAY_LEAST), _ARRAY_MOST, max(_free_bytes() // 8, 1 << 20))
+    count = math.ceil(size / 4)
+    a, b, c = (torch.ones(count) for _ in range(3))
+    found = timeit(lambda: torch.add(b, c, alpha=0.5, out=a), seconds=seconds, warmup=0, flush=False, launches=False)
+    return round(3 * 4 * count / found.best_s / 1e9, 3)
