@@ -17,16 +17,19 @@ from pyprof.nvtx.backend import Backend, NvtxBackend, tool_attached
 from pyprof.nvtx.compiling import hide_from_compiler
 from pyprof.nvtx.custom_ops import patch_custom_ops
 from pyprof.nvtx.layers import patch_layers
+from pyprof.nvtx.mode import patch_mode
 from pyprof.nvtx.optimizers import patch_optimizers
-from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_ops
+from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_ops
 from pyprof.nvtx.state import STATE, Stats
 from pyprof.nvtx.wrapper import Told, make_wrapper
 
 __all__ = ["enabled", "init", "instrument", "pause", "resume", "shutdown", "stats", "step", "wrap"]
 
 _MODES = ("auto", "on")
+_METHODS = ("patch", "mode")
 _lock = threading.RLock()
 _patches: Patches | None = None
+_method = "patch"
 _wrapped: list[tuple[Any, str]] = []
 _user_patches = Patches()
 held_back = False  # whether `pyprof.profile` decides when to record, and a program's own init() does not
@@ -41,19 +44,21 @@ def _nvtx() -> Backend:
     return _default
 
 
-def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = None) -> bool:
+def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = None, method: str = "patch") -> bool:
     """Instrument torch: from now on each op, module and optimizer step of every thread runs inside an NVTX range.
 
     mode: `auto` does nothing where no tool records NVTX ranges of this process, so that the call can stay in the program; `on`
     always instruments. stack: each op tells all of the user's source lines that led to it, not only the innermost.
-    backend: who records instead of NVTX (implies `on`). Calling it again changes stack and backend, and nothing twice.
+    backend: who records instead of NVTX (implies `on`). method: `patch` replaces torch's C functions by stand-ins that equal
+    them; `mode` replaces none and tells ops by a TorchFunctionMode, for programs that look at which object a function is:
+    slower, and only for this thread and those that begin later. Calling it again changes what is given, and nothing twice.
 
     Returns whether torch is instrumented now. Raises ToolError where the `nvtx` package is missing or not usable, since a
-    capture would be empty without a word.
+    capture would be empty without a word; UsageError for an unknown mode or method.
     """
-    global _patches
-    if mode not in _MODES:
-        raise UsageError(f"pyprof.init: no mode {mode!r}", f"one of {', '.join(_MODES)}")
+    for what, given, known in (("mode", mode, _MODES), ("method", method, _METHODS)):
+        if given not in known:
+            raise UsageError(f"pyprof.init: no {what} {given!r}", f"one of {', '.join(known)}")
     with _lock:
         if _patches is None and backend is None and mode == "auto" and not tool_attached():
             return False
@@ -63,33 +68,44 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
         if STATE.stack != stack:
             STATE.stack = stack
             STATE.forget()
+        if _patches is not None and _method != method:
+            _take_out()
         if _patches is None:
-            STATE.reset_counts()
-            patches = Patches()
-            try:
-                patch_ops(patches)
-                patch_custom_ops(patches)
-                patch_layers(patches)
-                patch_optimizers(patches)
-            except BaseException:
-                patches.undo()
-                raise
-            _patches = patches
+            _put_in(method)
         STATE.on = STATE.on or mode == "on" or backend is not None or not held_back
         return True
 
 
+def _put_in(method: str) -> None:
+    """Replace what is to be replaced; all of it or nothing."""
+    global _patches, _method
+    STATE.reset_counts()
+    patches = Patches()
+    try:
+        for part in (patch_ops if method == "patch" else patch_mode, patch_custom_ops, patch_collectives, patch_layers):
+            part(patches)
+        patch_optimizers(patches)
+    except BaseException:
+        patches.undo()
+        raise
+    _patches, _method = patches, method
+
+
+def _take_out() -> None:
+    global _patches
+    if _patches is not None:
+        _patches.undo()
+        _patches = None
+
+
 def shutdown() -> None:
     """Take everything back: torch's attributes, and functions given to `wrap`, are what they were. Harmless when not needed."""
-    global _patches
     with _lock:
         STATE.on = False
         end_step()
         _user_patches.undo()
         _wrapped.clear()
-        if _patches is not None:
-            _patches.undo()
-            _patches = None
+        _take_out()
         STATE.forget()
 
 
@@ -118,7 +134,8 @@ def instrument(*, stack: bool = False, backend: Backend | None = None) -> Iterat
     """Instrument torch for the length of a `with`; within another one, or after `init`, the outer one goes on afterwards."""
     with _lock:
         outer = (_patches is not None, STATE.on, STATE.stack, STATE.backend)
-    init(mode="on", stack=stack, backend=backend if backend is not None else outer[3])
+        method = _method if outer[0] else "patch"
+    init(mode="on", stack=stack, backend=backend if backend is not None else outer[3], method=method)
     try:
         yield
     finally:
@@ -126,7 +143,7 @@ def instrument(*, stack: bool = False, backend: Backend | None = None) -> Iterat
             if not outer[0]:
                 shutdown()
             else:
-                init(mode="on", stack=outer[2], backend=outer[3])
+                init(mode="on", stack=outer[2], backend=outer[3], method=method)
                 STATE.on = outer[1]
 
 

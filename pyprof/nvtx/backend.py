@@ -23,10 +23,10 @@ from pyprof.errors import ToolError
 
 __all__ = ["MAX_TEXTS", "MAX_TEXT_BYTES", "Backend", "NvtxBackend", "Registry", "tool_attached"]
 
-MAX_TEXTS = 16_384
+MAX_TEXTS = 6_144
 """Distinct texts with shapes in one process; each costs about 1.4 kB under Nsight Systems."""
 
-MAX_TEXT_BYTES = 8_000_000
+MAX_TEXT_BYTES = 4_000_000
 """Bytes of distinct texts with shapes in one process."""
 
 _COLOR = 0x76B900

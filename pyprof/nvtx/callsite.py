@@ -9,12 +9,22 @@ from __future__ import annotations
 import os
 import sysconfig
 from types import CodeType, FrameType
+from typing import Any, Literal
 
 import torch
 
 from pyprof.nvtx.state import STATE
 
-__all__ = ["find_frame", "is_library", "site", "stack_frames", "stack_sites"]
+__all__ = [
+    "add_stack",
+    "find_frame",
+    "is_library",
+    "note_anchor",
+    "note_library",
+    "site",
+    "stack_frames",
+    "stack_sites",
+]
 
 MAX_DEPTH = 200
 """Frames looked at before giving up on finding one of the user's."""
@@ -27,7 +37,9 @@ _SITE = tuple(
     {os.path.join(sysconfig.get_paths()[name], "") for name in ("purelib", "platlib")}
 )  # lies within the standard one
 
-library_codes: dict[int, bool] = {}
+_ANCHOR: Literal[2] = 2
+
+library_codes: dict[int, bool | Literal[2]] = {}
 _alive: list[CodeType] = []
 
 
@@ -39,29 +51,75 @@ def is_library(code: CodeType) -> bool:
     else:
         path = name if os.path.isabs(name) else os.path.abspath(name)
         found = path.startswith(_OURS) or (path.startswith(_STANDARD) and not path.startswith(_SITE))
+    _note(code, found)
+    return found
+
+
+def _note(code: CodeType, library: bool) -> None:
     if len(_alive) >= _MAX_CODES:
         library_codes.clear()
         _alive.clear()
         STATE.forget()
     _alive.append(code)
-    library_codes[id(code)] = found
-    return found
+    library_codes[id(code)] = library
+
+
+def note_library(code: CodeType) -> None:
+    """Take a code object for a library's, wherever its file lies."""
+    _note(code, True)
+
+
+def add_stack(frame: FrameType | None, outer: Any) -> tuple[Any, ...]:
+    """`outer` and what tells this stack from others: code object and position of each frame of the user's, innermost first."""
+    get, key = library_codes.get, [outer]
+    add = key.append
+    left = MAX_DEPTH
+    while frame is not None and left:
+        code = frame.f_code
+        known = id(code)
+        library = get(known)
+        if library is None:
+            library = is_library(code)
+        if not library:
+            add(known)
+            add(frame.f_lasti)
+            left -= 1
+        frame = frame.f_back
+    return tuple(key)
+
+
+def note_anchor(code: CodeType) -> None:
+    """Take a code object for one of ours around much of torch's own work: what leads to its frame is looked up once.
+
+    Whoever runs it sets `STATE.local.anchor` to None at its end, so that no frame is kept.
+    """
+    _note(code, True)
+    library_codes[id(code)] = _ANCHOR
 
 
 def find_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the user's, starting with `frame` and going outwards; None where there is none."""
-    get = library_codes.get
-    depth = 0
+    get, depth, anchor = library_codes.get, 0, None
     while frame is not None and depth < MAX_DEPTH:
         code = frame.f_code
         library = get(id(code))
         if library is None:
             library = is_library(code)
         if not library:
-            return frame
+            break
+        if library is _ANCHOR:
+            known = getattr(STATE.local, "anchor", None)
+            if known is not None and known[0] is frame:
+                frame = known[1]
+                break
+            anchor = anchor or frame
         frame = frame.f_back
         depth += 1
-    return None
+    else:
+        frame = None
+    if anchor is not None:  # while it runs, the frames that led to it stand still
+        STATE.local.anchor = (anchor, frame)
+    return frame
 
 
 def stack_frames(frame: FrameType | None) -> list[FrameType]:

@@ -14,6 +14,7 @@ import torch
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress
 from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.unseen import hide
 from pyprof.nvtx.wrapper import Told, make_wrapper
 
 __all__ = ["patch_custom_ops"]
@@ -25,7 +26,6 @@ _OWN = (
     "profiler",
     "inductor",
     "c10d",
-    "_c10d_functional",
     "_dtensor",
     "fsdp",
     "higher_order",
@@ -43,7 +43,7 @@ def _wrapper(op: Any, orig: Callable[..., Any]) -> Callable[..., Any] | None:
         qualified = getattr(op, "_qualified_op_name", "") or op.name()
         namespace, _, name = qualified.partition("::")
         name = name.partition(".")[0]
-        wrapper = None if namespace in _OWN else make_wrapper(partial(orig, op), Told(f"torch.ops.{namespace}", name))
+        wrapper = None if namespace in _OWN else make_wrapper(partial(orig, op), Told(f"torch.ops.{namespace}", name), depth=2)
         known = _wrappers[id(op)] = (op, wrapper)
     return known[1]
 
@@ -52,10 +52,12 @@ def _make_call(orig: Callable[..., Any]) -> Callable[..., Any]:
     state: State = STATE
 
     def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if not state.on:
-            return orig(self, *args, **kwargs)
-        wrapper = _wrapper(self, orig)
-        return orig(self, *args, **kwargs) if wrapper is None else wrapper(*args, **kwargs)
+        try:
+            wrapper = _wrapper(self, orig) if state.on else None
+            return orig(self, *args, **kwargs) if wrapper is None else wrapper(*args, **kwargs)
+        except BaseException as error:
+            hide(error, 1)
+            raise
 
     pass_through_compiler(__call__)
     return __call__

@@ -44,10 +44,7 @@ def add_key(values: Any, key: list[Any]) -> None:
     for value in values:
         kind = type(value)
         if kind is _Tensor or kind is _Parameter:
-            add(value.shape)
-            add(value.dtype)
-            add(value.requires_grad)
-            add(None if value.is_contiguous() else value.stride())
+            key += (value.shape, value.dtype, value.requires_grad, value.is_contiguous() or value.stride())
         elif kind in _PLAIN:
             add(kind)
             add(value)

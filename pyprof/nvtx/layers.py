@@ -15,9 +15,11 @@ import torch
 from torch.nn import Module as _Module
 
 from pyprof.markers import encode_layer
+from pyprof.nvtx.callsite import note_anchor
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress
 from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.unseen import hide
 
 __all__ = ["Paths", "patch_layers"]
 
@@ -185,33 +187,40 @@ def _open(module: _Module, outer: _Open | None) -> _Open:
     return _open_outermost(module)
 
 
+def _open_guarded(module: _Module, outer: _Open | None) -> _Open | None:
+    try:
+        return _open(module, outer)
+    except Exception as error:  # a module whose children cannot be listed
+        STATE.trouble(error, f"module {type(module).__name__}")
+        return None
+
+
 def make_call(orig: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.nn.Module.__call__` with a range around it."""
     state: State = STATE
     local = state.local
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not state.on:
-            return orig(self, *args, **kwargs)
         outer = getattr(local, "module", None)
-        try:
-            opened = _open(self, outer)
-        except Exception as error:  # a module whose children cannot be listed
-            state.trouble(error, f"module {type(self).__name__}")
-            return orig(self, *args, **kwargs)
-        handle = opened.handle
-        if handle is None:
-            return orig(self, *args, **kwargs)
+        opened = _open_guarded(self, outer) if state.on else None
+        handle = None if opened is None else opened.handle
         pop = state.pop
-        state.push(handle)
-        local.module = opened
+        if handle is not None:
+            state.push(handle)
+            local.module = opened
         try:
             return orig(self, *args, **kwargs)
+        except BaseException as error:
+            hide(error, 1)
+            raise
         finally:
-            local.module = outer
-            pop()
+            if handle is not None:
+                local.module = outer
+                local.anchor = None  # see `note_anchor`
+                pop()
 
     pass_through_compiler(__call__)
+    note_anchor(__call__.__code__)
     return __call__
 
 
@@ -225,4 +234,4 @@ def patch_layers(patches: Patches) -> None:
     patches.at_undo(handle.remove)
 
 
-hide_from_compiler(_open, _note_parent)
+hide_from_compiler(_open_guarded, _note_parent)

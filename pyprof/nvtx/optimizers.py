@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from pyprof.markers import encode_optimizer
+from pyprof.nvtx.callsite import note_anchor
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress, is_wrapper
 from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.unseen import hide
 
 __all__ = ["patch_optimizers"]
 
@@ -34,21 +36,24 @@ def make_step(orig: Callable[..., Any]) -> Callable[..., Any]:
     local = state.local
 
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not state.on or getattr(local, "optimizer", None) is self:
-            return orig(self, *args, **kwargs)
-        handle = _handle(type(self).__name__)
-        if handle is None:
-            return orig(self, *args, **kwargs)
+        told = state.on and getattr(local, "optimizer", None) is not self
+        handle = _handle(type(self).__name__) if told else None
         pop = state.pop
-        local.optimizer = self
-        state.push(handle)
+        if handle is not None:
+            local.optimizer = self
+            state.push(handle)
         try:
             return orig(self, *args, **kwargs)
+        except BaseException as error:
+            hide(error, 1)
+            raise
         finally:
-            pop()
-            local.optimizer = None
+            if handle is not None:
+                pop()
+                local.optimizer = local.anchor = None  # see `note_anchor`
 
     pass_through_compiler(step)
+    note_anchor(step.__code__)
     return step
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
+from pyprof.nvtx.compiling import hide_from_compiler
 from pyprof.nvtx.standin import StandIn
-from pyprof.nvtx.targets import NAMESPACES, PYTHON, RENAMED
+from pyprof.nvtx.targets import COLLECTIVES, NAMESPACES, PYTHON, RENAMED
 from pyprof.nvtx.wrapper import Told, make_wrapper
 
-__all__ = ["Patches", "find_owner", "is_wrapper", "patch_ops"]
+__all__ = ["Patches", "dress", "find_owner", "is_wrapper", "patch_collectives", "patch_ops", "targets"]
 
 _FUNCTIONS: Any = torch._C._VariableFunctionsClass
 _C_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -47,14 +48,13 @@ def find_owner(path: str) -> Any:
 _stand_ins: dict[int, StandIn] = {}  # by id of the original; kept for good, since graphs and tables of the user's may hold them
 
 
-def stand_in(orig: Callable[..., Any], told: Told, place: tuple[str, str]) -> StandIn:
+def stand_in(orig: Callable[..., Any], told: Told, home: type | None = None) -> StandIn:
     """The stand-in of a function: always the same one for the same function, however it is reached."""
     known = _stand_ins.get(id(orig))
     if known is None:
         wrapper = make_wrapper(orig, told)
-        known = _stand_ins[id(orig)] = StandIn(wrapper, orig, *place)
-        wrapper.__name__, wrapper.__qualname__, wrapper.__module__ = known.__name__, place[1], place[0]
-        vars(wrapper)["_torchdynamo_inline"] = orig  # torch.compile traces the original
+        vars(wrapper)["_torchdynamo_inline"] = orig  # where torch.compile sees past the stand-in, it traces the original
+        known = _stand_ins[id(orig)] = StandIn(wrapper, orig, home)
     return known
 
 
@@ -140,19 +140,6 @@ def _warm_tables() -> None:
     torch.overrides.get_default_nowrap_functions()
 
 
-def _place(where: str, name: str) -> tuple[str, str]:
-    return ("torch", f"Tensor.{name}") if where == "torch.Tensor" else (where, name)
-
-
-def _home(orig: Any, where: str, name: str) -> tuple[str, str]:
-    """Where pickle and FX look for a stand-in: the original's own module where it is patched under the original's name."""
-    module, own = getattr(orig, "__module__", None), getattr(orig, "__name__", name)
-    patched = any(space.where == module and space.has(own) for space in NAMESPACES)
-    if patched and where != "torch.Tensor" and getattr(find_owner(str(module)), own, None) is orig:
-        return str(module), own
-    return _place(where, name)
-
-
 def told_as(module: str, op: str) -> Told:
     """How a function is told: under the name and with the argument names that users know."""
     renamed = RENAMED.get((module, op))
@@ -162,8 +149,8 @@ def told_as(module: str, op: str) -> Told:
     return Told(renamed[0], renamed[1], names)
 
 
-def _targets() -> Iterator[tuple[Any, str, str, Any, Told]]:
-    """(owner, its path, attribute, original, told) of everything to patch."""
+def targets() -> Iterator[tuple[Any, str, Any, Told]]:
+    """(owner, attribute, original, told) of everything to patch."""
     for space in NAMESPACES:
         owner = find_owner(space.where)
         if owner is None or (owner is _FUNCTIONS and _own_dict(owner) is None):
@@ -173,12 +160,12 @@ def _targets() -> Iterator[tuple[Any, str, str, Any, Told]]:
                 continue
             orig = getattr(owner, name, None)
             if type(orig) in _C_TYPES:
-                yield owner, space.where, name, orig, told_as(space.told, name)
+                yield owner, name, orig, told_as(space.told, name)
     for where, name, told in PYTHON:
         owner = find_owner(where)
         orig = getattr(owner, name, None)
         if isinstance(orig, types.FunctionType):
-            yield owner, where, name, orig, Told(told, name)
+            yield owner, name, orig, Told(told, name)
 
 
 def _register_jit() -> None:
@@ -189,11 +176,26 @@ def _register_jit() -> None:
             table[id(known)] = table[original]
 
 
+hide_from_compiler(*(part for part in vars(StandIn).values() if isinstance(part, types.FunctionType)))
+
+
 def patch_ops(patches: Patches) -> None:
     """Replace all targets by stand-ins."""
     _warm_tables()
-    found = list(_targets())  # all originals are looked up before the first is replaced
-    for owner, where, name, orig, told in found:
-        new = stand_in(orig, told, _home(orig, where, name))
-        patches.replace(owner, name, staticmethod(new) if owner is _FUNCTIONS else new)
+    found = list(targets())  # all originals are looked up before the first is replaced
+    for owner, name, orig, told in found:
+        method = owner is torch.Tensor
+        new = stand_in(orig, told, owner if method else None)
+        patches.replace(owner, name, new)
     _register_jit()
+
+
+def patch_collectives(patches: Patches) -> None:
+    """Replace the methods of process groups that torch.distributed's functions call."""
+    group = find_owner("torch._C._distributed_c10d.ProcessGroup")
+    for name, (op, names) in COLLECTIVES.items():
+        orig = getattr(group, name, None)
+        if orig is not None:
+            new = make_wrapper(orig, Told("torch.distributed", op, tuple(part.strip() for part in names.split(","))))
+            dress(new, orig, (group.__module__, f"ProcessGroup.{name}"))
+            patches.replace(group, name, new)

@@ -12,7 +12,7 @@ from pyprof.nvtx.backend import Backend, Registry
 
 __all__ = ["MAX_CALLS", "STATE", "State", "Stats"]
 
-MAX_CALLS = 16_384
+MAX_CALLS = 8_192
 """Distinct calls (op, call site, shapes, dtypes, scalars) remembered before all are forgotten and described anew."""
 
 
@@ -82,7 +82,8 @@ class State:
         if backend is self._backend:
             return
         self._backend = backend
-        self.registry = getattr(backend, "registry", None) or Registry(backend)
+        own = getattr(backend, "registry", None)
+        self.registry = Registry(backend) if own is None else own  # an empty one counts as false
         self.push, self.pop = backend.push, backend.pop
         self.generation += 1
         self.variants.clear()

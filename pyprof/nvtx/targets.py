@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["NAMESPACES", "PYTHON", "RENAMED", "Namespace"]
+__all__ = ["COLLECTIVES", "NAMESPACES", "PYTHON", "RENAMED", "Namespace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ NAMESPACES: tuple[Namespace, ...] = (
     Namespace("torch._C._linalg", "torch.linalg", r"linalg_[a-z]\w*"),
     Namespace("torch._C._fft", "torch.fft", r"fft_[a-z]\w*"),
     Namespace("torch._C._special", "torch.special", r"special_[a-z]\w*"),
-    Namespace("torch._C._sparse", "torch.sparse", r"_?sparse_\w+"),
+    Namespace("torch._C._sparse", "torch.sparse", r"_?sparse_\w+|_spdiags|_spsolve"),
 )
 
 # Methods written in Python that call the C function by a reference of their own: nothing below them is seen otherwise.
@@ -83,6 +83,37 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
     ("torch.Tensor", "__pow__", "Tensor"),
     ("torch.Tensor", "__ipow__", "Tensor"),
 )
+
+# Methods of torch.distributed's ProcessGroup in C++ -> the function of torch.distributed that calls them, and what each
+# positional argument is called there (as in RENAMED; the group comes first and is not told, nor are the options). The functions
+# themselves are written in Python and stay as they are.
+COLLECTIVES: dict[str, tuple[str, str]] = {
+    "allreduce": ("all_reduce", "-, "),
+    "allreduce_coalesced": ("all_reduce_coalesced", "-, "),
+    "broadcast": ("broadcast", "-, "),
+    "reduce": ("reduce", "-, "),
+    "allgather": ("all_gather", "-, , "),
+    "allgather_coalesced": ("all_gather", "-, , "),
+    "_allgather_base": ("all_gather_into_tensor", "-, , "),
+    "all_gather_single": ("all_gather_into_tensor", "-, , "),
+    "allgather_into_tensor_coalesced": ("all_gather_into_tensor", "-, , "),
+    "all_gather_single_coalesced": ("all_gather_into_tensor", "-, , "),
+    "reduce_scatter": ("reduce_scatter", "-, , "),
+    "_reduce_scatter_base": ("reduce_scatter_tensor", "-, , "),
+    "reduce_scatter_single": ("reduce_scatter_tensor", "-, , "),
+    "reduce_scatter_tensor_coalesced": ("reduce_scatter_tensor", "-, , "),
+    "reduce_scatter_single_coalesced": ("reduce_scatter_tensor", "-, , "),
+    "alltoall": ("all_to_all", "-, , "),
+    "alltoall_base": ("all_to_all_single", "-, , , output_split_sizes, input_split_sizes"),
+    "all_to_all_single": ("all_to_all_single", "-, , , output_split_sizes, input_split_sizes"),
+    "gather": ("gather", "-, , "),
+    "scatter": ("scatter", "-, , "),
+    "send": ("send", "-, , dst, tag"),
+    "recv": ("recv", "-, , src, tag"),
+    "recv_anysource": ("recv", "-, "),
+    "barrier": ("barrier", "-"),
+    "monitored_barrier": ("monitored_barrier", "-"),
+}
 
 # (told module of the C function, its name) -> the function that users call, and what each positional argument is called there:
 # nothing where it has the same place, `-` where that function has no such argument.

@@ -7,7 +7,7 @@ new key is described in words. No error of ours reaches the program, and no exce
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from pyprof.markers import encode_op
-from pyprof.nvtx.callsite import find_frame, site, stack_frames, stack_sites
+from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, site, stack_frames, stack_sites
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
 from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.unseen import Runner, hide, runner
 from pyprof.opcall import UNKNOWN, OpCall
 
 __all__ = ["MAX_MARKER_BYTES", "MAX_VARIANTS", "Told", "make_wrapper"]
@@ -29,10 +30,13 @@ MAX_MARKER_BYTES = 60_000
 MAX_VARIANTS = 64
 """Texts of one op with the same shapes that may differ in a fraction only; from then on the fraction is left out."""
 
+_MAX_NESTED = 32  # arguments; keys are compared by recursion
+
 _Tensor = torch.Tensor
 _Parameter = torch.nn.Parameter
 _mode_active = torch._C._is_torch_function_mode_enabled
 _tracing = torch._C._get_tracing_state
+_no_modes = torch._C.DisableTorchFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,85 +104,112 @@ def _describe_guarded(told: Told, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Describe without anything of the program seeing that its tensors are asked for their shapes."""
     if _tracing() is not None:  # torch.jit.trace records each look at a shape
         return OpCall(told.module, told.op, described=False)
-    with torch._C.DisableTorchFunction():
+    with _no_modes():
         return describe_call(told.module, told.op, told.names, args, kwargs)
 
 
-def slow_handle(told: Told, key: tuple[Any, ...] | None, cache: dict[Any, Any], call: tuple[Any, ...], frame: FrameType) -> Any:
-    """The handle of a call that is new (key: what to remember it by) or that cannot be remembered (None)."""
+def slow_entry(told: Told, key: Any, cache: dict[Any, Any], call: tuple[Any, ...], frame: FrameType) -> tuple[Any, Runner]:
+    """Handle and runner of a call that is new (key: what to remember it by) or that cannot be remembered (None)."""
     args, kwargs = call
+    run = runner(frame)
     try:
         handle = _handle(told, _describe_guarded(told, args, kwargs), _source(frame))
         if key is not None and handle is not None:
-            STATE.remember(cache, key, handle)
+            STATE.remember(cache, key, (handle, run))
     except Exception as error:  # a defect of ours costs a marker's arguments, never the user's run
         STATE.trouble(error, f"{told.module}.{told.op}")
         try:
             handle = _handle(told, OpCall(told.module, told.op, described=False), "")
         except Exception:
             handle = None
-    return handle
+    return handle, run
 
 
-def _add_stack(key: list[Any], frame: FrameType | None) -> None:
-    for outer in stack_frames(frame):
-        key.append(id(outer.f_code))
-        key.append(outer.f_lasti)
-
-
-def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-    """What tells this call from others: the user's line, and what `add_key` says of the arguments.
-
-    None where the arguments must not be looked at unguarded: a TorchFunctionMode would see it, torch.jit.trace record it.
-    Raises what `add_key` raises.
-    """
-    if _mode_active() or _tracing() is not None:
+def guarded_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`call_key` where a TorchFunctionMode would see each look at a shape; None where torch.jit.trace would record it."""
+    if _tracing() is not None:
         return None
-    frame = find_frame(caller)
-    key: list[Any] = [] if frame is None else [id(frame.f_code), frame.f_lasti]
-    if STATE.stack and frame is not None:
-        _add_stack(key, frame.f_back)
-    add = key.append
-    for value in args:
-        kind = type(value)
-        if kind is _Tensor or kind is _Parameter:
-            add(value.shape)
-            add(value.dtype)
-            add(value.requires_grad)
-            add(None if value.is_contiguous() else value.stride())
-        else:
-            add_key((value,), key)
-    if kwargs:
-        add_key(kwargs, key)
-        add_key(kwargs.values(), key)
+    with _no_modes():
+        return call_key(caller, args, kwargs)
+
+
+def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What tells this call from others: the place of the call, the user's line, and what `add_key` says of the arguments.
+
+    Nested tuples, since these are made faster than lists grow. Raises what `add_key` raises.
+    """
+    code = caller.f_code
+    key: Any = (id(code), caller.f_lasti)
+    if STATE.stack:
+        key = add_stack(caller.f_back, key)
+    elif library_codes.get(id(code)) is not False:
+        frame = find_frame(caller)
+        if frame is not None and frame is not caller:
+            key = (key, id(frame.f_code), frame.f_lasti)
+    if len(args) > _MAX_NESTED:
+        key = _flat_key(key, args)
+    else:
+        for value in args:
+            kind = type(value)
+            if kind is _Tensor or kind is _Parameter:
+                key = (key, value.shape, value.dtype, value.requires_grad, value.is_contiguous() or value.stride())
+            elif kind is int or kind is bool or kind is str:
+                key = (key, kind, value)
+            else:
+                key = _flat_key(key, (value,))
+    return _flat_key(_flat_key(key, kwargs), kwargs.values()) if kwargs else key
+
+
+def _flat_key(outer: Any, values: Iterable[Any]) -> Any:
+    key = [outer]
+    add_key(values, key)
     return tuple(key)
 
 
-def make_wrapper(orig: Callable[..., Any], told: Told) -> Callable[..., Any]:
-    """A plain function that calls `orig` inside a range, as long as recording is on."""
+def _nothing() -> None:
+    return None
+
+
+def make_wrapper(orig: Callable[..., Any], told: Told, depth: int = 1) -> Callable[..., Any]:
+    """A plain function that calls `orig` inside a range, as long as recording is on.
+
+    depth: how many frames away the one is that wrote the call; those between are ours.
+    """
     state: State = STATE
     cache: dict[Any, Any] = {}
     state.caches.append(cache)
     find = cache.get
-    get_frame = sys._getframe
+    get_frame, mode_active, tracing = sys._getframe, _mode_active, _tracing
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not state.on:
-            return orig(*args, **kwargs)
-        caller = get_frame(1)
-        try:
-            key = call_key(caller, args, kwargs)
-            handle = find(key)
-        except Exception:  # Unkeyable; a tensor that has no strides; a size that cannot be hashed: describe() knows how to ask
-            key = handle = None
-        if handle is None:
-            handle = slow_handle(told, key, cache, (args, kwargs), caller)
-            if handle is None:
+            try:
                 return orig(*args, **kwargs)
-        pop = state.pop
-        state.push(handle)
+            except BaseException as error:
+                hide(error, 1)
+                raise
+        caller = get_frame(depth)
         try:
-            return orig(*args, **kwargs)
+            if mode_active() or tracing() is not None:
+                key = guarded_key(caller, args, kwargs)
+            else:
+                key = call_key(caller, args, kwargs)
+            entry = find(key)
+        except Exception:  # Unkeyable; a tensor that has no strides; a size that cannot be hashed: describe() knows how to ask
+            key = entry = None
+        if entry is None:
+            entry = slow_entry(told, key, cache, (args, kwargs), caller)
+        handle, run = entry
+        if handle is None:
+            pop = _nothing
+        else:
+            pop = state.pop
+            state.push(handle)
+        try:
+            return run(orig, args, kwargs)
+        except BaseException as error:
+            hide(error, 2)
+            raise
         finally:
             pop()
 
@@ -186,4 +217,4 @@ def make_wrapper(orig: Callable[..., Any], told: Told) -> Callable[..., Any]:
     return wrapper
 
 
-hide_from_compiler(slow_handle, call_key)
+hide_from_compiler(slow_entry, call_key, guarded_key)

@@ -9,6 +9,7 @@ import torch
 
 from pyprof import markers
 from pyprof.markers import Kind, Marker
+from pyprof.nvtx.backend import Registry
 from pyprof.nvtx.patch import find_owner
 from pyprof.nvtx.targets import NAMESPACES
 
@@ -17,6 +18,7 @@ class Recorder:
     """Keeps every range in the order in which it began, each with the ranges open around it."""
 
     def __init__(self) -> None:
+        self.registry = Registry(self, max_texts=1_000_000, max_bytes=1_000_000_000)
         self.texts: list[str] = []
         self.nested: list[tuple[str, ...]] = []
         self._local = threading.local()

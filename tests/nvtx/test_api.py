@@ -120,12 +120,78 @@ def test_functions_written_in_python_keep_their_identity() -> None:
 def test_patched_functions_pickle_by_name(recorder: Recorder) -> None:
     assert api._patches is not None
     replaced = [new for new in api._patches.replaced() if isinstance(new, StandIn)]
-    unpickled = [pickle.loads(pickle.dumps(new)) is new for new in replaced]
-    assert len(unpickled) > 1200
-    assert all(unpickled)
-    text = pickle.dumps(torch.add)
+    # Tensor.__pow__ cannot be pickled without us either: its name is that of another method.
+    unlike = {new.__name__ for new in replaced if pickle.loads(pickle.dumps(new)) is not new}
+    assert len(replaced) > 1200 and unlike == {"pow", "pow_"}
+    assert all(copy.deepcopy(new) is new and copy.copy(new) is new for new in replaced)
+    text = pickle.dumps((torch.add, F.gelu))
     instrumenter.shutdown()
-    assert pickle.loads(text) is torch.add
+    assert pickle.loads(text) == (torch.add, F.gelu)
+    assert text == pickle.dumps((torch.add, F.gelu))
+
+
+def test_a_function_kept_in_a_class_binds_as_ever() -> None:
+    def results() -> list[str]:
+        class Holder:
+            function = torch.add
+            method = torch.Tensor.add
+
+        class Own(torch.Tensor):
+            twin = torch.Tensor.add
+
+        x = torch.ones(2)
+        found = [str(Holder.function(x, x)), str(Holder().function(x, x)), str(x.as_subclass(Own).twin(x))]
+        with pytest.raises(TypeError) as caught:
+            Holder().method(x, x)  # type: ignore[operator]
+        return [*found, str(caught.value)]
+
+    plain = results()
+    instrumenter.init(backend=Recorder())
+    assert results() == plain
+
+
+def test_inspect_takes_functions_for_what_they_stand_for() -> None:
+    def looks() -> list[object]:
+        return [
+            (
+                inspect.isbuiltin(f),
+                inspect.isroutine(f),
+                inspect.isfunction(f),
+                f.__qualname__,
+                hasattr(f, "__module__"),
+                repr(f),
+            )
+            for f in (torch.add, torch.Tensor.add, torch.Tensor.__getitem__, F.gelu, torch.linalg.det)
+        ]
+
+    plain = looks()
+    instrumenter.init(backend=Recorder())
+    assert looks() == plain
+    assert torch.overrides.resolve_name(torch.Tensor.add) == "torch.Tensor.add"
+
+
+# What remains different for programs while torch is instrumented.
+
+
+def test_the_type_of_a_patched_function_is_another(recorder: Recorder) -> None:
+    assert type(torch.add) is StandIn
+    assert isinstance(torch.add, type(len)) and isinstance(torch.add, staticmethod)
+
+
+def test_what_was_taken_before_is_equal_and_not_identical() -> None:
+    before = torch.add
+    instrumenter.init(backend=Recorder())
+    assert before == torch.add and hash(before) == hash(torch.add) and {before: 1}[torch.add] == 1
+    assert before is not torch.add
+
+
+def test_a_bound_method_is_a_python_method(recorder: Recorder) -> None:
+    assert inspect.ismethod(torch.ones(1).add) and not inspect.isbuiltin(torch.ones(1).add)
+
+
+def test_attributes_can_be_set_on_a_patched_function(recorder: Recorder) -> None:
+    torch.add.note = 1  # type: ignore[attr-defined]
+    del torch.add.note  # type: ignore[attr-defined]
 
 
 def test_modules_are_saved_and_copied_as_ever(recorder: Recorder) -> None:
@@ -216,3 +282,16 @@ def test_steps_are_told_and_closed(recorder: Recorder) -> None:
 def test_importing_pyprof_imports_no_torch() -> None:
     code = "import sys, pyprof, pyprof.nvtx; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_programs_own_init_does_not_record_what_profile_holds_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "held_back", True)
+    monkeypatch.setattr(api, "tool_attached", lambda: True)
+    recorder = Recorder()
+    monkeypatch.setattr(api, "_nvtx", lambda: recorder)
+    assert instrumenter.init() and not instrumenter.enabled()
+    torch.ones(1)
+    assert recorder.ops() == []
+    instrumenter.init(mode="on")  # asked for in so many words
+    torch.ones(2)
+    assert recorder.calls() == ["ones(2)"]

@@ -76,6 +76,57 @@ def test_compile_with_a_graph_break_and_of_a_single_op(recorder: Recorder) -> No
     assert torch.equal(torch.compile(torch.add, backend="eager")(x, x), x + x)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("patched_before", [True, False])
+def test_compile_sees_functions_passed_kept_and_compared(patched_before: bool) -> None:
+    from functools import partial, reduce
+
+    from torch.overrides import TorchFunctionMode
+
+    if patched_before:
+        instrumenter.init(backend=Recorder())
+
+    class Holder:
+        function = torch.sin
+        static = staticmethod(torch.tanh)
+
+    table, holder = {"mul": torch.mul}, Holder()
+
+    class Swap(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return torch.mul(*args) if func is torch.sub else func(*args, **(kwargs or {}))
+
+    def run(x: torch.Tensor, op: Any, several: list[Any]) -> torch.Tensor:
+        y = reduce(torch.add, map(torch.neg, [op(x, x), x]))
+        y = table["mul"](y, 2) + partial(torch.sum, dim=0)(y)
+        y = holder.static(y) + holder.function(y)
+        y = y + 1 if op is torch.add and op == torch.add else y
+        for function in several:
+            y = function(y)
+        y = torch.Tensor.add(y, 1) + torch.func.vmap(torch.sin)(x) + torch.func.grad(lambda z: torch.sum(z * z))(x)
+        with Swap():
+            return torch.sub(y, x)
+
+    x = torch.randn(3, 3)
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    if not patched_before:
+        compiled(x, torch.add, [torch.relu, F.gelu, torch.Tensor.exp])
+        instrumenter.init(backend=Recorder())
+    several = [torch.relu, F.gelu, torch.Tensor.exp]
+    assert torch.equal(compiled(x, torch.add, several), run(x, torch.add, several))
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo does not know:UserWarning")
+@pytest.mark.usefixtures("fresh_compiler")
+def test_what_the_user_forbids_in_a_graph_is_not_in_it(recorder: Recorder) -> None:
+    torch._dynamo.disallow_in_graph(torch.sub)
+    try:
+        torch.compile(lambda x: torch.sub(torch.add(x, 1), 2), backend="eager")(torch.ones(2))
+        assert torch._dynamo.utils.counters["graph_break"]
+    finally:
+        torch._dynamo.allow_in_graph(torch.sub)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_training_and_compiled_optimizer(recorder: Recorder) -> None:
@@ -410,12 +461,56 @@ def test_user_code_may_patch_over_ours(recorder: Recorder, monkeypatch: pytest.M
         assert getattr(torch, name) is theirs
         assert torch.equal(getattr(torch, name)(torch.eye(2), torch.eye(2)), ours(torch.eye(2), torch.eye(2)))
         patched.undo()
-        setattr(torch, name, ours.__wrapped__)  # type: ignore[attr-defined]
+        setattr(torch, name, ours._pyprof_original)  # type: ignore[attr-defined]
 
 
 def test_warnings_of_an_op_are_still_given(recorder: Recorder) -> None:
     with pytest.warns(UserWarning, match="torch.range"):
         torch.range(0, 2)
+
+
+def test_threads_run_on_while_it_comes_and_goes() -> None:
+    import threading
+
+    errors: list[BaseException] = []
+    stop = threading.Event()
+    x, net = torch.ones(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                (net(torch.add(x, x)) @ x)[0].sum()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    recorder = Recorder()
+    for number in range(6):
+        instrumenter.init(backend=recorder, stack=bool(number % 2))
+        instrumenter.pause()
+        instrumenter.resume()
+        instrumenter.shutdown()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and recorder.open == 0
+
+
+def test_under_the_default_device_calls_are_remembered(recorder: Recorder) -> None:
+    from pyprof.nvtx.state import STATE
+
+    torch.set_default_device("cpu")
+    try:
+        x = torch.ones(3)
+        seen = []
+        for _ in range(3):
+            x.mul(2)
+            seen.append(STATE.calls)
+        assert len(set(seen)) == 1
+    finally:
+        torch.set_default_device(None)
 
 
 def test_custom_ops_are_told(recorder: Recorder) -> None:
