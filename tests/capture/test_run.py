@@ -64,8 +64,9 @@ def end(how):
         os.kill(os.getpid(), signal.SIGUSR1)
     if how == "wait":
         signal.signal(signal.SIGTERM, leave)
-        print("waiting", flush=True)
-        try: time.sleep(60)
+        try:
+            print("waiting", flush=True)
+            time.sleep(60)
         except KeyboardInterrupt:
             time.sleep(1)  # long enough for a tool to lose patience
             leave()
