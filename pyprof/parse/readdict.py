@@ -195,8 +195,8 @@ class _Original:
         self.instances = 0
         self.last: dict[int, tuple[Any, set[Any], int]] = {}  # tid -> (what the run shares, kernels seen in it, instance)
         self.forward_of: dict[int, tuple[int, int, int]] = {}  # sequence number -> (instance, call, scope)
-        # Of each row: its numbers, those of altSeqId, whether it runs a backward function, whether it has Python-level markers.
-        self.rows: list[tuple[list[int], list[int], bool, bool]] = []
+        # Of each row: its numbers, those of altSeqId, those of its backward functions, whether it has Python-level markers.
+        self.rows: list[tuple[list[int], list[int], list[int], bool]] = []
 
     def ops(self, line: dict[str, Any], names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
         """instance, call, own and inner of one line; the forward of a backward line is found in `finish`."""
@@ -207,7 +207,8 @@ class _Original:
         call = self._own(calls, dispatch, functions)
         code = -1 if call is None else self._code(call)
         alternatives = [_int(number) for number in line.get("altSeqId", ())]
-        self.rows.append((numbers, alternatives, bool(functions), bool(calls or line.get("trace"))))
+        running = [number for name, number in zip(names, numbers, strict=True) if is_backward_name(name)]
+        self.rows.append((numbers, alternatives, running, bool(calls or line.get("trace"))))
         inner = (
             dispatch[0]
             if dispatch
@@ -262,9 +263,10 @@ class _Original:
                 for number in (*numbers, *alternatives, columns["seq"][row]):
                     self.forward_of[number] = (columns["instance"][row], columns["call"][row], columns["scope"][row])
             elif function:
-                # The number that the original chose; it ordered them as text, and so the right one may be among the others.
-                # 0 there is the counter of the backward thread itself.
+                # The number that the original chose if it is the function's, for it ordered numbers as text; else the
+                # function's, or any of the others. 0 among those is the counter of the backward thread itself.
                 candidates = [columns["seq"][row], *(n for n in alternatives if n > 0)]
+                candidates.sort(key=lambda n: n not in function)
                 known = [n for n in candidates if n >= 0 and n in self.forward_of]
                 if known:
                     forward, call, scope = self.forward_of[known[0]]

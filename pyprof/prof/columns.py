@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from pyprof.parse.records import DIRECTIONS, PHASES
 from pyprof.parse.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 
-__all__ = ["COLUMNS", "DEFAULT", "Column", "choose", "is_text", "sort_key", "unknown_as"]
+__all__ = ["ALIASES", "COLUMNS", "DEFAULT", "Column", "choose", "is_text", "sort_key", "unknown_as"]
 
 DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
 
@@ -137,37 +137,49 @@ COLUMNS: tuple[Column, ...] = (
     Column("instance", "Instance", "number of the op's execution; its kernels share one cost", _records("instance")),
 )  # fmt: skip
 
-_BY_KEY = {column.key: column for column in COLUMNS}
-_ALIASES = {"module": "mod", "direction": "dir", "kernels": "kernel", "time": "sil", "silicon": "sil", "ns": "sil"}
+ALIASES = {
+    "module": "mod",
+    "direction": "dir",
+    "kernels": "kernel",
+    "time": "sil",
+    "silicon": "sil",
+    "ns": "sil",
+    "shape": "params",
+}
 
 
-def choose(text: str) -> list[Column]:
-    """The columns of a comma list, in its order.
+def choose(text: str, among: Sequence[Column] = COLUMNS) -> list[Column]:
+    """The columns of a comma list, in its order; among: those that there are.
 
     Raises InputError for one that there is not, with the nearest that there is, UsageError where none is named.
     """
     chosen = []
+    by_key = {column.key: column for column in among}
     for key in filter(None, (part.strip().lower() for part in text.split(","))):
-        column = _BY_KEY.get(key) or _BY_KEY.get(_ALIASES.get(key, ""))
+        column = by_key.get(key) or by_key.get(ALIASES.get(key, ""))
         if column is None:
-            near = difflib.get_close_matches(key, _BY_KEY, 1, 0.4)
+            near = difflib.get_close_matches(key, by_key, 1, 0.4)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise InputError(f"there is no column {key!r}", f"{meant}columns: {','.join(_BY_KEY)}")
+            raise InputError(f"there is no column {key!r}", f"{meant}columns: {','.join(by_key)}")
         chosen.append(column)
     if not chosen:
         raise UsageError("no columns were chosen", f"for example -c {DEFAULT}")
     return chosen
 
 
-def sort_key(values: Values) -> npt.NDArray[np.float64]:
+def sort_key(values: Values) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
     """Numbers whose ascending order is largest first for numbers and alphabetical for texts; the unknown last."""
     if isinstance(values, Texts):
         order = {text: rank for rank, text in enumerate(sorted(set(values.pool)))}  # equal texts tie, however they are pooled
         rank = np.array([*(order[text] for text in values.pool), len(order)], np.float64)
         return rank[values.codes]
-    numbers = values.values.astype(np.float64)
-    unknown = np.isnan(numbers) if isinstance(values, Floats) else numbers < 0
-    return np.where(unknown, np.inf, -numbers)
+    if isinstance(values, Floats):
+        return np.where(np.isnan(values.values), np.inf, -values.values)
+    if values.values.dtype == np.object_:  # sums beyond 64 bits
+        return np.unique(np.where(values.values < 0, 1 << 200, -values.values), return_inverse=True)[1].ravel()
+    # As whole numbers: a float does not tell those above 2**53 apart.
+    numbers = values.values.astype(np.int64)
+    return np.where(numbers < 0, np.iinfo(np.int64).max, -numbers)
 
 
 def is_text(values: Values) -> bool:

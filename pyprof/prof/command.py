@@ -11,14 +11,18 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.errors import UsageError
 from pyprof.parse.command import add_kinds, choose_kinds, report
 from pyprof.parse.records import concatenate
-from pyprof.prof.columns import COLUMNS, DEFAULT, Column, choose, sort_key, unknown_as
+from pyprof.parse.window import add_window, in_window
+from pyprof.prof.columns import COLUMNS, DEFAULT, choose
 from pyprof.prof.frame import Frame
-from pyprof.prof.writers import write_columnated, write_csv, write_plain
+from pyprof.prof.group import Table, group_by, layer_tree
+from pyprof.prof.select import add_selection, conditions, first_rows, matching, ordered
+from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
 
 __all__ = ["add_arguments", "run"]
+
+_WRITERS = {"plain": write_plain, "csv": write_csv, "table": write_columnated, "jsonl": write_jsonl}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,14 +30,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", nargs="*", help="records or captures, one after another; - or nothing: standard input"
     )
-    parser.add_argument("-c", "--columns", metavar="COLS", default=DEFAULT, help="columns, by comma (default %(default)s)")
+    parser.add_argument("-c", "--columns", metavar="COLS", help=f"columns, by comma (default {DEFAULT}; of groups all)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180) instead of space-separated")
     form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
+    form.add_argument(
+        "--format",
+        choices=_WRITERS,
+        default="plain",
+        help="plain: space-separated; table: aligned, nothing cut; jsonl: JSON lines",
+    )
     add_kinds(parser)
-    parser.add_argument("--where", metavar="COL=VALUE,...", help="only rows with these values, e.g. op=linear,dir=bprop")
-    parser.add_argument("--sort", metavar="COL", help="largest first by a column of numbers, else by text")
-    parser.add_argument("--top", metavar="N", type=int, help="only the first N rows")
+    add_window(parser)
+    add_selection(parser)
+    grouping = parser.add_mutually_exclusive_group()
+    grouping.add_argument(
+        "--group-by",
+        metavar="COL,...",
+        help="one row for each distinct op, shape, layer, kernel, family or other column, with sums",
+    )
+    grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
     lines = [f"  {column.key:9} {column.header:12} {column.help}" for column in COLUMNS]
     parser.epilog = "columns:\n" + "\n".join(lines)
 
@@ -42,56 +58,70 @@ def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.load import load
 
-    columns = choose(options.columns)
-    conditions = _conditions(options.where)
-    sort = choose(options.sort)[0] if options.sort else None
+    where = conditions(options.where)
+    keys = choose(options.group_by) if options.group_by is not None else []
+    grouped = bool(keys) or options.tree is not None
+    if not grouped:
+        for named in (options.columns, options.sort):  # wrong names are told before the work
+            choose(named or DEFAULT)
+    first_rows(np.empty(0, np.int64), options.top)
     records = concatenate([load(name) for name in options.file or ["-"]])
     frame = Frame(choose_kinds(records, options.kinds))
-    rows = _rows(frame, conditions, sort, options.top)
-    values = [column.compute(frame).take(rows) for column in columns]
-    if options.width is not None:
-        write_columnated(columns, values, sys.stdout, options.width)
-    else:
-        (write_csv if options.csv else write_plain)(columns, values, sys.stdout)
+    inside = np.flatnonzero(in_window(frame.records, options))
+    rows = matching(frame, inside, where)
+    if keys:
+        table = group_by(frame, rows, keys)
+    elif options.tree is not None:
+        table = layer_tree(frame, rows, drawn=options.width is not None or options.format == "table")
+    table = _arranged(table, options) if grouped else _listed(frame, rows, options)
+    _write(table, options)
     sys.stdout.flush()
     report(records)
-    _coverage(frame)
+    _coverage(frame, inside)
     return 0
 
 
-def _conditions(text: str | None) -> list[tuple[str, str]]:
-    found = []
-    for part in filter(None, (text or "").split(",")):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise UsageError(f"--where takes COL=VALUE, not {part!r}", "for example --where op=linear,dir=bprop")
-        found.append((key, value))
-    return found
+def _listed(frame: Frame, rows: npt.NDArray[np.int64], options: argparse.Namespace) -> Table:
+    """Records as they are."""
+    sort = [column.compute(frame) for column in choose(options.sort)] if options.sort else []
+    rows = first_rows(ordered(sort, rows), options.top)
+    columns = choose(options.columns or DEFAULT)
+    return Table(columns, [column.compute(frame).take(rows) for column in columns])
 
 
-def _rows(frame: Frame, conditions: list[tuple[str, str]], sort: Column | None, top: int | None) -> npt.NDArray[np.int64]:
-    rows = np.arange(len(frame.records))
-    for key, wanted in conditions:
-        texts = unknown_as(choose(key)[0].compute(frame))
-        rows = rows[[texts[row] == wanted for row in rows.tolist()]]
-    if sort is not None:
-        rows = rows[np.argsort(sort_key(sort.compute(frame).take(rows)), kind="stable")]
-    return rows if top is None else rows[: max(top, 0)]
+def _arranged(table: Table, options: argparse.Namespace) -> Table:
+    """Groups in the order asked for, with the columns asked for."""
+    of = dict(zip((column.key for column in table.columns), table.values, strict=True))
+    sort = [of[column.key] for column in choose(options.sort, table.columns)] if options.sort else []
+    rows = first_rows(ordered(sort, table.rows), options.top)
+    columns = choose(options.columns, table.columns) if options.columns else table.columns
+    return Table(columns, [of[column.key].take(rows) for column in columns])
 
 
-def _coverage(frame: Frame) -> None:
+def _write(table: Table, options: argparse.Namespace) -> None:
+    if options.width is not None:
+        write_columnated(table.columns, table.values, sys.stdout, options.width)
+    else:
+        _WRITERS["csv" if options.csv else options.format](table.columns, table.values, sys.stdout)
+
+
+def _coverage(frame: Frame, inside: npt.NDArray[np.int64]) -> None:
     """How much of the time is attributed, has shapes and has FLOPs; and why the rest has none."""
     records, costs = frame.records, frame.costs
-    time = records["dur_ns"].astype(np.float64)
+    time = np.maximum(records["dur_ns"][inside], 0).astype(np.float64)
     total = time.sum()
     if not total:
+        print(f"{len(inside)} rows, 0.000 ms", file=sys.stderr)
         return
     described = np.array([c.described and bool(c.tensors) for c in records.calls] + [False])[records["call"]]
-    shares = [100 * time[mask].sum() / total for mask in (records["call"] >= 0, described, costs.flops >= 0)]
+    masks = (records["call"] >= 0, described, costs.flops >= 0)
+    shares = [100 * time[mask[inside]].sum() / total for mask in masks]
     print(
-        f"{len(records)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "
+        f"{len(inside)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "
         f"FLOPs for {shares[2]:.1f} %",
         file=sys.stderr,
     )
+    if len(inside) < len(records):
+        return  # reasons were counted over all records
     for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: -item[1][1])[:5]:
         print(f"  no FLOPs for {count} rows ({100 * spent / total:.1f} % of the time): {reason}", file=sys.stderr)

@@ -1,12 +1,14 @@
-"""Columns of a frame -> text in one of three forms, each one function of (columns, values, stream); none knows a column.
+"""Columns of a frame -> text in one of four forms, each one function of (columns, values, stream); none knows a column.
 
 plain       one blank between fields, no blank inside one
 csv         RFC 4180
-columnated  fields cut and padded to a given width of line
+columnated  fields cut and padded to a given width of line, or as wide as they need
+jsonl       one JSON object a line with the columns' keys; what is unknown is null
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from os.path import basename
 from typing import TextIO
@@ -15,7 +17,7 @@ from pyprof.errors import UsageError
 from pyprof.prof.columns import Column, is_text, unknown_as
 from pyprof.prof.frame import Texts, Values
 
-__all__ = ["write_columnated", "write_csv", "write_plain"]
+__all__ = ["write_columnated", "write_csv", "write_jsonl", "write_plain"]
 
 _BATCH_ROWS = 10_000
 
@@ -54,8 +56,21 @@ def write_csv(columns: list[Column], values: list[Values], stream: TextIO) -> No
     _write_rows([unknown_as(_each_text(v, _quoted)) for v in values], ",", stream, "\r\n")
 
 
-def write_columnated(columns: list[Column], values: list[Values], stream: TextIO, width: int) -> None:
-    """Aligned in lines of at most `width` characters; texts are cut, numbers are not.
+def write_jsonl(columns: list[Column], values: list[Values], stream: TextIO) -> None:
+    """One JSON object a line; numbers are numbers, with the digits that the column prints."""
+    keys = [json.dumps(column.key) for column in columns]
+    cells = [
+        [f"{key}: {text}" for text in unknown_as(_each_text(v, _json), "null")] for key, v in zip(keys, values, strict=True)
+    ]
+    _write_rows([["{" + text for text in cells[0]], *cells[1:]] if cells else [], ", ", stream, "}\n")
+
+
+def _json(text: str) -> str:
+    return "null" if text == "na" else json.dumps(text, ensure_ascii=False)
+
+
+def write_columnated(columns: list[Column], values: list[Values], stream: TextIO, width: int | None = None) -> None:
+    """Aligned in lines of at most `width` characters, None: of as many as it takes; texts are cut, numbers are not.
 
     Raises UsageError where the columns need more than that.
     """
@@ -63,16 +78,23 @@ def write_columnated(columns: list[Column], values: list[Values], stream: TextIO
     cells = [unknown_as(_each_text(v, _one_line)) for v in values]
     widths = [_least(column, v, texts) for column, v, texts in zip(columns, values, cells, strict=True)]
     growing = [i for i, column in enumerate(columns) if column.grow]
-    left = width - sum(widths) - len(columns) + 1
-    if left < 0 or (growing and left < len(growing)):
-        need = sum(widths) + len(columns) - 1 + len(growing)
-        raise UsageError(
-            f"these columns need a line of at least {need} characters", f"give -w {need} or more, or fewer columns"
-        )
-    for number, index in enumerate(growing):
-        share = left // len(growing) + (number < left % len(growing))
-        longest = max([len(columns[index].header), *map(len, _distinct(values[index], cells[index]))])
-        widths[index] += min(share, max(longest - widths[index], 0)) if number == len(growing) - 1 else share
+    longest = [max([len(c.header), *map(len, _distinct(v, t))]) for c, v, t in zip(columns, values, cells, strict=True)]
+    if width is None:
+        widths = [max(pair) for pair in zip(widths, longest, strict=True)]
+    else:
+        left = width - sum(widths) - len(columns) + 1
+        if left < 0 or (growing and left < len(growing)):
+            need = sum(widths) + len(columns) - 1 + len(growing)
+            raise UsageError(
+                f"these columns need a line of at least {need} characters", f"give -w {need} or more, or fewer columns"
+            )
+        # The one that needs least first: what it leaves goes to the others, and none is wider than its longest text.
+        waiting = sorted(growing, key=lambda index: longest[index] - widths[index])
+        for number, index in enumerate(waiting):
+            share = -(-left // (len(waiting) - number))
+            more = max(min(share, longest[index] - widths[index]), 0)
+            widths[index] += more
+            left -= more
     headers = [column.header for column in columns]
     _write_rows([[h] for h in _aligned(headers, values, widths)], " ", stream, "\n")
     padded = [_pad(v, texts, w) for v, texts, w in zip(values, cells, widths, strict=True)]

@@ -74,6 +74,30 @@ def test_the_originals_lines_get_the_same_ops_as_our_parse_of_the_same_capture(c
     assert sum(a == b for a, b in names) >= 150
 
 
+def _original(**values: object) -> str:
+    record: dict[str, object] = {
+        "kShortName": "k", "kDuration": 1, "layer": [], "trace": [], "reprMarkers": [], "marker": [], "seqMarker": [], "seqId": [],
+        "subSeqId": 0, "altSeqId": [], "dir": "fprop", "mod": ["na"], "op": ["na"], "tid": 1, "device": 0, "stream": 7,
+        "grid": (1, 1, 1), "block": (1, 1, 1), "kLongName": "k",
+    }  # fmt: skip
+    return repr(record | values) + "\n"
+
+
+def test_a_number_that_the_original_put_second_pairs_backward_with_forward() -> None:
+    written = [
+        _original(seqMarker=["mm, seq = 9"], seqId=[9], op=["mm"]),
+        _original(seqMarker=["mul, seq = 10"], seqId=[10], op=["mul"]),
+        _original(seqMarker=["add_, seq = 0"], altSeqId=[0], op=["add_"]),
+        # It ordered numbers as text: 10 before 9.
+        _original(seqMarker=["MmBackward, seq = 9"], seqId=[10], altSeqId=[9], tid=2, dir="bprop"),
+        _original(seqMarker=["MmBackward, seq = 9"], seqId=[11], altSeqId=[0, 9], tid=2, dir="bprop"),
+        _original(seqMarker=["NegBackward, seq = 11"], seqId=[11], altSeqId=[0], tid=2, dir="bprop"),
+    ]
+    records = read_lines(written, "net.dict", op_rules())
+    assert records["fwd_instance"].tolist() == [-1, -1, -1, 0, 0, -1]
+    assert [records.calls[code].op for code in records["call"].tolist()[3:5]] == ["mm", "mm"]
+
+
 @pytest.mark.parametrize(
     ("line", "number"),
     [
