@@ -1,0 +1,141 @@
+"""A call -> the calls that one could make in its stead: padded sizes, another dtype, another memory format. No torch here.
+
+They are not equal in result: each shows what its change of shapes, types or layout would gain on this machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pyprof.dtypes import lookup
+from pyprof.opcall import OpCall, TensorSpec, contiguous_strides
+from pyprof.prof import formulas
+
+__all__ = ["Alternative", "alternatives"]
+
+_UNIT_BYTES = 16  # one aligned load of a Tensor Core kernel: 8 elements of fp16, 4 of fp32, 16 of fp8
+_HALVES = {"float64": ("float32",), "float32": ("bfloat16", "float16"), "bfloat16": ("float16",), "float16": ("bfloat16",)}
+_GEMMS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "__matmul__"})
+
+
+class Alternative(NamedTuple):
+    """name: what is different; call: the call."""
+
+    name: str
+    call: OpCall
+
+
+def alternatives(call: OpCall) -> list[Alternative]:
+    """Those that apply, in the order in which they are worth a try."""
+    found = [padded(call), *other_dtypes(call), other_format(call)]
+    return [entry for entry in found if entry is not None]
+
+
+def _map(call: OpCall, change: Any) -> OpCall:
+    """The call with each tensor changed."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, TensorSpec):
+            return change(value)
+        return type(value)(map(walk, value)) if isinstance(value, (list, tuple)) else value
+
+    args = tuple(walk(value) for value in call.args)
+    return replace(call, args=args, kwargs=tuple((name, walk(value)) for name, value in call.kwargs))
+
+
+def _in_order_of(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense tensor of this shape whose dimensions lie in memory in the order of the given one's."""
+    given = spec.strides or contiguous_strides(spec.shape)
+    order = sorted(range(len(shape)), key=lambda at: (-given[at], at))
+    strides, step = [0] * len(shape), 1
+    for at in reversed(order):
+        strides[at] = step
+        step *= max(shape[at], 1)
+    return tuple(strides)
+
+
+def _reshaped(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
+    return replace(spec, shape=shape, strides=_in_order_of(spec, shape))
+
+
+def _is_conv(call: OpCall) -> bool:
+    return formulas.matmul_class(call.name) and "conv" in call.op and "transpose" not in call.op and "backward" not in call.op
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit if size > 1 else size
+
+
+def padded(call: OpCall) -> Alternative | None:
+    """The sizes of a matrix product, or the channels of a convolution, rounded up to whole aligned loads."""
+    bits = {found.bits for tensor in call.tensors if (found := lookup(tensor.dtype)) is not None}
+    if len(bits) != 1:
+        return None
+    unit = max(_UNIT_BYTES * 8 // max(bits), 1)
+    if call.op in _GEMMS and formulas.matmul_class(call.name):
+        rows = call.tensors[0] if call.op == "linear" else None  # these need not be whole loads
+        new = _map(call, lambda spec: _reshaped(spec, _pad_matrix(spec.shape, unit, 1 if spec is rows else 2)))
+    elif _is_conv(call) and _groups(call) == 1:
+        new = _map(call, lambda spec: _pad_channels(call, spec, unit))
+    else:
+        return None
+    return Alternative(f"padded to {unit}", new) if [t.shape for t in new.tensors] != [t.shape for t in call.tensors] else None
+
+
+def _pad_matrix(shape: tuple[int, ...], unit: int, sizes: int) -> tuple[int, ...]:
+    """The last two sizes or only the last one: those before count matrices, or rows."""
+    return (*shape[:-sizes], *(_up(size, unit) for size in shape[-sizes:]))
+
+
+def _pad_channels(call: OpCall, spec: TensorSpec, unit: int) -> TensorSpec:
+    """Input: its channels; weight: both; bias: its only size. Told apart by their place among the tensors."""
+    place = next(at for at, tensor in enumerate(call.tensors) if tensor is spec)
+    wide = {0: (1,), 1: (0, 1), 2: (0,)}.get(place, ())
+    return _reshaped(spec, tuple(_up(size, unit) if at in wide else size for at, size in enumerate(spec.shape)))
+
+
+def _groups(call: OpCall) -> int | None:
+    """Of a convolution: channels of the input over those of one weight."""
+    tensors = call.tensors
+    if (
+        len(tensors) < 2
+        or len(tensors[0].shape) < 3
+        or len(tensors[0].shape) != len(tensors[1].shape)
+        or not tensors[1].shape[1]
+    ):
+        return None
+    return tensors[0].shape[1] // tensors[1].shape[1]
+
+
+def other_dtypes(call: OpCall) -> list[Alternative]:
+    """All its floating-point tensors in a smaller type, or in the other half."""
+    types = {tensor.dtype for tensor in call.tensors if tensor.dtype in _HALVES}
+    if len(types) != 1:
+        return []
+    (old,) = types
+    found = []
+    for new in _HALVES[str(old)]:
+        dtype = lookup(new)
+        changed = _map(call, lambda spec, new=new: replace(spec, dtype=new) if spec.dtype == old else spec)
+        found.append(Alternative(dtype.tag if dtype else new, changed))
+    return found
+
+
+def other_format(call: OpCall) -> Alternative | None:
+    """A convolution with its channels last in memory, or where they are, first."""
+    if not _is_conv(call) or not call.tensors or len(call.tensors[0].shape) not in (4, 5):
+        return None
+    rank = len(call.tensors[0].shape)
+
+    def strides(spec: TensorSpec, last: bool) -> tuple[int, ...]:
+        if not last:
+            return contiguous_strides(spec.shape)
+        moved = contiguous_strides((spec.shape[0], *spec.shape[2:], spec.shape[1]))
+        return (moved[0], moved[-1], *moved[1:-1])
+
+    first = call.tensors[0]
+    last = (first.strides or contiguous_strides(first.shape)) != strides(first, True)
+    name = "channels-last" if last else "channels-first"
+    changed = _map(call, lambda spec: replace(spec, strides=strides(spec, last)) if len(spec.shape) == rank else spec)
+    return Alternative(name, changed) if changed != call else None

@@ -1,0 +1,237 @@
+"""Run one recorded op alone on this machine's device, with its recorded shapes, types and strides, and time it.
+
+    pyprof bench FILE --idx N                              the row N of `pyprof prof FILE`
+    pyprof bench FILE --op linear                          the calls of it that took most time
+    pyprof bench --op aten::mm --shape 64,100 100,256      without a capture
+    pyprof bench --op 'aten::add(fp32[64,100], fp32[100])'
+
+Beside it the alternatives: sizes padded to whole aligned loads, other types, channels last. Each call finds a cold cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyprof.dtypes import lookup
+from pyprof.errors import PyprofError, ToolError, UsageError
+from pyprof.opcall import OpCall, TensorSpec, parse_call
+from pyprof.timers.alternatives import Alternative, alternatives
+from pyprof.timers.replay import Replay, choose_device, replayable
+from pyprof.timers.timing import Timing, timeit
+
+if TYPE_CHECKING:
+    from pyprof.parse.records import Records
+
+__all__ = ["add_arguments", "run"]
+
+_HEADER = ("Call", "Time(us)", "best(us)", "p99(us)", "Spread", "Launches", "TFLOP/s", "GB/s", "Speedup")
+_SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
+
+
+class Chosen(NamedTuple):
+    """call: what to run; recorded_s: what one execution took in the capture, where: on which device; None without a capture."""
+
+    call: OpCall
+    recorded_s: float | None = None
+    where: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof bench`."""
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a capture or records")
+    parser.add_argument("--idx", metavar="N", type=int, help="the row of this number")
+    parser.add_argument(
+        "--op", metavar="NAME", help="an op (`aten::mm`, `torch.nn.functional.linear`, `linear`), or a whole call"
+    )
+    parser.add_argument(
+        "--shape", metavar="M,N", nargs="+", help="shapes of its tensors: with FILE, of the calls to choose from"
+    )
+    parser.add_argument(
+        "--dtype", metavar="TYPE", default="fp32", help="without FILE: of all its tensors (default %(default)s)"
+    )
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU where there is one)")
+    parser.add_argument("--seconds", metavar="S", type=float, default=0.5, help="for each call (default %(default)s)")
+    parser.add_argument("--warm", action="store_true", help="leave the caches as the call before left them")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Choose, run, print. Returns the exit code."""
+    if options.seconds <= 0:
+        raise UsageError("--seconds must be positive", "for example --seconds 0.5")
+    chosen = _from_file(options) if options.file else _from_words(options)
+    device = choose_device(options.device)
+    base = _time(chosen.call, device, options)
+    rows = [_row("as recorded" if options.file else "as given", chosen.call, base, base)]
+    rows += [_try(alternative, device, options, base) for alternative in alternatives(chosen.call)]
+    print(f"{chosen.call.name}: {chosen.call}")
+    print(f"on {base.device}, {'warm' if options.warm else 'cold'} caches, median of {len(base.times_s)} calls", end="")
+    print(f"; recorded: {chosen.recorded_s * 1e6:.1f} us on {chosen.where}" if chosen.recorded_s is not None else "")
+    _print_table(rows)
+    if base.host_bound:
+        print("host-bound: launching it takes longer than the work", file=sys.stderr)
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------- choosing
+
+
+def _from_words(options: argparse.Namespace) -> Chosen:
+    if options.idx is not None or not options.op:
+        raise UsageError("without FILE an op must be named", _SHAPE_HINT)
+    head, bracket, _ = options.op.partition("(")
+    name = options.op[len(head) :]
+    module, dispatcher, op = _split(head)
+    if bracket:
+        try:
+            return Chosen(parse_call(op + name, module, dispatcher=dispatcher))
+        except ValueError as error:
+            raise UsageError(
+                f"--op: {options.op!r} is no call: {error}", "for example --op 'aten::mm(fp32[8,16], fp32[16,8])'"
+            ) from error
+    dtype = lookup(options.dtype)
+    if dtype is None:
+        raise UsageError(f"there is no type {options.dtype!r}", "for example --dtype bf16")
+    shapes = _shapes(options.shape)
+    if not shapes:
+        raise UsageError("without FILE the shapes must be given", _SHAPE_HINT)
+    return Chosen(OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher))
+
+
+def _split(name: str) -> tuple[str, bool, str]:
+    """`aten::mm` or `mm` -> (aten, True, mm); `torch.nn.functional.linear` -> (torch.nn.functional, False, linear)."""
+    namespace, colons, op = name.partition("::")
+    if colons:
+        return namespace, True, op
+    module, dot, op = name.rpartition(".")
+    return (module, False, op) if dot else ("aten", True, op)
+
+
+def _shapes(words: list[str] | None) -> list[tuple[int, ...]]:
+    found = []
+    for word in words or []:
+        try:
+            sizes = tuple(int(part) for part in word.strip("[]").split(",") if part.strip())
+        except ValueError:
+            sizes = (-1,)
+        if min(sizes, default=0) < 0:
+            raise UsageError(f"--shape: {word!r} is no shape", _SHAPE_HINT)
+        found.append(sizes)
+    return found
+
+
+def _from_file(options: argparse.Namespace) -> Chosen:
+    from pyprof.load import load
+    from pyprof.parse.command import SHOWN, choose_kinds
+
+    if (options.idx is None) == (options.op is None):
+        raise UsageError("one of --idx and --op chooses what to run", f"python -m pyprof.prof {options.file} lists the rows")
+    records = choose_kinds(load(options.file), SHOWN)
+    return _row_of(records, options) if options.idx is not None else _op_of(records, options)
+
+
+def _row_of(records: Records, options: argparse.Namespace) -> Chosen:
+    if not 1 <= options.idx <= len(records):
+        raise UsageError(f"there is no row {options.idx}", f"rows are numbered from 1 to {len(records)}")
+    row = options.idx - 1
+    codes = _codes(records, row)
+    if not codes:
+        raise UsageError(f"row {options.idx} has no op", f"python -m pyprof.prof {options.file} lists the rows")
+    code = next((code for code in codes if not replayable(records.calls[code])), codes[0])
+    instance = int(records["instance"][row])
+    together = records["instance"] == instance if instance >= 0 and code != int(records["inner"][row]) else slice(row, row + 1)
+    return Chosen(records.calls[code], float(records["dur_ns"][together].sum()) / 1e9, _where(records, row))
+
+
+def _codes(records: Records, row: int) -> list[int]:
+    """The calls of a row that could be run, the whole op first; of the backward pass its own, not the forward's."""
+    columns = ("own", "inner") if int(records["dir"][row]) else ("call", "own", "inner")
+    return [code for name in columns if (code := int(records[name][row])) >= 0]
+
+
+def _where(records: Records, row: int) -> str:
+    gpu = int(records["gpu"][row])
+    return (
+        records.gpus[gpu].name
+        if gpu >= 0 and records.gpus[gpu].name
+        else "the CPU"
+        if int(records["device"][row]) < 0
+        else "a GPU"
+    )
+
+
+def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
+    """Of the calls of that name, and those shapes, the one whose executions took most time."""
+    shapes = _shapes(options.shape)
+    spent: dict[int, int] = {}
+    executions: dict[int, set[int]] = {}
+    first: dict[int, int] = {}
+    known: dict[int, bool] = {}
+    for row in range(len(records)):
+        code = int(records["call"][row])
+        if int(records["dir"][row]):
+            code = next((c for c in _codes(records, row) if not replayable(records.calls[c])), -1)
+        if code < 0:
+            continue
+        if code not in known:
+            call = records.calls[code]
+            known[code] = options.op in (call.name, call.op) and (not shapes or [t.shape for t in call.tensors] == shapes)
+        if known[code]:
+            spent[code] = spent.get(code, 0) + int(records["dur_ns"][row])
+            executions.setdefault(code, set()).add(int(records["instance"][row]))
+            first.setdefault(code, row)
+    if not spent:
+        raise UsageError(
+            f"no call of {options.op!r} with these shapes was recorded", f"python -m pyprof.prof {options.file} -c op,params"
+        )
+    able = [code for code in spent if not replayable(records.calls[code])]
+    code = max(able or spent, key=lambda code: (spent[code], -code))
+    return Chosen(records.calls[code], spent[code] / len(executions[code]) / 1e9, _where(records, first[code]))
+
+
+# ---------------------------------------------------------------------------------------------- running
+
+
+def _time(call: OpCall, device: str, options: argparse.Namespace) -> Timing:
+    replay = Replay.of(call, device)
+    return timeit(replay.work, seconds=options.seconds, flush=not options.warm, device=device)
+
+
+def _try(alternative: Alternative, device: str, options: argparse.Namespace, base: Timing) -> list[str]:
+    try:
+        return _row(alternative.name, alternative.call, _time(alternative.call, device, options), base)
+    except PyprofError as error:
+        if not isinstance(error, (ToolError, UsageError)):
+            raise
+        print(f"note: {alternative.name}: {error}", file=sys.stderr)
+        return [alternative.name, *["na"] * (len(_HEADER) - 1)]
+
+
+def _row(name: str, call: OpCall, timing: Timing, base: Timing) -> list[str]:
+    from pyprof.prof import formulas
+
+    cost = formulas.evaluate(call).cost
+    seconds = timing.median_s
+
+    def rate(amount: int | None, unit: float) -> str:
+        return "na" if amount is None or not seconds else f"{amount / seconds / unit:.3g}"
+
+    gain = base.median_s / seconds if seconds else float("nan")
+    # What holds for the median and not for the best calls, or is less than what calls differ by, may as well be chance.
+    noise = abs(gain - 1) <= (timing.spread + base.spread) / 2 or (gain - 1) * (base.best_s - timing.best_s) <= 0
+    speedup = "" if timing is base else f"{gain:.2f}x" + (" (noise)" if noise else "")
+    launches = "na" if timing.launches is None else str(timing.launches)
+    times = [f"{value * 1e6:.1f}" for value in (seconds, timing.best_s, timing.p99_s)]
+    return [name, *times, f"{100 * timing.spread:.0f}%", launches, rate(cost.flops, 1e12), rate(cost.bytes, 1e9), speedup]
+
+
+def _print_table(rows: list[list[str]]) -> None:
+    table: list[Any] = [_HEADER, *rows]
+    widths = [max(len(line[at]) for line in table) for at in range(len(_HEADER))]
+    for line in table:
+        cells = [
+            text.ljust(width) if at == 0 else text.rjust(width)
+            for at, (text, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        print(" ".join(cells).rstrip())
