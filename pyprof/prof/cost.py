@@ -142,11 +142,25 @@ class _Costing:
                 continue
             products = [p for p in pieces if p.cost.matmul_flops]
             if products:
+                if self._named_products(cost, group, members, pieces, free):
+                    free += len(pieces)
+                    continue
                 products = _launch_order(products, self._function(int(members[0])))
                 free = self._products(cost, group, members, members[product[members]], products, free)
             else:
                 cost[members], group[members] = self._add(_sum([p.cost for p in pieces])), free
                 free += 1
+
+    def _named_products(self, cost: Ints, group: Ints, members: Ints, pieces: tuple[formulas.Piece, ...], free: int) -> bool:
+        """Give each kernel the piece that its inner op is named after; whether all of them are."""
+        named = [_PIECE_OF.get(_inner_op(self.records, row)) for row in members.tolist()]
+        place = {piece.name: index for index, piece in enumerate(pieces)}
+        if not all(name in place for name in named):
+            return False
+        index = np.array([place[name] for name in named if name is not None], np.int64)
+        codes = np.array([self._add(piece.cost) for piece in pieces], np.int64)
+        cost[members], group[members] = codes[index], free + index
+        return True
 
     def _function(self, row: int) -> str:
         """The autograd function that a backward kernel ran in."""
@@ -260,6 +274,19 @@ def _classes(records: Records) -> tuple[Ints, list[KernelClass]]:
     names = records["name"].astype(np.int64)
     distinct, inverse = np.unique(names, return_inverse=True)
     return inverse.ravel(), [classify(records.strings[code]) for code in distinct.tolist()]
+
+
+# Ops that compute one gradient of a convolution each -> the piece of the backward that it is.
+_PIECE_OF = {
+    f"{library}_convolution_backward_{what}": piece
+    for library in ("cudnn", "miopen", "mkldnn")
+    for what, piece in (("input", "dgrad"), ("weight", "wgrad"), ("weights", "wgrad"), ("bias", "bias"))
+}
+
+
+def _inner_op(records: Records, row: int) -> str:
+    code = int(records["inner"][row])
+    return records.calls[code].op if code >= 0 else ""
 
 
 # Ops with operands of another type than their data.

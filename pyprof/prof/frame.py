@@ -24,6 +24,7 @@ from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
+from pyprof.prof.infer import infer
 
 __all__ = ["Floats", "Frame", "Numbers", "Texts", "Values"]
 
@@ -72,7 +73,7 @@ class Frame:
     """All records of one report with what is computed from them."""
 
     def __init__(self, records: Records) -> None:
-        self.records = records
+        self.records = infer(records)
 
     @cached_property
     def costs(self) -> Costs:

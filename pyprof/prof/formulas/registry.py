@@ -206,7 +206,7 @@ _ALIASES = {
 }  # fmt: skip
 _IGNORED = frozenset(
     "device layout pin_memory requires_grad generator memory_format non_blocking names inplace out_dtype async_op sparse_grad"
-    " _stacklevel use_deterministic_mode dtype out copy".split()
+    " _stacklevel use_deterministic_mode dtype out copy inferred".split()
 )
 
 
@@ -353,8 +353,8 @@ def params(call: OpCall) -> str:
     """Text of the `params` column, no blanks: `M=700,N=33278,K=200,fp32`, else shapes `[35,20]fp32;[200]fp32`, else `na`."""
     if call.name in _FORWARD:
         text = evaluate(call).cost.params
-        if text:
-            return text
+        if text:  # what the capture did not hold is said to be inferred
+            return f"{text},inferred" if any(key == "inferred" for key, _ in call.kwargs) else text
     return describe(call.tensors)
 
 

@@ -1,0 +1,91 @@
+"""Records -> records whose forward calls hold what only their backward tells.
+
+Old torch.profiler traces and emit_nvtx's text hold the sizes of tensors and no options: a convolution's output and whether a
+batch norm trained are unknown there. The backward tells both: the incoming gradient has the output's sizes, and only training
+has a backward of that kind. What is filled in so is marked (`INFERRED`). No costs here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.parse.records import Records
+
+__all__ = ["INFERRED", "infer"]
+
+INFERRED = "inferred"
+"""The keyword that marks a call of which something was filled in; its value names what."""
+
+_CONVOLUTION = re.compile(r"(?:^|_)conv(?:olution|_transpose)?(?:[123]d)?(?:$|_relu$)")
+_CONVOLUTION_BACKWARD = re.compile(r"convolution_backward(?:_overrideable)?$")
+_BATCH_NORM_BACKWARD = re.compile(r"batch_norm_backward$")
+
+
+def infer(records: Records) -> Records:
+    """The same records where nothing is lacking; else a copy with further calls, rows and all else as they were."""
+    fill = [_wanted(call) for call in records.calls]
+    wanted = np.array([found is not None for found in fill] + [False], np.bool_)[records["call"]]
+    rows = np.flatnonzero(wanted & (records["fwd_instance"] >= 0) & (records["own"] >= 0))
+    if not len(rows):
+        return records
+    calls, made = list(records.calls), dict[tuple[int, int], int]()
+    pairs, inverse = np.unique(np.stack([records["call"][rows], records["own"][rows]]), axis=1, return_inverse=True)
+    for call, own in pairs.T.tolist():
+        filler = fill[call]
+        filled = None if filler is None else filler(calls[call], records.calls[own])
+        if filled is not None:
+            made[call, own] = len(calls)
+            calls.append(filled)
+    code = np.array([made.get((int(c), int(o)), -1) for c, o in pairs.T], np.int64)[inverse.ravel()]
+    of_instance = np.full(int(records["instance"].max(initial=-1)) + int(records["fwd_instance"].max()) + 2, -1, np.int64)
+    told = rows[code >= 0]
+    of_instance[records["fwd_instance"][told]] = code[code >= 0]
+    columns = dict(records.columns)
+    forward = np.where(records["instance"] >= 0, of_instance[records["instance"]], -1)
+    backward = np.where(records["fwd_instance"] >= 0, of_instance[records["fwd_instance"]], -1)
+    better = np.where(backward >= 0, backward, np.where(records["fwd_instance"] >= 0, -1, forward))
+    for name, found in (("call", better), ("own", np.where(records["fwd_instance"] >= 0, -1, forward))):
+        columns[name] = np.where(found >= 0, found, records[name]).astype(records[name].dtype)
+    return replace(records, columns=columns, calls=calls)
+
+
+def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:
+    """How to fill a call in, None where it lacks nothing that its backward could tell."""
+    if not call.described or len(call.tensors) < 2:
+        return None
+    if call.op in ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "_batch_norm_impl_index", "miopen_batch_norm"):
+        return _trained
+    if _CONVOLUTION.search(call.op) and "depthwise" not in call.op:
+        return _sized
+    return None
+
+
+def _lacks(call: OpCall) -> bool:
+    """Whether options were not recorded: given as unknown, or left out of a text that holds tensors only."""
+    scalars = [value for value in (*call.args, *(v for _, v in call.kwargs)) if not isinstance(value, (TensorSpec, type(None)))]
+    return UNKNOWN in scalars or (call.flat and not scalars)
+
+
+def _trained(call: OpCall, own: OpCall) -> OpCall | None:
+    if not _lacks(call) or not _BATCH_NORM_BACKWARD.search(own.op):
+        return None
+    return replace(call, kwargs=(*call.kwargs, ("training", True), (INFERRED, "training")))
+
+
+def _sized(call: OpCall, own: OpCall) -> OpCall | None:
+    """The output has the sizes of its gradient: the first argument of a convolution's backward, of old cuDNN ops the second."""
+    if not _lacks(call) or not _CONVOLUTION_BACKWARD.search(own.op):
+        return None
+    place = 1 if own.op.startswith(("cudnn_", "miopen_", "mkldnn_")) else 0
+    tensors: list[Any] = list(own.args)
+    gradient = tensors[place] if len(tensors) > place else None
+    first = call.tensors[0]
+    if not isinstance(gradient, TensorSpec) or len(gradient.shape) < len(first.shape):
+        return None
+    return replace(call, kwargs=(*call.kwargs, ("out", TensorSpec(gradient.shape, first.dtype)), (INFERRED, "output sizes")))
