@@ -19,6 +19,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, checked_shape, format_call, parse_call, sound_text, sound_value
@@ -209,6 +210,7 @@ _IDS = re.compile(
     r"(?:, seq = (?P<seq>-?\d+))?(?:, op_id = (?P<op_id>\d+))?(?P<sizes>, sizes = \[.*?\])?(?:, input_op_ids = \[.*\])?$",
     re.DOTALL,
 )
+_MOST_KEYS = 16
 _FIRST_KEY = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _BACKWARD = re.compile(
     r"(?:[\w:]+::)?[A-Za-z_]\w*Backward\d*|(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|CppNode<.+>)"
@@ -225,18 +227,15 @@ def split_ids(text: str) -> tuple[str, int, int, bool]:
 
     Returns (text without seq, op_id and input_op_ids, seq or -1, op_id or -1, whether any key was there).
     """
-    first = _FIRST_KEY.search(text)
-    if first is None:
+    # A key may belong to the name itself: then one of the next begins what is sought. Few are tried, for time.
+    match = None
+    for first in islice(_FIRST_KEY.finditer(text), _MOST_KEYS):
+        match = _IDS.match(text, first.start())
+        if match is not None:
+            break
+    if match is None:
         return text, -1, -1, False
-    start = first.start()
-    match = _IDS.match(text, start)
-    while match is None:  # a key that belongs to the name itself
-        first = _FIRST_KEY.search(text, first.end())
-        if first is None:
-            return text, -1, -1, False
-        start = first.start()
-        match = _IDS.match(text, start)
-    return text[:start] + (match["sizes"] or ""), _number(match["seq"]), _number(match["op_id"]), True
+    return text[: match.start()] + (match["sizes"] or ""), _number(match["seq"]), _number(match["op_id"]), True
 
 
 def _number(digits: str | None) -> int:

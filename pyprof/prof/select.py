@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,7 +47,7 @@ def conditions(text: str | None) -> list[tuple[Column, str]]:
         chosen = choose(key)
         if len(chosen) > 1:
             raise UsageError(f"--where takes COL=VALUE, not {part!r}", "for example --where op=linear,dir=bprop")
-        found.append((chosen[0], value))
+        found.append((chosen[0], value.strip()))
     return found
 
 
@@ -60,6 +62,9 @@ def matching(frame: Frame, rows: Ints, wanted: Sequence[tuple[Column, str]]) -> 
         if not len(kept) and len(rows) and value not in texts:
             for key in re.findall(r",\s*(\w+)\s*=", value):
                 choose(key)
+            near = difflib.get_close_matches(value[:80], sorted(t for t in set(texts) if len(t) <= 80)[:1000], 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            print(f"note: no row has {column.key} {value!r}{meant}", file=sys.stderr)
         rows = kept
     return rows
 

@@ -9,6 +9,7 @@ jsonl       one JSON object a line with the columns' keys; what is unknown is nu
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from os.path import basename
 from typing import TextIO
@@ -20,6 +21,8 @@ from pyprof.prof.frame import Texts, Values
 __all__ = ["write_columnated", "write_csv", "write_jsonl", "write_plain"]
 
 _BATCH_ROWS = 10_000
+# Names come from the program and the file: what would steer a terminal is not passed on to one.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _each_text(values: Values, change: Callable[[str], str]) -> Values:
@@ -38,7 +41,7 @@ def write_plain(columns: list[Column], values: list[Values], stream: TextIO) -> 
     """Space-separated, with a header line."""
 
     def solid(text: str) -> str:
-        return "_".join(text.split()) or "-"
+        return _CONTROL.sub("?", "_".join(text.split())) or "-"
 
     stream.write(" ".join(solid(column.header) for column in columns) + "\n")
     _write_rows([unknown_as(_each_text(v, solid)) for v in values], " ", stream, "\n")
@@ -128,4 +131,4 @@ def _last_name(trace: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return _CONTROL.sub("?", " ".join(text.split()))

@@ -216,6 +216,9 @@ def test_a_value_may_hold_commas_and_equal_signs(capture: Path, capsys: pytest.C
     assert len(_rows(capsys, capture, "--where", "n=2, OP=linear,m=4")) == 3
     assert [c.key for c, _ in conditions("shape=a,b,dir=x")] == ["params", "dir"]
     assert "'foo'" in _refused(capsys, capture, "--where", "op=linear,foo=3")[1]
+    assert main(["prof", str(capture), "--where", "op = Linear", "-c", "op"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "Op\n" and "note: no row has op 'Linear'; did you mean 'linear'?" in err
     assert _refused(capsys, capture, "--where", "op")[0] == 2 and _refused(capsys, capture, "--where", "op,dir=x")[0] == 2
 
 

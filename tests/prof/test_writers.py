@@ -59,6 +59,16 @@ def test_columnated_cuts_texts_and_keeps_the_width() -> None:
     )
 
 
+def test_what_would_steer_a_terminal_is_not_passed_on() -> None:
+    columns, values = choose("op"), [Texts(np.array([0]), ["\x1b[31m red \x00\x9b"])]
+    plain, table, cells = io.StringIO(), io.StringIO(), io.StringIO()
+    write_plain(columns, values, plain)
+    write_columnated(columns, list(values), table, 40)
+    write_csv(columns, list(values), cells)
+    assert plain.getvalue() == "Op\n?[31m_red_??\n" and table.getvalue().splitlines()[1].strip() == "?[31m red ??"
+    assert cells.getvalue() == "Op\r\n\x1b[31m red \x00\x9b\r\n"  # a file for programs
+
+
 def test_too_narrow_a_line_is_refused_with_the_least_that_works() -> None:
     with pytest.raises(UsageError, match="at least 32 characters"):
         _written(write_columnated, 20)
