@@ -42,7 +42,7 @@ def load_capture(path: Path) -> Records:
 
 
 def load(name: str) -> Records:
-    """Records of a file: of the lines that parse wrote, or of a capture; `-` is standard input, which takes lines only."""
+    """Records of a file that parse wrote, or of a capture; `-` is standard input, which takes lines only."""
     from pyprof.parse.sources import check_readable
 
     if name == "-":
@@ -54,10 +54,19 @@ def load(name: str) -> Records:
         )
     path = Path(name)
     check_readable(path)
+    if _begins_as_parquet(path):
+        from pyprof.parse.parquet import read
+
+        return read(path)
     if _holds_lines(path):
         with path.open("rb") as stream:
             return _decoded(stream, name)
     return load_capture(path)
+
+
+def _begins_as_parquet(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(4) == b"PAR1"
 
 
 _RECORD_KEY = re.compile(r"""["']k(?:Short|Long)Name["']\s*:""")

@@ -26,14 +26,14 @@ SHOWN = "kernel,graph,cpu"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof parse`."""
     parser.add_argument("file", metavar="FILE", help="a capture")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write there instead of standard output (.dict)")
-    add_kinds(parser)
+    parser.add_argument("-o", "--output", metavar="OUT", help="write there, not to standard output: .dict, .jsonl or .parquet")
+    add_kinds(parser, None, f"{SHOWN}; Parquet: all")
 
 
-def add_kinds(parser: argparse.ArgumentParser) -> None:
+def add_kinds(parser: argparse.ArgumentParser, default: str | None = SHOWN, shown: str = SHOWN) -> None:
     """The option that parse and prof share."""
     names = ", ".join(ActivityKind.NAMES)
-    parser.add_argument("--kinds", default=SHOWN, metavar="LIST", help=f"rows to show, or all: {names} (default %(default)s)")
+    parser.add_argument("--kinds", default=default, metavar="LIST", help=f"rows to show, or all: {names} (default {shown})")
 
 
 def choose_kinds(records: Records, text: str) -> Records:
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if output is not None:
         _check_output(output)
     records = load_capture(Path(options.file))
-    shown = choose_kinds(records, options.kinds)
+    shown = choose_kinds(records, options.kinds or ("all" if output is not None and output.suffix == ".parquet" else SHOWN))
     if output is None:
         sys.stdout.writelines(lines(shown))
     else:
@@ -72,12 +72,18 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_output(path: Path) -> None:
     """What can be told of the target before the work is done."""
-    if path.suffix not in (".dict", ".jsonl"):
-        raise UsageError(f"{path}: no such form of records", "give a name that ends in .dict or .jsonl")
+    if path.suffix not in (".dict", ".jsonl", ".parquet"):
+        raise UsageError(f"{path}: no such form of records", "give a name that ends in .dict, .jsonl or .parquet")
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a directory", "choose another name with -o")
     if not path.parent.is_dir():
         raise InputError(f"{path}: cannot be written: there is no directory {path.parent}", "choose another place with -o")
+
+
+def _write_parquet(records: Records, path: Path) -> None:
+    from pyprof.parse.parquet import write
+
+    write(records, path)
 
 
 def _write_file(records: Records, path: Path) -> None:
@@ -85,7 +91,10 @@ def _write_file(records: Records, path: Path) -> None:
     try:
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8") as stream:
             try:
-                stream.writelines(lines(records))
+                if path.suffix == ".parquet":
+                    _write_parquet(records, Path(stream.name))
+                else:
+                    stream.writelines(lines(records))
                 stream.close()
                 os.chmod(stream.name, 0o644)
                 os.replace(stream.name, path)

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from pyprof.opcall import OpCall
 from pyprof.parse.trace import Strings
 
-__all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "GpuInfo", "Records", "Stack", "concatenate"]
+__all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "SCHEMA_VERSION", "GpuInfo", "Records", "Stack", "concatenate"]
 
+SCHEMA_VERSION = 1  # of the columns below as Parquet holds them; a change of name, type or meaning makes a new one
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 

@@ -1,0 +1,282 @@
+"""Records <-> a Parquet file: one row a record, texts as dictionary columns, all kinds of rows.
+
+The columns are those of `records.COLUMNS`; names, calls, stacks and devices stand as texts of which each distinct one is stored
+once, sequence numbers as a list. What is unknown is null. Notes, counts and the version of the schema are the file's metadata.
+A column is read from the file when it is first asked for. pyarrow is needed (the extra `parquet`). No net.dict here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import InputError, NotACapture, ToolError
+from pyprof.opcall import sound_text
+from pyprof.parse.calltext import call_text, parse_call_text
+from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, SCHEMA_VERSION, GpuInfo, Records, Stack
+from pyprof.parse.trace import ActivityKind, Strings
+
+__all__ = ["MAGIC", "is_parquet", "read", "write"]
+
+MAGIC = b"PAR1"
+_KEY = b"pyprof"
+_ROWS = 1 << 18  # of a row group: what is in memory at once while writing
+_SPELLED = {"kind": ActivityKind.NAMES, "dir": DIRECTIONS, "phase": PHASES}
+_CODED = {
+    "name": "strings",
+    "stack": "stacks",
+    "scope": "stacks",
+    "call": "calls",
+    "inner": "calls",
+    "own": "calls",
+    "gpu": "gpus",
+}
+_NUMBERS = "seq_numbers"
+# Columns that grow steadily: their differences are small.
+_STEADY = ("start_ns", "launch_ns", "corr", "instance", "fwd_instance", "seq")
+
+Array = npt.NDArray[Any]
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins as every Parquet file does."""
+    with path.open("rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ToolError("Parquet needs pyarrow, which is not there", "pip install 'pyprof[parquet]', or use .dict") from error
+    return pyarrow
+
+
+# ---------------------------------------------------------------------------------------------- writing
+
+
+def _texts(records: Records, pool: str) -> list[str]:
+    """The texts of a pool, by code."""
+    if pool == "strings":
+        return [sound_text(text) for text in records.strings.values]
+    if pool == "calls":
+        return [call_text(call) for call in records.calls]
+    items = records.stacks if pool == "stacks" else records.gpus
+    return [sound_text(json.dumps(asdict(item), ensure_ascii=False, separators=(",", ":"))) for item in items]
+
+
+def _shared(texts: list[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """Distinct texts and, for each code (and for -1 at the end), which of them it is."""
+    code_of: dict[str, int] = {}
+    codes = [code_of.setdefault(text, len(code_of)) for text in texts]
+    return list(code_of), np.array([*codes, 0], np.int32)
+
+
+class _Writer:
+    """Arrow tables of some rows after others."""
+
+    def __init__(self, records: Records) -> None:
+        self.pa = _pyarrow()
+        self.records = records
+        self.pools: dict[str, tuple[Any, npt.NDArray[np.int32]]] = {}
+        for pool in dict.fromkeys(_CODED.values()):
+            texts, codes = _shared(_texts(records, pool))
+            self.pools[pool] = self.pa.array(texts, self.pa.string()), codes
+        self.spelled = {name: self.pa.array(texts, self.pa.string()) for name, texts in _SPELLED.items()}
+
+    def table(self, begin: int, end: int) -> Any:
+        pa, records = self.pa, self.records
+        arrays = {}
+        for name in COLUMNS:
+            values = records[name][begin:end]
+            unknown = values == -1
+            mask = unknown if unknown.any() else None
+            if name in _CODED:
+                texts, codes = self.pools[_CODED[name]]
+                arrays[name] = pa.DictionaryArray.from_arrays(pa.array(codes[values], mask=mask), texts)
+            elif name in self.spelled:
+                arrays[name] = pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32), mask=mask), self.spelled[name])
+            else:
+                arrays[name] = pa.array(np.ascontiguousarray(values), mask=mask)
+        offsets = records.seq_offsets[begin : end + 1]
+        numbers = records.seq_numbers[offsets[0] : offsets[-1]]
+        arrays[_NUMBERS] = pa.LargeListArray.from_arrays(pa.array(offsets - offsets[0]), pa.array(numbers))
+        table = pa.table(arrays)
+        facts = {"version": SCHEMA_VERSION, "source": records.source, "counts": records.counts, "notes": records.notes}
+        return table.replace_schema_metadata({_KEY: json.dumps(facts).encode()})
+
+
+def write(records: Records, path: Path) -> None:
+    """Write all records to a file; raises OSError where that cannot be, ToolError where pyarrow is not there."""
+    writer = _Writer(records)
+    first = writer.table(0, min(_ROWS, len(records)))
+    plain = [n for n in COLUMNS if n not in _CODED and n not in _SPELLED and n not in _STEADY]
+    options = {
+        "compression": "zstd",
+        "use_dictionary": [*_CODED, *_SPELLED, *plain],
+        "dictionary_pagesize_limit": 1 << 26,
+        "column_encoding": dict.fromkeys(_STEADY, "DELTA_BINARY_PACKED"),
+        "write_statistics": ["start_ns", "rank", "pid", "step", "kind"],
+    }
+    with writer.pa.parquet.ParquetWriter(path, first.schema, **options) as stream:
+        stream.write_table(first)
+        for begin in range(_ROWS, len(records), _ROWS):
+            stream.write_table(writer.table(begin, min(begin + _ROWS, len(records))))
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+def read(path: Path) -> Records:
+    """The records of a file that `write` wrote; columns come from the file when they are asked for.
+
+    Raises NotACapture for a Parquet file of another's, InputError for one of another version or a damaged one.
+    """
+    return _Stored(_Store(path))
+
+
+def _text_value(pool: str, text: str) -> Any:
+    if pool == "calls":
+        return parse_call_text(text)
+    fields: dict[str, Any] = json.loads(text)
+    if pool == "stacks":
+        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+        return Stack(**plain)
+    return GpuInfo(**{**fields, "cc": tuple(fields["cc"]) if fields["cc"] else None})
+
+
+class _Store:
+    """One open file: whole columns, and pools that grow with the texts that they meet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.pa = path, _pyarrow()
+        try:
+            self.file = self.pa.parquet.ParquetFile(path)
+        except (self.pa.ArrowException, OSError) as error:
+            raise InputError(f"{path}: cannot be read: {_first_line(error)}", "the file is damaged or cut short") from error
+        found = (self.file.schema_arrow.metadata or {}).get(_KEY)
+        if found is None:
+            raise NotACapture(f"{path}: a Parquet file, but not of records", "give one that `pyprof parse -o` wrote")
+        try:
+            self.facts: dict[str, Any] = json.loads(found)
+            version = self.facts["version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: its metadata cannot be read", "parse the capture again") from error
+        missing = {*COLUMNS, _NUMBERS} - set(self.file.schema_arrow.names)
+        if version != SCHEMA_VERSION or missing:
+            raise InputError(
+                f"{path}: records of version {version}, where this pyprof reads {SCHEMA_VERSION}", "parse the capture again"
+            )
+        self.rows: int = self.file.metadata.num_rows
+        self.strings = Strings()
+        self.pools: dict[str, list[Any]] = {"stacks": [], "calls": [], "gpus": []}
+        self.codes: dict[str, dict[str, int]] = {name: {} for name in self.pools}
+        self.columns: dict[str, Array] = {}
+
+    def column(self, name: str) -> Array:
+        if name not in self.columns:
+            self.columns[name] = self._read(name)
+        return self.columns[name]
+
+    def _chunks(self, name: str) -> list[Any]:
+        try:
+            chunks: list[Any] = self.file.read([name]).column(0).chunks
+        except (self.pa.ArrowException, OSError) as error:
+            raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", "the file is damaged") from error
+        return chunks
+
+    def _read(self, name: str) -> Array:
+        dtype = COLUMNS[name][0]
+        parts = [np.empty(0, dtype)]
+        for chunk in self._chunks(name):
+            if name in _CODED or name in _SPELLED:
+                codes = [self._code(name, text) for text in chunk.dictionary.to_pylist()]
+                parts.append(np.array([*codes, -1], dtype)[chunk.indices.fill_null(len(codes)).to_numpy()])
+            else:
+                parts.append(chunk.fill_null(-1).to_numpy().astype(dtype, copy=False))
+        return np.concatenate(parts)
+
+    def _code(self, name: str, text: str) -> int:
+        if name in _SPELLED:
+            return _SPELLED[name].index(text)
+        pool = _CODED[name]
+        if pool == "strings":
+            return self.strings.code(text)
+        code = self.codes[pool].get(text)
+        if code is None:
+            code = self.codes[pool][text] = len(self.pools[pool])
+            self.pools[pool].append(_text_value(pool, text))
+        return code
+
+    def pool(self, name: str) -> Any:
+        """A pool with every text that the file has of it."""
+        for column, pool in _CODED.items():
+            if pool == name:
+                self.column(column)
+        return self.strings if name == "strings" else self.pools[name]
+
+    def sequences(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        chunks = self._chunks(_NUMBERS)
+        lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in chunks]
+        numbers = [chunk.flatten().to_numpy() for chunk in chunks]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))])
+        return offsets.astype(np.int64), np.concatenate([np.empty(0, np.int64), *numbers])
+
+
+class _Columns(dict[str, Array]):
+    """Columns that come from the file when first asked for."""
+
+    def __init__(self, store: _Store, rows: Array | None) -> None:
+        super().__init__()
+        self.store, self.rows = store, rows
+
+    def __missing__(self, name: str) -> Array:
+        whole = self.store.column(name)
+        self[name] = found = whole if self.rows is None else whole[self.rows]
+        return found
+
+    def items(self) -> Any:
+        for name in COLUMNS:
+            _ = self[name]
+        return super().items()
+
+
+class _Stored(Records):
+    """Records whose parts come from a file when first asked for."""
+
+    def __init__(self, store: _Store, rows: Array | None = None) -> None:
+        facts = store.facts
+        self._store, self._rows = store, rows
+        self.columns = _Columns(store, rows)
+        self.source, self.counts, self.notes = str(facts["source"]), dict(facts["counts"]), list(facts["notes"])
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("strings", "stacks", "calls", "gpus"):
+            value = self._store.pool(name)
+        elif name in ("seq_offsets", "seq_numbers"):
+            offsets, numbers = self._store.sequences()
+            if self._rows is not None:
+                whole = Records({}, seq_offsets=offsets, seq_numbers=numbers).select(self._rows)
+                offsets, numbers = whole.seq_offsets, whole.seq_numbers
+            self.seq_offsets, self.seq_numbers = offsets, numbers
+            return offsets if name == "seq_offsets" else numbers
+        else:
+            raise AttributeError(name)
+        setattr(self, name, value)
+        return value
+
+    def select(self, rows: Array) -> Records:
+        positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        if rows.dtype == np.bool_ and len(positions) == len(rows):
+            return self
+        return _Stored(self._store, positions if self._rows is None else self._rows[positions])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,149 @@
+"""Parquet: every record comes back as it was, other programs read the texts, and what is not asked for is not read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.cli import main
+from pyprof.errors import InputError, NotACapture
+from pyprof.load import load, load_capture
+from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse import parquet
+from pyprof.parse.netdict import lines
+from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.trace import ActivityKind
+from pyprof.prof.columns import COLUMNS as SHOWN
+from pyprof.prof.columns import unknown_as
+from pyprof.prof.frame import Frame
+
+pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+
+CAPTURES = [
+    "nvprof/v100_lm/net.sql",
+    "nsys/h100_2gpu_train.nsys2026.2.sqlite",
+    "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
+    "kineto/h100_vit.json.gz",
+    "kineto/v100_dlrm_8ranks/worker3.pt.trace.json.gz",
+]
+
+
+def resolved(records: Records) -> dict[str, list[object]]:
+    """Every column with what its codes stand for."""
+    pools = {"name": records.strings.values, "gpu": records.gpus}
+    pools |= dict.fromkeys(("stack", "scope"), records.stacks) | dict.fromkeys(("call", "own", "inner"), records.calls)
+    shown: dict[str, list[object]] = {}
+    for name in COLUMNS:
+        codes = records[name].tolist()
+        shown[name] = [None if c < 0 else pools[name][c] for c in codes] if name in pools else codes
+    shown["numbers"] = [records.numbers(row) for row in range(len(records))]
+    return shown
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_real_captures_come_back_as_they_were(captures: Path, tmp_path: Path, name: str) -> None:
+    records = load_capture(captures / name)
+    path = tmp_path / "net.parquet"
+    parquet.write(records, path)
+    again = load(str(path))
+    assert resolved(again) == resolved(records)
+    assert {n: again[n].dtype for n in COLUMNS} == {n: np.dtype(dtype) for n, (dtype, _) in COLUMNS.items()}
+    assert (again.counts, again.notes, again.source) == (records.counts, records.notes, records.source)
+    assert list(lines(again)) == list(lines(records))
+    for column in SHOWN:
+        assert unknown_as(column.compute(Frame(again))) == unknown_as(column.compute(Frame(records))), column.key
+
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=5)
+names = st.lists(texts, max_size=2).map(tuple)
+stacks = st.builds(Stack, names, names, names, names, names, names, names, st.just(-1), names, st.booleans())
+calls = st.builds(
+    lambda op, shape: OpCall("torch", op, (TensorSpec(tuple(shape), "float16", None),)),
+    st.sampled_from(["mm", "linear"]), st.lists(st.integers(0, 9), max_size=3),
+)  # fmt: skip
+gpus = st.builds(GpuInfo, texts, st.none() | st.just((9, 0)), st.integers(-1, 200))
+
+
+@st.composite
+def some_records(draw: st.DrawFn) -> Records:
+    rows = draw(st.integers(0, 6))
+    out = Records(
+        {}, stacks=draw(st.lists(stacks, min_size=1, max_size=4)), calls=draw(st.lists(calls, max_size=3)),
+        gpus=draw(st.lists(gpus, max_size=2)), notes=draw(st.lists(texts, max_size=2)), source="nsys",
+    )  # fmt: skip
+    for text in draw(st.lists(texts, max_size=3)):
+        out.strings.code(text)
+    pools = {"name": len(out.strings), "gpu": len(out.gpus), "stack": len(out.stacks), "scope": len(out.stacks)}
+    pools |= dict.fromkeys(("call", "own", "inner"), len(out.calls))
+    spelled = {"kind": len(ActivityKind.NAMES), "dir": len(DIRECTIONS), "phase": len(PHASES)}
+    for name, (dtype, _) in COLUMNS.items():
+        limits = np.iinfo(dtype)
+        low, high = -1, (pools | spelled).get(name, int(limits.max) + 1) - 1
+        low = 0 if name in spelled or name in ("stack", "scope") else low
+        if name not in pools and name not in spelled:
+            low = int(limits.min)
+        out.columns[name] = np.array(draw(st.lists(st.integers(low, high), min_size=rows, max_size=rows)), dtype)
+    numbers = draw(st.lists(st.lists(st.integers(0, 1 << 62), max_size=3), min_size=rows, max_size=rows))
+    out.seq_offsets = np.cumsum([0, *map(len, numbers)])
+    out.seq_numbers = np.array([n for some in numbers for n in some], np.int64)
+    return out
+
+
+@given(some_records(), st.integers(1, 4))
+def test_any_records_come_back(tmp_path_factory: pytest.TempPathFactory, records: Records, group: int) -> None:
+    path = tmp_path_factory.mktemp("p") / "any.parquet"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "_ROWS", group)  # several groups of rows
+        parquet.write(records, path)
+    again = parquet.read(path)
+    assert resolved(again) == resolved(records) and again.notes == records.notes
+    rows = np.arange(len(records))[::2]
+    assert resolved(again.select(rows).select(rows[: len(rows)] // 2)) == resolved(records.select(rows).select(rows // 2))
+
+
+def test_the_command_writes_all_kinds_and_prof_shows_the_same(
+    captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture, path = str(captures / CAPTURES[1]), tmp_path / "net.parquet"
+    assert main(["parse", capture, "-o", str(path)]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["net.parquet"]
+    table = pa.parquet.read_table(path)
+    assert {"memcpy", "memset"} <= set(table["kind"].to_pylist()) and table["rank"].null_count == len(table)
+    assert all(isinstance(json.loads(text), dict) for text in table["stack"].unique().to_pylist())
+    shown = []
+    for file in (capture, str(path)):
+        capsys.readouterr()
+        assert main(["prof", file, "--csv", "-c", ",".join(c.key for c in SHOWN)]) == 0
+        shown.append(capsys.readouterr())
+    assert shown[0] == shown[1]
+
+
+def test_what_is_not_printed_is_not_read(captures: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.parquet"
+    parquet.write(load_capture(captures / CAPTURES[0]), path)
+    records = load(str(path))
+    assert len(records) and records["dur_ns"].sum() > 0
+    assert isinstance(records, parquet._Stored) and set(records._store.columns) == {"kind", "dur_ns"}
+
+
+def test_other_files_are_named(captures: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.parquet"
+    pa.parquet.write_table(pa.table({"a": [1]}), other)
+    with pytest.raises(NotACapture, match="not of records"):
+        load(str(other))
+    whole = tmp_path / "whole.parquet"
+    parquet.write(load_capture(captures / CAPTURES[0]), whole)
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(whole.read_bytes()[:5000])
+    with pytest.raises(InputError, match="cannot be read"):
+        load(str(cut))
+    table = pa.parquet.read_table(whole)
+    facts = json.loads(table.schema.metadata[b"pyprof"]) | {"version": 99}
+    pa.parquet.write_table(table.replace_schema_metadata({b"pyprof": json.dumps(facts).encode()}), other)
+    with pytest.raises(InputError, match="version 99"):
+        load(str(other))
