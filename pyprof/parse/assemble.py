@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pyprof.hardware.kernels import classify
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.launches import ranks, take
 from pyprof.parse.paths import Paths
 from pyprof.parse.records import COLUMNS, GpuInfo, Records
@@ -143,7 +144,7 @@ class Assembly:
         backward = self.is_backward & (self.fwd_root >= 0)
         both = np.concatenate([self.root, np.where(backward, self.fwd_root, -1)])
         ran = np.concatenate([replay, self._forward_replay(backward)])
-        distinct, inverse = np.unique(np.stack([both, np.where(both >= 0, ran, -1)]), axis=1, return_inverse=True)
+        distinct, _, inverse = distinct_rows(both, np.where(both >= 0, ran, -1))
         root, turn = distinct
         replay_ns = np.full(int(replay.max(initial=-1)) + 1, -1, np.int64)
         replay_ns[replay[replay >= 0]] = self.rows["replay_ns"][replay >= 0]
@@ -153,7 +154,7 @@ class Assembly:
         order = np.lexsort((turn, root, take(self.trace.threads["tid"], thread), pid, begin))
         number = np.full(len(root), -1, np.int64)
         number[order[root[order] >= 0]] = np.arange(int((root >= 0).sum()))
-        columns["instance"], columns["fwd_instance"] = np.split(number[inverse.ravel()], 2)
+        columns["instance"], columns["fwd_instance"] = np.split(number[inverse], 2)
         self.calls: list[OpCall] = []
         code_of_label = np.full(len(self.trace.markers) + 1, -1, np.int64)
         op_at = np.where(backward, self.fwd_root, self.root)
@@ -276,6 +277,6 @@ def _gpus(trace: Trace, process: Ints, device: Any) -> tuple[list[GpuInfo], Ints
         code_of.setdefault((int(table["process"][row]), int(table["device"][row])), gpus.index(info))
     if not gpus:
         return gpus, np.full(len(process), -1, np.int64)
-    keys, inverse = np.unique(np.stack([process, np.asarray(device, np.int64)]), axis=1, return_inverse=True)
+    keys, _, inverse = distinct_rows(process, device)
     codes = [code_of.get((int(p), int(d)), code_of.get((-1, int(d)), -1)) for p, d in keys.T]
-    return gpus, np.array(codes, np.int64)[inverse.ravel()]
+    return gpus, np.array(codes, np.int64)[inverse]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.parse.distinct import distinct_rows
+
 __all__ = ["Pairing", "Side", "pair", "same_function"]
 
 Ints = npt.NDArray[np.int64]
@@ -67,9 +69,7 @@ def pair(forward: Side, backward: Side, forward_thread: Ints) -> Pairing:
 
 def _groups_of(process: Ints, seq: Ints, backward: Side) -> tuple[Ints, Ints]:
     """The span of groups with each backward range's process and number."""
-    keys = np.stack([np.concatenate([process, backward.process]), np.concatenate([seq, backward.seq])])
-    _, code = np.unique(keys, axis=1, return_inverse=True)
-    code = code.ravel()
+    code = distinct_rows(np.concatenate([process, backward.process]), np.concatenate([seq, backward.seq])).inverse
     groups, wanted = code[: len(process)], code[len(process) :]
     return np.searchsorted(groups, wanted, "left"), np.searchsorted(groups, wanted, "right")
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.markers import Kind, Marker
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.records import Stack
 from pyprof.parse.stacks import Facts, Nested
 from pyprof.parse.trace import Trace
@@ -64,12 +65,11 @@ class Paths:
         """The code of each stack: innermost range, whether taken by time, and the loose ranges open then on its thread."""
         loose = self._loose(thread, when)
         path = self._path_ids(at, seq)
-        triples = np.stack([path, by_time.astype(np.int64), loose])
-        _, first, inverse = np.unique(triples, axis=1, return_index=True, return_inverse=True)
+        _, first, inverse = distinct_rows(path, by_time, loose)
         codes = np.array(
             [self._stack(int(at[row]), bool(by_time[row]), int(loose[row]), seq) for row in first.tolist()], np.int64
         )
-        return codes[inverse.ravel()] if len(at) else np.empty(0, np.int64)
+        return codes[inverse] if len(at) else np.empty(0, np.int64)
 
     def _path_ids(self, at: Ints, seq: Ints) -> Ints:
         """An id for each range's chain of (label, domain, source line, whether it has a number): equal chains, equal ids."""
@@ -89,8 +89,8 @@ class Paths:
             here = level[used[level]]
             if len(here):
                 above = path[nested.parent[here]]  # parent -1 reads the last element, which stays -1
-                _, inverse = np.unique(np.stack([above, unit[here]]), axis=1, return_inverse=True)
-                path[here] = inverse.ravel() + free
+                inverse = distinct_rows(above, unit[here]).inverse
+                path[here] = inverse + free
                 free += int(inverse.max()) + 1
         return path[at]
 

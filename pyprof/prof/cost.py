@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof import formulas
@@ -103,8 +104,8 @@ class _Costing:
     def _forward_and_own(self, compute: Bools) -> Ints:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records = self.records
-        pairs = np.stack([records["own"], np.where(records["fwd_instance"] >= 0, records["call"], -1)]).astype(np.int64)
-        distinct, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        forward_call = np.where(records["fwd_instance"] >= 0, records["call"], -1)
+        distinct, _, inverse = distinct_rows(records["own"], forward_call)
         codes = np.full(distinct.shape[1], -1, np.int64)
         cpu = bool((records["kind"] == ActivityKind.CPU).any())
         for index, (own, forward) in enumerate(distinct.T.tolist()):
@@ -118,7 +119,7 @@ class _Costing:
                 call = _with_dtype(call, records.calls[forward])
             result = formulas.evaluate(call)
             codes[index] = self._add(result.cost, result.reason or _missing_dtype(result.cost))
-        return np.where(compute, codes[inverse.ravel()], -1)
+        return np.where(compute, codes[inverse], -1)
 
     def _backward_from_forward(self, cost: Ints, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.

@@ -19,6 +19,7 @@ from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.names import normalise, short_name
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.legacy import legacy_view
 from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
@@ -125,10 +126,9 @@ class Frame:
 
     def shape(self, kind: str) -> Texts:
         """`x,y,z` of grid or block."""
-        table = np.stack([self.records[f"{kind}_{axis}"] for axis in "xyz"])
-        distinct, inverse = np.unique(table, axis=1, return_inverse=True)
+        distinct, _, inverse = distinct_rows(*(self.records[f"{kind}_{axis}"] for axis in "xyz"))
         texts = ["na" if x < 0 else f"{x},{y},{z}" for x, y, z in distinct.T.tolist()]
-        return Texts(inverse.ravel(), texts)
+        return Texts(inverse, texts)
 
     # ------------------------------------------------------------------ the device
 
@@ -185,10 +185,9 @@ class Frame:
     def verdicts(self) -> tuple[Ints, list[Verdict]]:
         """Once for each distinct (kernel name, op, device)."""
         records, costs = self.records, self.costs
-        keys = np.stack([costs.kernel, records["call"].astype(np.int64), records["gpu"].astype(np.int64)])
-        distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+        distinct, _, inverse = distinct_rows(costs.kernel, records["call"], records["gpu"])
         found = [self._verdict(*key) for key in distinct.T.tolist()]
-        return inverse.ravel(), found
+        return inverse, found
 
     def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
         op = self.records.calls[call] if call >= 0 else None
