@@ -133,6 +133,13 @@ class Records:
             self.counts, self.notes, self.source,
         )  # fmt: skip
 
+    def with_ops(self, columns: dict[str, npt.NDArray[Any]], calls: list[OpCall]) -> Records:
+        """The same records with these columns and this pool of calls in place of theirs."""
+        return Records(
+            dict(self.columns.items()) | columns, self.strings, self.stacks, calls, self.gpus, self.seq_offsets,
+            self.seq_numbers, self.counts, self.notes, self.source,
+        )  # fmt: skip
+
     def numbers(self, row: int) -> list[int]:
         """The sequence numbers of one record, in the order of its stack's seq_names."""
         numbers: list[int] = self.seq_numbers[self.seq_offsets[row] : self.seq_offsets[row + 1]].tolist()

@@ -46,13 +46,13 @@ def infer(records: Records) -> Records:
     of_instance = np.full(int(records["instance"].max(initial=-1)) + int(records["fwd_instance"].max()) + 2, -1, np.int64)
     told = rows[code >= 0]
     of_instance[records["fwd_instance"][told]] = code[code >= 0]
-    columns = dict(records.columns)
+    columns = {}
     forward = np.where(records["instance"] >= 0, of_instance[records["instance"]], -1)
     backward = np.where(records["fwd_instance"] >= 0, of_instance[records["fwd_instance"]], -1)
     better = np.where(backward >= 0, backward, np.where(records["fwd_instance"] >= 0, -1, forward))
     for name, found in (("call", better), ("own", np.where(records["fwd_instance"] >= 0, -1, forward))):
         columns[name] = np.where(found >= 0, found, records[name]).astype(records[name].dtype)
-    return replace(records, columns=columns, calls=calls)
+    return records.with_ops(columns, calls)
 
 
 def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:
