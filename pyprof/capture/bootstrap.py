@@ -121,7 +121,7 @@ class Session:
 
     def _begin_torch(self) -> None:
         from pyprof.capture.steps import StepClock
-        from pyprof.capture.torchprof import Schedule, capture
+        from pyprof.capture.torchprof import Capture, Schedule, capture
 
         plan = None
         if self._steps is not None:
@@ -131,15 +131,20 @@ class Session:
         self._trace = self._claim()
         recording = capture(self._trace, schedule=plan, table=0)
         recording.__enter__()
+        Capture.program = recording
         thread = threading.get_ident()
 
         def begins(number: int) -> None:
-            while plan is not None and recording.steps < number and threading.get_ident() == thread:
+            while recording.steps < number and threading.get_ident() == thread:
                 recording.step()
 
         def end() -> None:
             clock.stop()
             recording.__exit__(None, None, None)
+            if recording.gave_way:
+                self.notes.append(
+                    "the program used torch.profiler itself: not recorded from then on; --tool nsys does not mind"
+                )
 
         self._clock = clock = StepClock(begins)
         self._end = end

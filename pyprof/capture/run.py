@@ -128,7 +128,7 @@ def _collect(recording: Recording, folder: Path) -> None:
 
 def _under_nsys(plan: Plan, folder: Path, capture_range: bool) -> Recording:
     nsys = find_nsys() or "nsys"
-    command = [nsys, "profile", "-t", "cuda,nvtx,cudnn,cublas", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
+    command = [nsys, "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
     if capture_range:
         command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
     if plan.forks:

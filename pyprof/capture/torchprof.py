@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pyprof.capture.rivals import Rivals
 from pyprof.errors import ToolError, UsageError
 
 __all__ = ["Capture", "Schedule", "capture", "schedule"]
@@ -69,8 +70,11 @@ def schedule(*, wait: int = 0, warmup: int = 1, active: int = 1, repeat: int = 1
 class Capture:
     """A recording; use it in a `with`, and call `step()` at the end of each training step.
 
-    traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording.
+    traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording; gave_way: whether
+    another recording by torch.profiler began meanwhile, which ended this one.
     """
+
+    program: Capture | None = None  # the recording of `pyprof run`, of which the program knows nothing
 
     def __init__(
         self,
@@ -92,6 +96,8 @@ class Capture:
         if self._one_file and schedule is not None and schedule.repeat != 1:
             raise UsageError(f"{self.path}: one file cannot hold several cycles", "name a folder, or use repeat=1")
         self.profiler: Any = None
+        self.gave_way = False
+        self._rivals = Rivals(self._give_way)
 
     def __enter__(self) -> Capture:
         torch = _torch()
@@ -112,21 +118,36 @@ class Capture:
             with_stack=self._stacks,
             experimental_config=_all_threads(torch),
         )
-        with _quiet():
+        with _quiet(), self._rivals.ours():
             self.profiler.__enter__()
+        self._rivals.watch()
         return self
+
+    def _give_way(self) -> None:
+        """End before another recording begins; what was recorded until now is kept."""
+        self.gave_way = True
+        self._end(None, None, None)
+
+    def _end(self, *error: Any) -> None:
+        self._rivals.leave()
+        profiler, self.profiler = self.profiler, None
+        if profiler is not None:
+            with _quiet(), self._rivals.ours():
+                profiler.__exit__(*error)
 
     def step(self) -> None:
         """The end of a step: the schedule moves on, and a cycle that is complete is written."""
         self.steps += 1
-        with _quiet():
-            self.profiler.step()
+        if self.profiler is not None:
+            with _quiet(), self._rivals.ours():
+                self.profiler.step()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        with _quiet():
-            self.profiler.__exit__(kind, error, traceback)
-        self.profiler = None
-        if not self.traces and kind is None and self.schedule is not None:
+        self._end(kind, error, traceback)
+        if self.gave_way and kind is None:
+            text = "another recording by torch.profiler began, which ended this one: what came after is not in it"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        elif not self.traces and kind is None and self.schedule is not None:
             warnings.warn(
                 f"nothing was captured: step() was called {self.steps} times and the schedule records from step "
                 f"{self.schedule.first + 1} on",
@@ -257,6 +278,8 @@ def _torch() -> Any:
         import torch.profiler
     except ImportError as error:
         raise ToolError("capture needs torch, which is not installed", "pip install torch") from error
+    if torch.autograd._profiler_enabled() and Capture.program is not None:
+        Capture.program._give_way()
     if torch.autograd._profiler_enabled():
         raise ToolError("torch.profiler is recording already", "end the other recording before this one begins")
     return torch

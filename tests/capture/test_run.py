@@ -216,6 +216,30 @@ def test_a_program_without_torch(tmp_path: Path) -> None:
     assert _run(tmp_path, "--tool", "torch", "plain.py", "4").returncode == 4
 
 
+OWN = """
+import torch
+torch.relu(torch.ones(3))
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+    torch.ones(3, 3) @ torch.ones(3, 3)
+print([event.count for event in p.key_averages() if event.key == "aten::mm"])
+"""
+
+
+def test_a_program_that_profiles_itself(tmp_path: Path) -> None:
+    """It has its own way, and we what came before."""
+    (tmp_path / "own.py").write_text(OWN)
+    done = _run(tmp_path, "--tool", "torch", "-o", "out", "own.py")
+    assert done.returncode == 0 and done.stdout.startswith("[1]\n") and "relu" in done.stdout and "matmul" not in done.stdout
+    assert "pyprof: the program used torch.profiler itself" in done.stderr
+
+
+def test_every_row_has_its_step(program: Path, tmp_path: Path) -> None:
+    assert _run(tmp_path, "--tool", "torch", "-o", "out", program, "ok").returncode == 0
+    rows = _start(tmp_path, sys.executable, "-m", "pyprof.prof", "-c", "step,op,params", "out.dict").stdout.splitlines()
+    linear = [row for row in rows if " linear " in row and "M=" in row]
+    assert {(row.split()[0], row.split("M=")[1][0]) for row in linear} == {("0", "2"), ("1", "3"), ("2", "5"), ("3", "7")}
+
+
 def test_ranks_of_torchrun(tmp_path: Path) -> None:
     (tmp_path / "ddp.py").write_text(DDP)
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py")
@@ -319,7 +343,7 @@ def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(
         assert out.startswith("from the program\n") and "linear" in out
         assert ("record without --steps" in err) == ranged  # this torch has no CUDA
         profile, export = (tmp_path / "log").read_text().splitlines()[-2:]
-        assert profile.startswith("profile -t cuda,nvtx,") and "--trace-fork-before-exec=true" in profile
+        assert profile.startswith("profile -t cuda,nvtx ") and "--trace-fork-before-exec=true" in profile
         assert ("--capture-range=cudaProfilerApi --capture-range-end=stop" in profile) == ranged
         assert export.endswith("-o net.sqlite net.nsys-rep")
 

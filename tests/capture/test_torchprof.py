@@ -115,6 +115,32 @@ def test_one_file_cannot_hold_two_cycles(tmp_path: Path) -> None:
         capture(tmp_path / "t.json", schedule=Schedule(repeat=2))
 
 
+def test_a_later_recording_ends_this_one_and_is_whole(tmp_path: Path) -> None:
+    starters = [torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._enable_profiler]
+    with pytest.warns(RuntimeWarning, match="another recording by torch.profiler began"):
+        with capture(tmp_path / "t.json", stacks=False, table=0) as p:
+            work()
+            p.step()
+            with torch.profiler.profile() as theirs:
+                work()
+                torch.relu(torch.ones(3))
+            p.step()
+    assert p.gave_way and p.steps == 2 and {event.key for event in theirs.key_averages()} >= {"aten::mm", "aten::relu"}
+    names = [m.name for m in kineto.read(tmp_path / "t.json").markers]
+    assert names.count("aten::mm") == 1 and "aten::relu" not in names
+    assert starters == [torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._enable_profiler]
+
+
+def test_the_recording_of_the_program_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(RuntimeWarning, match="another recording"):
+        with capture(tmp_path / "run.json", stacks=False, table=0) as outer:
+            monkeypatch.setattr(type(outer), "program", outer)
+            work()
+            with capture(tmp_path / "own.json", stacks=False, table=0):
+                work()
+    assert all((tmp_path / name).exists() for name in ("run.json", "own.json"))
+
+
 def test_two_recordings_at_once_are_refused(tmp_path: Path) -> None:
     with torch.profiler.profile(), pytest.raises(ToolError, match="already"), capture(tmp_path / "t.json"):
         pytest.fail("the second recording began")
