@@ -351,3 +351,64 @@ def test_where_to_write_is_looked_at_before_the_work_and_nothing_is_left_behind(
         assert main(["parse", str(missing), "-o", str(tmp_path / target)]) == code
         assert said in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["out.dict"]
+
+
+# ---------------------------------------------------------------------------------------------- fuzz: any bytes at all
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """A capture, its lines and a small trace of torch.profiler, unharmed."""
+    path = _capture().write(tmp_path_factory.mktemp("whole") / "net.sqlite")
+    event = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "k",
+        "pid": 0,
+        "tid": 7,
+        "ts": 5.0,
+        "dur": 2.0,
+        "args": {"device": 0, "correlation": 3},
+    }
+    launch = {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernel",
+        "pid": 9,
+        "tid": 9,
+        "ts": 1,
+        "dur": 1,
+        "args": {"correlation": 3},
+    }
+    trace = {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [event, launch]}
+    return {
+        "net.sqlite": path.read_bytes(),
+        "net.dict": "".join(lines(load_capture(path))).encode(),
+        "trace.json": json.dumps(trace).encode(),
+    }
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.sampled_from(["net.sqlite", "net.dict", "trace.json"]), st.integers(0, 1 << 20), st.binary(max_size=40), st.booleans(),
+       st.sampled_from(["x", "x.dict", "x.sqlite", "x.json", "x.json.gz"]))  # fmt: skip
+def test_a_damaged_file_gives_a_table_or_one_line_and_a_hint(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    whole: dict[str, bytes],
+    kind: str,
+    at: int,
+    damage: bytes,
+    cut: bool,
+    name: str,
+) -> None:
+    content = whole[kind]
+    at %= len(content)
+    path = tmp_path / name
+    path.write_bytes(content[:at] + damage + (b"" if cut else content[at + len(damage) :]))
+    code = main(["prof", str(path), "-c", "idx,op,layer,params,kernel,flops"])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    if code == 0:
+        assert out.startswith("Idx Op ") and err
+    else:
+        assert (code, out, len(err.splitlines())) == (1, "", 2) and err.splitlines()[1].startswith("hint: ")

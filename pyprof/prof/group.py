@@ -42,18 +42,38 @@ class Table:
 
 def group_by(frame: Frame, rows: Ints, keys: Sequence[Column]) -> Table:
     """One row for each distinct combination of what the key columns print, most time first."""
-    codes, pools = [], []
-    for key in keys:
-        pool, inverse = np.unique(np.array(unknown_as(key.compute(frame).take(rows)), object), return_inverse=True)
-        codes.append(inverse.ravel())
-        pools.append(pool.tolist())
+    coded = [_coded(key.compute(frame).take(rows)) for key in keys]
     if not len(rows):
         return Table([*keys, *_SUMS], [*(Texts(rows, []) for _ in keys), *(Numbers(rows) for _ in _SUMS)])
-    distinct, group = np.unique(np.stack(codes), axis=1, return_inverse=True)
-    table = _summed(frame, rows, group.ravel(), distinct.shape[1])
-    values = [Texts(distinct[i], pools[i]) for i in range(len(keys))]
+    group, first = _together([key.codes for key in coded])
+    table = _summed(frame, rows, group, len(first))
+    values = [key.take(first) for key in coded]
     whole = Table([*keys, *table.columns], [*values, *table.values])
     return whole.take(ordered([table.values[2], *values], whole.rows))
+
+
+def _coded(values: Values) -> Texts:
+    """What a column prints, as codes into a pool of distinct texts in order."""
+    if isinstance(values, Texts):
+        used, inverse = np.unique(values.codes, return_inverse=True)
+        texts = unknown_as(Texts(used, values.pool))
+    else:
+        distinct, inverse = np.unique(values.values, return_inverse=True)
+        texts = unknown_as(Floats(distinct, values.digits) if isinstance(values, Floats) else Numbers(distinct))
+    pool = sorted(set(texts))
+    code = {text: number for number, text in enumerate(pool)}
+    return Texts(np.array([code[text] for text in texts], np.int64)[inverse.ravel()], pool)
+
+
+def _together(codes: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """One code for each distinct combination of several: (code of each row, a row that has it for each code)."""
+    group, first = np.zeros(len(codes[0]), np.int64), np.zeros(0, np.int64)
+    for column in codes:
+        # Both stay below the number of rows, so that the product fits.
+        inverse = np.unique(column, return_inverse=True)[1].ravel().astype(np.int64)
+        _, first, group = np.unique(group * (int(inverse.max(initial=0)) + 1) + inverse, return_index=True, return_inverse=True)
+        group = group.ravel()
+    return group, first
 
 
 def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Table:
@@ -134,7 +154,7 @@ def _summed(frame: Frame, rows: Ints, group: Ints, groups: int, total_of: Ints |
     everything = np.maximum(records["dur_ns"][rows if total_of is None else total_of], 0).sum(dtype=np.float64)
     instance = records["instance"][rows]
     alone = int(records["instance"].max(initial=-1)) + 1 + rows
-    executions = np.unique(np.stack([group, np.where(instance >= 0, instance, alone)]), axis=1)[0]
+    executions = group[_together([group, np.where(instance >= 0, instance, alone)])[1]]
     share = 100 * time.astype(np.float64) / everything if everything else np.full(groups, np.nan)
     values: list[Values] = [
         Numbers(np.bincount(executions, minlength=groups)),

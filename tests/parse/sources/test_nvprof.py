@@ -9,8 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from pyprof.errors import EmptyCapture
+from pyprof.errors import EmptyCapture, PyprofError
+from pyprof.load import load_capture
 from pyprof.parse.attribute import attribute
 from pyprof.parse.netdict import lines
 from pyprof.parse.sources import open_trace
@@ -112,3 +115,41 @@ def test_nothing_recorded(tmp_path: Path) -> None:
         db.commit()
     with pytest.raises(EmptyCapture, match="nothing was captured"):
         open_trace(path)
+
+
+CELLS = {
+    "StringTable": "value",
+    "CUPTI_ACTIVITY_KIND_MARKER": "flags timestamp id objectKind objectId name domain",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "cbid start end processId threadId correlationId",
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId streamId gridX blockX registersPerThread staticSharedMemory correlationId name",
+    "CUPTI_ACTIVITY_KIND_DEVICE": "id name numMultiprocessors coreClockRate globalMemoryBandwidth computeCapabilityMajor",
+}
+ODD = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.binary(max_size=12), st.sampled_from(["", "abc", "12", "9" * 5000, 2**40])
+)  # fmt: skip
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.sampled_from([(table, column) for table, columns in CELLS.items() for column in columns.split()]), ODD, st.integers(1, 4)
+)
+def test_any_cell_may_hold_anything(tmp_path: Path, cell: tuple[str, str], value: object, row: int) -> None:
+    path = tmp_path / "net.sql"
+    path.unlink(missing_ok=True)
+    _write(path, "CUPTI_ACTIVITY_KIND_KERNEL")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"UPDATE {cell[0]} SET {cell[1]} = ? WHERE rowid = {row}", (value,))
+        db.commit()
+    try:
+        assert len(list(lines(load_capture(path)))) == 2
+    except PyprofError as error:
+        assert error.hint
+
+
+def test_a_range_without_a_readable_time_is_counted(tmp_path: Path) -> None:
+    path = _write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_MARKER SET timestamp = 'soon' WHERE id = 2")
+        db.commit()
+    trace = open_trace(path)
+    assert "1 NVTX ranges without a readable time were left out" in trace.notes and len(trace.ranges["start_ns"]) == 4
