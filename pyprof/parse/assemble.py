@@ -57,7 +57,7 @@ class Assembly:
         self.owner = owner[inverse.ravel()]
         self.root = run.root(self.own_at)
         self.fwd_root = run.root(self.owner)
-        thread = self.rows["launch_thread"]
+        thread = self.rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
         on_engine = (thread >= 0) & take(self.engine_threads, thread).astype(bool)
         self.on_engine = on_engine
         self.is_backward = (function >= 0) | (self._inside(run.engine, self.own_at) >= 0) | on_engine
@@ -110,15 +110,18 @@ class Assembly:
 
     def _order(self, columns: dict[str, Any]) -> Ints:
         """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
-        names = np.asarray(columns["name"])
-        distinct, inverse = np.unique(names, return_inverse=True)
-        name = ranks([self.trace.strings[code] for code in distinct.tolist()])[inverse.ravel()]
+        first = [np.asarray(columns[c]) for c in ("start_ns", "pid", "device", "stream", "corr")]
+        order: Ints = np.lexsort(first[::-1])
+        same = np.zeros(len(order) + 1, np.bool_)  # row i is that of i - 1 in all of these
+        same[1:-1] = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in first])
+        tied = np.flatnonzero(same[:-1] | same[1:])
+        rows, group = order[tied], np.cumsum(~same)[tied]
         rest = ("tid", "launch_ns", "dur_ns", "kind", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
         last = ("graph_node", "regs", "smem_bytes", "bytes", "copykind", "instance", "fwd_instance")
-        keys = (
-            [columns[c] for c in ("start_ns", "pid", "device", "stream", "corr", *rest)] + [name] + [columns[c] for c in last]
-        )
-        return np.lexsort(keys[::-1])
+        name = ranks([self.trace.strings[code] for code in np.asarray(columns["name"])[rows].tolist()])
+        keys = [group, *(np.asarray(columns[c])[rows] for c in rest), name, *(np.asarray(columns[c])[rows] for c in last)]
+        order[tied] = rows[np.lexsort(keys[::-1])]
+        return order
 
     def _forward_replay(self, backward: Bools) -> Ints:
         """Of a forward op that CUDA graphs ran several times, the last replay begun before each backward kernel.
@@ -174,7 +177,10 @@ class Assembly:
     def _phases(self, columns: dict[str, Any]) -> None:
         columns["dir"] = self.is_backward.astype(np.int64)
         phase = np.where(self.is_backward, BACKWARD, FORWARD)
-        phase[self._inside(self.run.optimizer, self.own_at) >= 0] = OPTIMIZER
+        aside = self.run.aside(
+            Kind.OPTIMIZER, np.where(self.by_time, -1, self.rows["range_thread"]), self.rows["when"], leaks=False
+        )
+        phase[(self._inside(self.run.optimizer, self.own_at) >= 0) | (aside >= 0)] = OPTIMIZER
         names = np.asarray(columns["name"])
         strings = self.trace.strings
         distinct = [code for code in np.unique(names).tolist() if code >= 0]
@@ -188,6 +194,7 @@ class Assembly:
         paths = Paths(self.trace, run.nested, run.facts)
         thread = self.rows["stack_thread"]
         columns["stack"] = paths.codes(self.at, self.by_time, thread, self.rows["when"], run.seq)
+        run.counts |= paths.cut
         scope = np.array(columns["stack"])
         joined = self.is_backward & (self.owner >= 0)
         if joined.any():
@@ -204,13 +211,17 @@ class Assembly:
         run, rows = self.run, self.rows
         if not (run.facts.kind == Kind.STEP).any():
             return np.full(len(order), -1, np.int64)
-        step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers], np.int64)
-        at = np.where(rows["replay"] >= 0, -1, self._inside(run.step_range, self.at))
-        when = rows["launch_ns"]
-        for thread in (rows["launch_thread"], run.step_thread(take(self.trace.threads["process"], rows["launch_thread"]))):
-            asked = np.flatnonzero((at < 0) & rows["launched"] & (thread >= 0))
-            at[asked] = self._inside(run.step_range, run.nested.innermost(thread[asked], when[asked]))
-        return np.where(at >= 0, step_of_label[take(run.label, at)], -1)[order]
+        step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers] + [-1], np.int64)
+        label = np.full(len(order), -1, np.int64)
+        main = run.step_thread(take(self.trace.threads["process"], rows["launch_thread"]))
+        for thread in (rows["launch_thread"], main):
+            asked = np.flatnonzero((label < 0) & rows["launched"] & (thread >= 0))
+            who, when = thread[asked], rows["launch_ns"][asked]
+            at = self._inside(run.step_range, run.nested.innermost(who, when))
+            aside = run.aside(Kind.STEP, who, when)
+            found = np.where(aside >= 0, take(self.trace.ranges["label"], aside), -1)
+            label[asked] = np.where(at >= 0, take(run.label, at), found)
+        return step_of_label[label][order]
 
 
 def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:

@@ -100,11 +100,11 @@ class Attribution:
         has = launch >= 0
         launch_ns = np.where(has, take(trace.launches["start_ns"], launch), -1)
         thread = np.where(has, take(trace.launches["thread"], launch), -1)
-        who, when, in_graph = recorded_in_graph(trace, launch_ns, thread)
+        recorded, when, in_graph = recorded_in_graph(trace, launch_ns, thread)
         at = np.full(len(has), -1, np.int64)
-        placed = who >= 0
-        at[placed] = self.nested.innermost(who[placed], when[placed])
-        by_time, who = self._by_time(at, when, who)
+        placed = recorded >= 0
+        at[placed] = self.nested.innermost(recorded[placed], when[placed])
+        by_time, who = self._by_time(at, when, recorded)
         replay, replay_ns = replays(trace, launch, in_graph)
         self.counts["kernels without a launch in the capture"] = int((~has & (activities["kind"] == ActivityKind.KERNEL)).sum())
         self.counts["kernels of CUDA graphs"] = int(in_graph.sum())
@@ -116,6 +116,7 @@ class Attribution:
             "launch_ns": launch_ns,
             "launch_thread": thread,
             "when": when,
+            "range_thread": recorded,
             "stack_thread": who,
             "replay": replay,
             "replay_ns": replay_ns,
@@ -161,7 +162,9 @@ class Attribution:
 
     def step_thread(self, process: Ints) -> Ints:
         """The thread whose steps are those of its process: the main one, or the only one that marks any; -1 none."""
-        marking = np.unique(self.thread[self.facts.kind[self.label] == Kind.STEP])
+        ranges = self.trace.ranges
+        aside = self.nested.loose[self.facts.kind[ranges["label"][self.nested.loose]] == Kind.STEP]
+        marking = np.unique([*self.thread[self.facts.kind[self.label] == Kind.STEP], *ranges["thread"][aside]]).astype(np.int64)
         owner = self.trace.threads["process"][marking]
         main = self.main_thread(process)
         result = np.where(np.isin(main, marking), main, -1)
@@ -169,6 +172,29 @@ class Attribution:
             mine = marking[owner == one]
             if len(mine) == 1:
                 result[process == one] = mine[0]
+        return result
+
+    def aside(self, kind: Kind, thread: Ints, when: Ints, *, leaks: bool = True) -> Ints:
+        """Of the ranges that nest with nothing the row of the one of a kind open then on the thread, -1 none.
+
+        The next range of the kind ends one that was never closed: the last step of a capture lasts to the end, a step that an
+        exception left does not. leaks: whether those count at all.
+        """
+        nested, ranges = self.nested, self.trace.ranges
+        result = np.full(len(thread), -1, np.int64)
+        of_kind = self.facts.kind[ranges["label"][nested.loose]] == kind
+        if not leaks:
+            of_kind &= nested.loose_ends < np.iinfo(np.int64).max
+        rows, ends = nested.loose[of_kind], nested.loose_ends[of_kind]
+        inside = self.facts.kind[self.label] == kind
+        for number in np.unique(ranges["thread"][rows]).tolist():
+            own, mine = ranges["thread"][rows] == number, np.flatnonzero(thread == number)
+            begun = np.append(ranges["start_ns"][rows[own]], np.iinfo(np.int64).min)
+            last = np.searchsorted(begun[:-1], when[mine], "right") - 1  # -1 reads the element put behind
+            nests = np.append(np.sort(self.start[inside & (self.thread == number)]), np.iinfo(np.int64).min)
+            later = nests[np.searchsorted(nests[:-1], when[mine], "right") - 1] > begun[last]
+            still = (last >= 0) & ~later & (np.append(ends[own], 0)[last] > when[mine])
+            result[mine[still]] = rows[own][last[still]]
         return result
 
     def autograd_threads(self) -> Bools:

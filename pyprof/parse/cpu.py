@@ -45,6 +45,7 @@ def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints) -> 
         "launch_ns": start[at],
         "launch_thread": thread[at],
         "when": start[at],
+        "range_thread": thread[at],
         "stack_thread": thread[at],
         "replay": np.full(len(at), -1, np.int64),
         "replay_ns": np.full(len(at), -1, np.int64),

@@ -42,11 +42,9 @@ def launch_of_activity(trace: Trace) -> Ints:
     )
     known, wanted = codes[: len(usable)], codes[len(usable) :]
     tid = take(trace.threads["tid"], launches["thread"][usable])
-    start, end = launches["start_ns"][usable], launches["end_ns"][usable]
-    order = np.lexsort((tid, -end, start, known))
-    outer = _outermost(known[order], start[order], end[order])
-    order = order[outer]
-    known, start, rows = known[order], start[order], usable[order]
+    order = _outermost(known, tid, launches["start_ns"][usable], launches["end_ns"][usable])
+    rows = usable[order]
+    known, start = known[order], launches["start_ns"][rows]
     first, last = np.searchsorted(known, wanted, "left"), np.searchsorted(known, wanted, "right")
     found = (activities["corr"] >= 0) & (first < last)
     chosen = first.copy()
@@ -58,20 +56,20 @@ def launch_of_activity(trace: Trace) -> Ints:
     return result
 
 
-def _outermost(code: Ints, start: Ints, end: Ints) -> Bools:
-    """Which calls lie in no other call with the same code; rows sorted by (code, start, -end)."""
-    if not len(code):
-        return np.zeros(0, np.bool_)
-    same = np.zeros(len(code), np.bool_)
-    same[1:] = code[1:] == code[:-1]
-    if not same.any():
-        return ~same
-    ends, rank = np.unique(end, return_inverse=True)
-    group = np.cumsum(~same)
-    latest = np.maximum.accumulate(group * len(ends) + rank.ravel())  # the latest end so far within one code
+def _outermost(code: Ints, tid: Ints, start: Ints, end: Ints) -> Ints:
+    """The calls that lie in no other call with the same code on the same thread, ordered by (code, start, thread)."""
+    order = np.argsort(code, kind="stable")
+    if not (code[order][1:] == code[order][:-1]).any():
+        return order
+    order = np.lexsort((-end, start, tid, code))
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (np.diff(code[order]) != 0) | (np.diff(tid[order]) != 0)
+    ends, rank = np.unique(end[order], return_inverse=True)
+    latest = np.maximum.accumulate(np.cumsum(new) * len(ends) + rank.ravel())  # the latest end so far of one code and thread
     before = np.concatenate([[0], latest[:-1]]) % len(ends)
-    outermost: Bools = ~same | (start >= ends[before])
-    return outermost
+    order = order[new | (start[order] >= ends[before])]
+    by_begin: Ints = order[np.lexsort((tid[order], start[order], code[order]))]
+    return by_begin
 
 
 class Recorded(NamedTuple):

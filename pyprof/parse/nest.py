@@ -74,8 +74,8 @@ def nest(start: Ints, end: Ints) -> Forest:
 def crossing(start: Ints, end: Ints, weight: Ints) -> Bools:
     """Which ranges to set aside so that the rest nests; sorted by (start, -end).
 
-    weight: of two that cross the lighter goes, of equals the later. In most captures none cross, which is found out without a
-    loop.
+    weight: small numbers; of two that cross the lighter goes, of equals the later. In most captures none cross, which is found
+    out without a loop.
     """
     aside = np.zeros(len(start), np.bool_)
     if not len(start):
@@ -85,18 +85,25 @@ def crossing(start: Ints, end: Ints, weight: Ints) -> Bools:
     if not (end[has_parent] > end[forest.parent[has_parent]]).any():
         return aside
     stack: list[int] = []
+    of_weight: dict[int, list[int]] = {number: [] for number in np.unique(weight).tolist()}  # the same, apart by weight
     starts, ends, weights = start.tolist(), end.tolist(), weight.tolist()
+
+    def leave() -> int:
+        row = stack.pop()
+        of_weight[weights[row]].pop()
+        return row
+
     for row in range(len(starts)):
         while stack and ends[stack[-1]] <= starts[row]:
-            stack.pop()
-        while stack and ends[row] > ends[stack[-1]]:
-            if weights[stack[-1]] < weights[row]:
-                aside[stack.pop()] = True
-            else:
-                aside[row] = True
-                break
-        if not aside[row]:
-            stack.append(row)
+            leave()
+        # Ends grow outwards, so that the innermost of each weight tells whether any of it is crossed.
+        if any(own and ends[own[-1]] < ends[row] for number, own in of_weight.items() if number >= weights[row]):
+            aside[row] = True
+            continue
+        while stack and ends[stack[-1]] < ends[row]:
+            aside[leave()] = True
+        stack.append(row)
+        of_weight[weights[row]].append(row)
     return aside
 
 

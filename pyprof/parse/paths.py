@@ -51,7 +51,12 @@ class Paths:
         self._sets: list[tuple[int, ...]] = [()]  # distinct sets of loose ranges, by code
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
         self._label = trace.ranges["label"][nested.row].astype(np.int64)
+        self.cut: dict[str, int] = {}  # how many kernels have a stack of which not all is told, by what is left out
+        self._never = set(nested.loose[nested.loose_ends == np.iinfo(np.int64).max].tolist())
         self._outer = self._outer_end()
+
+    def _count(self, what: str, kernels: int) -> None:
+        self.cut[what] = self.cut.get(what, 0) + kernels
 
     def _outer_end(self) -> Ints:
         """For each range the last one around it that still counts among the outermost; -1: it does itself."""
@@ -59,10 +64,17 @@ class Paths:
         for depth, level in enumerate(self.nested.levels[_ENDS:], _ENDS):
             above = self.nested.parent[level]
             result[level] = above if depth == _ENDS else result[above]
+        self._deep = np.zeros(len(result), np.bool_)
+        for level in self.nested.levels[2 * _ENDS :]:
+            self._deep[level] = True
         return result
 
     def codes(self, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
         """The code of each stack: innermost range, whether taken by time, and the loose ranges open then on its thread."""
+        self._count(
+            f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outer and the {_ENDS} inner are told",
+            int(self._deep[at].sum()),
+        )
         loose = self._loose(thread, when)
         path = self._path_ids(at, seq)
         _, first, inverse = distinct_rows(path, by_time, loose)
@@ -119,6 +131,7 @@ class Paths:
             events.setdefault(int(end[index]), []).append(~index)
         opened: list[int] = []  # what is open, ascending: order of begin
         leaks: list[int] = []
+        leaked = cut = 0
         result = np.zeros(len(times), np.int64)
         for since, until in pairwise(changes.tolist()):
             for event in sorted(events.get(since, ())):  # ends first
@@ -126,10 +139,13 @@ class Paths:
                     opened.pop(bisect_left(opened, ~event))
                 elif not never[event]:
                     insort(opened, event)
-                elif len(leaks) < _MOST_LOOSE:
-                    leaks.append(event)
+                else:
+                    leaked += 1
+                    leaks += [event] * (leaked <= _MOST_LOOSE)
+            cut += (until - since) * (max(leaked, len(opened)) > _MOST_LOOSE)
             members = sorted([*leaks, *opened[:_MOST_LOOSE]])
             result[since:until] = self._set_code(tuple(rows[members].tolist()))
+        self._count(f"kernels inside more than {_MOST_LOOSE} ranges that overlap or were never closed; the first are told", cut)
         return result
 
     def _set_code(self, members: tuple[int, ...]) -> int:
@@ -177,13 +193,14 @@ class Paths:
         extra = [(row, False) for row in self._sets[loose]]
         members = extra + members  # what nests with nothing stands outermost, wherever it began
         label, domain, src = (self.trace.ranges[name] for name in ("label", "domain", "src"))
-        key = (by_time, bool(extra), *((int(label[r]), int(domain[r]), int(src[r]), numbered) for r, numbered in members))
+        opened = not self._never.isdisjoint(self._sets[loose])
+        key = (by_time, opened, *((int(label[r]), int(domain[r]), int(src[r]), numbered) for r, numbered in members))
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self.stacks)
             strings, markers = self.trace.strings, self.trace.markers
             units = [_Unit(markers[label[r]], strings[int(domain[r])], strings[int(src[r])], has) for r, has in members]
-            self.stacks.append(_describe(units, opened=bool(extra)))
+            self.stacks.append(_describe(units, opened=opened))
         return code
 
 

@@ -50,7 +50,7 @@ class Facts:
     inner: Bools  # may be the innermost op: dispatcher ops and autograd functions
     structural: Bools
     context: Bools  # layers, steps and the user's ranges
-    weight: Ints  # which of two crossing ranges stays: ops before layers and steps before the user's own
+    weight: Ints  # which of two that cross is set aside: the lighter; what context is set aside is still told
 
     @staticmethod
     def of(markers: list[Marker], rules: OpRules) -> Facts:
@@ -70,7 +70,7 @@ class Facts:
             inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
             structural=structural,
             context=np.isin(kind, _CONTEXT),
-            weight=np.where(op, 3, np.where(np.isin(kind, (Kind.LAYER, Kind.STEP, Kind.OPTIMIZER, Kind.ENGINE)), 2, 1)),
+            weight=np.select([op | (kind == Kind.ENGINE), ~np.isin(kind, _CONTEXT), kind != Kind.USER], [4, 3, 2], 1),
         )
 
 
@@ -145,7 +145,8 @@ def nest_all(trace: Trace, facts: Facts) -> Nested:
         order = sort_ranges(start, end, *(tie[rows] for tie in ties))
         rows, start, end = rows[order], start[order], end[order]
         # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
-        aside = crossing(start, end, np.where(ranges["free"][rows] == 1, 0, facts.weight[ranges["label"][rows]]))
+        light = (ranges["free"][rows] == 1) & context[rows]
+        aside = crossing(start, end, np.where(light, 0, 2 * facts.weight[ranges["label"][rows]] - ranges["free"][rows]))
         if aside.any():
             loose.append(rows[aside & context[rows]])
             rows, start, end = rows[~aside], start[~aside], end[~aside]

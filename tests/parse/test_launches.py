@@ -18,7 +18,7 @@ from pyprof.parse.launches import launch_of_activity
 from pyprof.parse.netdict import lines
 from pyprof.parse.sources import open_trace
 from pyprof.parse.trace import Trace, make_table
-from tests.tiny import Nsys, tid
+from tests.tiny import SESSION_END, Nsys, tid
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
 
@@ -86,15 +86,14 @@ def test_launches_equal_brute_force(data: st.DataObject) -> None:
          "process": np.array([k[2] for k in kernels])},
     )  # fmt: skip
     found = launch_of_activity(trace)
-    key = [(-(s + w), t, s) for (_, s, w, t) in calls]
     for row, (corr_of, begin, process) in enumerate(kernels):
         mine = [i for i, (c, s, _, t) in enumerate(calls) if c == corr_of > 0 and (t == 2) == (process == 1)]
-        mine.sort(key=lambda i: (calls[i][1], key[i]))
-        outer, latest = [], -1
-        for i in mine:
-            if not outer or calls[i][1] >= latest:
+        mine.sort(key=lambda i: (calls[i][1], calls[i][3], -calls[i][2]))
+        outer: list[int] = []
+        for i in mine:  # a call inside another is one of the same thread
+            others = [j for j in mine[: mine.index(i)] if calls[j][3] == calls[i][3]]
+            if all(calls[i][1] >= sum(calls[j][1:3]) for j in others):
                 outer.append(i)
-            latest = max(latest, calls[i][1] + calls[i][2])
         before = [i for i in outer if calls[i][1] <= begin]
         expected = (before[-1] if before else outer[0]) if outer else -1
         if expected < 0:
@@ -199,3 +198,75 @@ def test_no_order_of_rows_shows_however_many_tie(tmp_path: Path, seed: int) -> N
     first = list(lines(load_capture(n.write(tmp_path / "net.sqlite"))))
     for shuffle in (1, 2):
         assert list(lines(load_capture(n.write(tmp_path / "net.sqlite", shuffle=shuffle)))) == first
+
+
+def _steps(capture: Nsys, path: Path) -> list[int]:
+    return load_capture(capture.write(path / "net.sqlite"))["step"].tolist()
+
+
+def test_the_step_that_the_end_of_recording_cut_is_a_step_until_another_begins(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("ProfilerStep#1", 10, None)  # an exception left it
+    n.range("ProfilerStep#2", 100, 200)
+    n.range("ProfilerStep#3", 300, SESSION_END)
+    for launch in (5, 50, 150, 250, 350):
+        n.kernel(GEMM, launch, 1000 + launch, 1001 + launch)
+    n.kernel(GEMM, 360, 2000, 2001, thread=99)
+    assert _steps(n, tmp_path) == [-1, 1, 2, -1, 3, 3]
+
+
+def test_a_step_and_an_optimizer_that_cross_an_op_still_hold(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 100)
+    n.range("ProfilerStep#4", 50, 200, domain=3)
+    n.range("Optimizer.step#SGD.step", 60, 150, domain=3)
+    for launch in (20, 80, 120, 180):
+        n.kernel(GEMM, launch, 1000 + launch, 1001 + launch)
+    rows = rows_of(n, tmp_path)
+    assert [op(row) for row in rows] == ["mm", "mm", None, None]
+    assert [row.get("step") for row in rows] == [None, 4, 4, 4]
+    assert [row["phase"] for row in rows] == ["forward", "optimizer", "optimizer", "forward"]
+    assert not any("open" in row for row in rows)  # all were closed
+
+
+def test_what_crosses_an_op_and_is_set_aside_itself_leaves_the_lighter_ranges_where_they_were(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    n.range("{'traceMarker': ['net.py:3']}", 20, 40)
+    n.range("aten::add, op_id = 2", 30, 60, domain=3)  # crosses an op of equal weight: the later goes
+    n.kernel(GEMM, 35, 100, 101)
+    (row,) = rows_of(n, tmp_path)
+    assert op(row) == "mm" and row["trace"] == ["net.py:3"]
+
+
+def test_a_graph_recorded_by_the_engine_is_backward_whichever_thread_launches_it(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("MulBackward0, seq = 4, op_id = 2", 60, 90, thread=8)
+    n.rows["CUDA_GRAPH_NODE_EVENTS"].append((95, 96, tid(7, 8), 500, None))  # between two functions
+    n.kernel(ADD, 200, 300, 310, node=500)
+    (row,) = rows_of(n, tmp_path)
+    assert row["dir"] == "bprop" and row["tid"] == 7
+
+
+def test_an_id_that_two_threads_use_at_once_belongs_to_the_call_begun_last(tmp_path: Path) -> None:
+    n = Nsys()
+    n.api(10, 5)
+    n.api(12, 5, thread=9)  # overlaps the first, but lies in no call of its own thread
+    n.kernel(GEMM, None, 100, 110, corr=5)
+    (row,) = rows_of(n, tmp_path)
+    assert (row["launch"], row["tid"]) == (12, 9)
+
+
+def test_stacks_of_which_not_all_is_told_are_counted(tmp_path: Path) -> None:
+    n = Nsys()
+    for depth in range(200):
+        n.range(f"level {depth}", 10 + depth, 5000 - depth)
+    for number in range(40):
+        n.range(f"leak {number}", number, None, thread=9)
+    for launch in (100, 137, 138, 139, 1000):
+        n.kernel(GEMM, launch, 10_000 + launch, 10_001 + launch)
+    n.kernel(GEMM, 1000, 20_000, 20_001, thread=9)
+    assert load_capture(n.write(tmp_path / "net.sqlite")).counts == {
+        "kernels inside more than 128 nested ranges; the 64 outer and the 64 inner are told": 3,
+        "kernels inside more than 32 ranges that overlap or were never closed; the first are told": 1,
+    }
