@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import EmptyCapture
-from pyprof.markers import split_ids
-from pyprof.parse.sources.sqlite import Database, map_distinct, to_integer, to_text
+from pyprof.parse.sources.nsys_ranges import DOMAIN, RANGES, RangeRows
+from pyprof.parse.sources.sqlite import Database, map_distinct, to_text
 from pyprof.parse.trace import ActivityKind, Table, Trace, make_table
 
 __all__ = ["matches", "read"]
@@ -26,8 +26,6 @@ _TID_MASK = (1 << _TID_BITS) - 1
 _KERNEL, _GRAPH = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 _RUNTIME, _NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
-_PUSH_POP, _DOMAIN = (59, 70), 75
-_RANGES = (59, 60, 70, 71)  # push/pop and start/end; 70 and 71 are the same imported from a text file
 _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
 
@@ -176,14 +174,33 @@ class _Reader:
         present = self.db.columns(_NVTX)
         text = "coalesce(\"text\", '')" if "text" in present else "''"
         numbers = self.db.select(_NVTX, ("start", "end", "eventType", "globalTid", "domainId", "textId"))
-        kinds = ", ".join(map(str, (*_RANGES, _DOMAIN)))
+        kinds = ", ".join(map(str, (*RANGES, DOMAIN)))
         where = f' WHERE "eventType" IN ({kinds})' if "eventType" in present else ""
-        collected = _RangeRows(self)
-        for batch in self.db.batches(numbers.replace(" FROM ", f", {text} FROM ", 1) + where):
-            collected.add(batch)
+        sql = numbers.replace(" FROM ", f", {text} FROM ", 1) + where
+        collected = self._ranges_by_arrow(sql, present.get("text", "")) or RangeRows(self.names, self.trace)
+        if not collected.complete:
+            for batch in self.db.batches(sql):
+                collected.add(batch)
         if collected.unreadable:
             self.trace.notes.append(f"{collected.unreadable} NVTX ranges without a readable time or thread were left out")
-        return collected.table()
+        return collected.table(self._thread)
+
+    def _ranges_by_arrow(self, sql: str, text_type: str) -> RangeRows | None:
+        """The rows where the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
+        if self.db.arrow is None or not any(name in text_type for name in ("TEXT", "CHAR", "CLOB")):
+            return None
+        from pyprof.parse.sources.arrow import OddFile
+        from pyprof.parse.sources.emit_texts import EmitTexts
+
+        collected = RangeRows(self.names, self.trace)
+        texts = EmitTexts(collected.decode)
+        try:
+            for batch in self.db.arrow.batches(sql, 6):
+                collected.add_columns([column.to_numpy() for column in batch.columns[:6]], batch.column(6), texts.codes)
+        except OddFile:
+            return None
+        collected.complete = True
+        return collected
 
     def _graph_nodes(self) -> Table:
         """Up to 2023.4 the table of nodes is called CUDA_GRAPH_EVENTS, later that is another table: told by its columns."""
@@ -296,81 +313,6 @@ class _Reader:
             return []
         rows = self.db.rows("SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY text LIMIT 3")
         return [text.splitlines()[0] for row in rows if (text := to_text(row[0]).strip())]
-
-
-class _RangeRows:
-    """Collects NVTX rows batch by batch; of the texts only distinct ones are kept."""
-
-    def __init__(self, reader: _Reader) -> None:
-        self.reader = reader
-        self.parts: list[npt.NDArray[np.int64]] = []
-        self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> code of its name
-        self.of_text: dict[str, int] = {}
-        self.of_string: dict[int, tuple[int, int, int]] = {}  # textId -> (label, seq, op_id)
-        self.unreadable = 0  # rows without a time or a thread
-
-    def add(self, batch: list[tuple[Any, ...]]) -> None:
-        rows: list[tuple[int, ...]] = []
-        for start, end, event, tid, domain, text_id, text in batch:
-            if type(start) is not int or type(end) is not int or type(tid) is not int or type(domain) is not int:
-                if type(start) is not int or type(tid) is not int:
-                    self.unreadable += 1
-                    continue
-                end, domain = to_integer(end), to_integer(domain)
-            if event == _DOMAIN:
-                name = to_text(text) or self.reader.names.get(text_id, "")
-                key = (tid & ~_TID_MASK, domain)
-                strings = self.reader.trace.strings
-                if key not in self.domains or name < strings[self.domains[key]]:  # registered twice: the same in any order
-                    self.domains[key] = strings.code(name)
-                continue
-            label, seq, op_id = self._label(text, text_id)
-            rows.append((start, end, event, tid, domain, label, seq, op_id))
-        if rows:
-            self.parts.append(np.array(rows, np.int64))
-
-    def _label(self, text: Any, text_id: Any) -> tuple[int, int, int]:
-        if text:
-            return self._decode(to_text(text))
-        found = self.of_string.get(text_id)
-        if found is None:
-            found = self.of_string[text_id] = self._decode(self.reader.names.get(text_id, ""))
-        return found
-
-    def _decode(self, text: str) -> tuple[int, int, int]:
-        bare, seq, op_id, keyed = split_ids(text)
-        if keyed:
-            return self.reader.trace.labels.code(bare, keyed=True, numbered=seq >= 0), seq, op_id
-        label = self.of_text.get(text)
-        if label is None:
-            label = self.of_text[text] = self.reader.trace.labels.code(text)
-        return label, -1, -1
-
-    def table(self) -> Table:
-        if not self.parts:
-            return make_table("ranges")
-        start, end, event, tid, domain, label, seq, op_id = np.concatenate(self.parts).T
-        domain_code = np.full(len(start), -1, np.int64)
-        named = np.flatnonzero(domain > 0)
-        if len(named):
-            keys, inverse = np.unique(np.stack([tid[named] & ~_TID_MASK, domain[named]]), axis=1, return_inverse=True)
-            unnamed = self.reader.trace.strings.code("(domain without a name)")
-            codes = np.array([self.domains.get((int(p), int(d)), unnamed) for p, d in keys.T])
-            domain_code[named] = codes[inverse.ravel()]
-        return make_table(
-            "ranges",
-            {
-                "start_ns": start,
-                "end_ns": end,
-                "thread": map_distinct(tid, self.reader._thread),
-                "label": label,
-                "seq": seq,
-                "op_id": op_id,
-                "domain": domain_code,
-                "open": end == -1,
-                "free": ~np.isin(event, (*_PUSH_POP, -1)),
-            },
-        )
 
 
 def _known(values: Ints, column: str) -> Ints:

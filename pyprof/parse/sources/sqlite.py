@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -19,10 +20,14 @@ import sqlalchemy
 
 from pyprof.errors import InputError, NotACapture
 
+if TYPE_CHECKING:
+    from pyprof.parse.sources.arrow import ArrowReader
+
 __all__ = ["MAGIC", "Database", "is_sqlite", "map_distinct", "to_integer", "to_text"]
 
 MAGIC = b"SQLite format 3\x00"
 _BATCH_ROWS = 65_536
+ARROW_FROM_BYTES = 32 << 20  # below, importing pyarrow takes longer than it saves
 # A damaged file can put bytes that are no text into SQLite's own message, which Python then fails to decode.
 _FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
@@ -62,6 +67,7 @@ class Database:
         uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if immutable else ''}"
         self._engine = sqlalchemy.create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=None)
         self._columns: dict[str, dict[str, str]] = {}
+        self._uri = uri
         try:
             self._connection = self._engine.raw_connection()
             driver = self._connection.driver_connection
@@ -78,6 +84,8 @@ class Database:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if "arrow" in self.__dict__ and self.arrow is not None:
+            self.arrow.close()
         self._connection.close()
         self._engine.dispose()
 
@@ -86,6 +94,20 @@ class Database:
         if "not a database" in text:
             return NotACapture(f"{self.path}: not an SQLite database", "pass the file that `nsys export --type sqlite` wrote")
         return InputError(f"{self.path}: cannot be read: {text}", "the file is damaged or cut short: export or copy it again")
+
+    @cached_property
+    def arrow(self) -> ArrowReader | None:
+        """A reader of whole columns; None where the file is small or ADBC is not installed."""
+        if self.path.stat().st_size < ARROW_FROM_BYTES:
+            return None
+        try:
+            from pyprof.parse.sources.arrow import ArrowReader, OddFile
+        except ImportError:
+            return None
+        try:
+            return ArrowReader(self._uri)
+        except OddFile:
+            return None
 
     @property
     def tables(self) -> set[str]:
@@ -131,9 +153,22 @@ class Database:
         if not self.columns(table):
             return {c: np.empty(0, np.int64) for c in columns}
         sql = self.select(table, columns, where)
+        if (read := self._by_arrow(sql, len(columns))) is not None:
+            return dict(zip(columns, read, strict=True))
         parts = [_as_integers(batch, len(columns)) for batch in self.batches(sql)]
         stacked = np.concatenate(parts) if parts else np.empty((0, len(columns)), np.int64)
         return {c: np.ascontiguousarray(stacked[:, i]) for i, c in enumerate(columns)}
+
+    def _by_arrow(self, sql: str, columns: int) -> list[npt.NDArray[np.int64]] | None:
+        """The columns where the file is as it should be, else None."""
+        if self.arrow is None:
+            return None
+        from pyprof.parse.sources.arrow import OddFile
+
+        try:
+            return self.arrow.integers(sql, columns)
+        except OddFile:
+            return None
 
 
 def _as_integers(rows: list[tuple[Any, ...]], width: int) -> npt.NDArray[np.int64]:

@@ -1,0 +1,67 @@
+"""Queries of an SQLite file -> columns, without a Python object for each value: by ADBC where it is installed.
+
+It reads only files whose columns hold what they are declared to hold: at the first value of another type it gives up, and the
+caller reads row by row. What the values mean is not known here. Imported only where a file is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from adbc_driver_sqlite import dbapi
+
+__all__ = ["ArrowReader", "OddFile"]
+
+_BATCH_ROWS = "65536"
+_FAULTS = (dbapi.Error, pa.ArrowException, OSError)
+
+
+class OddFile(Exception):
+    """Something in the file is not of the type that its column has; read it row by row."""
+
+
+class ArrowReader:
+    """A second connection to the file of a `Database`, read-only as that is."""
+
+    def __init__(self, uri: str) -> None:
+        try:
+            self._connection = dbapi.connect(uri)
+        except _FAULTS as error:
+            raise OddFile(str(error)) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def batches(self, sql: str, numbers: int) -> Iterator[Any]:
+        """The rows in Arrow batches: that many integer columns, and then texts.
+
+        Raises OddFile, perhaps after some batches.
+        """
+        cursor = self._connection.cursor()
+        try:
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
+            cursor.execute(sql)
+            for batch in cursor.fetch_record_batch():
+                types = batch.schema.types
+                if types[:numbers] != [pa.int64()] * numbers or any(kind != pa.string() for kind in types[numbers:]):
+                    raise OddFile(f"types {types}")
+                if any(column.null_count for column in batch.columns):
+                    raise OddFile("a value that is missing")
+                yield batch
+        except _FAULTS as error:
+            raise OddFile(str(error)) from error
+        finally:
+            cursor.close()
+
+    def integers(self, sql: str, columns: int) -> list[npt.NDArray[np.int64]]:
+        """The integer columns of a query. Raises OddFile."""
+        parts: list[list[Any]] = [[np.empty(0, np.int64)] for _ in range(columns)]
+        for batch in self.batches(sql, columns):
+            for part, column in zip(parts, batch.columns, strict=True):
+                part.append(column.to_numpy())
+        return [np.concatenate(part) for part in parts]

@@ -1,0 +1,138 @@
+"""nsys exports read by whole columns: the same answer as row by row, for sound files and for odd ones."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.errors import PyprofError
+from pyprof.load import load_capture
+from pyprof.markers import split_ids
+from pyprof.parse.netdict import lines
+from pyprof.parse.sources import nsys, open_trace, sqlite
+from tests.tiny import Nsys
+
+pa = pytest.importorskip("pyarrow", reason="reading by columns needs pyarrow")
+pytest.importorskip("adbc_driver_sqlite", reason="reading by columns needs ADBC")
+
+
+def both_ways(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[str]]]:
+    """Lines (or the error) and notes, by rows and by columns."""
+    found = []
+    for least in (1 << 60, 0):
+        monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
+        try:
+            records = load_capture(path)
+            found.append((list(lines(records)), records.notes))
+        except PyprofError as error:
+            found.append(([str(error)], []))
+    return found
+
+
+NSYS = [
+    "h100_2gpu_train.nsys2026.2.sqlite", "a100_gpt2.7b.nsys2024.6.sqlite", "cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NSYS)
+def test_real_captures_read_the_same(captures: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    rows, columns = both_ways(captures / "nsys" / name, monkeypatch)
+    assert rows == columns and len(rows[0]) > 10
+
+
+def a_capture() -> Nsys:
+    n = Nsys()
+    for i in range(40):
+        n.range(
+            f"aten::mm, seq = {i}, op_id = {i}, sizes = [[4, {i % 3}], [{i % 3}, 8]], input_op_ids = [(0,-1)]",
+            100 * i,
+            100 * i + 90,
+        )
+        n.range("registered", 100 * i + 1, 100 * i + 80, registered=True, domain=i % 3)
+        n.kernel("k", 100 * i + 5, 100 * i + 200, 100 * i + 210)
+    n.range("mine", 0, 5000, event=75, domain=1)
+    n.range("started", 3, 4000, event=60)
+    n.range("", 4, 3900)
+    n.range("torch::autograd::AccumulateGrad, seq = 18446744073709551615, op_id = 7", 5000, 5050)
+    return n
+
+
+ODD = [
+    "SELECT 1",
+    "UPDATE NVTX_EVENTS SET start = 'soon' WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET start = 7.5 WHERE rowid = {}",
+    "UPDATE OR IGNORE NVTX_EVENTS SET start = NULL WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET end = 'never' WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET globalTid = NULL WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET globalTid = x'0102' WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET text = x'ff41' WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET text = CAST(x'ff41' AS TEXT) WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET text = 0, textId = 3 WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET textId = 'x', text = NULL WHERE rowid = {}",
+    "UPDATE NVTX_EVENTS SET textId = 99 WHERE text IS NULL",
+    "UPDATE NVTX_EVENTS SET domainId = 'd' WHERE rowid = {}",
+    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 'wide', registersPerThread = 1.5, demangledName = x'00' WHERE rowid = {}",
+    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = NULL, globalPid = 9223372036854775807 WHERE rowid = {}",
+    "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = 'main', correlationId = 1e30 WHERE rowid = {}",
+    "UPDATE StringIds SET value = x'fffe' WHERE id = 1",
+    "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL",
+    "ALTER TABLE NVTX_EVENTS DROP COLUMN textId",
+    "ALTER TABLE NVTX_EVENTS RENAME COLUMN text TO words",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", ODD)
+@pytest.mark.parametrize("typed", [True, False], ids=["declared", "undeclared"])
+def test_odd_files_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, typed: bool) -> None:
+    for row in (1, 37):
+        path = a_capture().write(tmp_path / "odd.sqlite", shuffle=row)
+        with closing(sqlite3.connect(path)) as db:
+            if not typed:
+                db.executescript("CREATE TABLE n AS SELECT * FROM NVTX_EVENTS; DROP TABLE NVTX_EVENTS;"
+                                 "CREATE TABLE NVTX_EVENTS (start, end, eventType, text, globalTid, textId, domainId);"
+                                 "INSERT INTO NVTX_EVENTS SELECT * FROM n; DROP TABLE n")  # fmt: skip
+            db.execute(sql.format(row))
+            db.commit()
+        rows, columns = both_ways(path, monkeypatch)
+        assert rows == columns and rows[0]
+
+
+def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", 0)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a row was read")
+
+    monkeypatch.setattr(nsys.RangeRows, "add", refuse)
+    monkeypatch.setattr(sqlite, "_as_integers", refuse)
+    assert len(open_trace(a_capture().write(tmp_path / "n.sqlite")).ranges["start_ns"]) == 83
+
+
+PIECES = st.sampled_from([
+    "aten::mm", "f<int, seq = 3>", ", seq = 12", ", seq = -1", ", seq = 18446744073709551615", ", op_id = 4", ", op_id = 5",
+    ", op_id = ٣", ", op_id = ", ", op_id = 4611686018427387904", ", sizes = [[4, 2], []]", ", sizes = [", ", sizes = []",
+    ", input_op_ids = [(1,-1)]", ", input_op_ids = []", ", input_op_ids = x", "", " ", "\n", "é", "]",
+])  # fmt: skip
+
+
+@given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=12), st.randoms())
+def test_texts_say_by_columns_what_they_say_alone(texts: list[str], order: random.Random) -> None:
+    from pyprof.parse.sources.emit_texts import EmitTexts
+
+    known: dict[tuple[str, bool, bool], int] = {}
+
+    def decode(text: str) -> tuple[int, int, int]:
+        bare, seq, op_id, keyed = split_ids(text)
+        return known.setdefault((bare, keyed, seq >= 0), len(known)), seq, op_id
+
+    reader = EmitTexts(decode)
+    for batch in (texts, order.sample(texts, len(texts))):
+        expected = np.array([decode(text) for text in batch], np.int64).reshape(-1, 3).T
+        assert (np.stack(reader.codes(pa.array(batch, pa.string()))) == expected).all()
