@@ -20,15 +20,16 @@ _GEMMS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "__matm
 
 
 class Alternative(NamedTuple):
-    """name: what is different; call: the call."""
+    """name: what is different; call: the call; tf32: products of fp32 are made in TF32."""
 
     name: str
     call: OpCall
+    tf32: bool = False
 
 
-def alternatives(call: OpCall) -> list[Alternative]:
-    """Those that apply, in the order in which they are worth a try."""
-    found = [padded(call), *other_dtypes(call), other_format(call)]
+def alternatives(call: OpCall, *, gpu: bool = False) -> list[Alternative]:
+    """Those that apply, in the order in which they are worth a try. gpu: those of a GPU too."""
+    found = [padded(call), in_tf32(call) if gpu else None, *other_dtypes(call), other_format(call)]
     return [entry for entry in found if entry is not None]
 
 
@@ -106,6 +107,12 @@ def _groups(call: OpCall) -> int | None:
     ):
         return None
     return tensors[0].shape[1] // tensors[1].shape[1]
+
+
+def in_tf32(call: OpCall) -> Alternative | None:
+    """A matrix product or convolution of fp32 with TF32 allowed."""
+    types = {tensor.dtype for tensor in call.tensors}
+    return Alternative("tf32", call, True) if types == {"float32"} and formulas.matmul_class(call.name) else None
 
 
 def other_dtypes(call: OpCall) -> list[Alternative]:

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     device = choose_device(options.device)
     base = _time(chosen.call, device, options)
     rows = [_row("as recorded" if options.file else "as given", chosen.call, base, base)]
-    rows += [_try(alternative, device, options, base) for alternative in alternatives(chosen.call)]
+    rows += [_try(alternative, device, options, base) for alternative in alternatives(chosen.call, gpu=device != "cpu")]
     print(f"{chosen.call.name}: {chosen.call}")
     print(f"on {base.device}, {'warm' if options.warm else 'cold'} caches, median of {len(base.times_s)} calls", end="")
     print(f"; recorded: {chosen.recorded_s * 1e6:.1f} us on {chosen.where}" if chosen.recorded_s is not None else "")
@@ -193,14 +193,14 @@ def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
 # ---------------------------------------------------------------------------------------------- running
 
 
-def _time(call: OpCall, device: str, options: argparse.Namespace) -> Timing:
-    replay = Replay.of(call, device)
+def _time(call: OpCall, device: str, options: argparse.Namespace, *, tf32: bool = False) -> Timing:
+    replay = Replay.of(call, device, tf32=tf32)
     return timeit(replay.work, seconds=options.seconds, flush=not options.warm, device=device)
 
 
 def _try(alternative: Alternative, device: str, options: argparse.Namespace, base: Timing) -> list[str]:
     try:
-        return _row(alternative.name, alternative.call, _time(alternative.call, device, options), base)
+        return _row(alternative.name, alternative.call, _time(alternative.call, device, options, tf32=alternative.tf32), base)
     except PyprofError as error:
         if not isinstance(error, (ToolError, UsageError)):
             raise

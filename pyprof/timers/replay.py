@@ -20,6 +20,7 @@ __all__ = ["Replay", "choose_device", "replayable"]
 
 # What a capture often leaves out, and what does not change the work of an op where its device is given.
 _NEUTRAL = frozenset({"device", "generator", "layout", "memory_format", "non_blocking", "out", "pin_memory"})
+_SCALARS = ("number", "Scalar", "float")  # one that was not recorded is taken as 1: no op's time depends on it
 _TORCH_WORDS = ("memory_format", "layout", "dtype")
 
 
@@ -32,8 +33,8 @@ class Replay:
     work: Callable[[], Any]
 
     @staticmethod
-    def of(call: OpCall, device: str, seed: int = 0) -> Replay:
-        """Look the op up, make its tensors, and call it once.
+    def of(call: OpCall, device: str, *, tf32: bool = False, seed: int = 0) -> Replay:
+        """Look the op up, make its tensors, and call it once. tf32: let products of fp32 be made in TF32.
 
         Raises UsageError where the record does not tell enough, ToolError where the op or the memory is not to be had here.
         """
@@ -49,7 +50,8 @@ class Replay:
             kwargs = {name: make(value) for name, value in call.kwargs if not (value is UNKNOWN and name in _NEUTRAL)}
         except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError, AttributeError) as error:
             raise ToolError(f"{call}: its tensors cannot be made here: {_first_line(error)}", "choose another op") from error
-        return Replay(call, device, _callable(torch, call, args, kwargs, device))
+        work = _callable(torch, call, args, kwargs, device)
+        return Replay(call, device, functools.partial(_in_tf32, torch, work) if tf32 else work)
 
 
 def replayable(call: OpCall) -> str:
@@ -191,7 +193,9 @@ def _callable(torch: Any, call: OpCall, args: list[Any], kwargs: dict[str, Any],
             inner = inner or _first_line(error)
             continue
         return work
-    raise ToolError(f"{call.name} cannot be run here: {inner or 'its arguments fit none of its forms'}", "choose another op")
+    lacking = any(value is UNKNOWN for value in call.args)
+    inner = inner or ("arguments that it needs were not recorded" if lacking else "its arguments fit none of its forms")
+    raise ToolError(f"{call.name} cannot be run here: {inner}", "choose another op")
 
 
 def _run(torch: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], device: Any) -> Any:
@@ -200,6 +204,18 @@ def _run(torch: Any, function: Callable[..., Any], args: list[Any], kwargs: dict
             return function(*args, **kwargs)
         with device:  # a call without tensors is told by this where to make its own
             return function(*args, **kwargs)
+
+
+def _in_tf32(torch: Any, work: Callable[[], Any]) -> Any:
+    owners = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [owner.allow_tf32 for owner in owners]
+    try:
+        for owner in owners:
+            owner.allow_tf32 = True
+        return work()
+    finally:
+        for owner, allowed in zip(owners, before, strict=True):
+            owner.allow_tf32 = allowed
 
 
 def _attribute(owner: Any, path: list[str], name: str) -> Any:
@@ -246,7 +262,9 @@ def _bind(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[An
         by_name = by_name or argument.kwarg_only or value is UNKNOWN
         if value is UNKNOWN:
             if argument.name not in kwargs and not argument.has_default_value():
-                return None
+                if str(argument.type) not in _SCALARS:
+                    return None
+                named[argument.name] = 1
         elif by_name:
             named[argument.name] = value
         else:

@@ -97,7 +97,7 @@ def test_an_alternative_that_cannot_be_run(capsys: pytest.CaptureFixture[str], m
     from pyprof.timers.alternatives import Alternative
 
     impossible = Alternative("odd", parse_call("mm(fp32[2,3], fp32[4,5])", "aten", dispatcher=True))
-    monkeypatch.setattr(command, "alternatives", lambda call: [impossible])
+    monkeypatch.setattr(command, "alternatives", lambda call, gpu: [impossible])
     code, lines, err = _bench(capsys, "--op", "aten::mm", "--shape", "4,5", "5,6", "--seconds", "0.001")
     assert code == 0 and lines[4].split() == ["odd", *["na"] * 8] and "note: odd: aten::mm cannot be run here" in err
 

@@ -76,6 +76,7 @@ def test_shapes_types_and_strides_are_the_recorded_ones() -> None:
         ("aten::gelu(fp32[8,8], ?)", "gelu"),  # by name only in the schema
         ("aten::sum(fp32[8,8], [0], False, None)", "sum"),
         ("aten::sum(fp32[8,8], dim=[0])", "sum"),
+        ("aten::fill_(fp32[8,8], ?)", "fill_"),
         ("aten::to(fp32[8,8], 15, False, False, None)", "_to_copy"),
         ("aten::conv2d(fp32[1,3,8,8], fp32[4,3,3,3], None, [1, 1], [1, 1], [1, 1], 1)", "convolution"),
         ("aten::native_layer_norm(fp32[4,8], [8], fp32[8], fp32[8], 1e-05)", "native_layer_norm"),
@@ -121,7 +122,8 @@ def fused(x: Any) -> formulas.Cost:
         ("aten::mm(fp32[2,3], fp32[4,5])", "cannot be run here: "),
         ("aten::add(qint8[2], qint8[2])", "its tensors cannot be made here: "),
         ("aten::add(fp32[1000000,10000000], fp32[1])", r"it needs about \d+\.\d GB"),
-        ("aten::mm(fp32[2,3], ?)", "fit none of its forms"),
+        ("aten::mm(fp32[2,3], ?)", "arguments that it needs were not recorded"),
+        ("aten::mm(fp32[2,3], fp32[3,2], 1, 2)", "fit none of its forms"),
         ("aten::add_(fp32[4]{0}, 1)", "cannot be run here: unsupported operation"),
     ],
 )
@@ -197,3 +199,16 @@ def test_alternatives_can_be_run(text: str) -> None:
 
 def test_unknown_says_nothing_of_other_ops() -> None:
     assert alternatives(OpCall("torch", "mm", (UNKNOWN, UNKNOWN))) == []
+
+
+def test_tf32_is_tried_on_a_gpu_only_and_left_as_it_was() -> None:
+    call = _call("aten::mm(fp32[8,8], fp32[8,8])")
+    assert [entry.name for entry in alternatives(call, gpu=True)] == ["tf32", "bf16", "fp16"]
+    assert not any(entry.tf32 for entry in alternatives(_call("torch.add(fp32[8], fp32[8])"), gpu=True))
+    flags = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [flag.allow_tf32 for flag in flags]
+    seen: list[list[bool]] = []
+    replay._in_tf32(torch, lambda: seen.append([flag.allow_tf32 for flag in flags]))
+    with pytest.raises(ZeroDivisionError):
+        replay._in_tf32(torch, lambda: 1 // 0)
+    assert seen == [[True, True]] and [flag.allow_tf32 for flag in flags] == before
