@@ -8,6 +8,7 @@ Knows nothing of kernels' names and formats.
 from __future__ import annotations
 
 import csv
+import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from typing import Any
 from pyprof.errors import InputError
 from pyprof.hardware.occupancy import SmLimits, limits
 
-__all__ = ["OPS_PER_CLOCK", "PRECISIONS", "Gpu", "find", "from_file", "load"]
+__all__ = ["OPS_PER_CLOCK", "PRECISIONS", "Gpu", "find", "from_file", "load", "named"]
 
 # Columns of gpus.csv that hold peaks. fp64 and fp32: CUDA cores; the others: Tensor Cores.
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
@@ -242,6 +243,19 @@ def _by_capability(
 
 
 # ---------------------------------------------------------------------------------------------- a file
+
+
+def named(given: str) -> Gpu:
+    """The device that the user names: one of the table, or a JSON file. Raises InputError for neither."""
+    if given.endswith(".json") or Path(given).is_file():
+        return from_file(given)
+    found = _lookup(given) or next((gpu for gpu, _ in load() if gpu.name.lower() == given.lower()), None)
+    if found is None:
+        near = difflib.get_close_matches(given, [gpu.name for gpu, _ in load()], 3, 0.4)
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+        raise InputError(f"no device {given!r}", f"{hint}or a JSON file with its numbers, see pyprof.hardware.gpus.from_file")
+    return found
+
 
 _FIELDS = ("name", "arch", "sms", "boost_hz", "tensor_hz", "dram_bytes_per_s", "l2_bytes", "peaks")
 

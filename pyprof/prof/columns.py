@@ -13,6 +13,7 @@ from pyprof.errors import InputError, UsageError
 from pyprof.parse.records import DIRECTIONS, PHASES
 from pyprof.parse.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
+from pyprof.prof.roofline import BOUNDS
 
 __all__ = ["ALIASES", "COLUMNS", "DEFAULT", "Column", "choose", "is_text", "sort_key", "unknown_as"]
 
@@ -87,6 +88,22 @@ def _src(frame: Frame) -> Values:
     return frame.of_stack("scope", lambda stack: stack.trace[-1] if stack.trace else "na")
 
 
+def _ceiling(frame: Frame) -> Values:
+    return Floats(frame.roofline.ceiling / 1e12, 3)
+
+
+def _peak(frame: Frame) -> Values:
+    return Floats(frame.roofline.peak, 1)
+
+
+def _bound(frame: Frame) -> Values:
+    return Texts(frame.roofline.bound, BOUNDS)
+
+
+def _lost(frame: Frame) -> Values:
+    return Numbers(frame.roofline.lost_ns)
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("idx", "Idx", "number of the record, from 1 in order of begin", _idx),
     Column("seq", "SeqId", "autograd sequence number", lambda f: f.sequence(False)),
@@ -127,6 +144,10 @@ COLUMNS: tuple[Column, ...] = (
     Column("ai", "FLOP/B", "arithmetic intensity of the op: FLOPs over bytes", lambda f: f.rate("ai"), 8),
     Column("tflops", "TFLOP/s", "rate of the op over the time of all its kernels", lambda f: f.rate("flops"), 8),
     Column("gbs", "GB/s", "rate of the op's least bytes over the time of all its kernels", lambda f: f.rate("bytes"), 8),
+    Column("ceiling", "Ceiling", "TFLOP/s that the device allows at the op's intensity", _ceiling, 8),
+    Column("peak", "Peak(%)", "share of the roofline: least time of the op over the time of all its kernels", _peak, 7),
+    Column("bound", "Bound", "what limits the op: compute, memory, latency, l2; ! faster than the peaks allow", _bound, 8),
+    Column("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", _lost, 10),
     Column("inner", "Inner", "innermost dispatcher op or autograd function", _call("inner", "name"), 15),
     Column("src", "Src", "source line that called the op", _src, 20),
     Column("copykind", "CopyKind", "direction of a copy", _copykind, 8),

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.hardware import gpus
 from pyprof.parse.command import add_kinds, choose_kinds, report
 from pyprof.parse.records import concatenate
 from pyprof.parse.window import add_window, in_window
@@ -41,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="plain: space-separated; table: aligned, nothing cut; jsonl: JSON lines",
     )
     add_kinds(parser)
+    parser.add_argument(
+        "--gpu", metavar="NAME|FILE", help="hold rates against this device (a name of the table, or JSON with its numbers)"
+    )
     add_window(parser)
     add_selection(parser)
     grouping = parser.add_mutually_exclusive_group()
@@ -65,8 +69,9 @@ def run(options: argparse.Namespace) -> int:
         for named in (options.columns, options.sort):  # wrong names are told before the work
             choose(named or DEFAULT)
     first_rows(np.empty(0, np.int64), options.top)
+    gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([load(name) for name in options.file or ["-"]])
-    frame = Frame(choose_kinds(records, options.kinds))
+    frame = Frame(choose_kinds(records, options.kinds), gpu, records)
     inside = np.flatnonzero(in_window(frame.records, options))
     rows = matching(frame, inside, where)
     if keys:

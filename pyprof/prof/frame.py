@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.dtypes import lookup
+from pyprof.hardware import cpus
 from pyprof.hardware.gpus import Gpu, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.names import normalise, short_name
@@ -21,15 +22,17 @@ from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, wave
 from pyprof.opcall import OpCall
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.legacy import legacy_view
-from pyprof.parse.records import Records
+from pyprof.parse.records import PHASES, GpuInfo, Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer
+from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, roofline
 
 __all__ = ["Floats", "Frame", "Numbers", "Texts", "Values"]
 
 Ints = npt.NDArray[np.int64]
+_ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,12 @@ Values = Numbers | Floats | Texts
 class Frame:
     """All records of one report with what is computed from them."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, gpu: Gpu | None = None, whole: Records | None = None) -> None:
+        """gpu: what the user says that the device is, whatever the capture says. whole: what the records were chosen from, so
+        that an op's time holds its memsets where these are not shown."""
         self.records = infer(records)
+        self.given = gpu
+        self._whole = records if whole is None else whole
 
     @cached_property
     def costs(self) -> Costs:
@@ -134,10 +141,53 @@ class Frame:
 
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:
-        """The table's description of each device of the capture, with notes on what is guessed."""
-        return [
-            find(g.name, g.cc, g.sms if g.sms > 0 else None, g.clock_hz if g.clock_hz > 0 else None) for g in self.records.gpus
-        ]
+        """Each device of the capture, its numbers before the table's, with notes on what is guessed."""
+        if self.given is not None:
+            return [(self.given, [])] * max(len(self.records.gpus), 1)
+        return [_described(info) for info in self.records.gpus]
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        """Least times, limits and lost time of every record."""
+        records, costs = self.records, self.costs
+        kernels = records["kind"] == ActivityKind.KERNEL
+        parts = (costs.matmul_flops, costs.vector_flops, costs.bytes)
+        return roofline(self._group, records["dur_ns"], self._instance_sums["ns"], parts, kernels, self._peaks())
+
+    def _peaks(self) -> Peaks:
+        """Once for each distinct (verdict, device): the rates that records are held against."""
+        codes, verdicts = self.verdicts
+        gpu = self.records["gpu"].astype(np.int64)
+        if self.given is not None:
+            gpu = np.where(np.isin(self.records["kind"], _ON_GPU), 0, gpu)
+        elsewhere = np.isin(self.records["kind"], (ActivityKind.MEMCPY,)) & (self.records["copykind"] != 8)
+        elsewhere |= self.records["phase"] == PHASES.index("communication")  # over links whose rates are not known
+        gpu = np.where(elsewhere, -1, gpu)
+        distinct, inverse = np.unique(np.stack([codes, gpu]), axis=1, return_inverse=True)
+        rows = [self._peaks_of(verdicts[code], at) for code, at in distinct.T.tolist()]
+        table = np.array(rows, np.float64).reshape(-1, 5)[inverse.ravel()]
+        cpu = self.records["kind"] == ActivityKind.CPU
+        if cpu.any():
+            table[cpu] = self._cpu_peaks()[self.records["call"][cpu]]
+        return Peaks(*table.T)
+
+    def _peaks_of(self, found: Verdict, gpu: int) -> tuple[float, ...]:
+        if gpu < 0 or gpu >= len(self.gpus):
+            return (np.nan,) * 5
+        device = self.gpus[gpu][0]
+        wide = "fp64" if found.math == "fp64" else "fp32"
+        rates = (device.peak(found.math, found.unit), device.peaks.get(wide), device.dram_bytes_per_s, device.l2_bytes)
+        return (*(np.nan if rate is None else float(rate) for rate in rates), LEAST_KERNEL_NS)
+
+    def _cpu_peaks(self) -> npt.NDArray[np.float64]:
+        """For each call what `pyprof doctor --calibrate` measured on this machine for its type."""
+        measured = cpus.peak()
+        rows = []
+        for call in self.records.calls:
+            tag = _operand_tag(call) if measured is not None else None
+            rate = measured.tflops.get(tag or "fp32", np.nan) * 1e12 if measured is not None else np.nan
+            rows.append((rate, rate, measured.dram_gbs * 1e9 if measured is not None else np.nan, np.nan, 0.0))
+        return np.array([*rows, (np.nan,) * 5])
 
     def _gpu_number(self, value: Callable[[int], float]) -> npt.NDArray[np.float64]:
         known = np.array([value(i) for i in range(len(self.gpus))] + [np.nan])
@@ -204,14 +254,20 @@ class Frame:
     # ------------------------------------------------------------------ rates of the instance
 
     @cached_property
+    def _group(self) -> Ints:
+        """A number for each record's instance; a record without one is its own."""
+        instance = self.records["instance"].astype(np.int64)
+        alone = int(instance.max(initial=-1)) + 1 + np.arange(len(instance))
+        return np.unique(np.where(instance >= 0, instance, alone), return_inverse=True)[1].ravel().astype(np.int64)
+
+    @cached_property
     def _instance_sums(self) -> dict[str, npt.NDArray[Any]]:
         """Time, operations and bytes of each record's instance over all its kernels; NaN unknown."""
-        records, costs = self.records, self.costs
-        instance = records["instance"]
-        alone = int(instance.max(initial=-1)) + 1 + np.arange(len(records))
-        _, group = np.unique(np.where(instance >= 0, instance, alone), return_inverse=True)
-        group = group.ravel()
-        sums: dict[str, npt.NDArray[Any]] = {"ns": np.bincount(group, records["dur_ns"])[group]}
+        records, costs, group = self.records, self.costs, self._group
+        instance, of_whole = records["instance"], self._whole["instance"]
+        time = np.bincount(of_whole[of_whole >= 0], self._whole["dur_ns"][of_whole >= 0], int(instance.max(initial=-1)) + 1)
+        alone = records["dur_ns"].astype(np.float64)
+        sums: dict[str, npt.NDArray[Any]] = {"ns": np.where(instance >= 0, time[instance] if len(time) else alone, alone)}
         for name, values in (("flops", costs.flops), ("matmul", costs.matmul_flops), ("bytes", costs.bytes)):
             sums[name] = np.bincount(group, np.where(values >= 0, values, np.nan))[group]
         return sums
@@ -225,6 +281,18 @@ class Frame:
             else:
                 ratio = sums[what] / sums["ns"] / (1e3 if what == "flops" else 1.0)
         return Floats(np.where(np.isfinite(ratio), ratio, np.nan), 3 if what == "flops" else 2)
+
+
+def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
+    """What the table has of a device, with the numbers that the capture recorded."""
+    gpu, notes = find(info.name, info.cc, info.sms if info.sms > 0 else None, info.clock_hz if info.clock_hz > 0 else None)
+    recorded = {key: value for key in ("dram_bytes_per_s", "l2_bytes") if (value := getattr(info, key)) > 0}
+    return gpu.with_measured(**recorded), notes
+
+
+def _operand_tag(op: OpCall) -> str | None:
+    found = lookup(_operand_dtype(op))
+    return None if found is None else found.tag
 
 
 def _operand_dtype(op: OpCall | None) -> str | None:

@@ -1,0 +1,88 @@
+"""Costs, times and peaks -> how long each op had to take at least, which limit that is, and the time above it.
+
+The least time of an op instance is the largest of its matrix operations over the peak of the unit that did them, its vector
+operations over the peak of the CUDA cores, and its bytes over the DRAM bandwidth (Williams, Waterman, Patterson: Roofline, CACM
+2009; with one compute ceiling for each kind of unit). All over the time of all its kernels. NaN is unknown. No names of columns
+and no formats here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["BOUNDS", "Peaks", "Roofline", "roofline"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+BOUNDS = ("compute", "memory", "latency", "l2", "compute!", "memory!")
+"""Texts of `Roofline.bound`: what limits the op. latency: at the roofline it would take less time than so many kernels take
+at all; l2: it moved its bytes faster than DRAM can, and they fit into the L2 cache; `!`: faster than the peaks allow, so a
+peak, a clock or a cost is not what was assumed."""
+
+COMPUTE, MEMORY, LATENCY, L2, OVER = 0, 1, 2, 3, 4
+
+LEAST_KERNEL_NS = 1500.0
+"""No kernel ends sooner after its begin: the shortest of captures of V100, A100, H100 and RTX 3070 Ti take 900 to 2000 ns."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Per record: what the device can do at most. matmul: FLOP/s of the unit that multiplied; vector: FLOP/s of the cores;
+    dram: bytes/s; l2_bytes: size of the cache; least_ns: the shortest a kernel takes (0 on a CPU). NaN unknown."""
+
+    matmul: Floats
+    vector: Floats
+    dram: Floats
+    l2_bytes: Floats
+    least_ns: Floats
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Per record, of its instance. ceiling: FLOP/s that the device allows at this intensity; peak: least time over time, in
+    percent; bound: code into BOUNDS, -1 unknown; lost_ns: the record's part of the time above the least, -1 unknown."""
+
+    ceiling: Floats
+    peak: Floats
+    bound: Ints
+    lost_ns: Ints
+
+
+def roofline(
+    group: Ints, dur_ns: Ints, time_ns: Floats, parts: Sequence[Ints], kernels: npt.NDArray[np.bool_], peaks: Peaks
+) -> Roofline:
+    """The roofline of every record.
+
+    group: number of the record's instance, 0 to n-1; dur_ns: its time; time_ns: that of all of the instance; parts: its matrix
+    operations, vector operations and bytes, -1 unknown; kernels: what counts as a kernel (and has its least time).
+    """
+    matmul, vector, moved = (np.where(part >= 0, part, np.nan).astype(np.float64) for part in parts)
+
+    def total(values: Floats) -> Floats:
+        sums: Floats = np.bincount(group, values)[group].astype(np.float64)
+        return sums
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        compute = np.maximum(total(_time(matmul, peaks.matmul)), total(_time(vector, peaks.vector)))
+        memory = total(_time(moved, peaks.dram))
+        least = np.maximum(compute, memory)
+        peak = np.where(time_ns > 0, 100 * least / time_ns, np.nan)
+        ceiling = np.where(least > 0, total(matmul + vector) / least * 1e9, np.nan)
+        floor = total(np.where(kernels, peaks.least_ns, 0.0))
+        bound = np.where(compute >= memory, COMPUTE, MEMORY)
+        over = peak > 100
+        cached = over & (bound == MEMORY) & (total(moved) <= peaks.l2_bytes)
+        bound = np.where(cached, L2, np.where(over, bound + OVER, np.where(least < floor, LATENCY, bound)))
+    known = ~np.isnan(peak)
+    above = np.rint(dur_ns * np.clip(np.nan_to_num(1 - peak / 100), 0, None))  # of each record alone: no matter which are shown
+    return Roofline(ceiling, peak, np.where(known, bound, -1), np.where(known, above, -1).astype(np.int64))
+
+
+def _time(work: Floats, rate: Floats) -> Floats:
+    """Nanoseconds; no work takes none, whatever the rate."""
+    return np.where(work == 0, 0.0, work / rate * 1e9)
