@@ -7,23 +7,22 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from pyprof.hardware.names import normalise, short_name
-from pyprof.opcall import sound_text
 from pyprof.parse.calltext import call_text
-from pyprof.parse.legacy import legacy_view
-from pyprof.parse.records import DIRECTIONS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.records import PHASES, GpuInfo, Records, Stack
+from pyprof.parse.sequences import Sequences, json_text
 from pyprof.parse.trace import COPY_KINDS, ActivityKind
 
 __all__ = ["OPTIONAL", "lines"]
 
 
-def _json(value: Any) -> str:
-    """JSON that is a Python literal as well: no escapes that Python reads differently, no lone surrogates."""
-    return sound_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+_ROWS = 1 << 16  # whose pieces are in memory at once
 
 
 class _Pieces:
@@ -32,34 +31,75 @@ class _Pieces:
     def __init__(self, records: Records) -> None:
         self.records = records
         strings = records.strings
-        self.name_of: dict[int, tuple[str, str]] = {}
-        for code in set(records["name"].tolist()):
-            name = strings[code]
-            self.name_of[code] = (_json(short_name(normalise(name))), _json(name))
-        self.stack_head = [self._head(stack) for stack in records.stacks]
+        self.name_of = {code: _name(strings[code]) for code in np.unique(records["name"]).tolist()}
+        self.head = [self._head(stack) for stack in records.stacks]
         self.ranges = [
-            (f', "ranges": {_json(list(s.ranges))}' if s.ranges else "") + (', "open": 1' if s.open else "")
+            (f', "ranges": {json_text(list(s.ranges))}' if s.ranges else "") + (', "open": 1' if s.open else "")
             for s in records.stacks
         ]
-        self.scope = [f', "opLayer": {_json(list(s.layer))}, "opTrace": {_json(list(s.trace))}' for s in records.stacks]
-        self.call = [_json(call_text(call)) for call in records.calls]
+        self.scope = [f', "opLayer": {json_text(list(s.layer))}, "opTrace": {json_text(list(s.trace))}' for s in records.stacks]
+        self.call = [json_text(call_text(call)) for call in records.calls]
         self.gpu = [_gpu(gpu) for gpu in records.gpus]
-        self.plain: dict[int, str] = {}
 
     @staticmethod
     def _head(stack: Stack) -> str:
         return (
-            f'"layer": {_json(list(stack.layer))}, "trace": {_json(list(stack.trace))}, '
-            f'"reprMarkers": {_json(list(stack.reprs))}, "marker": {_json(list(stack.marker))}'
+            f', "layer": {json_text(list(stack.layer))}, "trace": {json_text(list(stack.trace))}, '
+            f'"reprMarkers": {json_text(list(stack.reprs))}, "marker": {json_text(list(stack.marker))}, '
         )
 
-    def sequence(self, row: int, code: int, seq: int, sub: int, direction: str) -> str:
-        """From seqMarker to op; without sequence numbers the same for every record of a stack but `sub` and `dir`."""
-        view = legacy_view(self.records.stacks[code], self.records.numbers(row), seq)
-        return (
-            f'"seqMarker": {_json(view.seq_marker)}, "seqId": {view.seq_id}, "subSeqId": {sub}, "altSeqId": {view.alt_seq_id}, '
-            f'"dir": "{direction}", "mod": {_json(view.mod)}, "op": {_json(view.op)}'
-        )
+    def where(self, rows: slice) -> list[str]:
+        """From tid to phase."""
+        columns = ("tid", "device", "stream", *_GRID, *_BLOCK, "name", "kind", "phase")
+        found = distinct_rows(*(self.records[name][rows] for name in columns))
+        pieces = [
+            f', "tid": {_known(tid)}, "device": {_known(device)}, "stream": {_known(stream)}, "grid": {_shape(shape[:3])}, '
+            f'"block": {_shape(shape[3:])}, "kLongName": {self.name_of[name][1]}, '
+            f'"kind": "{ActivityKind.NAMES[kind]}", "phase": "{PHASES[phase]}"'
+            for tid, device, stream, *shape, name, kind, phase in found.columns.T.tolist()
+        ]
+        return [pieces[code] for code in found.inverse.tolist()]
+
+    def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
+        """Integer keys that are the same for many records; those left out that are not known."""
+        found = distinct_rows(*(self.records[OPTIONAL[key]][rows] for key in keys))
+        pieces = [
+            "".join([f', "{key}": {value}' for key, value in zip(keys, values, strict=True) if value >= 0])
+            for values in found.columns.T.tolist()
+        ]
+        return [pieces[code] for code in found.inverse.tolist()]
+
+    def ops(self, rows: slice) -> list[str]:
+        """From copykind to the end of the line."""
+        columns = ("kind", "copykind", "call", "own", "inner", "scope", "by_time", "stack", "gpu")
+        found = distinct_rows(*(self.records[name][rows] for name in columns))
+        pieces = [self._ops(*values) for values in found.columns.T.tolist()]
+        return [pieces[code] for code in found.inverse.tolist()]
+
+    def _ops(
+        self, kind: int, copykind: int, call: int, own: int, inner: int, scope: int, by_time: int, stack: int, gpu: int
+    ) -> str:
+        parts = []
+        if kind == ActivityKind.MEMCPY:
+            parts.append(f', "copykind": "{COPY_KINDS.get(copykind, "other")}"')
+        if call >= 0:
+            parts.append(f', "call": {self.call[call]}')
+        if own >= 0 and own != call:
+            parts.append(f', "own": {self.call[own]}')
+        if inner >= 0:
+            parts.append(f', "inner": {self.call[inner]}')
+        if scope != stack:
+            parts.append(self.scope[scope])
+        if by_time:
+            parts.append(', "byTime": 1')
+        parts.append(self.ranges[stack])
+        if gpu >= 0:
+            parts.append(self.gpu[gpu])
+        return "".join(parts) + "}\n"
+
+
+def _name(name: str) -> tuple[str, str]:
+    return f'{{"kShortName": {json_text(short_name(normalise(name)))}, "kDuration": ', json_text(name)
 
 
 def _gpu(gpu: GpuInfo) -> str:
@@ -67,7 +107,7 @@ def _gpu(gpu: GpuInfo) -> str:
     if gpu.cc is not None:
         known["cc"] = f"{gpu.cc[0]}.{gpu.cc[1]}"
     known |= {key: getattr(gpu, key) for key in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes") if getattr(gpu, key) > 0}
-    return f', "gpu": {_json(known)}'
+    return f', "gpu": {json_text(known)}'
 
 
 # Our integer keys: key in the line -> column; left out where unknown.
@@ -76,51 +116,43 @@ OPTIONAL = {
     "fwd_instance": "fwd_instance", "step": "step", "regs": "regs", "smem": "smem_bytes", "bytes": "bytes",
     "graph_node": "graph_node",
 }  # fmt: skip
+_GRID, _BLOCK = (tuple(f"{kind}_{axis}" for axis in "xyz") for kind in ("grid", "block"))
 
 
 def lines(records: Records) -> Iterator[str]:
     """The lines of all records, each ending in a newline."""
-    pieces = _Pieces(records)
-    column = {name: values.tolist() for name, values in records.columns.items()}
-    for row in range(len(records)):
-        yield _line(row, column, pieces)
+    pieces, sequences = _Pieces(records), Sequences(records.stacks)
+    for begin in range(0, len(records), _ROWS):
+        yield from _some_lines(records, slice(begin, min(begin + _ROWS, len(records))), pieces, sequences)
 
 
-def _line(row: int, column: dict[str, list[int]], pieces: _Pieces) -> str:
-    short, name = pieces.name_of[column["name"][row]]
-    stack, direction = column["stack"][row], DIRECTIONS[column["dir"][row]]
-    seq = pieces.sequence(row, stack, column["seq"][row], column["sub"][row], direction)
-    parts = [
-        f'{{"kShortName": {short}, "kDuration": {column["dur_ns"][row]}, {pieces.stack_head[stack]}, {seq}, '
-        f'"tid": {_known(column["tid"][row])}, "device": {_known(column["device"][row])}, '
-        f'"stream": {_known(column["stream"][row])}, "grid": {_shape("grid", column, row)}, '
-        f'"block": {_shape("block", column, row)}, "kLongName": {name}, '
-        f'"kind": "{ActivityKind.NAMES[column["kind"][row]]}", "phase": "{PHASES[column["phase"][row]]}"'
-    ]
-    parts += [f', "{key}": {column[source][row]}' for key, source in OPTIONAL.items() if column[source][row] >= 0]
-    if column["kind"][row] == ActivityKind.MEMCPY:
-        parts.append(f', "copykind": "{COPY_KINDS.get(column["copykind"][row], "other")}"')
-    call, own, inner = column["call"][row], column["own"][row], column["inner"][row]
-    if call >= 0:
-        parts.append(f', "call": {pieces.call[call]}')
-    if own >= 0 and own != call:
-        parts.append(f', "own": {pieces.call[own]}')
-    if inner >= 0:
-        parts.append(f', "inner": {pieces.call[inner]}')
-    if column["scope"][row] != stack:
-        parts.append(pieces.scope[column["scope"][row]])
-    if column["by_time"][row]:
-        parts.append(', "byTime": 1')
-    parts.append(pieces.ranges[stack])
-    if column["gpu"][row] >= 0:
-        parts.append(pieces.gpu[column["gpu"][row]])
-    return "".join(parts) + "}\n"
+def _some_lines(records: Records, rows: slice, pieces: _Pieces, sequences: Sequences) -> Iterator[str]:
+    offsets = records.seq_offsets[rows.start : rows.stop + 1]
+    numbers = records.seq_numbers[offsets[0] : offsets[-1]].tolist()
+    bounds = (offsets - offsets[0]).tolist()
+    own = ("name", "dur_ns", "stack", "dir", "seq", "sub", "start_ns", "corr", "launch_ns", "instance", "fwd_instance")
+    columns = (records[name][rows].tolist() for name in own)
+    shared = (pieces.where(rows), pieces.numbers(rows, ("pid", "rank")))
+    rest = (pieces.numbers(rows, ("step", "regs", "smem", "bytes", "graph_node")), pieces.ops(rows))
+    head, name_of = pieces.head, pieces.name_of
+    for row, low, high, where, process, size, ops in zip(
+        zip(*columns, strict=True), bounds[:-1], bounds[1:], *shared, *rest, strict=True
+    ):
+        name, duration, stack, direction, seq, sub, start, corr, launch, instance, forward = row
+        yield (
+            f"{name_of[name][0]}{duration}{head[stack]}{sequences.text(stack, direction, numbers[low:high], seq, sub)}{where}"
+            f"{_optional('start', start)}{process}{_optional('corr', corr)}{_optional('launch', launch)}"
+            f"{_optional('instance', instance)}{_optional('fwd_instance', forward)}{size}{ops}"
+        )
+
+
+def _optional(key: str, value: int) -> str:
+    return f', "{key}": {value}' if value >= 0 else ""
 
 
 def _known(value: int) -> str:
     return str(value) if value >= 0 else '"na"'
 
 
-def _shape(kind: str, column: dict[str, list[int]], row: int) -> str:
-    x, y, z = (column[f"{kind}_{axis}"][row] for axis in "xyz")
-    return f"[{x}, {y}, {z}]" if x >= 0 else "[]"
+def _shape(sizes: list[int]) -> str:
+    return str(sizes) if sizes[0] >= 0 else "[]"
