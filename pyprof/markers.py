@@ -227,20 +227,26 @@ def split_ids(text: str) -> tuple[str, int, int, bool]:
 
     Returns (text without seq, op_id and input_op_ids, seq or -1, op_id or -1, whether any key was there).
     """
-    # A key may belong to the name itself: then one of the next begins what is sought. Few are tried, for time.
-    match = None
-    for first in islice(_FIRST_KEY.finditer(text), _MOST_KEYS):
-        match = _IDS.match(text, first.start())
-        if match is not None:
-            break
+    first = _FIRST_KEY.search(text)
+    if first is None:
+        return text, -1, -1, False
+    match = _IDS.match(text, first.start()) or _match_later(text, first.end())
     if match is None:
         return text, -1, -1, False
     return text[: match.start()] + (match["sizes"] or ""), _number(match["seq"]), _number(match["op_id"]), True
 
 
+def _match_later(text: str, start: int) -> re.Match[str] | None:
+    """Where the first key belongs to the name itself one of the next begins what is sought. Few are tried, for time."""
+    tried = (_IDS.match(text, key.start()) for key in islice(_FIRST_KEY.finditer(text, start), _MOST_KEYS))
+    return next((match for match in tried if match is not None), None)
+
+
 def _number(digits: str | None) -> int:
     """A number of emit_nvtx's, -1 where there is none or no real one: AccumulateGrad prints 2**64 - 1."""
-    number = int(digits) if digits and len(digits) <= 20 else -1
+    if not digits or len(digits) > 20:
+        return -1
+    number = int(digits)
     return number if 0 <= number < 1 << 62 else -1
 
 

@@ -60,12 +60,17 @@ def _literal(line: str) -> Any:
     return None
 
 
+_LIMIT = 1 << 63
+
+
 def _int(value: Any) -> int:
     """A whole number of a record. Raises ValueError or TypeError for anything else, and for one beyond all columns."""
+    if type(value) is int and -_LIMIT <= value < _LIMIT:
+        return value
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{value!r} is no whole number")
     number = int(value)
-    if not -(1 << 63) <= number < 1 << 63:
+    if not -_LIMIT <= number < _LIMIT:
         raise ValueError("a number beyond 64 bits")
     return number
 
