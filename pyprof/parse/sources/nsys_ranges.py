@@ -41,7 +41,7 @@ class RangeRows:
         """Rows of start, end, eventType, globalTid, domainId, textId, text, whatever stands in them."""
         rows: list[tuple[int, ...]] = []
         for start, end, event, tid, domain, text_id, text in batch:
-            if type(start) is not int or type(end) is not int or type(tid) is not int or type(domain) is not int:
+            if not (type(start) is type(end) is type(tid) is type(domain) is int):
                 if type(start) is not int or type(tid) is not int:
                     self.unreadable += 1
                     continue
