@@ -24,7 +24,7 @@ def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints) -> 
     label = trace.ranges["label"][nested.row]
     thread = trace.ranges["thread"][nested.row].astype(np.int64)
     start = trace.ranges["start_ns"][nested.row]
-    duration = trace.ranges["end_ns"][nested.row] - start
+    duration = np.maximum(trace.ranges["end_ns"][nested.row] - start, 0)
     here = np.arange(len(label))
     roots = formula_root == here
     roots |= _without_formula(nested, facts, label, formula_root, roots)

@@ -270,3 +270,10 @@ def test_stacks_of_which_not_all_is_told_are_counted(tmp_path: Path) -> None:
         "kernels inside more than 128 nested ranges; the 64 outer and the 64 inner are told": 3,
         "kernels inside more than 32 ranges that overlap or were never closed; the first are told": 1,
     }
+
+
+def test_on_the_cpu_a_range_that_ends_before_it_begins_takes_no_time_and_gives_none(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 100)
+    n.range("aten::copy_, op_id = 2", 50, 20)
+    assert [(op(row), row["kDuration"]) for row in rows_of(n, tmp_path)] == [("mm", 90), ("copy_", 0)]

@@ -295,3 +295,56 @@ def test_every_kernel_is_as_brute_force_says(tmp_path: Path, seed: int) -> None:
             instances.setdefault((pid, expected["own"], replay), set()).add(row["instance"])
     numbers = [number for found in instances.values() for number in found]
     assert all(len(found) == 1 for found in instances.values()) and len(set(numbers)) == len(numbers)
+
+
+# ------------------------------------------------------------------------------------------------------- without a GPU
+
+
+def length(r: Range) -> int:
+    return (r.end or 0) - r.start
+
+
+def _cpu_rows(world: World) -> list[tuple[int, int, str]]:
+    """(begin, time of its own, label) of each op instance: those with a formula or that copy, and what has none around or inside."""
+    oracle, found = Oracle(world), []
+    for pid, thread in {(r.pid, r.thread) for r in world.ranges if r.own_stack}:
+        mine = [r for r in world.ranges if (r.pid, r.thread) == (pid, thread) and r.own_stack]
+
+        def around(r: Range, mine: list[Range] = mine) -> list[Range]:
+            return [o for o in mine if o.start <= r.start and r.end <= o.end and o is not r]  # type: ignore[operator]
+
+        def inside(r: Range, mine: list[Range] = mine) -> list[Range]:
+            return [o for o in mine if r.start <= o.start and o.end <= r.end and o is not r]  # type: ignore[operator]
+
+        def alone(r: Range) -> int:
+            within = inside(r)
+            return length(r) - sum(length(o) for o in within if not any(p in within for p in around(o)))
+
+        def root(r: Range) -> Range | None:
+            stack = [*sorted(around(r), key=lambda q: (q.start, -length(q))), r]
+            own = oracle.instance(stack)
+            return own if own is not None and own.op in (*KNOWN, *COPIES) else None
+
+        formula = [r for r in mine if root(r) is r]
+        ops = [r for r in mine if r.kind in ("op", "backward")]
+        bare = [r for r in ops if root(r) is None and not any(o in formula for o in inside(r))]
+        bare = [r for r in bare if not (r.kind == "backward" and any(o in ops for o in inside(r)))]
+        rows = formula + [r for r in bare if not any(o in bare for o in around(r))]
+        for r in rows:
+            within = [o for o in inside(r) if o in rows]
+            direct = [o for o in within if not any(p in within for p in around(o))]
+            time = length(r) - sum(map(length, direct))
+            # Without a formula the call is the part that took most time.
+            parts = [r] if r in formula else [r, *(o for o in inside(r) if o in ops)]
+            named = min(parts, key=lambda p: (-alone(p), p.start, -length(p)))
+            found.append((r.start, time, named.label if named.kind == "op" else named.op))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_op_of_a_capture_without_a_gpu_is_as_brute_force_says(tmp_path: Path, seed: int) -> None:
+    world = World(seed)
+    world.kernels, world.nodes = [], []
+    rows = world.write(tmp_path / "net.sqlite", seed)
+    got = sorted((row["start"], row["kDuration"], _label(row.get("own", row.get("call"))) or "") for row in rows)
+    assert got == _cpu_rows(world) and len(got) > 2
