@@ -42,7 +42,7 @@ def load_capture(path: Path) -> Records:
 
 
 def load(name: str) -> Records:
-    """Records of a file that parse wrote, or of a capture; `-` is standard input, which takes lines only."""
+    """Records of a file or folder that parse wrote, or of a capture; `-` is standard input, which takes lines only."""
     from pyprof.parse.sources import check_readable
 
     if name == "-":
@@ -53,6 +53,13 @@ def load(name: str) -> Records:
             _decoded(binary, "standard input") if isinstance(binary, io.BufferedReader) else _lines(sys.stdin, "standard input")
         )
     path = Path(name)
+    if path.is_dir():
+        from pyprof.parse.many import stored
+        from pyprof.parse.parquet import read
+        from pyprof.parse.records import concatenate
+
+        if files := stored(path):
+            return concatenate([read(file) for file in files])
     check_readable(path)
     if _begins_as_parquet(path):
         from pyprof.parse.parquet import read

@@ -1,6 +1,7 @@
 """Read a capture and print one record a line: everything known of each kernel, as a Python dict literal and JSON at once.
 
-FILE is an nsys export (.sqlite; a .nsys-rep where nsys is on PATH), an nvprof file, or a torch.profiler trace.
+FILE is an nsys export (.sqlite; a .nsys-rep where nsys is on PATH), an nvprof file, or a torch.profiler trace. With -o FOLDER
+any number of files, folders and patterns: a Parquet file of each, in folders by rank. Run again, it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +28,13 @@ SHOWN = "kernel,graph,cpu"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof parse`."""
-    parser.add_argument("file", metavar="FILE", help="a capture")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write there, not to standard output: .dict, .jsonl or .parquet")
+    parser.add_argument("file", metavar="FILE", nargs="+", help="a capture; with -o FOLDER also many, folders and patterns")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", help="write there, not to standard output: .dict, .jsonl, .parquet, or a folder"
+    )
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes for many files (%(default)s)"
+    )
     add_kinds(parser, None, f"{SHOWN}; Parquet: all")
 
 
@@ -58,9 +66,17 @@ def run(options: argparse.Namespace) -> int:
     from pyprof.load import load_capture
 
     output = None if options.output is None else Path(options.output)
+    if (
+        output is not None
+        and (output.is_dir() or not output.suffix)
+        and (len(options.file) > 1 or not _is_file(options.file[0]))
+    ):
+        return _run_many(options, output)
+    if len(options.file) > 1:
+        raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
     if output is not None:
         _check_output(output)
-    records = load_capture(Path(options.file))
+    records = load_capture(Path(options.file[0]))
     shown = choose_kinds(records, options.kinds or ("all" if output is not None and output.suffix == ".parquet" else SHOWN))
     if output is None:
         sys.stdout.writelines(lines(shown))
@@ -68,6 +84,30 @@ def run(options: argparse.Namespace) -> int:
         _write_file(shown, output)
     report(records)
     return 0
+
+
+def _is_file(name: str) -> bool:
+    return not Path(name).is_dir() and (Path(name).exists() or not any(sign in name for sign in "*?["))
+
+
+def _run_many(options: argparse.Namespace, folder: Path) -> int:
+    """A Parquet file of each capture; 1 where one failed."""
+    from pyprof.load import load_capture
+    from pyprof.parse.many import expand, parse_many
+
+    files = expand(options.file)
+    failed = done = 0
+    for outcome in parse_many(files, folder, partial(_load_kinds, load_capture, options.kinds or "all"), max(options.jobs, 1)):
+        done += 1
+        failed += outcome.target is None
+        said = f"failed: {outcome.error}" if outcome.target is None else "was there" if outcome.before else "done"
+        print(f"{done}/{len(files)} {outcome.source}: {said}", file=sys.stderr)
+    print(f"{folder}: {len(files) - failed} of {len(files)} captures", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _load_kinds(load: Callable[[Path], Records], kinds: str, path: Path) -> Records:
+    return choose_kinds(load(path), kinds)
 
 
 def _check_output(path: Path) -> None:
