@@ -46,9 +46,8 @@ def main() -> int:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     _write(folder, "pid", child)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    code = 128 - code if code < 0 else code
-    _write(folder, "code", code)
-    return code
+    _write(folder, "code", code)  # negative: the signal
+    return 128 - code if code < 0 else code
 
 
 if __name__ == "__main__":

@@ -149,14 +149,19 @@ def _under_nsys(plan: Plan, folder: Path, capture_range: bool) -> Recording:
         for number in streams:
             os.close(number)
     code_file = folder / "code"
-    code = int(code_file.read_text()) if code_file.exists() else code
+    notes = []
+    if code_file.exists():
+        code = int(code_file.read_text())
+        if code < 0:  # so nothing that is to run at exit has run, and of nsys a last buffer is lost
+            notes.append(f"the program was ended by signal {-code}: the last of its ranges may be missing in the capture")
+            code = 128 - code
     said = [line.strip() for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()]
     report = Path(f"{plan.name}.nsys-rep")
     if not report.exists():
         if not pid_file.exists():
             raise ToolError(f"nsys did not start the program: {' '.join(said[:3])}", "pyprof doctor")
-        return Recording(code, notes=[f"nsys left no {report}", *said[:3]])
-    return Recording(code, [_export(nsys, report, Path(f"{plan.name}.sqlite"))])
+        return Recording(code, notes=[*notes, f"nsys left no {report}", *said[:3]])
+    return Recording(code, [_export(nsys, report, Path(f"{plan.name}.sqlite"))], notes)
 
 
 def _export(nsys: str, report: Path, target: Path) -> Path:
