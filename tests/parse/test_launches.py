@@ -277,3 +277,12 @@ def test_on_the_cpu_a_range_that_ends_before_it_begins_takes_no_time_and_gives_n
     n.range("aten::mm, op_id = 1", 10, 100)
     n.range("aten::copy_, op_id = 2", 50, 20)
     assert [(op(row), row["kDuration"]) for row in rows_of(n, tmp_path)] == [("mm", 90), ("copy_", 0)]
+
+
+def test_a_number_used_again_later_belongs_to_what_begins_before_the_backward(tmp_path: Path) -> None:
+    n = Nsys()
+    for at, name, backward in ((10, "aten::mul", 100), (200, "aten::add", 300)):  # a counter that began anew
+        n.range(f"{name}, seq = 5, op_id = {at}", at, at + 20)
+        n.range(f"XBackward0, seq = 5, op_id = {backward}", backward, backward + 20, thread=8)
+        n.kernel(ADD, backward + 5, 1000 + backward, 1001 + backward, thread=8)
+    assert [op(row) for row in rows_of(n, tmp_path)] == ["mul", "add"]
