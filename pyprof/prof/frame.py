@@ -21,7 +21,6 @@ from pyprof.hardware.names import normalise, short_name
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
 from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.legacy import legacy_view
 from pyprof.parse.records import PHASES, GpuInfo, Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof import formulas
@@ -41,7 +40,7 @@ class Numbers:
 
     values: npt.NDArray[Any]
 
-    def take(self, rows: Ints) -> Numbers:
+    def take(self, rows: Ints | slice) -> Numbers:
         """These rows only."""
         return Numbers(self.values[rows])
 
@@ -53,7 +52,7 @@ class Floats:
     values: npt.NDArray[np.float64]
     digits: int = 2
 
-    def take(self, rows: Ints) -> Floats:
+    def take(self, rows: Ints | slice) -> Floats:
         """These rows only."""
         return Floats(self.values[rows], self.digits)
 
@@ -65,7 +64,7 @@ class Texts:
     codes: Ints
     pool: Sequence[str]
 
-    def take(self, rows: Ints) -> Texts:
+    def take(self, rows: Ints | slice) -> Texts:
         """These rows only."""
         return Texts(self.codes[rows], self.pool)
 
@@ -117,18 +116,25 @@ class Frame:
         return self.of_call("call", formulas.params)
 
     def sequence(self, alternative: bool) -> Texts:
-        """Sequence numbers that count, or the others, as comma lists; made for each record, since each has its own."""
+        """Sequence numbers that count, or the others, as comma lists."""
+        if alternative:
+            return self._alternatives()
+        distinct, inverse = np.unique(self.records["seq"], return_inverse=True)
+        return Texts(inverse.ravel(), [str(number) if number >= 0 else "-" for number in distinct.tolist()])
+
+    def _alternatives(self) -> Texts:
+        """The distinct numbers of each record's stack but the one that counts, and but 0 where there are others."""
         records = self.records
-        pool: dict[str, int] = {}
-        codes = np.empty(len(records), np.int64)
-        seq, stack = records["seq"].tolist(), records["stack"].tolist()
-        for row in range(len(records)):
-            if alternative:
-                view = legacy_view(records.stacks[stack[row]], records.numbers(row), seq[row])
-                text = ",".join(map(str, view.alt_seq_id)) or "-"
-            else:
-                text = str(seq[row]) if seq[row] >= 0 else "-"
-            codes[row] = pool.setdefault(text, len(pool))
+        lengths = np.diff(records.seq_offsets)
+        row, number = distinct_rows(np.repeat(np.arange(len(records)), lengths), records.seq_numbers).columns
+        several = np.bincount(row, minlength=len(records))[row] > 1
+        shown = (number != records["seq"][row]) & ~(several & (number == 0))
+        row, number = row[shown], number[shown]
+        rows, first = np.unique(row, return_index=True)
+        parts = [",".join(map(str, part.tolist())) for part in np.split(number, first[1:])] if len(rows) else []
+        pool: dict[str, int] = {"-": 0}
+        codes = np.zeros(len(records), np.int64)
+        codes[rows] = [pool.setdefault(part, len(pool)) for part in parts]
         return Texts(codes, list(pool))
 
     def shape(self, kind: str) -> Texts:

@@ -21,6 +21,7 @@ from pyprof.prof.frame import Texts, Values
 __all__ = ["write_columnated", "write_csv", "write_jsonl", "write_plain"]
 
 _BATCH_ROWS = 10_000
+_BATCH_VALUES = 50_000
 # Names come from the program and the file: what would steer a terminal is not passed on to one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -37,6 +38,13 @@ def _write_rows(cells: list[list[str]], separator: str, stream: TextIO, end: str
         stream.write("".join(lines[start : start + _BATCH_ROWS]))
 
 
+def _write_values(values: list[Values], separator: str, stream: TextIO, end: str) -> None:
+    """Rows of values, some at a time: the texts of all cells together take many times the memory of the values."""
+    rows = len(values[0].codes if isinstance(values[0], Texts) else values[0].values)
+    for start in range(0, rows, _BATCH_VALUES):
+        _write_rows([unknown_as(v.take(slice(start, start + _BATCH_VALUES))) for v in values], separator, stream, end)
+
+
 def write_plain(columns: list[Column], values: list[Values], stream: TextIO) -> None:
     """Space-separated, with a header line."""
 
@@ -44,7 +52,7 @@ def write_plain(columns: list[Column], values: list[Values], stream: TextIO) -> 
         return _CONTROL.sub("?", "_".join(text.split())) or "-"
 
     stream.write(" ".join(solid(column.header) for column in columns) + "\n")
-    _write_rows([unknown_as(_each_text(v, solid)) for v in values], " ", stream, "\n")
+    _write_values([_each_text(v, solid) for v in values], " ", stream, "\n")
 
 
 def _quoted(text: str) -> str:
@@ -56,7 +64,7 @@ def _quoted(text: str) -> str:
 def write_csv(columns: list[Column], values: list[Values], stream: TextIO) -> None:
     """Comma-separated with a header line; fields quoted where they must be. Lines end in CR LF."""
     stream.write(",".join(_quoted(column.header) for column in columns) + "\r\n")
-    _write_rows([unknown_as(_each_text(v, _quoted)) for v in values], ",", stream, "\r\n")
+    _write_values([_each_text(v, _quoted) for v in values], ",", stream, "\r\n")
 
 
 def write_jsonl(columns: list[Column], values: list[Values], stream: TextIO) -> None:

@@ -1,0 +1,129 @@
+"""What parse and prof take on a capture, as CPU seconds and peak memory of whole processes, beside the least that SQLite takes.
+
+    python scripts/bench/parse.py CAPTURE.sqlite [--repeat 5] [--only NAME...] [--json]
+
+The floor is SQLite's own machine reading max() of every needed column of an nsys export, measured in the same run: ratios to it
+say more than seconds on a machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection
+report is run on the same file where nsys is on PATH, the original PyProf with --original.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sqlite3
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+NEEDED = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "gridX", "gridY", "gridZ", "blockX", "blockY",
+        "blockZ", "registersPerThread", "demangledName", "staticSharedMemory", "dynamicSharedMemory",
+    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end", "globalTid", "correlationId", "nameId"),
+    "NVTX_EVENTS": ("start", "end", "eventType", "globalTid", "domainId", "textId", "text"),
+    "StringIds": ("id", "value"),
+}  # fmt: skip
+PACKAGES = ("numpy", "pandas", "pyarrow", "adbc-driver-sqlite", "msgspec", "sqlalchemy")
+
+
+def read_floor(path: str) -> None:
+    """Let SQLite read every needed column, and nothing else."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+        for table, columns in NEEDED.items():
+            present = {row[1] for row in db.execute(f'PRAGMA table_info("{table}")')}
+            wanted = ", ".join(f'max("{column}")' for column in columns if column in present)
+            if wanted:
+                db.execute(f'SELECT {wanted} FROM "{table}"').fetchall()
+
+
+def measure(command: Sequence[str], output: Path) -> tuple[float, float, float]:
+    """Run a command; CPU seconds, peak memory in MiB, seconds of the clock, with its children. SystemExit if it fails."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    actions = [(os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o644), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+    begin = os.times().elapsed
+    child = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+    _, status, used = os.wait4(child, 0)
+    if status:
+        raise SystemExit(f"failed with status {status}: {' '.join(command)}")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, os.times().elapsed - begin
+
+
+def commands(capture: str, folder: Path, original: str | None) -> dict[str, list[str]]:
+    """What is measured, in order: later ones read what earlier ones wrote."""
+    python, parquet, text = sys.executable, str(folder / "net.parquet"), str(folder / "net.dict")
+    own = [python, "-m", "pyprof"]
+    found = {
+        "floor": [python, str(Path(__file__).resolve()), capture, "--read-floor"],
+        "parse to Parquet": [*own, "parse", capture, "-o", parquet],
+        "parse to net.dict": [*own, "parse", capture, "-o", text],
+        "prof of Parquet, all columns, CSV": [*own, "prof", parquet, "--csv", "-c", all_columns()],
+        "prof of Parquet, 4 columns": [*own, "prof", parquet, "-c", "idx,op,kernel,sil"],
+        "prof of net.dict, all columns, CSV": [*own, "prof", text, "--csv", "-c", all_columns()],
+        "prof of the capture, all columns, CSV": [*own, "prof", capture, "--csv", "-c", all_columns()],
+    }
+    if original is not None:
+        found["original PyProf parse"] = ["/usr/bin/env", f"PYTHONPATH={original}", python, "-m", "pyprof.parse", capture]
+    if (nsys := shutil.which("nsys")) is not None:
+        found["nsys nvtx_gpu_proj_trace"] = [nsys, "stats", "--report", "nvtx_gpu_proj_trace", capture]
+    return found
+
+
+def all_columns() -> str:
+    """Every column of prof, by comma."""
+    from pyprof.prof.columns import COLUMNS
+
+    return ",".join(column.key for column in COLUMNS)
+
+
+def versions() -> dict[str, str]:
+    """Of all that takes part."""
+    found = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version, "machine": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("capture")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="figures whose name contains one of these (the floor always)")
+    parser.add_argument("--original", metavar="DIR", help="a checkout of the original PyProf, to run beside")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--read-floor", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.read_floor:
+        read_floor(options.capture)
+        return
+    table: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, command in commands(options.capture, Path(folder), options.original).items():
+            if name != "floor" and options.only and not any(part in name for part in options.only):
+                continue
+            runs = [measure(command, Path(folder) / "out") for _ in range(options.repeat)]
+            cpu, memory, clock = (statistics.median(run[i] for run in runs) for i in range(3))
+            floor = table["floor"]["cpu_s"] if table else cpu
+            table[name] = {"cpu_s": cpu, "peak_mib": memory, "clock_s": clock, "to_floor": cpu / floor}
+    if options.json:
+        print(json.dumps({"figures": table, "versions": versions(), "repeat": options.repeat}, indent=1))
+        return
+    print(f"{'':40} {'CPU s':>8} {'peak MiB':>9} {'clock s':>8} {'to floor':>9}")
+    for name, row in table.items():
+        print(f"{name:40} {row['cpu_s']:8.2f} {row['peak_mib']:9.0f} {row['clock_s']:8.2f} {row['to_floor']:9.1f}")
+    print(f"medians of {options.repeat}; " + ", ".join(f"{key} {value}" for key, value in versions().items()))
+
+
+if __name__ == "__main__":
+    main()

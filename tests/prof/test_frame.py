@@ -1,0 +1,39 @@
+"""Values of a frame that are worked out by columns: the same as record by record; and written in parts, the same as whole."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from pyprof.load import load_capture
+from pyprof.parse.legacy import legacy_view
+from pyprof.prof import writers
+from pyprof.prof.columns import COLUMNS, unknown_as
+from pyprof.prof.frame import Frame
+
+CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/h100_vit.json.gz"]
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_other_sequence_numbers_are_those_of_each_record(captures: Path, name: str) -> None:
+    records = load_capture(captures / name)
+    expected = []
+    for row, (stack, seq) in enumerate(zip(records["stack"].tolist(), records["seq"].tolist(), strict=True)):
+        view = legacy_view(records.stacks[stack], records.numbers(row), seq)
+        expected.append(",".join(map(str, view.alt_seq_id)) or "-")
+    assert unknown_as(Frame(records).sequence(True)) == expected
+
+
+def test_written_in_parts_is_the_same(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = Frame(load_capture(captures / CAPTURES[0]))
+    values = [column.compute(frame) for column in COLUMNS]
+    for write in (writers.write_csv, writers.write_plain):
+        written = []
+        for size in (1 << 30, 7):
+            monkeypatch.setattr(writers, "_BATCH_VALUES", size)
+            stream = io.StringIO(newline="")
+            write(list(COLUMNS), values, stream)
+            written.append(stream.getvalue())
+        assert written[0] == written[1] and written[0].count("\n") == len(frame.records) + 1
