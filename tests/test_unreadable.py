@@ -213,6 +213,13 @@ def test_a_number_beyond_its_column_is_unknown_and_never_another() -> None:
     assert (records["device"][0], records["step"][0], records["stream"][0]) == (-1, -1, 7)
 
 
+def test_numbers_of_instances_without_measure_are_numbered_anew_in_their_order() -> None:
+    written = [json.dumps(OURS | {"instance": i, "fwd_instance": f}) + "\n" for i, f in ((2**40, 7), (7, -1), (2**61, 2**40))]
+    records = read_lines(written, "net.dict", op_rules())
+    assert (records["instance"].tolist(), records["fwd_instance"].tolist()) == ([1, 0, 2], [0, -1, 1])
+    assert len(_table(records)[0]) == 3
+
+
 # ---------------------------------------------------------------------------------------------- fuzz: cells of SQLite
 
 _LOOSE = {name: ", ".join(column.split()[0] for column in columns.split(", ")) for name, columns in SCHEMA.items()}

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pyprof.errors import InputError
 from pyprof.markers import UNREADABLE, Kind, decode, is_backward_name, read_literal
@@ -186,10 +187,22 @@ class _Reader:
             self.derived.finish()
         out = self.out
         out.columns = {name: narrowed(np.array(self.columns[name], np.int64), dtype) for name, (dtype, _) in COLUMNS.items()}
+        _renumber(out.columns)
         out.seq_offsets = np.array(self.offsets, np.int64)
         out.seq_numbers = np.array(self.numbers, np.int64)
         out.source = "original" if self.originals else "dict"
         return out
+
+
+def _renumber(columns: dict[str, npt.NDArray[Any]]) -> None:
+    """Instances far sparser than the records (lines chosen from a long file, or a number that nobody wrote) are numbered anew
+    in their order: others keep arrays by that number."""
+    both = np.stack([columns["instance"], columns["fwd_instance"]])
+    if both.max(initial=-1) < 1_000_000 + 16 * both.shape[1]:
+        return
+    known = np.unique(both[both >= 0])
+    for name in ("instance", "fwd_instance"):
+        columns[name] = np.where(columns[name] >= 0, np.searchsorted(known, columns[name]), -1)
 
 
 class _Original:
