@@ -105,13 +105,13 @@ class _Costing:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records = self.records
         forward_call = np.where(records["fwd_instance"] >= 0, records["call"], -1)
-        distinct, _, inverse = distinct_rows(records["own"], forward_call)
+        distinct, _, inverse = distinct_rows(records["own"], forward_call, self._annotated())
         codes = np.full(distinct.shape[1], -1, np.int64)
         cpu = bool((records["kind"] == ActivityKind.CPU).any())
-        for index, (own, forward) in enumerate(distinct.T.tolist()):
+        for index, (own, forward, annotated) in enumerate(distinct.T.tolist()):
             if own < 0:
                 continue
-            call = records.calls[own]
+            call = records.calls[own if annotated < 0 else annotated]
             if cpu and call.module == "autograd" and call.dispatcher:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
@@ -120,6 +120,13 @@ class _Costing:
             result = formulas.evaluate(call)
             codes[index] = self._add(result.cost, result.reason or _missing_dtype(result.cost))
         return np.where(compute, codes[inverse], -1)
+
+    def _annotated(self) -> Ints:
+        """For each record of a collective whose tensors were in lists, and so not recorded, NCCL's annotation within it."""
+        records = self.records
+        bare = np.array([c.module == "c10d" and not c.tensors for c in records.calls] + [False], np.bool_)
+        named = np.array([c.module == "nccl" and bool(c.tensors) for c in records.calls] + [False], np.bool_)
+        return np.where(bare[records["own"]] & named[records["inner"]], records["inner"].astype(np.int64), -1)
 
     def _backward_from_forward(self, cost: Ints, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
