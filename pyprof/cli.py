@@ -31,6 +31,7 @@ COMMANDS = (
     Command("doctor", "pyprof.doctor", "what is installed here, and whether a capture will work"),
     Command("parse", "pyprof.parse.command", "a capture becomes records, one a line (net.dict)"),
     Command("prof", "pyprof.prof.command", "records or a capture become a table: ops, FLOPs, bytes, Tensor Cores"),
+    Command("summary", "pyprof.report.summary", "the one screen that says what to fix first"),
     Command("bench", "pyprof.timers.command", "one recorded op alone on this machine, and beside it what it could be instead"),
 )
 

@@ -190,7 +190,7 @@ class Frame:
         measured = cpus.peak()
         rows = []
         for call in self.records.calls:
-            tag = _operand_tag(call) if measured is not None else None
+            tag = operand_tag(call) if measured is not None else None
             rate = measured.tflops.get(tag or "fp32", np.nan) * 1e12 if measured is not None else np.nan
             rows.append((rate, rate, measured.dram_gbs * 1e9 if measured is not None else np.nan, np.nan, 0.0))
         return np.array([*rows, (np.nan,) * 5])
@@ -296,7 +296,7 @@ def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
     return gpu.with_measured(**recorded), notes
 
 
-def _operand_tag(op: OpCall) -> str | None:
+def operand_tag(op: OpCall) -> str | None:
     found = lookup(_operand_dtype(op))
     return None if found is None else found.tag
 

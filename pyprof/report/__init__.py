@@ -1,0 +1,1 @@
+"""What a person reads: reports made from records and their costs."""

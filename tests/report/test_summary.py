@@ -1,0 +1,62 @@
+"""The summary and its advice on captures whose truth fits on a screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyprof.cli import main
+from pyprof.load import load_capture
+from pyprof.prof.advice import advise
+from pyprof.prof.frame import Frame
+from tests.tiny import Nsys
+
+
+def _product(path: Path, kernel: str, tag: str, size: int, cc: tuple[int, int], name: str) -> Path:
+    n = Nsys()
+    n.range(f'mm({tag}[{size},{size}], {tag}[{size},{size}]) #pyprof{{"mod":"torch"}}', 10, 50)
+    n.kernel(kernel, 20, 1_000, 501_000)
+    n.rows["TARGET_INFO_GPU"].append((0, name, 0, 108, *cc))
+    return n.write(path / "net.sqlite")
+
+
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "tag", "size", "change", "peak"),
+    [
+        ("ampere_sgemm_128x64_nn", "fp32", 1024, "allow TF32", 156e12),
+        ("gemmSN_NN_kernel", "fp16", 1001, "pad m 1001 to 1008, n 1001 to 1008, k 1001 to 1008", 312e12),
+    ],
+)
+def test_products_without_tensor_cores(tmp_path: Path, kernel: str, tag: str, size: int, change: str, peak: float) -> None:
+    (found,) = advise(Frame(load_capture(_product(tmp_path, kernel, tag, size, (8, 0), A100))))
+    assert found.change.startswith(change) and found.time_ns == 500_000 and f"m={size}" in found.evidence
+    assert found.saves_ns == pytest.approx(500_000 - 2 * size**3 / peak * 1e9, rel=0.001)
+
+
+def test_silent_where_tensor_cores_did_it_or_there_are_none(tmp_path: Path) -> None:
+    used = _product(tmp_path, "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_nn", "fp16", 1024, (8, 0), A100)
+    frame = Frame(load_capture(used))
+    assert [v.tc for v in frame.verdicts[1]] == ["1"] and frame.costs.flops.tolist() == [2 * 1024**3]
+    assert advise(frame) == []
+    volta = _product(tmp_path, "volta_sgemm_128x64_nn", "fp32", 1024, (7, 0), "Tesla V100-SXM2-16GB")
+    assert advise(Frame(load_capture(volta))) == []
+
+
+def test_the_screen_of_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", str(_product(tmp_path, "ampere_sgemm_128x64_nn", "fp32", 1024, (8, 0), A100))]) == 0
+    out = capsys.readouterr().out
+    assert "1 kernels, 0.500 ms" in out and "mm 100.0 %" in out and "Tensor Cores: 0.0 %" in out and "allow TF32" in out
+
+
+@pytest.mark.parametrize("name", ["h100_bert_small", "h100_vit"])
+def test_the_verdict_is_known_on_real_captures(captures: Path, name: str) -> None:
+    frame = Frame(load_capture(captures / "kineto" / f"{name}.json.gz"))
+    codes, verdicts = frame.verdicts
+    kernel = frame.records["kind"] == 0
+    known = [v.tc is not None for v in verdicts]
+    time = frame.records["dur_ns"]
+    assert sum(t for t, c, k in zip(time, codes, kernel, strict=True) if k and known[c]) >= 0.99 * time[kernel].sum()
