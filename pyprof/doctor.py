@@ -43,7 +43,6 @@ def run(options: argparse.Namespace) -> int:
     nsys = _nsys()
     _say("nvprof", _found("nvprof") or "not here (only for GPUs before compute capability 8.0)")
     _say("ncu", _found("ncu") or "not here (only for measured counters)")
-    _quantization()
     tools = ["torch.profiler"] if torch else []
     if nsys and nvtx and torch and (options.quick or _records(nsys)):
         tools.append("nsys")
@@ -187,8 +186,3 @@ def _record(nsys: str, base: str) -> tuple[str, str] | None:
     if not any(call.op == "mm" and [t.shape for t in call.tensors] == [(2, 3), (3, 4)] for call in calls):
         return "its text did not come back", "pip install --upgrade nvtx"
     return None
-
-
-def _quantization() -> None:
-    if "torch.ao.quantization.quantize_fx" in sys.modules:
-        _say("note", "torch.ao's FX quantization is imported, which may lose ops: convert before pyprof.init()")

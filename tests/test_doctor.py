@@ -131,11 +131,6 @@ def test_an_nsys_that_does_not_record(
     assert code == 0 and "by torch.profiler:" in out  # which still can
 
 
-def test_quantization_is_noted(tools: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.ao.quantization.quantize_fx", sys)
-    assert "FX quantization is imported" in _doctor(capsys, "--quick")[1]
-
-
 @pytest.mark.nsys
 def test_a_real_nsys_records(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs torch")
