@@ -179,10 +179,13 @@ def test_the_type_of_a_patched_function_is_another(recorder: Recorder) -> None:
 
 
 def test_what_was_taken_before_is_equal_and_not_identical() -> None:
-    before = torch.add
-    instrumenter.init(backend=Recorder())
+    before, recorder = torch.add, Recorder()
+    instrumenter.init(backend=recorder)
     assert before == torch.add and hash(before) == hash(torch.add) and {before: 1}[torch.add] == 1
     assert before is not torch.add
+    with torch.no_grad():
+        before(1, torch.tensor(2))
+    assert recorder.ops() == ["torch.tensor"]  # a call by the name taken before is not told
 
 
 def test_a_bound_method_is_a_python_method(recorder: Recorder) -> None:
