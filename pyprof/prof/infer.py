@@ -29,6 +29,59 @@ _BATCH_NORM_BACKWARD = re.compile(r"batch_norm_backward$")
 
 def infer(records: Records) -> Records:
     """The same records where nothing is lacking; else a copy with further calls, rows and all else as they were."""
+    return _from_links(_look_ups(records))
+
+
+_LOOK_UP = re.compile(r"embedding_codegen_lookup\w*_function$")
+_LOOK_UP_BACKWARD = re.compile(r"CppNode<SplitLookupFunction_\w+>$")
+
+
+def _look_ups(records: Records) -> Records:
+    """fbgemm's embedding bags, whose width only the incoming gradient (bags, total_D) tells.
+
+    The op runs without a sequence number, so that its backward cannot be linked by one: the backward functions in the order of
+    their numbers are those of the look-ups in the order of launch. Nothing is filled in unless there are as many of both, and
+    each pair agrees on the number of bags.
+    """
+    ops = [(bool(_LOOK_UP.search(c.op)), bool(_LOOK_UP_BACKWARD.search(c.op))) for c in records.calls] + [(False, False)]
+    is_forward, is_backward = np.array(ops, np.bool_)[records["own"]].T
+    forward, backward = np.flatnonzero(is_forward & (records["instance"] >= 0)), np.flatnonzero(is_backward)
+    if not len(forward) or not len(backward) or len(np.unique(records["pid"][np.concatenate([forward, backward])])) > 1:
+        return records
+    order = forward[np.argsort(records["launch_ns"][forward], kind="stable")]
+    instances = list(dict.fromkeys(records["instance"][order].tolist()))
+    numbers = np.unique(records["seq"][backward]).tolist()
+    if len(numbers) != len(instances) or numbers[0] < 0:
+        return records
+    calls = list(records.calls)
+    columns = {name: records[name].copy() for name in ("call", "own")}
+    for instance, number in zip(instances, numbers, strict=True):
+        ahead, back = forward[records["instance"][forward] == instance], backward[records["seq"][backward] == number]
+        filled = _wide(calls[int(records["own"][ahead[0]])], records.calls[int(records["own"][back[0]])])
+        if filled is None or records["launch_ns"][ahead].max() > records["launch_ns"][back].min():
+            return records
+        columns["call"][ahead] = columns["own"][ahead] = columns["call"][back] = len(calls)
+        calls.append(filled)
+    return records.with_ops(columns, calls)
+
+
+def _wide(call: OpCall, own: OpCall) -> OpCall | None:
+    """The look-up with the width of its gradient, None where the two do not belong together."""
+    dense = call.op.startswith("dense")
+    place, least = (1, 9) if dense else (5, 13)  # of weights_offsets, of which there is one a table; arguments up to offsets
+    gradient = own.tensors[0] if own.tensors else None
+    if len(call.args) < least or gradient is None or len(gradient.shape) != 2 or UNKNOWN not in call.args:
+        return None
+    tables, offsets = call.args[place], call.args[least - 1]
+    if not isinstance(tables, TensorSpec) or not isinstance(offsets, TensorSpec):
+        return None
+    if offsets.numel - 1 != tables.numel * gradient.shape[0]:
+        return None
+    return replace(call, kwargs=(*call.kwargs, ("total_D", gradient.shape[1]), (INFERRED, "total_D")))
+
+
+def _from_links(records: Records) -> Records:
+    """Convolutions and batch norms, each from the backward that its sequence number leads to."""
     fill = [_wanted(call) for call in records.calls]
     wanted = np.array([found is not None for found in fill] + [False], np.bool_)[records["call"]]
     rows = np.flatnonzero(wanted & (records["fwd_instance"] >= 0) & (records["own"] >= 0))

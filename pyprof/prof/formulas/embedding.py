@@ -151,17 +151,76 @@ _FBGEMM = tuple(
 )
 
 
+def _bags(
+    weights: TensorSpec, tables: TensorSpec, total: Any, indices: TensorSpec, offsets: TensorSpec
+) -> tuple[TensorSpec, TensorSpec]:
+    """The rows read, and the bags written.
+
+    As many tables as offsets of weights, of `total` columns together: a row of the mean width is read for each index
+    (github.com/pytorch/FBGEMM, fbgemm_gpu/codegen).
+    """
+    count = max(tables.numel, 1)
+    rows = spec((round(indices.numel * need(total, "total_D") / count),), weights.dtype)
+    return rows, spec(((offsets.numel - 1) // count, total), weights.dtype)
+
+
+def _bag_forward(
+    weights: TensorSpec, tables: TensorSpec, total: Any, indices: TensorSpec, offsets: TensorSpec, scale: Any
+) -> Cost:
+    rows, bags = _bags(weights, tables, total, indices, offsets)
+    return vector(rows.numel * (2 if opt(scale) is not None else 1), rows, indices, offsets, opt(scale), bags)
+
+
 @formula(*_FBGEMM)
 def fbgemm_lookup(
     placeholder: Any, dev_weights: TensorSpec, uvm_weights: Any, lxu_cache_weights: Any, weights_placements: Any,
     weights_offsets: TensorSpec, D_offsets: Any, total_D: Any, max_D: Any, hash_size_cumsum: Any, total_hash_size_bits: Any,
     indices: TensorSpec, offsets: TensorSpec, pooling_mode: Any = 0, indice_weights: Any = None, *more: Any,
 ) -> Cost:  # fmt: skip
-    # As many tables as offsets, of total_D columns together: a row of the mean width is read and added for each index
-    # (github.com/pytorch/FBGEMM, fbgemm_gpu/codegen).
-    tables = max(weights_offsets.numel, 1)
-    width, bags = need(total_D, "total_D") / tables, (offsets.numel - 1) // tables
-    rows = spec((round(indices.numel * width),), dev_weights.dtype)
-    weights = opt(indice_weights)
-    operations = rows.numel * (2 if weights is not None else 1)
-    return vector(operations, rows, indices, offsets, weights, spec((bags, total_D), dev_weights.dtype))
+    return _bag_forward(dev_weights, weights_offsets, total_D, indices, offsets, indice_weights)
+
+
+@formula("fbgemm::dense_embedding_codegen_lookup_function")
+def fbgemm_dense_lookup(
+    dev_weights: TensorSpec, weights_offsets: TensorSpec, D_offsets: Any, total_D: Any, max_D: Any, hash_size_cumsum: Any,
+    total_hash_size_bits: Any, indices: TensorSpec, offsets: TensorSpec, pooling_mode: Any = 0, indice_weights: Any = None,
+    *more: Any,
+) -> Cost:  # fmt: skip
+    return _bag_forward(dev_weights, weights_offsets, total_D, indices, offsets, indice_weights)
+
+
+@backward("fbgemm::dense_embedding_codegen_lookup_function")
+def fbgemm_dense_lookup_backward(
+    dev_weights: TensorSpec, weights_offsets: TensorSpec, D_offsets: Any, total_D: Any, max_D: Any, hash_size_cumsum: Any,
+    total_hash_size_bits: Any, indices: TensorSpec, offsets: TensorSpec, pooling_mode: Any = 0, indice_weights: Any = None,
+    *more: Any,
+) -> tuple[Piece, ...]:  # fmt: skip
+    # For each index its bag's gradient is read and added; the table's gradient is written in full.
+    rows, _ = _bags(dev_weights, weights_offsets, total_D, indices, offsets)
+    return (Piece("weight", vector(rows.numel, rows, indices, offsets, gradient(dev_weights))),)
+
+
+# Operations of the update, a weight: w -= r g; row-wise AdaGrad squares and adds a row first,
+# AdaGrad divides by sqrt(s += g g).
+_UPDATE = {"sgd": 2, "rowwise_adagrad": 4, "adagrad": 6}
+
+
+def _updating(optimizer: str) -> None:
+    @backward(f"fbgemm::split_embedding_codegen_lookup_{optimizer}_function")
+    def fbgemm_lookup_backward(
+        placeholder: Any, dev_weights: TensorSpec, uvm_weights: Any, lxu_cache_weights: Any, weights_placements: Any,
+        weights_offsets: TensorSpec, D_offsets: Any, total_D: Any, max_D: Any, hash_size_cumsum: Any,
+        total_hash_size_bits: Any, indices: TensorSpec, offsets: TensorSpec, pooling_mode: Any = 0,
+        indice_weights: Any = None, *more: Any,
+    ) -> tuple[Piece, ...]:  # fmt: skip
+        # The gradients of equal indices are added, then the optimizer updates each row touched, in place: at most as many as
+        # there are indices, and at most the tables.
+        rows, _ = _bags(dev_weights, weights_offsets, total_D, indices, offsets)
+        touched = spec((min(rows.numel, dev_weights.numel),), dev_weights.dtype)
+        state = [touched, touched] if optimizer == "adagrad" else []
+        operations = rows.numel + _UPDATE[optimizer] * touched.numel
+        return (Piece("weight", vector(operations, rows, indices, offsets, touched, touched, state)),)
+
+
+for _optimizer in _UPDATE:
+    _updating(_optimizer)

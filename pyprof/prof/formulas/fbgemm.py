@@ -36,7 +36,7 @@ def permute_sparse(
     return vector(operations, permute, lengths, moved, [(t, spec((kept,), t.dtype)) for t in values])
 
 
-@formula("fbgemm::asynchronous_complete_cumsum")
+@formula("fbgemm::asynchronous_complete_cumsum", "fb::asynchronous_complete_cumsum")
 def complete_cumsum(t_in: TensorSpec) -> Cost:
     # n lengths give n + 1 offsets, the first 0.
     rows = t_in.numel // max(t_in.shape[-1], 1)
