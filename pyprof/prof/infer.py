@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.records import Records
@@ -48,21 +49,26 @@ def _look_ups(records: Records) -> Records:
     forward, backward = np.flatnonzero(is_forward & (records["instance"] >= 0)), np.flatnonzero(is_backward)
     if not len(forward) or not len(backward) or len(np.unique(records["pid"][np.concatenate([forward, backward])])) > 1:
         return records
-    order = forward[np.argsort(records["launch_ns"][forward], kind="stable")]
-    instances = list(dict.fromkeys(records["instance"][order].tolist()))
-    numbers = np.unique(records["seq"][backward]).tolist()
-    if len(numbers) != len(instances) or numbers[0] < 0:
+    launched = records["launch_ns"]
+    look_ups = sorted(_groups(records["instance"][forward], forward), key=lambda rows: int(launched[rows].min()))
+    functions = _groups(records["seq"][backward], backward)
+    if len(functions) != len(look_ups) or records["seq"][functions[0][0]] < 0:
         return records
     calls = list(records.calls)
     columns = {name: records[name].copy() for name in ("call", "own")}
-    for instance, number in zip(instances, numbers, strict=True):
-        ahead, back = forward[records["instance"][forward] == instance], backward[records["seq"][backward] == number]
+    for ahead, back in zip(look_ups, functions, strict=True):
         filled = _wide(calls[int(records["own"][ahead[0]])], records.calls[int(records["own"][back[0]])])
-        if filled is None or records["launch_ns"][ahead].max() > records["launch_ns"][back].min():
+        if filled is None or launched[ahead].max() > launched[back].min():
             return records
         columns["call"][ahead] = columns["own"][ahead] = columns["call"][back] = len(calls)
         calls.append(filled)
     return records.with_ops(columns, calls)
+
+
+def _groups(keys: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """The rows of each key, in the order of the keys."""
+    order = np.argsort(keys, kind="stable")
+    return np.split(rows[order], np.flatnonzero(np.diff(keys[order])) + 1)
 
 
 def _wide(call: OpCall, own: OpCall) -> OpCall | None:
