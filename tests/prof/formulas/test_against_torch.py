@@ -400,7 +400,7 @@ def test_each_formula_has_a_name_that_torch_has() -> None:
     real: dict[Any, bool] = {}
     for name, entry in registry._FORWARD.items():
         if "::" in name:
-            namespace, op = name.split("::")
+            namespace, op = name.split("::", 1)
             exists = namespace != "aten" or hasattr(torch.ops.aten, op)
         else:
             module, _, op = name.rpartition(".")
