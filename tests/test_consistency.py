@@ -98,3 +98,9 @@ def test_the_readme_lists_every_column_and_every_command() -> None:
     readme = (ROOT / "README.md").read_text()
     assert not [column.key for column in COLUMNS if f"`{column.key}`" not in readme]
     assert not [command.name for command in COMMANDS if f"pyprof {command.name}" not in readme]
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest collects neither then, though each runs alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))

@@ -87,7 +87,7 @@ class _Costing:
         self._backward_from_forward(cost, group, compute, product)
         main = self._main_rows(main, product, cost, group)
         self._share(cost, group, main)
-        self._copies()
+        self._copies(compute)
         reasons = self._reasons(cost, compute)
         matmul, vector, moved = (self.part[name] for name in _PARTS)
         return Costs(matmul, vector, moved, main, self.problem, self.problems, kernel, kernels, reasons)
@@ -241,13 +241,18 @@ class _Costing:
         self.problems = list(self.problem_code)
         self.problem[rows] = code_of[cost[rows]]
 
-    def _copies(self) -> None:
-        """Copies and sets between and within memories: no operations; a copy on the device reads and writes."""
-        kind, moved = self.records["kind"], self.records["bytes"]
+    def _copies(self, compute: Bools) -> None:
+        """Copies and sets between and within memories: no operations; a copy on the device reads and writes.
+
+        Within an op whose kernels carry its cost they are part of that, and carry nothing.
+        """
+        kind, moved, instance = self.records["kind"], self.records["bytes"], self.records["instance"]
         copy = np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))
+        carried = np.unique(instance[compute & (instance >= 0) & (self.part["bytes"] >= 0)])
         self.part["matmul_flops"][copy] = self.part["vector_flops"][copy] = 0
         twice = (kind == ActivityKind.MEMCPY) & (self.records["copykind"] == 8)
-        self.part["bytes"][copy] = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)[copy]
+        own = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)
+        self.part["bytes"][copy] = np.where(np.isin(instance, carried), 0, own)[copy]
 
     def _reasons(self, cost: Ints, compute: Bools) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
