@@ -9,12 +9,13 @@ import argparse
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from pyprof.hardware import gpus
+from pyprof.hardware import cpus, gpus
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof.advice import advise
-from pyprof.prof.columns import choose, unknown_as
-from pyprof.prof.frame import Frame
+from pyprof.prof.columns import choose
+from pyprof.prof.frame import Frame, Texts
 
 __all__ = ["add_arguments", "lines", "run"]
 
@@ -43,24 +44,39 @@ def lines(frame: Frame) -> Iterator[str]:
     timed = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
     time = np.where(timed, np.maximum(records["dur_ns"], 0), 0).astype(np.float64)
     total = float(time.sum())
-    yield f"{int(timed.sum())} kernels, {total / 1e6:.3f} ms"
+    on_cpu = bool((records["kind"][timed] == ActivityKind.CPU).all())
+    yield f"{int(timed.sum())} {'ops on the CPU' if on_cpu else 'kernels'}, {total / 1e6:.3f} ms"
     if not total:
         return
-    for key in ("phase", "op", "family"):
-        texts = np.array(unknown_as(choose(key)[0].compute(frame)))
-        names, inverse = np.unique(texts, return_inverse=True)
-        sums = np.bincount(inverse.ravel(), time)
-        longest = np.argsort(-sums, kind="stable")[:_LONGEST]
-        yield f"{key + ':':10}" + ", ".join(f"{names[i]} {100 * sums[i] / total:.1f} %" for i in longest if sums[i])
-    codes, verdicts = frame.verdicts
-    used, unused = (time[np.array([v.tc == t for v in verdicts])[codes]].sum() for t in "10")
-    products = f"{100 * used / (used + unused):.1f} %" if used + unused else "na"
-    yield f"Tensor Cores: {products} of the {(used + unused) / 1e6:.3f} ms of products that have a path there"
+    for key in ("phase", "op") if on_cpu else ("phase", "op", "family"):
+        yield f"{key + ':':10}" + ", ".join(f"{name} {100 * t / total:.1f} %" for name, t in _longest(frame, key, time))
+    if not on_cpu:
+        codes, verdicts = frame.verdicts
+        used, unused = (time[np.array([v.tc == t for v in verdicts])[codes]].sum() for t in "10")
+        products = f"{100 * used / (used + unused):.1f} %" if used + unused else "na"
+        yield f"Tensor Cores: {products} of the {(used + unused) / 1e6:.3f} ms of products that have a path there"
     lost = frame.roofline.lost_ns
     known = (lost >= 0) & timed
-    yield f"above the roofline: {lost[known].sum() / 1e6:.3f} ms, known for {100 * time[known].sum() / total:.1f} % of the time"
+    if on_cpu and cpus.peak() is None:
+        yield "above the roofline: not known, since this CPU was not measured (pyprof doctor --calibrate)"
+    else:
+        share = 100 * time[known].sum() / total
+        yield f"above the roofline: {lost[known].sum() / 1e6:.3f} ms, known for {share:.1f} % of the time"
     shares = [100 * time[mask].sum() / total for mask in (records["call"] >= 0, costs.flops >= 0, costs.bytes >= 0)]
     yield f"coverage: op {shares[0]:.1f} %, FLOPs {shares[1]:.1f} %, bytes {shares[2]:.1f} % of the time"
     for piece in advise(frame)[:_LONGEST]:
         yield f"advice: {piece.title}: {piece.change}; saves at most {piece.saves_ns / 1e6:.3f} of {piece.time_ns / 1e6:.3f} ms"
         yield f"        {piece.evidence}"
+
+
+def _longest(frame: Frame, key: str, time: npt.NDArray[np.float64]) -> list[tuple[str, float]]:
+    """The texts of a column with most time, and that time; a text is looked at once, however many rows have it."""
+    values = choose(key)[0].compute(frame)
+    if not isinstance(values, Texts):
+        raise TypeError(f"{key} is a column of numbers")
+    sums: dict[str, float] = {}
+    pool = [*values.pool, "na"]
+    for text, spent in zip(pool, np.bincount(values.codes % len(pool), time, len(pool)).tolist(), strict=True):
+        sums[text] = sums.get(text, 0.0) + spent
+    longest = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:_LONGEST]
+    return [(text, spent) for text, spent in longest if spent]

@@ -72,3 +72,20 @@ def test_the_verdict_is_known_on_real_captures(captures: Path, name: str) -> Non
     time = np.where(frame.records["kind"] == 0, frame.records["dur_ns"], 0)
     known = np.array([v.tc is not None for v in verdicts])[codes]
     assert 0 < 0.99 * time.sum() <= time[known].sum()
+
+
+def test_ops_on_the_cpu_are_not_called_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[4, 8], [8, 2]]", 0, 300_000)
+    n.range("aten::add, op_id = 2, sizes = [[4, 2], [4, 2]]", 400_000, 500_000)
+    assert main(["summary", str(n.write(tmp_path / "net.sqlite"))]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "2 ops on the CPU, 0.400 ms",
+        "phase:    forward 100.0 %",
+        "op:       mm 75.0 %, add 25.0 %",
+        "above the roofline: not known, since this CPU was not measured (pyprof doctor --calibrate)",
+        "coverage: op 100.0 %, FLOPs 100.0 %, bytes 0.0 % of the time",
+    ]
