@@ -13,8 +13,8 @@ from pyprof.parse.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from tests.kineto_to_nsys import convert
 
-# file: kernels; of those, how many bytes a run under nsys can tell as well, with our markers
-CAPTURES = {"h100_vit": (154, 154), "a100_train_stacks": (8568, 6400)}
+# file: kernels; of those, at least so many whose bytes are known in both, with our markers
+CAPTURES = {"h100_vit": (154, 153), "a100_train_stacks": (8568, 5000)}
 
 
 class Row(NamedTuple):
@@ -68,7 +68,7 @@ def test_with_our_markers_both_readers_say_the_same_of_every_kernel(captures: Pa
         other = ours[corr]
         # All but the bytes, and the calls, whose module is aten in one and torch in the other.
         assert row[:8] == other[:8], corr
-        equal_bytes += row.bytes == other.bytes
+        equal_bytes += row.bytes == other.bytes >= 0
         if row.bytes != other.bytes:
             # Ops that C++ starts (gradients summed by the engine, copies within an op) carry no types under nsys: then unknown.
             assert other.bytes == -1 and not (_typed(other.own) and other.own is not None and other.own.tensors), (row, other)
