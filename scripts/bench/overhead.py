@@ -34,6 +34,7 @@ def repeated(op: Callable[[], object]) -> Callable[[int], None]:
 def cases() -> dict[str, Callable[[int], None]]:
     """Loops of n calls of one op each."""
     x, w, layer, relu = torch.ones(4, 4), torch.ones(4, 4), torch.nn.Linear(4, 4), torch.nn.ReLU()
+    identity = torch.nn.Identity()
     ops: dict[str, Callable[[], object]] = {
         "torch.add": lambda: torch.add(x, x),
         "F.linear": lambda: F.linear(x, w),
@@ -41,6 +42,7 @@ def cases() -> dict[str, Callable[[int], None]]:
         "x[0]": lambda: x[0],
         "torch.add(x, 2.0)": lambda: torch.add(x, 2.0),
         "torch.cat of 8": lambda: torch.cat([x, x, x, x, x, x, x, x]),
+        "nn.Identity (module alone)": lambda: identity(x),
         "nn.Linear (op and module)": lambda: layer(x),
         "nn.ReLU (op and module)": lambda: relu(x),
     }
