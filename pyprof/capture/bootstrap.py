@@ -14,7 +14,10 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyprof.capture.steps import Steps
 
 __all__ = ["start"]
 
@@ -62,11 +65,11 @@ class Session:
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self._folder, self._config = folder, config
         steps = config["steps"]
-        self._steps: tuple[int, int] | None = None if steps is None else (steps[0], steps[1])
+        self._steps: Steps | None = None if steps is None else tuple((first, last) for first, last in steps)
         self._pid = os.getpid()
         self._clock: Any = None
         self._end: Callable[[], None] = lambda: None
-        self._trace = ""
+        self._traces: list[str] = []
         self.notes: list[str] = []
 
     def begin(self) -> None:
@@ -86,7 +89,7 @@ class Session:
 
     def _report(self) -> None:
         """Write down what there is to tell; again whenever there is more, since a process may be killed."""
-        found = {"trace": self._trace, "steps": getattr(self._clock, "number", 0), "notes": self.notes}
+        found = {"traces": self._traces, "steps": getattr(self._clock, "number", 0), "notes": self.notes}
         path = self._folder / f"process-{self._pid}.json"
         part = path.with_suffix(".part")
         try:
@@ -109,7 +112,7 @@ class Session:
     # ------------------------------------------------------------------ torch.profiler
 
     def _claim(self) -> str:
-        """A file name that no other process of this run has."""
+        """A file that no other process of this run has; of several windows a folder."""
         name, rank = self._config["name"], os.environ.get("RANK", "")
         if rank.isdecimal() and not self._config["ranked"]:
             name = f"{name}.rank{rank}"
@@ -117,19 +120,18 @@ class Session:
             os.close(os.open(self._folder / f"{os.path.basename(name)}.claim", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             name = f"{name}.{self._pid}"
-        return f"{name}.json.gz"
+        return name if self._steps is not None and len(self._steps) > 1 else f"{name}.json.gz"
+
+    def _written(self, trace: Path) -> None:
+        self._traces.append(str(trace))
+        self._report()
 
     def _begin_torch(self) -> None:
         from pyprof.capture.steps import StepClock
-        from pyprof.capture.torchprof import Capture, Schedule, capture
+        from pyprof.capture.torchprof import Capture, Chosen
 
-        plan = None
-        if self._steps is not None:
-            first, last = self._steps
-            warmup = min(first, 1)
-            plan = Schedule(skip=first - warmup, warmup=warmup, active=last - first)
-        self._trace = self._claim()
-        recording = capture(self._trace, schedule=plan, table=0)
+        plan = None if self._steps is None else Chosen(self._steps)
+        recording = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written)
         recording.__enter__()
         Capture.program = recording
         thread = threading.get_ident()
@@ -163,14 +165,16 @@ class Session:
         api.init(mode="on")
         api.pause()
         api.held_back = True
-        window = Window(self._steps or (0, sys.maxsize), recorder.enter, recorder.leave)
+        window = Window(self._steps or ((0, sys.maxsize),), recorder.enter, recorder.leave)
 
         def end() -> None:
             clock.stop()
             if recorder.problem:
                 self.notes.append(f"the backward pass is not recorded: {recorder.problem}")
+            if clock.strayed:
+                self.notes.append("an optimizer steps on a thread that did not start the program: its steps are not marked")
 
-        self._clock = clock = StepClock(window.begins)
+        self._clock = clock = StepClock(window.begins, mark=True)
         self._end = end
         clock.start()
         if not torch.backends.cuda.is_built():

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from pyprof.capture.run import INDUCTOR, Plan, Recording, choose_tool, record
-from pyprof.capture.steps import parse_steps
+from pyprof.capture.steps import Steps, parse_steps
 from pyprof.errors import PyprofError, ToolError, UsageError
 
 __all__ = ["add_arguments", "run"]
@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tools = ("auto", "nsys", "torch")
     text = "auto: nsys where that and an NVIDIA GPU are there, else torch.profiler (default)"
     parser.add_argument("--tool", choices=tools, default="auto", help=text)
-    text = "record the steps from A up to and without B, counted from 0 by optimizer steps or pyprof.step()"
+    text = (
+        "record the steps from A up to and without B, counted from 0 by optimizer steps or pyprof.step(); with torch.profiler "
+        "several windows too, A:B,C:D, each in a file of its own in the folder NAME"
+    )
     parser.add_argument("--steps", metavar="A:B", help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
     parser.add_argument("-o", "--output", metavar="NAME", help=text)
@@ -50,7 +53,9 @@ def run(options: argparse.Namespace) -> int:
     rank = os.environ.get("RANK", "")
     ranked = rank.isdecimal()
     name = f"{options.output or name}{f'.rank{rank}' if ranked else ''}"
-    recording = record(Plan(command, choose_tool(options.tool), name, steps, ranked, options.forks, options.inductor))
+    recording = record(
+        Plan(command, choose_tool(options.tool, len(steps or [0])), name, steps, ranked, options.forks, options.inductor)
+    )
     for note in recording.notes:
         print(f"pyprof: {note}", file=sys.stderr)
     try:
@@ -82,16 +87,16 @@ def _command(options: argparse.Namespace) -> tuple[list[str], str]:
     return words, name
 
 
-def _show(recording: Recording, steps: tuple[int, int] | None, top: int) -> None:
+def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     """Write the records of each capture, and print the ops that took most time in all of them."""
     if not recording.processes:
         raise ToolError(
             "nothing was recorded: no process of the program imported torch",
             "programs that are started by yet another program are not seen; torchrun's are",
         )
-    if steps is not None and recording.steps < steps[0]:
+    if steps is not None and recording.steps < steps[0][0]:
         raise ToolError(
-            f"nothing was recorded: the program made {recording.steps} steps, and step {steps[0]} was to be the first",
+            f"nothing was recorded: the program made {recording.steps} steps, and step {steps[0][0]} was to be the first",
             "steps are counted from 0 by the optimizer's step; without an optimizer call pyprof.step()",
         )
     if not recording.captures:

@@ -107,8 +107,8 @@ class profile:
             self._outer.callback(self._recorder.leave)
             self._enter()
             return self
-        window = Window(self._steps, self._enter, self._recorder.leave)
-        clock = StepClock(window.begins)
+        window = Window((self._steps,), self._enter, self._recorder.leave)
+        clock = StepClock(window.begins, mark=True)
         self._outer.callback(window.close)
         self._outer.callback(clock.stop)
         clock.start()

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pyprof.capture import inject, launch
+from pyprof.capture.steps import Steps
 from pyprof.capture.tools import ask, cuda_devices, find_nsys
-from pyprof.errors import InputError, ToolError
+from pyprof.errors import InputError, ToolError, UsageError
 
 __all__ = ["INDUCTOR", "Plan", "Recording", "choose_tool", "record"]
 
@@ -42,7 +43,7 @@ class Plan:
     command: list[str]
     tool: str
     name: str
-    steps: tuple[int, int] | None = None
+    steps: Steps | None = None
     ranked: bool = False
     forks: bool = False
     inductor: bool = False
@@ -60,13 +61,15 @@ class Recording:
     steps: int = 0
 
 
-def choose_tool(wanted: str) -> str:
+def choose_tool(wanted: str, windows: int = 1) -> str:
     """`auto` is nsys where that and a GPU are there: without a GPU torch.profiler tells more, the backward pass too.
 
-    Raises ToolError for an nsys that is not there.
+    windows: of steps; nsys ends with the first. Raises ToolError for an nsys that is not there, UsageError for one that cannot.
     """
     if wanted == "auto":
-        return "nsys" if find_nsys() and cuda_devices() else "torch"
+        return "nsys" if windows == 1 and find_nsys() and cuda_devices() else "torch"
+    if wanted == "nsys" and windows > 1:
+        raise UsageError("nsys records one window of steps", "--tool torch records several, each in a file of its own")
     if wanted == "nsys" and find_nsys() is None:
         raise ToolError("nsys is not on PATH", "install Nsight Systems (scripts/install_nsys on Debian), or use --tool torch")
     return wanted
@@ -120,9 +123,8 @@ def _collect(recording: Recording, folder: Path) -> None:
         recording.processes += 1
         recording.steps = max(recording.steps, found["steps"])
         recording.notes += [note for note in found["notes"] if note not in recording.notes]
-        trace = Path(found["trace"])
-        if found["trace"] and trace.is_file():
-            here = Path.cwd()
+        here = Path.cwd()
+        for trace in filter(Path.is_file, map(Path, found["traces"])):
             recording.captures.append(trace.relative_to(here) if trace.is_relative_to(here) else trace)
 
 

@@ -16,54 +16,78 @@ from typing import Any
 
 from pyprof.errors import UsageError
 
-__all__ = ["StepClock", "Window", "parse_steps"]
+__all__ = ["StepClock", "Steps", "Window", "parse_steps"]
+
+Steps = tuple[tuple[int, int], ...]
 
 _MARK = "_pyprof_clock"
 
 
-def parse_steps(text: str) -> tuple[int, int]:
-    """`A:B` as (A, B): the steps from A up to and without B. Raises UsageError for anything else."""
-    match = re.fullmatch(r"(\d+):(\d+)", text)
-    if match is None or int(match[1]) >= int(match[2]):
-        raise UsageError(
-            f"--steps takes A:B with A before B, not {text!r}", "for example --steps 10:12, which records two steps"
-        )
-    return int(match[1]), int(match[2])
+def parse_steps(text: str) -> Steps:
+    """`A:B` as ((A, B),): the steps from A up to and without B; `A:B,C:D` is two such windows, the later one after the first.
+
+    Raises UsageError for anything else.
+    """
+    found: list[tuple[int, int]] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", part)
+        first, last = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+        if first >= last or (found and first < found[-1][1]):
+            raise UsageError(
+                f"--steps takes A:B with A before B, not {text!r}",
+                "for example --steps 10:12, which records two steps, or 10:12,110:112, two and later two more",
+            )
+        found.append((first, last))
+    return tuple(found)
 
 
 class Window:
-    """Calls `enter` when the first of the steps from A up to and without B begins and `leave` when it is over, each once."""
+    """Calls `enter` when the first of the steps from A up to and without B begins and `leave` when they are over.
 
-    def __init__(self, steps: tuple[int, int], enter: Callable[[], None], leave: Callable[[], None]) -> None:
-        self._first, self._last = steps
-        self._open = self._done = False
+    Each once for each (A, B), in their order; a step that is counted again is not recorded again.
+    """
+
+    def __init__(self, steps: Steps, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+        self._left = list(steps)
+        self._open = False
         self._enter, self._leave = enter, leave
 
     def begins(self, number: int) -> None:
         """A step begins."""
-        if not self._first <= number < self._last:
+        if self._open and not self._within(number):
             self.close()
-        elif not self._open and not self._done:
+        while self._left and number >= self._left[0][1]:  # jumped over
+            del self._left[0]
+        if not self._open and self._within(number):
             self._open = True
             self._enter()
+
+    def _within(self, number: int) -> bool:
+        return bool(self._left) and self._left[0][0] <= number < self._left[0][1]
 
     def close(self) -> None:
         """Leave, if it was entered."""
         if self._open:
-            self._open, self._done = False, True
+            self._open = False
+            del self._left[0]
             self._leave()
 
 
 class StepClock:
     """Calls `begins(number)` when a step begins, on the thread that begins it; number: the step under way.
 
+    mark: open a range for each step that the optimizer ends, as `pyprof.step()` does for its own. Ranges belong to a thread, so
+    only the one that began to count marks; strayed: whether an optimizer's step ended on another.
+
     torch tells of an optimizer's step from within the range that it opens around it. What happens between two steps shall
     happen outside of that range, so `step` of the optimizer classes is wrapped as well, and torch's word is kept until the
     outermost one returns.
     """
 
-    def __init__(self, begins: Callable[[int], None]) -> None:
+    def __init__(self, begins: Callable[[int], None], *, mark: bool = False) -> None:
         self.number = 0
+        self.strayed = False
+        self._mark, self._thread = mark, threading.get_ident()
         self._begins = begins
         self._calls = 0
         self._optimizer: weakref.ref[Any] | None = None
@@ -96,7 +120,7 @@ class StepClock:
                 self._wrap(cls)
 
         self._patches.replace(base, "_patch_step_function", _patch_step_function)
-        self._begins(0)
+        self._begin_marked(0)
 
     def stop(self) -> None:
         """Count no more, and leave torch as it was."""
@@ -108,10 +132,24 @@ class StepClock:
         self._hook.remove()
         self._hook = None
         self._patches.undo()
+        if self._mark:
+            api.end_step()
 
     def _begin(self, number: int) -> None:
         self.number = number
         self._begins(number)
+
+    def _begin_marked(self, number: int) -> None:
+        """A step begins that the program itself does not mark."""
+        from pyprof.nvtx import api
+
+        here = threading.get_ident() == self._thread
+        self.strayed = self.strayed or not here
+        if self._mark and here:
+            api.end_step()
+        self._begin(number)
+        if self._mark and here:
+            api.open_step(number)
 
     def _told(self) -> None:
         """pyprof.step() is called."""
@@ -129,14 +167,14 @@ class StepClock:
         if getattr(self._local, "depth", 0):
             self._local.pending = True
         else:  # its step was bound before counting began, as learning-rate schedulers do
-            self._begin(self.number + 1)
+            self._begin_marked(self.number + 1)
 
     def _returned(self) -> None:
         """An optimizer's step has returned."""
         self._local.depth -= 1
         if not self._local.depth and getattr(self._local, "pending", False):
             self._local.pending = False
-            self._begin(self.number + 1)
+            self._begin_marked(self.number + 1)
 
     def _wrap(self, cls: type) -> None:
         """Have the end of this class's own step told, if it has one that torch has prepared."""

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from pyprof.capture.rivals import Rivals
+from pyprof.capture.steps import Steps
 from pyprof.errors import ToolError, UsageError
 
 __all__ = ["Capture", "Schedule", "capture", "schedule"]
@@ -59,6 +60,30 @@ class Schedule:
         return self.skip + self.wait + self.warmup
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The steps of each window (A, B) are recorded, from A up to and without B; the one before A is traced and not kept."""
+
+    windows: Steps
+
+    def action(self, step: int) -> str:
+        """As `Schedule.action`."""
+        for first, last in self.windows:
+            if first <= step < last:
+                return "RECORD" if step < last - 1 else "RECORD_AND_SAVE"
+        return "WARMUP" if any(step == first - 1 for first, _ in self.windows) else "NONE"
+
+    @property
+    def first(self) -> int:
+        """The first step that is recorded, counted from 0."""
+        return self.windows[0][0]
+
+    @property
+    def repeat(self) -> int:
+        """How many cycles are recorded."""
+        return len(self.windows)
+
+
 def schedule(*, wait: int = 0, warmup: int = 1, active: int = 1, repeat: int = 1, skip: int = 0) -> Schedule:
     """The steps to record, as torch.profiler.schedule counts them, but one cycle unless told otherwise.
 
@@ -80,7 +105,7 @@ class Capture:
         self,
         path: str | os.PathLike[str],
         *,
-        schedule: Schedule | None = None,
+        schedule: Schedule | Chosen | None = None,
         shapes: bool = True,
         stacks: bool = True,
         table: int = 10,

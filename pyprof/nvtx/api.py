@@ -201,6 +201,20 @@ def end_step() -> None:
         local.step_pop()
 
 
+def open_step(number: int) -> Step:
+    """Open the range of a training step on this thread, where torch is instrumented; none may be open there."""
+    opened = Step(number)
+    registry = STATE.registry
+    if STATE.on and registry is not None:
+        handle = registry.find(encode_step(number), reserve=True)
+        if handle is not None:
+            local = STATE.local
+            local.step_pop = STATE.pop
+            STATE.push(handle)
+            local.step = opened
+    return opened
+
+
 def step(number: int | None = None) -> Step:
     """Begin the next training step: call it at the top of the loop, or `with pyprof.step():` around its body.
 
@@ -212,15 +226,7 @@ def step(number: int | None = None) -> Step:
         listener()
     count = getattr(local, "steps", 0) if number is None else number
     local.steps = count + 1
-    opened = Step(count)
-    registry = STATE.registry
-    if STATE.on and registry is not None:
-        handle = registry.find(encode_step(count), reserve=True)
-        if handle is not None:
-            local.step_pop = STATE.pop
-            STATE.push(handle)
-            local.step = opened
-    return opened
+    return open_step(count)
 
 
 hide_from_compiler(STATE.trouble, end_step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyprof
 from pyprof import nvtx
 from pyprof.capture import profile as profile_module
 from pyprof.capture.profile import Recorder as Switch
-from pyprof.capture.steps import StepClock, Window
+from pyprof.capture.steps import StepClock, Steps, Window
 from pyprof.errors import UsageError
 from pyprof.markers import Kind, decode
 from pyprof.nvtx.state import STATE
@@ -92,7 +93,8 @@ def test_the_chosen_steps_and_no_others(ranges: Ranges, more: dict[str, Any], ma
             pass
     assert ranges.sizes() == [3, 5]
     assert ranges.names(Kind.OPTIMIZER) == [f"{more.get('optimizer', 'SGD')}.step"] * 2 or (made_before and "scheduler" in more)
-    assert len(ranges.names(Kind.STEP)) == (2 if "step" in more else 0)
+    steps = [int(name.removeprefix("step ")) for name in ranges.names(Kind.STEP)]
+    assert steps == [1, 2] or ("step" in more and len(steps) == 2)  # `pyprof.step` goes on counting where it was
 
 
 def test_without_steps_all_of_the_block(ranges: Ranges) -> None:
@@ -182,13 +184,44 @@ def test_a_step_that_fails_is_none_and_its_error_passes() -> None:
     assert begun == [0, 1]
 
 
-def test_a_window_opens_once() -> None:
-    said: list[str] = []
-    window = Window((2, 4), lambda: said.append("enter"), lambda: said.append("leave"))
-    for number in (0, 1, 2, 3, 4, 0, 1, 2, 3):
+@pytest.mark.parametrize(
+    ("windows", "numbers", "expected"),
+    [
+        (((2, 4),), [0, 1, 2, 3, 4, 0, 1, 2, 3], [2, 4]),
+        (((1, 2), (2, 3), (5, 7)), [0, 1, 2, 3, 4, 5, 6], [1, 2, 2, 3, 5, "end"]),
+        (((1, 2), (4, 5)), [0, 3, 4, 6], [4, 6]),  # the program's own numbers jump
+        (((1, 2),), [0], []),
+    ],
+)
+def test_each_window_opens_once(windows: Steps, numbers: list[int], expected: list[int | str]) -> None:
+    said: list[int | str] = []
+    now: list[int | str] = []
+    window = Window(windows, lambda: said.append(now[-1]), lambda: said.append(now[-1]))
+    for number in numbers:
+        now.append(number)
         window.begins(number)
+    now.append("end")
     window.close()
-    assert said == ["enter", "leave"]
+    assert said == expected
+
+
+def test_steps_on_another_thread_are_counted_and_not_marked(ranges: Ranges) -> None:
+    """Ranges belong to the thread that opens them: the one that is open on the first thread could not be closed."""
+    clock = StepClock(lambda number: None, mark=True)
+    nvtx.resume()
+    clock.start()
+    try:
+        opt = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+        opt.step()
+        assert not clock.strayed
+        thread = threading.Thread(target=opt.step)
+        thread.start()
+        thread.join()
+    finally:
+        clock.stop()
+        nvtx.pause()
+    assert ranges.names(Kind.STEP) == ["step 0", "step 1"]
+    assert clock.strayed and clock.number == 2
 
 
 # ---------------------------------------------------------------------------------------------- CUDA

@@ -203,6 +203,15 @@ def test_only_the_chosen_steps_are_recorded(program: Path, tmp_path: Path, tool:
     assert sum(row == "linear forward" for row in rows) == 2
 
 
+def test_several_windows_each_have_a_file(program: Path, tmp_path: Path) -> None:
+    done = _run(tmp_path, "--tool", "torch", "--steps", "0:1,2:4", "-o", "out", "--top", "100", program, "exit")
+    assert done.returncode == 7, done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"rank0_step{step}.{ending}" for step in (1, 4) for ending in ("dict", "json.gz")
+    }
+    assert _shapes(done) == {2, 5, 7}
+
+
 def test_steps_that_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
     done = _run(tmp_path, "--tool", "torch", "--steps", "9:10", "-o", "out", program, "ok")
     assert done.returncode == 1
@@ -234,8 +243,8 @@ def test_a_program_that_profiles_itself(tmp_path: Path) -> None:
     assert "pyprof: the program used torch.profiler itself" in done.stderr
 
 
-def test_every_row_has_its_step(program: Path, tmp_path: Path) -> None:
-    assert _run(tmp_path, "--tool", "torch", "-o", "out", program, "ok").returncode == 0
+def test_every_row_has_its_step(program: Path, tmp_path: Path, tool: str) -> None:
+    assert _run(tmp_path, "--tool", tool, "-o", "out", program, "ok").returncode == 0
     rows = _start(tmp_path, sys.executable, "-m", "pyprof.prof", "-c", "step,op,params", "out.dict").stdout.splitlines()
     linear = [row for row in rows if " linear " in row and "M=" in row]
     assert {(row.split()[0], row.split("M=")[1][0]) for row in linear} == {("0", "2"), ("1", "3"), ("2", "5"), ("3", "7")}
@@ -356,9 +365,14 @@ def test_the_tool_that_auto_takes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert choose_tool("auto") == expected
     with pytest.raises(ToolError, match="nsys is not on PATH"):
         choose_tool("nsys")
+    monkeypatch.setattr(run_module, "find_nsys", lambda: "/nsys")
+    monkeypatch.setattr(run_module, "cuda_devices", lambda: 1)
+    assert choose_tool("auto", windows=2) == "torch"
+    with pytest.raises(UsageError, match="nsys records one window"):
+        choose_tool("nsys", windows=2)
 
 
-@pytest.mark.parametrize("text", ["10", "5:5", "7:3", "a:b", "-1:2"])
+@pytest.mark.parametrize("text", ["10", "5:5", "7:3", "a:b", "-1:2", "1:3,2:4", "5:6,1:2", "1:2,", "0:99999999999"])
 def test_steps_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="--steps takes A:B"):
         parse_steps(text)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.capture.torchprof import Schedule, _cuda_is_there, capture, schedule
+from pyprof.capture.torchprof import Chosen, Schedule, _cuda_is_there, capture, schedule
 from pyprof.errors import ToolError, UsageError
 from pyprof.markers import Kind
 from pyprof.parse.sources import kineto
@@ -30,6 +30,14 @@ def test_the_schedule_is_torchs(wait: int, warmup: int, active: int, repeat: int
     ours = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip=skip)
     assert [ours.action(step) for step in range(40)] == [theirs(step).name for step in range(40)]
     assert theirs(ours.first).name.startswith("RECORD") and not theirs(ours.first - 1).name.startswith("RECORD")
+
+
+def test_chosen_windows_each_have_a_step_that_warms_up() -> None:
+    chosen = Chosen(((2, 4), (4, 5), (7, 8)))
+    assert [chosen.action(step) for step in range(9)] == [
+        *("NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE", "RECORD_AND_SAVE", "NONE", "WARMUP", "RECORD_AND_SAVE", "NONE")
+    ]
+    assert Chosen(((0, 1),)).action(0) == "RECORD_AND_SAVE"
 
 
 @pytest.mark.parametrize("wrong", [{"active": 0}, {"wait": -1}, {"warmup": -1}, {"repeat": -1}, {"skip": -1}])
