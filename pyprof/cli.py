@@ -32,6 +32,7 @@ COMMANDS = (
     Command("parse", "pyprof.parse.command", "a capture becomes records, one a line (net.dict)"),
     Command("prof", "pyprof.prof.command", "records or a capture become a table: ops, FLOPs, bytes, Tensor Cores"),
     Command("summary", "pyprof.report.summary", "the one screen that says what to fix first"),
+    Command("inductor", "pyprof.report.inductor", "a compiled program: time by category, fused kernels with what they move"),
     Command("bench", "pyprof.timers.command", "one recorded op alone on this machine, and beside it what it could be instead"),
 )
 

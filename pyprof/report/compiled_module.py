@@ -1,0 +1,283 @@
+"""A Python module that TorchInductor generated -> what each call of a fused kernel in it reads and writes, in bytes.
+
+The module is read as a syntax tree and never run. Sizes come from the allocations, views and checks written in its `call`; the
+type and direction of each pointer, and how far its indices go, from the kernel's own source. Sizes that are symbols (dynamic
+shapes) leave bytes unknown. No captures and no records here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyprof.errors import InputError
+from pyprof.report.kernel_source import Kernel, Pointer, cpp_kernel, dotted, literal, triton_kernel
+
+__all__ = ["CompiledModule", "Fused", "Site", "find_modules", "read_module"]
+
+_AOT_ID = re.compile(r"^# AOT ID: \['(?P<graph>\w+?)_(?P<direction>forward|backward|inference)'\]", re.MULTILINE)
+_NODES = re.compile(r"Source Nodes: \[(?P<nodes>[^\]]*)\](?:, Original ATen: \[(?P<atens>[^\]]*)\])?")
+_ZERO = ast.dump(ast.Constant(0))
+_GENERATED = "async_compile"
+_BETWEEN = re.compile(r"\s*(?:#.*|\w+ = get_raw_(?:cuda_)?stream\(.*)?")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One call of a fused kernel: the bytes that it reads and writes (None: sizes not known), the source nodes and the ATen ops
+    that it stands for."""
+
+    read_bytes: int | None
+    written_bytes: int | None
+    nodes: tuple[str, ...] = ()
+    atens: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int | None:
+        """Read and written together."""
+        return None if self.read_bytes is None or self.written_bytes is None else self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A kernel of a module and its calls, in the order in which they are written, which is that in which they run."""
+
+    name: str
+    kernel: Kernel
+    sites: list[Site] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CompiledModule:
+    """One module. graph: the number that AOTAutograd gave it; direction: forward, backward, inference, or empty; kernels: by
+    each name under which one is recorded."""
+
+    path: Path
+    graph: str
+    direction: str
+    kernels: dict[str, Fused]
+
+    @property
+    def fused(self) -> list[Fused]:
+        """Its kernels, each once, as they are defined."""
+        return list({id(fused): fused for fused in self.kernels.values()}.values())
+
+
+@dataclass(eq=False)
+class _Storage:
+    """Memory. ready: a kernel before may have put something there; elements: how many fit, None unknown."""
+
+    ready: bool
+    elements: int | None = None
+
+
+@dataclass(frozen=True)
+class _View:
+    storage: _Storage
+    elements: int | None
+    offset: object = 0
+
+
+class _Moved:
+    """What one kernel reads, or writes: of each storage every part once, and all parts together not more than there is."""
+
+    def __init__(self) -> None:
+        self._parts: dict[_Storage, dict[object, int | None]] = {}
+        self._whole: dict[_Storage, int | None] = {}
+
+    def add(self, view: _View, pointer: Pointer) -> None:
+        """A view, all of it or less where the kernel's indices do not go so far."""
+        size: int | None = None
+        if view.elements is not None and pointer.itemsize is not None:
+            size = pointer.itemsize * (view.elements if pointer.most is None else min(view.elements, pointer.most))
+        parts = self._parts.setdefault(view.storage, {})
+        old = parts.get(view.offset, size)
+        parts[view.offset] = None if size is None or old is None else max(old, size)
+        known = view.storage.elements is not None and pointer.itemsize is not None
+        self._whole[view.storage] = (view.storage.elements or 0) * (pointer.itemsize or 0) if known else None
+
+    @property
+    def bytes(self) -> int | None:
+        """None: some size is not known."""
+        total = 0
+        for storage, parts in self._parts.items():
+            sizes = [size for size in parts.values() if size is not None]
+            if len(sizes) < len(parts):
+                return None
+            whole = self._whole[storage]
+            total += sum(sizes) if whole is None or len(sizes) == 1 else min(sum(sizes), max(whole, *sizes))
+        return total
+
+
+def find_modules(paths: list[Path]) -> list[Path]:
+    """The generated modules among files, and within folders (a cache of Inductor's). Raises InputError where there is none."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        found += [p for p in inside if p.is_file() and (not path.is_dir() or _GENERATED in p.read_text(errors="replace"))]
+    if not found:
+        raise InputError(
+            f"no compiled module in {', '.join(map(str, paths))}",
+            "give the .py file that TORCH_LOGS=output_code names, or the folder TORCHINDUCTOR_CACHE_DIR",
+        )
+    return found
+
+
+def read_module(path: Path) -> CompiledModule:
+    """Read one module. Raises InputError where the file is not Python."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"{path}: not a Python module: {error}", "give a module that TorchInductor generated") from error
+    found = _AOT_ID.search(text)
+    reader = _Reader(text)
+    reader.read(tree)
+    names = {name: fused for fused in reader.kernels.values() for name in fused.kernel.names}
+    return CompiledModule(
+        path, found["graph"] if found else "", found["direction"] if found else "", {**names, **reader.kernels}
+    )
+
+
+class _Reader:
+    """State while one module is read."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        self.kernels: dict[str, Fused] = {}
+        self.defined: dict[str, int] = {}  # line of a kernel's definition
+        self.inputs: dict[str, int | None] = {}
+        self.views: dict[str, _View] = {}
+
+    def read(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
+                self._definition(node.targets[0].id, node.value)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and re.fullmatch(r"call|partition_\d+", node.name):
+                self._block(node.body)
+
+    # ------------------------------------------------------------------ kernels
+
+    def _definition(self, name: str, call: ast.Call) -> None:
+        function = dotted(call.func)
+        kernel: Kernel | None = None
+        if function.endswith("async_compile.cpp_pybinding") and len(call.args) >= 2:
+            types, source = literal(call.args[0]), literal(call.args[1])
+            if isinstance(types, list) and isinstance(source, str):
+                kernel = cpp_kernel([str(kind) for kind in types], source)
+        elif function.endswith("async_compile.triton") and len(call.args) >= 2:
+            title, source = literal(call.args[0]), literal(call.args[1])
+            if isinstance(source, str):
+                kernel = triton_kernel(source, str(title or ""))
+        elif function.endswith("rand_strided") and len(call.args) >= 2:
+            self.inputs[name] = _elements(call.args[0], call.args[1])
+        if kernel is not None:
+            self.kernels[name] = Fused(name, kernel)
+            self.defined[name] = call.lineno
+
+    # ------------------------------------------------------------------ the body of `call`
+
+    def _block(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            if isinstance(statement, (ast.With, ast.If, ast.Try, ast.For)):
+                self._block(statement.body)
+            elif isinstance(statement, ast.Assign):
+                self._assign(statement)
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                self._call(statement.value)
+
+    def _assign(self, statement: ast.Assign) -> None:
+        target, value = statement.targets[0], statement.value
+        if isinstance(target, (ast.Tuple, ast.List)):  # the arguments of the graph, or of a part of it
+            for name in target.elts:
+                if isinstance(name, ast.Name):
+                    self.views.setdefault(name.id, _View(_Storage(True), self.inputs.get(name.id)))
+        elif isinstance(target, ast.Name):
+            if isinstance(value, ast.Call):
+                self._call(value)
+            view = self._value(value)
+            self.views[target.id] = view if view is not None else _View(_Storage(True), None)
+
+    def _value(self, node: ast.expr) -> _View | None:
+        """The view that an expression stands for; None for what is no tensor known here."""
+        if isinstance(node, ast.Name):
+            return self.views.get(node.id)
+        if not isinstance(node, ast.Call):
+            return None
+        function = dotted(node.func)
+        if re.match(r"empty_strided|.*\.empty_strided", function) and len(node.args) >= 2:
+            elements = _elements(node.args[0], node.args[1])
+            return _View(_Storage(False, elements), elements)
+        if function.endswith("reinterpret_tensor") and len(node.args) >= 3:
+            base = self._value(node.args[0])
+            elements, offset = _elements(node.args[1], node.args[2]), ast.dump(node.args[3]) if len(node.args) > 3 else 0
+            return _View(base.storage if base else _Storage(True), elements, 0 if offset == _ZERO else offset)
+        if function.endswith("alloc_from_pool") and len(node.args) >= 5:
+            return _View(_Storage(False), _elements(node.args[3], node.args[4]))
+        return None
+
+    def _call(self, node: ast.Call) -> None:
+        function = dotted(node.func)
+        if function.endswith("assert_size_stride") and len(node.args) >= 3 and isinstance(node.args[0], ast.Name):
+            name = node.args[0].id
+            storage = self.views[name].storage if name in self.views else _Storage(True)
+            self.views[name] = _View(storage, _elements(node.args[1], node.args[2]))
+            return
+        kernel = function.removesuffix(".run")
+        if kernel in self.kernels:
+            self.kernels[kernel].sites.append(self._site(kernel, node))
+            return
+        if function.startswith(("empty_strided", "reinterpret_tensor", "alloc_from_pool", "assert_")):
+            return
+        for argument in [*node.args, *(k.value for k in node.keywords if k.arg == "out")]:
+            view = self._value(argument)  # whatever is handed to a library function may have been written by it
+            if view is not None:
+                view.storage.ready = True
+
+    def _site(self, kernel: str, node: ast.Call) -> Site:
+        read, written = _Moved(), _Moved()
+        touched: list[_Storage] = []
+        for pointer, argument in zip(self.kernels[kernel].kernel.arguments, node.args, strict=False):
+            if pointer is None:
+                continue
+            view = self._value(argument) or _View(_Storage(True), None)
+            if pointer.reads and view.storage.ready:
+                read.add(view, pointer)
+            if pointer.writes:
+                written.add(view, pointer)
+                touched.append(view.storage)
+        for storage in touched:
+            storage.ready = True
+        nodes, atens = self._comment(node.lineno)
+        if not nodes and not atens:
+            nodes, atens = self._comment(self.defined[kernel])
+        return Site(read.bytes, written.bytes, nodes, atens)
+
+    def _comment(self, line: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The source nodes and ATen ops named in the comment above a line."""
+        at = line - 2
+        while at >= 0 and _BETWEEN.fullmatch(self.lines[at]):
+            if (found := _NODES.search(self.lines[at])) is not None:
+                return _names(found["nodes"]), _names(found["atens"] or "")
+            at -= 1
+        return (), ()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (part.strip() for part in text.split(","))))
+
+
+def _elements(size: ast.expr, stride: ast.expr) -> int | None:
+    """Elements really stored by a tensor of that size and stride; None where either holds a symbol."""
+    sizes, strides = literal(size), literal(stride)
+    if not isinstance(sizes, tuple) or not isinstance(strides, tuple) or len(sizes) != len(strides):
+        return None
+    count = 1
+    for length, step in zip(sizes, strides, strict=True):
+        if not isinstance(length, int) or not isinstance(step, int):
+            return None
+        count *= length if step or not length else 1
+    return count

@@ -1,0 +1,283 @@
+"""Records of a compiled program -> what each ran: its category, its graph, what it fuses, and the bytes and FLOPs of that.
+
+Bytes of a fused kernel come from the compiled module where that is known, else from the arguments recorded with its launch
+(where the kernel's own file is there, that tells what is read and written), else from the `kernel_num_gb` that Inductor
+reckoned; of all other kernels they are those of their op. One `Launch` for each distinct thing, and a code for each record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.hardware.names import normalise, short_name
+from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.records import PHASES, Records
+from pyprof.parse.trace import ActivityKind
+from pyprof.prof import formulas
+from pyprof.prof.frame import Frame
+from pyprof.report.compiled_module import CompiledModule, Fused, Site
+from pyprof.report.kernel_source import Kernel, triton_kernel
+
+__all__ = ["CATEGORIES", "Launch", "describe", "recorded_files"]
+
+CATEGORIES = (
+    "pointwise", "reduction", "persistent reduction", "template", "foreach", "split scan", "user Triton", "cpp_fused", "gemm",
+    "conv", "attention", "norm", "communication", "memcpy", "other",
+)  # fmt: skip
+_FUSED = re.compile(r"(?:inductor::)?(?P<event>(?:graph_\d+_)?(?P<name>(?:cpp_fused|triton_)\w*))")
+_BY_PREFIX = {
+    "poi": "pointwise", "red": "reduction", "per": "persistent reduction", "tem": "template", "for": "foreach",
+    "spl": "split scan", "mix": "reduction",
+}  # fmt: skip
+_NORM = re.compile(r"norm(?:_|$)")
+_NUMBER = re.compile(r"_\d+$")
+_GENERATED = re.compile(r"(?P<file>(?:.*[/\\])?(?P<two>\w\w)[/\\](?P<stem>c(?P=two)\w{40,})\.py):\d+")
+_GRAPH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
+_LARGEST_FILE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What records ran. sites: the calls in a compiled module that they are, one after another; bytes, flops: of one launch
+    where no module tells, None unknown; source: where the bytes come from (`module`, `arguments`, `recorded`, empty where
+    unknown); file: what defines a fused kernel; library: it is none, bytes and FLOPs are those of the records."""
+
+    kernel: str
+    category: str
+    graph: str
+    sites: tuple[Site, ...] = ()
+    bytes: int | None = None
+    flops: int | None = None
+    source: str = ""
+    nodes: tuple[str, ...] = ()
+    file: str = ""
+    library: bool = False
+
+    def bytes_of(self, launches: int) -> int | None:
+        """Of so many launches; None where they are not known, or are not the same for all and no whole runs were recorded."""
+        each = {site.bytes for site in self.sites} or {self.bytes}
+        if None in each:
+            return None
+        if len(each) == 1:
+            return launches * (each.pop() or 0)
+        runs, rest = divmod(launches, len(self.sites))
+        return None if rest else runs * sum(site.bytes or 0 for site in self.sites)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A fused kernel where it was launched: what the record tells of its graph."""
+
+    event: str
+    direction: str
+    stem: str  # of the module's file; empty where Python frames were not recorded
+    graph: str  # of the compiled graph's name; empty where there is none
+
+
+def recorded_files(records: Records) -> list[Path]:
+    """The compiled modules in which records say that they ran, as far as these files are here."""
+    found = {
+        match["file"]: None
+        for stack in records.stacks
+        for text in stack.trace
+        if (match := _GENERATED.fullmatch(text)) is not None
+    }
+    return [path for text in found if (path := Path(text)).is_file()]
+
+
+def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Launch], npt.NDArray[np.int64]]:
+    """(what was run, a code into that for each record)."""
+    records, describing = frame.records, _Describing(frame, modules)
+    columns = [records[name] for name in ("name", "inner", "own", "dir", "phase", "kind", "stack")]
+    distinct, first, inverse = distinct_rows(*columns)
+    runs = [describing.run(row) for row in first.tolist()]
+    describing.match([run for run in runs if run is not None])
+    launches: dict[Launch, int] = {}
+    codes = [
+        launches.setdefault(describing.launch(row, run), len(launches)) for row, run in zip(first.tolist(), runs, strict=True)
+    ]
+    return list(launches), np.array(codes, np.int64)[inverse] if distinct.size else np.zeros(0, np.int64)
+
+
+class _Describing:
+    def __init__(self, frame: Frame, modules: Sequence[CompiledModule]) -> None:
+        self.frame, self.records = frame, frame.records
+        self.modules = modules
+        self.chosen: dict[_Run, tuple[CompiledModule, Fused] | None] = {}
+        self.files: dict[str, Kernel | None] = {}
+
+    # ------------------------------------------------------------------ fused kernels
+
+    def _call(self, row: int, columns: tuple[str, str] = ("inner", "own")) -> OpCall | None:
+        """The innermost op of a record, or the one that it is an execution of; the other way round for `own` first."""
+        for column in columns:
+            code = int(self.records[column][row])
+            if code >= 0 and self.records.calls[code].module != "autograd":
+                return self.records.calls[code]
+        return None
+
+    def _direction(self, row: int) -> str:
+        return "backward" if int(self.records["dir"][row]) == 1 else "forward"
+
+    def run(self, row: int) -> _Run | None:
+        """Where a record's fused kernel was launched; None where it is no fused kernel."""
+        name = self.records.strings[int(self.records["name"][row])]
+        call = self._call(row)
+        found = _FUSED.fullmatch(name)
+        if found is None and (call is None or call.module != "inductor"):
+            return None
+        code = int(self.records["stack"][row])
+        stack = self.records.stacks[code] if code >= 0 else None
+        stems = [m["stem"] for text in (stack.trace if stack else ()) if (m := _GENERATED.fullmatch(text)) is not None]
+        graphs = [m[1] for text in (stack.ranges if stack else ()) if (m := _GRAPH.search(text)) is not None]
+        event = found["event"] if found else name
+        return _Run(event, self._direction(row), stems[-1] if stems else "", graphs[-1] if graphs else "")
+
+    def match(self, runs: list[_Run]) -> None:
+        """Find the module of each: by its file where Python frames tell it, else the one that has all kernels of the graph."""
+        of_graph: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for run in runs:
+            of_graph[run.graph, run.direction].add(run.event)
+        for run in runs:
+            has = [m for m in self.modules if run.event in m.kernels]
+            same = [m for m in has if m.path.stem == run.stem] or [m for m in has if _fits(m, run.direction)]
+            if run.graph and len(same) > 1:
+                whole = of_graph[run.graph, run.direction]
+                same = [m for m in same if whole <= set(m.kernels)] or same
+            alike = {tuple(m.kernels[run.event].sites) for m in same}
+            self.chosen[run] = (same[0], same[0].kernels[run.event]) if len(alike) == 1 else None
+
+    def launch(self, row: int, run: _Run | None) -> Launch:
+        """What a record ran."""
+        name = self.records.strings[int(self.records["name"][row])]
+        call = self._call(row)
+        if run is None:
+            return self._library(row, name)
+        call = call if call is not None and call.module == "inductor" else None
+        module, fused = self.chosen[run] or (None, None)
+        facts = dict(call.kwargs) if call else {}
+        path = str(facts.get("kernel_file", ""))
+        kernel = fused.kernel if fused else self._own_file(path)
+        plain = run.event[run.event.index(found["name"]) :] if (found := _FUSED.fullmatch(run.event)) else run.event
+        moved, source = _from_arguments(call, kernel)
+        recorded = next(filter(None.__ne__, (_number(facts.get("kernel_num_gb")), kernel.num_gb if kernel else None)), None)
+        if moved is None and recorded is not None:
+            moved, source = round(recorded * 1e9), "recorded"
+        sites = tuple(fused.sites) if fused else ()
+        if sites and all(site.bytes is not None for site in sites):
+            source = "module"
+        else:
+            sites = ()
+        flop = next(filter(None.__ne__, (_number(facts.get("kernel_flop")), kernel.flop if kernel else None)), None)
+        nodes = tuple(dict.fromkeys(node for site in (fused.sites if fused else ()) for node in site.nodes or site.atens))
+        direction = f"{module.graph}_{module.direction}" if module and module.direction else run.direction
+        file = str(module.path) if module else path
+        return Launch(
+            plain, _category(plain, kernel), direction, sites, moved, None if flop is None else round(flop), source,
+            nodes or _nodes_of_name(plain), file,
+        )  # fmt: skip
+
+    def _own_file(self, path: str) -> Kernel | None:
+        """A kernel's own file, where it is here."""
+        if path and path not in self.files:
+            file = Path(path)
+            here = file.suffix == ".py" and file.is_file() and file.stat().st_size <= _LARGEST_FILE
+            self.files[path] = triton_kernel(file.read_text(encoding="utf-8", errors="replace")) if here else None
+        return self.files.get(path)
+
+    # ------------------------------------------------------------------ the others
+
+    def _library(self, row: int, name: str) -> Launch:
+        """What is no fused kernel: by its kernel's short name, on a CPU by its op's (a record is named after a part of that)."""
+        call = self._call(row, ("own", "inner"))
+        on_cpu = self.records["kind"][row] == ActivityKind.CPU
+        shown = call.name if on_cpu and call is not None else short_name(normalise(name))
+        return Launch(shown, self._library_category(row, call), self._direction(row), library=True)
+
+    def _library_category(self, row: int, call: OpCall | None) -> str:
+        """By the kernel's kind, on a CPU by the op."""
+        records, costs = self.records, self.frame.costs
+        if records["kind"][row] in (ActivityKind.MEMCPY, ActivityKind.MEMSET):
+            return "memcpy"
+        if records["phase"][row] == PHASES.index("communication"):
+            return "communication"
+        if records["kind"][row] != ActivityKind.CPU:
+            found = costs.kernels[int(costs.kernel[row])]
+            if found.kind in ("gemm", "conv", "attention"):
+                return found.kind
+            if "norm" in found.family:
+                return "norm"
+        name = call.op if call else ""
+        if call is not None and formulas.matmul_class(call.name):
+            return "attention" if "attention" in name else "conv" if "conv" in name else "gemm"
+        if call is not None and formulas.is_copy(call.name):
+            return "memcpy"
+        return "norm" if _NORM.search(name) else "other"
+
+
+def _fits(module: CompiledModule, direction: str) -> bool:
+    return module.direction in ("", direction) or (module.direction == "inference" and direction == "forward")
+
+
+def _from_arguments(call: OpCall | None, kernel: Kernel | None) -> tuple[int | None, str]:
+    """Bytes by the arguments recorded with a launch: each buffer once, or as often as the kernel's source tells."""
+    if call is None or not call.described or not call.tensors:
+        return None, ""
+    total = 0
+    known = kernel is not None and len(kernel.arguments) >= len(call.args)
+    for at, value in enumerate(call.args):
+        if not isinstance(value, TensorSpec):
+            continue
+        if (size := value.nbytes) is None:
+            return None, ""
+        pointer = kernel.arguments[at] if kernel is not None and known else None
+        if pointer is not None:
+            most = None if pointer.most is None or pointer.itemsize is None else pointer.most * pointer.itemsize
+            size = (int(pointer.reads) + int(pointer.writes)) * (size if most is None else min(size, most))
+        total += size
+    return total, "arguments"
+
+
+def _category(kernel: str, source: Kernel | None) -> str:
+    if source is not None and source.category:
+        return source.category
+    if kernel.startswith("cpp_fused"):
+        return "cpp_fused"
+    found = re.match(r"triton_([a-z]{3})_", kernel)
+    if found is None or found[1] not in _BY_PREFIX:
+        return "other" if kernel.startswith(("triton_unk_", "triton__")) else "user Triton"
+    return _BY_PREFIX[found[1]]
+
+
+def _number(value: object) -> float | None:
+    try:
+        number = float(str(value))
+    except ValueError:
+        return None
+    return number if np.isfinite(number) and number >= 0 else None
+
+
+_ATEN = frozenset(name.partition("::")[2] for name in formulas.names() if name.startswith("aten::"))
+
+
+def _nodes_of_name(kernel: str) -> tuple[str, ...]:
+    """The ops in a kernel's name, which joins them by `_`: the longest known first."""
+    if "_fused" not in kernel:
+        return ()
+    words = _NUMBER.sub("", re.sub(r"^(?:cpp|triton_[a-z]{3})_fused", "", kernel)).removeprefix("_").split("_")
+    found: list[str] = []
+    at = 0
+    while at < len(words):
+        end = next((e for e in range(len(words), at, -1) if "_".join(words[at:e]) in _ATEN), at + 1)
+        if text := "_".join(words[at:end]):
+            found.append(text)
+        at = end
+    return tuple(found)

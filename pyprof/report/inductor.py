@@ -1,0 +1,340 @@
+"""Report on a program compiled by torch.compile: time by category of kernel, and each kernel with what it fuses and moves.
+
+    pyprof run --inductor --tool torch net.py        record one
+    pyprof inductor FILE [--module fwd.py bwd.py]    FILE is a capture or records
+
+Bytes of fused kernels are exact where the generated modules are known: those that --module names (or a folder that holds
+them, as Inductor's cache), else those that the capture names. They are read, never run. Shares are of the time of all rows
+(Busy) and of the wall time (Wall), which kernels that overlap can exceed; what is unknown adds no bytes, and rates leave its
+time out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import PyprofError, UsageError
+from pyprof.hardware import cpus
+from pyprof.parse.records import Records
+from pyprof.parse.trace import ActivityKind
+from pyprof.parse.window import add_window, in_window
+from pyprof.prof.columns import Column
+from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
+from pyprof.prof.group import Table
+from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
+from pyprof.report.compiled_module import CompiledModule, find_modules, read_module
+from pyprof.report.fused import CATEGORIES, Launch, describe, recorded_files
+
+__all__ = ["Busy", "Groups", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
+
+Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[np.float64]
+_Writer = Callable[[list[Column], list[Values], TextIO], None]
+_WRITERS: dict[str, _Writer] = {"table": write_columnated, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
+
+
+@dataclass(frozen=True)
+class Groups:
+    """One entry for each thing that was run: launches, time, bytes and FLOPs of them where known (-1 else), and the time of
+    those whose bytes are known; peak: bytes/s of the memory (NaN unknown)."""
+
+    launches: list[Launch]
+    count: Ints
+    ns: Ints
+    bytes: Ints
+    flops: Ints
+    known_ns: Ints
+    peak: Array
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Times in ns. total: of all rows; union: in which at least one ran, over each device; wall: from the first begin to the
+    last end, on each device."""
+
+    total: int
+    union: int
+    wall: int
+
+
+def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
+    """What these rows ran, most time first."""
+    launches, codes = describe(frame, modules)
+    code = codes[rows]
+    time = np.maximum(frame.records["dur_ns"], 0)[rows]
+    count, ns = np.bincount(code, minlength=len(launches)), _sums(code, time, len(launches))
+    amounts = []
+    for values, own in (
+        (frame.costs.bytes, [launch.bytes_of(n) for launch, n in zip(launches, count.tolist(), strict=True)]),
+        (frame.costs.flops, [_times(launch.flops, n) for launch, n in zip(launches, count.tolist(), strict=True)]),
+    ):
+        known = (values[rows] >= 0) & np.array([launch.library for launch in launches], np.bool_)[code]
+        total, spent = (_sums(code[known], part[known], len(launches)) for part in (values[rows], time))
+        any_known = np.bincount(code[known], minlength=len(launches)) > 0
+        of_own = np.array([-1 if value is None else value for value in own], np.int64)
+        amounts.append((np.where(any_known, total, of_own), np.where(of_own >= 0, ns, spent)))
+    (moved, known_ns), (flops, _) = amounts
+    peak = _peaks(frame, code, rows, len(launches))
+    names = np.array([f"{launch.kernel} {launch.graph}" for launch in launches], np.str_)
+    order = np.lexsort((names, -ns))
+    order = order[count[order] > 0]
+    count, ns, moved, flops, known_ns = (column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns))
+    return Groups([launches[i] for i in order.tolist()], count, ns, moved, flops, known_ns, peak[order])
+
+
+def _sums(code: Ints, values: Ints, groups: int) -> Ints:
+    result = np.zeros(groups, np.int64)
+    np.add.at(result, code, values)
+    return result
+
+
+def _times(each: int | None, count: int) -> int | None:
+    return None if each is None else each * int(count)
+
+
+def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Array:
+    """Bandwidth of the memory of each group's first row."""
+    peaks = np.full(groups, np.nan)
+    measured = cpus.peak()
+    used, first = np.unique(code, return_index=True)
+    for group, row in zip(used.tolist(), rows[first].tolist(), strict=True):
+        gpu = int(frame.records["gpu"][row])
+        if gpu >= 0:
+            peaks[group] = frame.gpus[gpu][0].dram_bytes_per_s or np.nan
+        elif frame.records["kind"][row] == ActivityKind.CPU and measured is not None:
+            peaks[group] = measured.dram_gbs * 1e9
+    return peaks
+
+
+# ---------------------------------------------------------------------------------------------- time
+
+
+def busy(records: Records, rows: Ints) -> Busy:
+    """How long each device had work, and from when to when; on a CPU each thread counts as what it is: part of one device.
+
+    An op on a CPU has only its own time, so the rows of a thread never overlap, and are put one after another here.
+    """
+    start, spent = records["start_ns"][rows], np.maximum(records["dur_ns"][rows], 0)
+    on_cpu = records["kind"][rows] == ActivityKind.CPU
+    device = np.stack([records["pid"][rows], np.where(on_cpu, -1, records["device"][rows])])
+    union = wall = 0
+    for at in np.unique(device, axis=1).T.tolist():
+        mine = (device[0] == at[0]) & (device[1] == at[1])
+        first, last = int(start[mine].min()), int((start + spent)[mine].max())
+        wall += last - first
+        if on_cpu[mine].all() and len(np.unique(records["tid"][rows][mine])) == 1:
+            union += int(spent[mine].sum())
+        else:
+            union += _union(start[mine], (start + spent)[mine])
+    return Busy(int(spent.sum()), min(union, wall), wall)
+
+
+def _union(start: Ints, end: Ints) -> int:
+    """How much of time is covered by at least one of the intervals."""
+    order = np.argsort(start, kind="stable")
+    begin, reach = start[order], np.maximum.accumulate(end[order])
+    return int(reach[0] - begin[0] + np.maximum(reach[1:] - np.maximum(begin[1:], reach[:-1]), 0).sum())
+
+
+# ---------------------------------------------------------------------------------------------- tables
+
+
+def _column(key: str, header: str, text: str, grow: bool = False, width: int = 0) -> Column:
+    def of_table(frame: Frame) -> Values:
+        raise TypeError("columns of this report are computed with their table")
+
+    return Column(key, header, text, of_table, max(width, len(header)), grow)
+
+
+_SHARED = [
+    _column("launches", "Launches", "how often they ran"),
+    _column("time_us", "Time(us)", "of all of them"),
+    _column("busy", "Busy(%)", "share of the time of all rows"),
+    _column("wall", "Wall(%)", "share of the wall time"),
+    _column("gb", "GB", "10^9 bytes read and written, where known"),
+    _column("gbs", "GB/s", "rate of those whose bytes are known"),
+    _column("gflop", "GFLOP", "10^9 operations, where known"),
+]
+_CATEGORY = [_column("category", "Category", "what kind of kernel", width=20), _column("kernels", "Kernels", "distinct ones")]
+_KERNEL = [
+    _column("kernel", "Kernel", "its name", True),
+    _column("category", "Category", "what kind of kernel it is", width=10),
+    _column("graph", "Graph", "of which compiled graph, or in which direction", width=11),
+    *_SHARED[:2],
+    _column("avg_us", "Avg(us)", "of one launch"),
+    *_SHARED[2:4],
+    _column("bytes", "Bytes", "read and written by one launch, on average"),
+    *_SHARED[4:],
+    _column("peak", "Peak(%)", "of the bandwidth of the memory"),
+    _column("from", "From", "where the bytes come from: module, arguments, recorded, op", width=9),
+    _column("nodes", "Fuses", "source nodes, or the ops in its name", True),
+    _column("file", "File", "where it is defined", True),
+]
+
+
+def categories(groups: Groups, times: Busy) -> Table:
+    """One row for each category, and their total."""
+    code = np.array([CATEGORIES.index(launch.category) for launch in groups.launches], np.int64)
+    used = np.unique(code)
+    place = np.searchsorted(used, code)
+    names = {(int(c), launch.kernel) for c, launch in zip(code, groups.launches, strict=True)}
+    distinct = [sum(c == at for c, _ in names) for at in used.tolist()]
+    both = [(place, len(used)), (np.zeros(len(code), np.int64), 1)]  # the categories, and all of them
+
+    def total(values: Ints) -> Ints:
+        known = values >= 0
+        return np.concatenate(
+            [np.where(np.bincount(at[known], minlength=n) > 0, _sums(at[known], values[known], n), -1) for at, n in both]
+        )
+
+    sums = {name: total(getattr(groups, name)) for name in ("count", "ns", "bytes", "flops", "known_ns")}
+    texts = [*(CATEGORIES[c] for c in used.tolist()), "total"]
+    first: list[Values] = [Texts(np.arange(len(texts)), texts), Numbers(np.array([*distinct, sum(distinct)], np.int64))]
+    return Table([*_CATEGORY, *_SHARED], [*first, *_shared(sums, times)])
+
+
+def kernels(groups: Groups, times: Busy) -> Table:
+    """One row for each kernel of each graph."""
+    sums = {name: getattr(groups, name) for name in ("count", "ns", "bytes", "flops", "known_ns")}
+    count, time, in_busy, in_wall, gb, rate, flop = _shared(sums, times)
+    assert isinstance(rate, Floats)
+
+    def texts(of: list[str]) -> Texts:
+        return Texts(np.arange(len(of)), of)
+
+    launches = groups.launches
+    each = np.where(groups.bytes >= 0, groups.bytes // np.maximum(groups.count, 1), -1)
+    values: list[Values] = [
+        texts([launch.kernel for launch in launches]),
+        texts([launch.category for launch in launches]),
+        texts([launch.graph for launch in launches]),
+        count,
+        time,
+        Floats(groups.ns / np.maximum(groups.count, 1) / 1e3, 2),
+        in_busy,
+        in_wall,
+        Numbers(each),
+        gb,
+        rate,
+        flop,
+        Floats(100 * rate.values * 1e9 / groups.peak, 1),
+        texts(
+            [launch.source or ("op" if launch.library and b >= 0 else "na") for launch, b in zip(launches, each, strict=True)]
+        ),
+        texts([",".join(launch.nodes) or "-" for launch in launches]),
+        texts([launch.file or "-" for launch in launches]),
+    ]
+    return Table(_KERNEL, values)
+
+
+def _source(launch: Launch, moved: int) -> str:
+    return "na" if moved < 0 else launch.source or "op"
+
+
+def _shared(sums: dict[str, Ints], times: Busy) -> list[Values]:
+    """The columns that both tables have."""
+
+    def share(whole: int) -> Values:
+        return Floats(100 * sums["ns"] / whole if whole else np.full(len(sums["ns"]), np.nan), 2)
+
+    def scaled(values: Ints, digits: int) -> Values:
+        return Floats(np.where(values >= 0, values / 1e9, np.nan), digits)
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.where(sums["bytes"] >= 0, sums["bytes"] / sums["known_ns"], np.nan)
+    rate[~np.isfinite(rate)] = np.nan
+    shares = [share(times.total), share(times.wall)]
+    counted: list[Values] = [Numbers(sums["count"]), Floats(sums["ns"] / 1e3, 1), *shares]
+    return [*counted, scaled(sums["bytes"], 6), Floats(rate, 2), scaled(sums["flops"], 6)]
+
+
+# ---------------------------------------------------------------------------------------------- command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof inductor`."""
+    parser.add_argument("file", metavar="FILE", help="a capture or records")
+    parser.add_argument("--module", metavar="PATH", nargs="+", default=[], help="generated modules, or folders that hold them")
+    parser.add_argument("--wall-ms", metavar="MS", type=float, help="wall time; otherwise from the first begin to the last end")
+    parser.add_argument("--table", choices=["both", "categories", "kernels"], default="both", help="which (default: both)")
+    parser.add_argument("--top", metavar="N", type=int, help="only the first N kernels")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180)")
+    form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
+    form.add_argument("--format", choices=_WRITERS, default="table", help="(default: table)")
+    add_window(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, compute, print. Returns the exit code."""
+    from pyprof.load import load
+
+    if options.wall_ms is not None and not options.wall_ms > 0:
+        raise UsageError("--wall-ms must be positive", "for example --wall-ms 12.5")
+    if options.top is not None and options.top < 0:
+        raise UsageError("--top must not be negative", "for example --top 10")
+    given = [read_module(path) for path in find_modules([Path(p) for p in options.module])] if options.module else []
+    records = load(options.file)
+    frame = Frame(records)
+    rows = np.flatnonzero(in_window(records, options))
+    groups = grouped(frame, rows, given or _recorded(records))
+    times = busy(records, rows)
+    if options.wall_ms is not None:
+        times = Busy(times.total, times.union, round(options.wall_ms * 1e6))
+    _print(groups, times, options)
+    sys.stdout.flush()
+    _say(groups, times, records, options)
+    return 0
+
+
+def _recorded(records: Records) -> list[CompiledModule]:
+    """The modules that the capture names; one that is no module any more says nothing."""
+    found = []
+    for path in recorded_files(records):
+        try:
+            found.append(read_module(path))
+        except PyprofError as error:
+            print(f"note: {error}", file=sys.stderr)
+    return found
+
+
+def _print(groups: Groups, times: Busy, options: argparse.Namespace) -> None:
+    tables = []
+    if options.table != "kernels":
+        tables.append(categories(groups, times))
+    if options.table != "categories":
+        table = kernels(groups, times)
+        tables.append(table.take(table.rows[: options.top]))
+    write = _WRITERS["csv" if options.csv else options.format]
+    for number, table in enumerate(tables):
+        if number:
+            print()
+        if options.width is not None:
+            write_columnated(table.columns, table.values, sys.stdout, options.width)
+        else:
+            write(table.columns, table.values, sys.stdout)
+
+
+def _say(groups: Groups, times: Busy, records: Records, options: argparse.Namespace) -> None:
+    if times.wall:
+        print(
+            f"busy {100 * times.union / times.wall:.1f} % of {times.wall / 1e6:.3f} ms wall (union of intervals); "
+            f"sum over wall {100 * times.total / times.wall:.1f} %",
+            file=sys.stderr,
+        )
+    fused = [(launch, n) for launch, n in zip(groups.launches, groups.count.tolist(), strict=True) if not launch.library]
+    unknown = sum(launch.bytes_of(n) is None for launch, n in fused)
+    if not fused:
+        print("note: no fused kernels; on a CPU record with `pyprof run --inductor --tool torch`", file=sys.stderr)
+    elif unknown:
+        print(f"note: {unknown} of {len(fused)} fused kernels without bytes: name their modules with --module", file=sys.stderr)
+    for note in records.notes:
+        print(f"note: {note}", file=sys.stderr)
