@@ -49,7 +49,7 @@ class Assembly:
 
     def _join_backward(self) -> None:
         run = self.run
-        function = self._inside(run.backward, self.own_at)
+        function = self._inside(run.function, self.own_at)
         distinct, inverse = np.unique(function, return_inverse=True)
         owner = np.full(len(distinct), -1, np.int64)
         real = distinct >= 0

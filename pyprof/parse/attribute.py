@@ -74,9 +74,23 @@ class Attribution:
         self.last_op = nearest(facts.is_op[label])
         self.backward = nearest(backward, boundary & ~backward)
         self.engine = nearest(kind == Kind.ENGINE)
+        self.function = self._functions(nearest(boundary), backward)
         self.inner = nearest(facts.inner[label])
         self.optimizer = nearest(kind == Kind.OPTIMIZER)
         self.step_range = nearest(kind == Kind.STEP)
+
+    def _functions(self, edge: Ints, backward: Bools) -> Ints:
+        """For each range the autograd function that a kernel launched in it serves.
+
+        The engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function has
+        returned, still within its own range around it: that is work of the function too. edge: the innermost of both.
+        """
+        ran = np.full(len(edge) + 1, -1, np.int64)
+        functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
+        ran[self.nested.parent[functions]] = functions
+        ran[-1] = -1
+        outside = (self.backward < 0) & (edge >= 0) & (self.engine == edge)
+        return np.where(outside, ran[edge], self.backward)
 
     # ------------------------------------------------------------------ rows: GPU activities, or ops on the CPU
 

@@ -88,7 +88,7 @@ class _Pieces:
             parts.append(f', "own": {self.call[own]}')
         if inner >= 0:
             parts.append(f', "inner": {self.call[inner]}')
-        if scope != stack:
+        if self.scope[scope] != self.scope[stack]:
             parts.append(self.scope[scope])
         if by_time:
             parts.append(', "byTime": 1')

@@ -1,8 +1,10 @@
-"""Records -> records whose forward calls hold what only their backward tells.
+"""Records -> records whose calls hold what only the other direction of the same op tells.
 
 Old torch.profiler traces and emit_nvtx's text hold the sizes of tensors and no options: a convolution's output and whether a
 batch norm trained are unknown there. The backward tells both: the incoming gradient has the output's sizes, and only training
-has a backward of that kind. What is filled in so is marked (`INFERRED`). No costs here.
+has a backward of that kind. And the forward tells what a backward op makes: a gradient is summed to the size of what was
+broadcast, and the gradients of a tensor's parts are joined to its size. What is filled in so is marked (`INFERRED`). No costs
+here.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _BATCH_NORM_BACKWARD = re.compile(r"batch_norm_backward$")
 
 def infer(records: Records) -> Records:
     """The same records where nothing is lacking; else a copy with further calls, rows and all else as they were."""
-    return _from_links(_look_ups(records))
+    return _from_forward(_from_links(_look_ups(records)))
 
 
 _LOOK_UP = re.compile(r"embedding_codegen_lookup\w*_function$")
@@ -112,6 +114,73 @@ def _from_links(records: Records) -> Records:
     for name, found in (("call", better), ("own", np.where(records["fwd_instance"] >= 0, -1, forward))):
         columns[name] = np.where(found >= 0, found, records[name]).astype(records[name].dtype)
     return records.with_ops(columns, calls)
+
+
+_PARTS = frozenset("split split_with_sizes chunk unbind tensor_split unsafe_split unsafe_split_with_sizes unsafe_chunk".split())
+
+
+def _from_forward(records: Records) -> Records:
+    """Sums, joins and zeros within a backward, each from the forward op that its function's number leads to."""
+    lacks = [c.dispatcher and c.op in _FILL and UNKNOWN in c.args for c in records.calls]
+    wanted = np.array([*lacks, False], np.bool_)[records["own"]]
+    rows = np.flatnonzero(wanted & (records["fwd_instance"] >= 0) & (records["call"] >= 0))
+    if not len(rows):
+        return records
+    calls = list(records.calls)
+    pairs, inverse = np.unique(np.stack([records["own"][rows], records["call"][rows]]), axis=1, return_inverse=True)
+    codes = pairs[0].astype(np.int64)
+    for index, (own, call) in enumerate(pairs.T.tolist()):
+        filled = _FILL[calls[own].op](calls[own], calls[call])
+        if filled is not None:
+            codes[index] = len(calls)
+            calls.append(filled)
+    column = records["own"].copy()
+    column[rows] = codes[inverse.ravel()]
+    return records.with_ops({"own": column}, calls)
+
+
+def _summed(own: OpCall, forward: OpCall) -> OpCall | None:
+    """A sum of a gradient to the one size among the forward's inputs that was broadcast to the gradient's."""
+    gradient = own.tensors[0] if own.tensors else None
+    if gradient is None or len(own.args) < 3:
+        return None
+    found = {dims for t in forward.tensors if (dims := _broadcast_dims(t.shape, gradient.shape))}
+    return _replaced(own, 1, list(found.pop()), "dim") if len(found) == 1 else None
+
+
+def _broadcast_dims(small: tuple[int, ...], large: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions in which a tensor of the one shape was repeated to give the other; none where it was not."""
+    if len(small) > len(large):
+        return ()
+    padded = (1,) * (len(large) - len(small)) + small
+    if any(a not in (1, b) for a, b in zip(padded, large, strict=True)):
+        return ()
+    leading = len(large) - len(small)
+    return tuple(i for i, (a, b) in enumerate(zip(padded, large, strict=True)) if i < leading or a != b)
+
+
+def _joined(own: OpCall, forward: OpCall) -> OpCall | None:
+    """The gradients of a tensor's parts, joined: together they have the tensor's size."""
+    whole = forward.tensors[0] if forward.op in _PARTS and forward.tensors else None
+    if whole is None or own.args[0] is not UNKNOWN:
+        return None
+    return _replaced(own, 0, [TensorSpec(whole.shape, whole.dtype)], "sizes")
+
+
+def _zeroed(own: OpCall, forward: OpCall) -> OpCall | None:
+    """Zeros of the size of what was indexed, into which the gradient is added."""
+    whole = forward.tensors[0] if forward.op in ("index", "index_select", "gather", "take") and forward.tensors else None
+    if whole is None or len(own.args) < 2 or own.args[1] is not UNKNOWN:
+        return None
+    return _replaced(own, 1, list(whole.shape), "size")
+
+
+_FILL = {"sum": _summed, "cat": _joined, "stack": _joined, "new_zeros": _zeroed}
+
+
+def _replaced(own: OpCall, place: int, value: Any, what: str) -> OpCall:
+    args = (*own.args[:place], value, *own.args[place + 1 :])
+    return replace(own, args=args, kwargs=(*own.kwargs, (INFERRED, what)))
 
 
 def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:

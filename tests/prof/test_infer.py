@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pyprof.load import load, load_capture
+from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame
-from pyprof.prof.infer import infer
+from pyprof.prof.infer import _broadcast_dims, _summed, infer
 from tests.tiny import Nsys
 
 CONV = "implicit_convolve_sgemm"
@@ -83,3 +85,49 @@ def test_resnet50_costs_what_it_is_known_to_cost(captures: Path) -> None:
     main = frame.costs.main & kernels & known
     structural = np.array([c.op in ("to", "zero_", "ones_like") for c in calls] + [False])[frame.records["call"]]
     assert (frame.costs.bytes[main & ~structural] > 0).all()
+
+
+def test_what_a_backward_sums_joins_and_fills_has_the_sizes_of_its_forward(tmp_path: Path) -> None:
+    """A bias gradient is summed by the engine after the function has returned; dimensions and sizes were not recorded."""
+    n = Nsys()
+    n.range("aten::addmm, seq = 1, op_id = 1, sizes = [[7], [5, 3], [3, 7], [], []]", 10, 20)
+    n.kernel("gemm", 15, 100, 110)
+    n.range("aten::split, seq = 2, op_id = 2, sizes = [[5, 8], [], []]", 30, 40)
+    n.range("autograd::engine::evaluate_function: SplitBackward0, op_id = 3", 50, 80, thread=8)
+    n.range("SplitBackward0, seq = 2, op_id = 4, sizes = [[5, 4], [5, 4]]", 52, 70, thread=8)
+    n.range("aten::cat, op_id = 5, sizes = [[], []]", 54, 60, thread=8)
+    n.kernel("cat", 55, 200, 210, thread=8)
+    n.range("autograd::engine::evaluate_function: AddmmBackward0, op_id = 6", 90, 150, thread=8)
+    n.range("AddmmBackward0, seq = 1, op_id = 7, sizes = [[5, 7]]", 92, 120, thread=8)
+    n.range("aten::mm, op_id = 8, sizes = [[3, 5], [5, 7]]", 94, 110, thread=8)
+    n.kernel("gemm", 100, 300, 310, thread=8)
+    n.range("aten::sum, op_id = 9, sizes = [[5, 7], [], [], []]", 130, 140, thread=8)
+    n.kernel("reduce_kernel", 135, 400, 410, thread=8)
+    frame = Frame(load_capture(n.write(tmp_path / "net.sqlite")))
+    assert column(frame, "op") == ["addmm", "split", "addmm", "addmm"]
+    assert column(frame, "inner") == ["aten::addmm", "aten::cat", "aten::mm", "aten::sum"]
+    assert column(frame, "dir") == ["fprop", "bprop", "bprop", "bprop"]
+    assert column(frame, "flops") == [str(2 * 5 * 3 * 7), "0", str(2 * 3 * 5 * 7), "35"]
+    inferred = {c.op: (c.args, dict(c.kwargs)) for c in infer(frame.records).calls if dict(c.kwargs).get("inferred")}
+    assert inferred["sum"][0][1] == [0] and inferred["sum"][1] == {"inferred": "dim"}
+    assert inferred["cat"][0][0] == [TensorSpec((5, 8))] and inferred["cat"][1] == {"inferred": "sizes"}
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "dims"),
+    [
+        ((7,), (5, 7), (0,)), ((5, 1), (5, 7), (1,)), ((1, 7), (5, 7), (0,)), ((), (5, 7), (0, 1)), ((5, 7), (5, 7), ()),
+        ((3,), (5, 7), ()), ((5, 7), (7,), ()), ((1, 1), (1, 7), (1,)),
+    ],
+)  # fmt: skip
+def test_dimensions_that_were_broadcast(small: tuple[int, ...], large: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    assert _broadcast_dims(small, large) == dims
+
+
+def test_a_sum_that_two_inputs_could_want_is_left_alone() -> None:
+    gradient = OpCall("aten", "sum", (TensorSpec((5, 7)), UNKNOWN, UNKNOWN, UNKNOWN), dispatcher=True)
+    one = OpCall("aten", "add", (TensorSpec((7,)), TensorSpec((5, 7))), dispatcher=True)
+    two = OpCall("aten", "add", (TensorSpec((7,)), TensorSpec((5, 1))), dispatcher=True)
+    filled = _summed(gradient, one)
+    assert filled is not None and filled.args[1] == [0]
+    assert _summed(gradient, two) is None

@@ -89,7 +89,7 @@ _INDEX_SELECT = spellings("index_select")
 
 @formula(*_INDEX_SELECT)
 def index_select(input: TensorSpec, dim: Any, index: TensorSpec, out: Any = None) -> Cost:
-    output = result(out, _rows(input, need(dim, "dim"), index), input.dtype)
+    output = result(out, _rows(input, dim, index), input.dtype)
     return copy_cost(spec(output.shape, input.dtype), index, output)
 
 

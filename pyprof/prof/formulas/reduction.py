@@ -75,9 +75,9 @@ _REDUCTIONS: dict[str, tuple[str, int, int, str, int | None, bool]] = {
 
 def _register_reduction(op: str, places: str, each: int, final: int, rule: str, back: int | None, reads: bool) -> None:
     def forward(input: TensorSpec, dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None) -> Cost:
-        if dim is UNKNOWN and not isinstance(out, TensorSpec):
+        if dim is UNKNOWN and len(input.shape) > 1 and not isinstance(out, TensorSpec):
             return Cost(0, None if final else each * input.numel, None)
-        axes = () if dim is UNKNOWN else _axes(input, dim)
+        axes = () if dim is UNKNOWN and isinstance(out, TensorSpec) else _axes(input, dim)
         given = dim if isinstance(dim, DTypeArg) else dtype
         written = "int64" if rule == "int64" else _out_dtype(rule, input, given)
         output = result(out, reduced(input.shape, axes, keepdim is True), written)
@@ -91,8 +91,17 @@ def _register_reduction(op: str, places: str, each: int, final: int, rule: str, 
         small = spec(reduced(input.shape, _axes(input, dim), False), input.dtype)
         return (Piece("input", vector(operations * input.numel, small, input if reads else None, gradient(input))),)
 
-    forward.__name__ = forward.__qualname__ = op
-    formula(*spellings(op, places))(forward)
+    def of_dispatcher(input: TensorSpec, dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None) -> Cost:
+        # The overload (self, dtype) has one argument behind the tensor, the one with dimensions three.
+        whole = dim is UNKNOWN and keepdim is not UNKNOWN
+        return forward(input, None if whole else dim, keepdim, dtype, out)
+
+    forward.__name__ = forward.__qualname__ = of_dispatcher.__name__ = of_dispatcher.__qualname__ = op
+    names = spellings(op, places)
+    both = op in ("sum", "mean", "prod")
+    formula(*(name for name in names if not (both and name.startswith("aten::"))))(forward)
+    if both:
+        formula(*(name for name in names if name.startswith("aten::")))(of_dispatcher)
     if back is not None:
         operations = back
         backward(*spellings(op, places))(back_)

@@ -71,7 +71,9 @@ def pair(value: Any, rank: int, name: str) -> tuple[int, ...]:
 
 
 def dims(value: Any, rank: int) -> tuple[int, ...]:
-    """Dimensions given as None (all), an int or a list, as non-negative ints."""
+    """Dimensions given as None (all), an int or a list, as non-negative ints. Not recorded they are known of one dimension."""
+    if rank <= 1 and value is UNKNOWN:
+        return tuple(range(rank))
     value = need(value, "dim")
     if value is None or value == [] or value == ():
         return tuple(range(rank))
