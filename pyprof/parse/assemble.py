@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.hardware.kernels import classify
-from pyprof.markers import Kind
+from pyprof.markers import Kind, is_backward_name
 from pyprof.opcall import OpCall
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.launches import ranks, take
@@ -49,7 +49,9 @@ class Assembly:
 
     def _join_backward(self) -> None:
         run = self.run
-        function = self._inside(run.function, self.own_at)
+        self.recomputed = self._inside(run.recomputed.state, self.own_at)
+        again = self.recomputed == 1
+        function = np.where(again, -1, self._inside(run.function, self.own_at))
         distinct, inverse = np.unique(function, return_inverse=True)
         owner = np.full(len(distinct), -1, np.int64)
         real = distinct >= 0
@@ -58,9 +60,10 @@ class Assembly:
         self.root = run.root(self.own_at)
         self.fwd_root = run.root(self.owner)
         thread = self.rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
-        on_engine = (thread >= 0) & take(self.engine_threads, thread).astype(bool)
+        on_engine = (thread >= 0) & take(self.engine_threads, thread).astype(bool) & ~again
         self.on_engine = on_engine
-        self.is_backward = (function >= 0) | (self._inside(run.engine, self.own_at) >= 0) | on_engine
+        in_engine = (self._inside(run.engine, self.own_at) >= 0) & ~again
+        self.is_backward = (function >= 0) | in_engine | on_engine
         self.function = function
 
     def records(self) -> Records:
@@ -91,8 +94,9 @@ class Assembly:
         columns["rank"] = np.where(process >= 0, take(trace.processes["rank"], process), -1)
         thread = rows["launch_thread"]
         columns["tid"] = np.where(thread >= 0, take(trace.threads["tid"], thread), -1)
-        columns["dur_ns"], columns["launch_ns"] = rows["dur_ns"], rows["launch_ns"]
-        columns["by_time"] = self.by_time
+        for name in ("dur_ns", "launch_ns", "launch_dur_ns"):
+            columns[name] = rows[name]
+        columns["by_time"], columns["recomputed"] = self.by_time, self.recomputed
         gpus, columns["gpu"] = _gpus(trace, process.astype(np.int64), columns["device"])
         self._ops(columns)
         self._phases(columns)
@@ -231,19 +235,27 @@ def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:
     owner = np.repeat(np.arange(rows), lengths)
     numbers = records.seq_numbers
     main = np.full(rows, -1, np.int64)
-    # Forward: the lowest number that is not 0, or 0 where there is no other.
+    # Forward: the lowest number that is not 0, or 0 where there is no other; of an op run again none of the function around it.
     low = np.full(rows, np.iinfo(np.int64).max)
-    positive = numbers > 0
+    inner = np.array([_behind_functions(stack.seq_names) for stack in records.stacks], np.int64)
+    again = records["recomputed"] == 1
+    least = np.where(again, inner[records["stack"]], 0) if rows else lengths
+    positive = (numbers > 0) & (np.arange(len(numbers)) - records.seq_offsets[owner] >= least[owner])
     np.minimum.at(low, owner[positive], numbers[positive])
-    main[lengths > 0] = 0
+    main[lengths > least] = 0
     main = np.where(low < np.iinfo(np.int64).max, low, main)
     main[on_engine] = -1  # the engine's own counter says nothing
     at = (
         np.array([stack.backward_at for stack in records.stacks], np.int64)[records["stack"]] if rows else np.empty(0, np.int64)
     )
-    has = at >= 0
+    has = (at >= 0) & ~again
     main[has] = numbers[records.seq_offsets[:-1][has] + at[has]]
     return main, _running_number(records, main, lengths)
+
+
+def _behind_functions(names: tuple[str, ...]) -> int:
+    """Where the names behind the last autograd function run backward begin."""
+    return max((place + 1 for place, name in enumerate(names) if is_backward_name(name)), default=0)
 
 
 def _running_number(records: Records, main: Ints, lengths: Ints) -> Ints:

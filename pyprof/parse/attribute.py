@@ -17,6 +17,7 @@ from pyprof.parse.assemble import Assembly
 from pyprof.parse.cpu import cpu_rows
 from pyprof.parse.launches import launch_of_activity, recorded_in_graph, replays, take
 from pyprof.parse.pairing import Side, pair
+from pyprof.parse.recompute import recomputed
 from pyprof.parse.records import Records
 from pyprof.parse.stacks import Facts, Nested, OpRules, nest_all, top_down
 from pyprof.parse.trace import ActivityKind, Trace
@@ -47,6 +48,7 @@ class Attribution:
         self.seq: Ints = trace.ranges["seq"][self.nested.row]
         self.thread: Ints = trace.ranges["thread"][self.nested.row].astype(np.int64)
         self.start: Ints = trace.ranges["start_ns"][self.nested.row]
+        self.recomputed = recomputed(self.nested, self.facts, trace.markers, self.label, self.seq, self.thread)
         self._walk_down()
 
     def _walk_down(self) -> None:
@@ -128,6 +130,7 @@ class Attribution:
             "by_time": by_time,
             "launched": has,
             "launch_ns": launch_ns,
+            "launch_dur_ns": np.where(has, take(trace.launches["end_ns"], launch) - launch_ns, -1),
             "launch_thread": thread,
             "when": when,
             "range_thread": recorded,
@@ -225,15 +228,20 @@ class Attribution:
         python[self.thread[(kind == Kind.BACKWARD) & ~self.facts.backward[self.label]]] = True
         low = np.full(threads, np.iinfo(np.int64).max)
         high = np.full(threads, -1, np.int64)
-        own = (kind == Kind.DISPATCH) & (self.seq >= 0)
+        own = (kind == Kind.DISPATCH) & (self.seq >= 0) & ~self._discarded()
         np.minimum.at(low, self.thread[own], self.seq[own])
         np.maximum.at(high, self.thread[own], self.seq[own])
         return np.asarray(runs & ~main & ~python & (low >= high))
 
+    def _discarded(self) -> Bools:
+        """Ops run again only for the tensors that they keep: no backward function is theirs."""
+        return np.asarray((self.recomputed.state == 1) & ~self.recomputed.reentrant)
+
     def forward_of(self, backward: Ints, engine_threads: Bools) -> Ints:
         """For each position of a backward range the position of its forward range, -1 none."""
         kind = self.facts.kind[self.label]
-        candidates = np.flatnonzero((kind == Kind.DISPATCH) & (self.seq >= 0) & ~engine_threads[self.thread])
+        forward = (kind == Kind.DISPATCH) & (self.seq >= 0) & ~engine_threads[self.thread] & ~self._discarded()
+        candidates = np.flatnonzero(forward)
         process = self.trace.threads["process"].astype(np.int64)
         names = [m.call.op if m.call is not None else m.name for m in self.trace.markers]
         numbered = self.seq[backward] >= 0

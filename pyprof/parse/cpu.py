@@ -43,6 +43,7 @@ def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints) -> 
         "by_time": np.zeros(len(at), np.bool_),
         "launched": np.ones(len(at), np.bool_),
         "launch_ns": start[at],
+        "launch_dur_ns": np.full(len(at), -1, np.int64),
         "launch_thread": thread[at],
         "when": start[at],
         "range_thread": thread[at],

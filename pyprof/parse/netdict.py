@@ -112,9 +112,9 @@ def _gpu(gpu: GpuInfo) -> str:
 
 # Our integer keys: key in the line -> column; left out where unknown.
 OPTIONAL = {
-    "start": "start_ns", "pid": "pid", "rank": "rank", "corr": "corr", "launch": "launch_ns", "instance": "instance",
-    "fwd_instance": "fwd_instance", "step": "step", "regs": "regs", "smem": "smem_bytes", "bytes": "bytes",
-    "graph_node": "graph_node",
+    "start": "start_ns", "pid": "pid", "rank": "rank", "corr": "corr", "launch": "launch_ns", "launchdur": "launch_dur_ns",
+    "instance": "instance", "fwd_instance": "fwd_instance", "step": "step", "recomputed": "recomputed", "regs": "regs",
+    "smem": "smem_bytes", "bytes": "bytes", "graph_node": "graph_node",
 }  # fmt: skip
 _GRID, _BLOCK = (tuple(f"{kind}_{axis}" for axis in "xyz") for kind in ("grid", "block"))
 
@@ -130,19 +130,23 @@ def _some_lines(records: Records, rows: slice, pieces: _Pieces, sequences: Seque
     offsets = records.seq_offsets[rows.start : rows.stop + 1]
     numbers = records.seq_numbers[offsets[0] : offsets[-1]].tolist()
     bounds = (offsets - offsets[0]).tolist()
-    own = ("name", "dur_ns", "stack", "dir", "seq", "sub", "start_ns", "corr", "launch_ns", "instance", "fwd_instance")
+    own = (
+        "name", "dur_ns", "stack", "dir", "seq", "sub", "start_ns", "corr", "launch_ns", "launch_dur_ns", "instance",
+        "fwd_instance",
+    )  # fmt: skip
     columns = (records[name][rows].tolist() for name in own)
     shared = (pieces.where(rows), pieces.numbers(rows, ("pid", "rank")))
-    rest = (pieces.numbers(rows, ("step", "regs", "smem", "bytes", "graph_node")), pieces.ops(rows))
+    rest = (pieces.numbers(rows, ("step", "recomputed", "regs", "smem", "bytes", "graph_node")), pieces.ops(rows))
     head, name_of = pieces.head, pieces.name_of
     for row, low, high, where, process, size, ops in zip(
         zip(*columns, strict=True), bounds[:-1], bounds[1:], *shared, *rest, strict=True
     ):
-        name, duration, stack, direction, seq, sub, start, corr, launch, instance, forward = row
+        name, duration, stack, direction, seq, sub, start, corr, launch, launch_dur, instance, forward = row
         yield (
             f"{name_of[name][0]}{duration}{head[stack]}{sequences.text(stack, direction, numbers[low:high], seq, sub)}{where}"
             f"{_optional('start', start)}{process}{_optional('corr', corr)}{_optional('launch', launch)}"
-            f"{_optional('instance', instance)}{_optional('fwd_instance', forward)}{size}{ops}"
+            f"{_optional('launchdur', launch_dur)}{_optional('instance', instance)}{_optional('fwd_instance', forward)}"
+            f"{size}{ops}"
         )
 
 

@@ -17,7 +17,7 @@ from pyprof.parse.trace import Strings
 
 __all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "SCHEMA_VERSION", "GpuInfo", "Records", "Stack", "concatenate"]
 
-SCHEMA_VERSION = 1  # of the columns below as Parquet holds them; a change of name, type or meaning makes a new one
+SCHEMA_VERSION = 2  # of the columns below as Parquet holds them; a change of name, type or meaning makes a new one
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 
@@ -46,6 +46,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "graph_node": ("i8", "CUDA-graph node"),
     "gpu": ("i4", "code into gpus"),
     "launch_ns": ("i8", "begin of the API call that launched it"),
+    "launch_dur_ns": ("i8", "time that this call took"),
     "instance": ("i8", "op instance, numbered from 0 in order of begin"),
     "fwd_instance": ("i8", "backward: the forward op instance"),
     "stack": ("i4", "code into stacks: the kernel's own"),
@@ -58,6 +59,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "step": ("i4", "training step"),
     "seq": ("i8", "the autograd sequence number that counts"),
     "sub": ("i4", "n-th kernel in a row of one op and sequence number"),
+    "recomputed": ("i1", "1: a forward op that runs again inside backward; 0 not; -1 cannot be told"),
     "by_time": ("i1", "1: its ranges are those open on the main thread at that time"),
 }
 

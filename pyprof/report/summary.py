@@ -55,6 +55,14 @@ def lines(frame: Frame) -> Iterator[str]:
         used, unused = (time[np.array([v.tc == t for v in verdicts])[codes]].sum() for t in "10")
         products = f"{100 * used / (used + unused):.1f} %" if used + unused else "na"
         yield f"Tensor Cores: {products} of the {(used + unused) / 1e6:.3f} ms of products that have a path there"
+    again = timed & (records["recomputed"] == 1)
+    if again.any():
+        flops = costs.flops[again]
+        unknown = f", not known for {int((flops < 0).sum())} of {len(flops)}" if (flops < 0).any() else ""
+        yield (
+            f"recomputed: {time[again].sum() / 1e6:.3f} ms ({100 * time[again].sum() / total:.1f} %) in forward ops that run "
+            f"again in backward, {flops[flops >= 0].sum() / 1e9:.3f} GFLOP{unknown} (--where recomputed=1)"
+        )
     lost = frame.roofline.lost_ns
     known = (lost >= 0) & timed
     if on_cpu and cpus.peak() is None:

@@ -84,7 +84,7 @@ def test_forward_run_again_for_a_saved_tensor_does_not_hide_the_function_around_
     n.kernel(GEMM, 60, 1020, 1030, thread=8)
     records = load(n, tmp_path)
     assert [row[0] for row in table(records, "inner")] == ["aten::addmm", "aten::addmm", "aten::mm"]
-    assert records["fwd_instance"].tolist() == [-1, 0, 0]
+    assert records["fwd_instance"].tolist() == [-1, -1, 0] and records["recomputed"].tolist() == [0, 1, 0]
 
 
 def test_thread_ids_that_repeat_between_processes(tmp_path: Path) -> None:

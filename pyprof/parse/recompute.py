@@ -1,0 +1,116 @@
+"""Nested ranges -> which of them run a forward op again inside backward, as activation checkpointing does.
+
+Two kinds, told by the autograd sequence numbers that an op shows only where gradients are recorded. Reentrant: a function runs
+the forward and then the engine inside itself (torch.utils.checkpoint with use_reentrant=True, Megatron's, DeepSpeed's).
+Otherwise the forward runs when a function asks for a tensor that was not kept, so that numbered ops come first and the
+function's own, without numbers, after them; with create_graph=True both have numbers, and what ran is not told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.markers import Kind, Marker
+from pyprof.parse.stacks import Facts, Nested, top_down
+
+__all__ = ["Recomputed", "recomputed"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+# Ops on no tensor: they show no number even where gradients are recorded, so that they say nothing of it.
+_FACTORIES = frozenset(
+    "aten::" + name
+    for name in (
+        "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn",
+        "randperm", "scalar_tensor", "tril_indices", "triu_indices", "zeros",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """By position in Nested.
+
+    state: 1 inside an op that runs forward again, 0 not, -1 cannot be told; reentrant: inside a function that runs the engine
+    itself, whose backward functions belong to the ops run again.
+    """
+
+    state: Ints
+    reentrant: Bools
+
+
+def recomputed(nested: Nested, facts: Facts, markers: list[Marker], label: Ints, seq: Ints, thread: Ints) -> Recomputed:
+    """label, seq, thread: of each position. Ranges outside every op, autograd function and the engine are -1."""
+    kind = facts.kind[label]
+    function, engine = kind == Kind.BACKWARD, kind == Kind.ENGINE
+    boundary = function | engine
+    here = np.arange(len(label))
+    nearest = top_down(nested, here, lambda own, above: np.where(function[own], own, np.where(engine[own], -1, above)))
+    around = np.where(nested.parent >= 0, nearest[nested.parent], -1) if len(here) else here
+    op = np.isin(kind, (Kind.OP, Kind.DISPATCH))
+    # Of the ops directly or indirectly inside a function the outermost, whatever layers and ranges of the user's lie between.
+    item = top_down(
+        nested,
+        here,
+        lambda own, above: np.where(
+            boundary[own], -1, np.where(above >= 0, above, np.where(op[own] & (around[own] >= 0), own, -1))
+        ),
+    )
+    on_op = top_down(nested, here, lambda own, above: np.where(op[own] | boundary[own], 1, above)) >= 0
+    state = np.where(on_op, 0, -1)
+    reentrant = np.zeros(len(label), np.bool_)
+    items = np.flatnonzero(item == here)
+    if not len(items):
+        return Recomputed(state, reentrant)
+    reentrant |= function & ~facts.backward[label]
+    reentrant[around[engine & (around >= 0)]] = True
+    numbered = (kind == Kind.DISPATCH) & (seq >= 0)
+    of_item = np.zeros(len(label), np.bool_)
+    of_item[items] = _has(numbered, item)[items]
+    of_item[items] &= (kind[items] != Kind.DISPATCH) | numbered[items]
+    factory = np.array([m.call is not None and m.call.name in _FACTORIES for m in markers], np.bool_)[label]
+    found = _items(items, around[items], of_item[items], ~factory[items], reentrant[around[items]])
+    constant = _constant(thread, seq, numbered & (item >= 0))[thread[items]]
+    found[(found < 0) & constant] = 0
+    if not numbered.any():
+        found[:] = -1  # the capture has no numbers at all
+    by_item = np.zeros(len(label), np.int64)
+    by_item[items] = found
+    state = np.where(item >= 0, by_item[item], state)
+    return Recomputed(state, (around >= 0) & reentrant[around])
+
+
+def _has(mask: Bools, item: Ints) -> Bools:
+    """For each item whether anything in it has the property."""
+    found = np.zeros(len(item), np.bool_)
+    found[item[mask & (item >= 0)]] = True
+    return found
+
+
+def _items(position: Ints, function: Ints, numbered: Bools, telling: Bools, reentrant: Bools) -> Ints:
+    """State of each outermost op of a function; positions grow with time. What has no number between two that run again was
+    run again as well, without gradients."""
+    size = int(function.max()) + 1
+    first, last = np.full(size, np.iinfo(np.int64).max), np.full(size, -1, np.int64)
+    plain = np.full(size, -1, np.int64)  # the last of the function's own ops
+    np.minimum.at(first, function[numbered], position[numbered])
+    np.maximum.at(last, function[numbered], position[numbered])
+    own = ~numbered & telling
+    np.maximum.at(plain, function[own], position[own])
+    proven = reentrant | (plain[function] > last[function])
+    between = (position >= first[function]) & (position <= last[function])
+    return np.where(between, np.where(proven, 1, -1), 0)
+
+
+def _constant(thread: Ints, seq: Ints, numbered: Bools) -> Bools:
+    """For each thread whether the numbers inside its functions stand still: torch before 1.6 printed them in any mode, and
+    where ops record gradients they grow."""
+    size = int(thread.max(initial=-1)) + 1
+    low, high = np.full(size, np.iinfo(np.int64).max), np.full(size, -1, np.int64)
+    np.minimum.at(low, thread[numbered], seq[numbered])
+    np.maximum.at(high, thread[numbered], seq[numbered])
+    return np.asarray((np.bincount(thread[numbered], minlength=size) > 1) & (low == high))
