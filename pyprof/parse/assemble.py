@@ -104,7 +104,7 @@ class Assembly:
         order = self._order(columns)
         records = Records(
             {name: np.asarray(columns[name])[order].astype(dtype) for name, (dtype, _) in COLUMNS.items() if name in columns},
-            trace.strings, paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes),
+            trace.strings, paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns,
         )  # fmt: skip
         records.seq_offsets, records.seq_numbers = paths.sequence_numbers(self.own_at[order], self.run.seq)
         records.columns["seq"], records.columns["sub"] = _sequence(records, self.on_engine[order])

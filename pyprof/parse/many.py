@@ -23,7 +23,7 @@ import numpy as np
 from pyprof.errors import InputError, PyprofError
 from pyprof.parse.records import Records
 
-__all__ = ["Outcome", "expand", "parse_many", "stored"]
+__all__ = ["Outcome", "expand", "named_rank", "parse_many", "stored"]
 
 Load = Callable[[Path], Records]
 _SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".sql", ".nvvp", ".nvprof", ".db", ".json", ".json.gz", ".trace")
@@ -58,6 +58,13 @@ def expand(names: Sequence[str]) -> list[Path]:
             raise InputError(f"{name}: there is no capture", "give files, a folder or a pattern such as 'run/*.sqlite'")
         found |= dict.fromkeys(sorted(some))
     return list(found)
+
+
+def named_rank(path: Path) -> int:
+    """The rank that a file's folder in a data set or its own name tells; -1 none."""
+    folder = re.fullmatch(r"rank=(\d{1,6})", path.parent.name)
+    found = folder or _RANK.search(path.name)
+    return int(found[1]) if found else -1
 
 
 def stored(folder: Path) -> list[Path]:
@@ -122,9 +129,8 @@ def _parse_one(file: Path, out: Path, load: Load) -> Outcome:
     try:
         records = load(file)
         ranks = np.unique(records["rank"])
-        named = _RANK.search(file.name)
-        rank = str(ranks[0]) if len(ranks) == 1 and ranks[0] >= 0 else str(int(named[1])) if named else "unknown"
-        folder = out / f"rank={rank}"
+        rank = int(ranks[0]) if len(ranks) == 1 and ranks[0] >= 0 else named_rank(file)
+        folder = out / f"rank={rank if rank >= 0 else 'unknown'}"
         folder.mkdir(exist_ok=True)
         target = folder / f"{_key(file)}.parquet"
         handle, name = tempfile.mkstemp(dir=folder, prefix=".")

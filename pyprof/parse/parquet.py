@@ -109,6 +109,7 @@ class _Writer:
         arrays[_NUMBERS] = pa.LargeListArray.from_arrays(pa.array(offsets - offsets[0]), pa.array(numbers))
         table = pa.table(arrays)
         facts = {"version": SCHEMA_VERSION, "source": records.source, "counts": records.counts, "notes": records.notes}
+        facts["utc_ns"] = records.utc_ns
         return table.replace_schema_metadata({_KEY: json.dumps(facts).encode()})
 
 
@@ -255,6 +256,7 @@ class _Stored(Records):
         self._store, self._rows = store, rows
         self.columns = _Columns(store, rows)
         self.source, self.counts, self.notes = str(facts["source"]), dict(facts["counts"]), list(facts["notes"])
+        self.utc_ns = int(facts.get("utc_ns", -1))
 
     def __getattr__(self, name: str) -> Any:
         if name in ("strings", "stacks", "calls", "gpus"):

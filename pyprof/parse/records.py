@@ -103,7 +103,8 @@ class Records:
     """All records of one capture, or of several one after another.
 
     seq_offsets, seq_numbers: the sequence numbers of record i are seq_numbers[seq_offsets[i]:seq_offsets[i + 1]], one for each
-    name in its stack's seq_names. counts: what attribution met and could not settle, by name. notes: for the person.
+    name in its stack's seq_names. counts: what attribution met and could not settle, by name. notes: for the person. utc_ns:
+    what to add to a time to have nanoseconds since 1970, -1 unknown (and of several captures together).
     """
 
     columns: dict[str, npt.NDArray[Any]]
@@ -116,6 +117,7 @@ class Records:
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     source: str = ""
+    utc_ns: int = -1
 
     def __len__(self) -> int:
         return len(self.columns["kind"])
@@ -132,14 +134,14 @@ class Records:
         columns = {name: values[positions] for name, values in self.columns.items()}
         return Records(
             columns, self.strings, self.stacks, self.calls, self.gpus, offsets, self.seq_numbers[take],
-            self.counts, self.notes, self.source,
+            self.counts, self.notes, self.source, self.utc_ns,
         )  # fmt: skip
 
     def with_ops(self, columns: dict[str, npt.NDArray[Any]], calls: list[OpCall]) -> Records:
         """The same records with these columns and this pool of calls in place of theirs."""
         return Records(
             dict(self.columns.items()) | columns, self.strings, self.stacks, calls, self.gpus, self.seq_offsets,
-            self.seq_numbers, self.counts, self.notes, self.source,
+            self.seq_numbers, self.counts, self.notes, self.source, self.utc_ns,
         )  # fmt: skip
 
     def numbers(self, row: int) -> list[int]:

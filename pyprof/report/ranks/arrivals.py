@@ -1,0 +1,93 @@
+"""Meetings on one clock -> who came last, how long the others waited for it, how long the transfer itself took.
+
+A collective begins on a rank when its kernel begins: from then to the last arrival that rank waits. A unit at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.report.ranks.meetings import Attended
+
+__all__ = ["Arrivals", "Waits", "arrivals", "waits"]
+
+Ints = npt.NDArray[np.int64]
+_LATE = np.iinfo(np.int64).max
+Units = Callable[[], Iterator[Attended]]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """One row a meeting, ns on the common clock; what nobody attended has ranks 0.
+
+    ranks: units that took part; first, last: begin of the first and of the last to come; slowest: that last unit; wait: of all
+    the others together; time: the shortest stay of a rank, which is the transfer without waiting; nbytes: -1 unknown.
+    """
+
+    ranks: Ints
+    first: Ints
+    last: Ints
+    slowest: Ints
+    wait: Ints
+    time: Ints
+    nbytes: Ints
+
+
+def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
+    """Rows for `count` meetings; offset: ns that each unit's clock is ahead."""
+    ranks, total = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    first, last = np.full(count, _LATE), np.full(count, -_LATE)
+    slowest, nbytes = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    time = np.full(count, _LATE)
+    for number, unit in enumerate(units()):
+        inside = unit.meeting >= 0
+        at, start = unit.meeting[inside], unit.start[inside] - offset[number]
+        ranks[at] += 1
+        total[at] += start
+        first[at] = np.minimum(first[at], start)
+        slowest[at] = np.where(start > last[at], number, slowest[at])
+        last[at] = np.maximum(last[at], start)
+        time[at] = np.minimum(time[at], (unit.end - unit.start)[inside])
+        nbytes[at] = np.maximum(nbytes[at], unit.nbytes[inside])
+    return Arrivals(ranks, first, last, slowest, np.where(ranks > 0, ranks * last - total, 0), time, nbytes)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """One row a unit and step. wait: ns that it waited in collectives; caused: ns that the others together waited for it; late:
+    how often it was the last; met: collectives compared; left_out: those that could not be."""
+
+    unit: Ints
+    step: Ints
+    wait: Ints
+    caused: Ints
+    late: Ints
+    met: Ints
+    left_out: Ints
+
+
+def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -> Waits:
+    """step: of each meeting, a number below `steps`; collectives that cannot be compared are counted once, at step -1."""
+    rows: list[Ints] = []
+    for number, unit in enumerate(units()):
+        at, start = unit.meeting, unit.start - offset[number]
+        together = (at >= 0) & (found.ranks[at] > 1) if len(found.ranks) else np.zeros(len(at), np.bool_)
+        alone = int((~together).sum())
+        at, start = at[together], start[together]
+        where = step[at]
+        last = found.slowest[at] == number
+        sums = [
+            np.bincount(where, weights, steps).astype(np.int64)
+            for weights in (found.last[at] - start, np.where(last, found.wait[at], 0), last, np.ones(len(at)))
+        ]
+        present = np.flatnonzero(sums[3])
+        part = np.stack([np.full(len(present), number), present, *(s[present] for s in sums), np.zeros(len(present), np.int64)])
+        rows.append(part)
+        if alone:
+            rows.append(np.array([[number, -1, 0, 0, 0, 0, alone]], np.int64).T)
+    whole = np.concatenate([np.empty((7, 0), np.int64), *rows], axis=1)
+    return Waits(*whole)

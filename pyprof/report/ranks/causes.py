@@ -1,0 +1,86 @@
+"""Kernel time of ranks by layer and op -> what takes a slow rank longer than the median rank.
+
+Times are ns a step, so that ranks with other numbers of steps compare. Beside ops stand copies and idle time: a rank can be
+late because its GPU had nothing to do. Each unit's sums go to a file; medians are taken of some layers and ops at a time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.records import Records
+from pyprof.report.ranks.busy import COMPUTE, Busy, classes
+
+__all__ = ["COPIES", "IDLE", "WorkTimes"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+COPIES, IDLE = ("-", "(copies)"), ("-", "(idle)")
+_CELLS = 1 << 21  # of the table of ranks and work that is in memory at once
+
+
+class WorkTimes:
+    """Time a step of each (layer, op) on each rank."""
+
+    def __init__(self) -> None:
+        self.work: dict[tuple[str, str], int] = {COPIES: 0, IDLE: 1}
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyprof-ranks-")
+        self._blocks: list[tuple[int, int, int]] = []  # unit, place in the file, steps
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+    def add(self, unit: int, records: Records, busy: Busy) -> None:
+        """One unit's kernels, and what `busy` says of its copies and idle time."""
+        steps = records["step"]
+        counted = (classes(records) == COMPUTE) & ((steps >= 0) | (busy.steps[0] < 0))
+        rows = np.flatnonzero(counted)
+        distinct = distinct_rows(records["scope"][rows], records["call"][rows])
+        spent = np.bincount(distinct.inverse, np.maximum(records["dur_ns"][rows], 0), distinct.columns.shape[1])
+        sums = np.zeros(len(self.work) + distinct.columns.shape[1])
+        for (scope, call), time in zip(distinct.columns.T.tolist(), spent.tolist(), strict=True):
+            layer = ":".join(records.stacks[scope].layer) if scope >= 0 else ""
+            op = records.calls[call].op if call >= 0 else "na"
+            sums[self.work.setdefault((layer or "-", op), len(self.work))] += time
+        sums[:2] = busy.times[:, 5:].sum(axis=0)
+        codes = np.flatnonzero(sums)
+        self._blocks.append((unit, self._file.tell(), len(busy.steps)))
+        np.save(self._file, np.stack([codes.astype(np.float64), sums[codes]]))
+
+    def _tables(self, rank_of: Ints, ranks: int) -> Iterator[tuple[int, Floats]]:
+        """Some work at a time: the first of it, and ns a step of each rank (rows) and work (columns)."""
+        steps = np.zeros(ranks)
+        for unit, _, count in self._blocks:
+            steps[rank_of[unit]] += count
+        width = max(_CELLS // max(ranks, 1), 1)
+        for begin in range(0, len(self.work), width):
+            table = np.zeros((ranks, min(width, len(self.work) - begin)))
+            for unit, place, _ in self._blocks:
+                self._file.seek(place)
+                codes, sums = np.load(self._file)
+                inside = (codes >= begin) & (codes < begin + width)
+                table[rank_of[unit], codes[inside].astype(np.int64) - begin] += sums[inside]
+            yield begin, table / np.maximum(steps, 1)[:, None]
+
+    def compare(self, rank_of: Ints, ranks: int, slow: list[int]) -> list[tuple[int, tuple[str, str], float, float]]:
+        """For each slow rank the work that takes it longer than the median rank: (rank, (layer, op), its ns a step, median's).
+
+        rank_of: the row of each unit's rank, below `ranks`.
+        """
+        names = list(self.work)
+        found: list[tuple[int, tuple[str, str], float, float]] = []
+        for begin, table in self._tables(rank_of, ranks):
+            median = np.median(table, axis=0)
+            for rank in slow:
+                own = table[rank]
+                more = np.flatnonzero(own > median).tolist()
+                found += [(rank, names[begin + at], float(own[at]), float(median[at])) for at in more]
+        place = {rank: number for number, rank in enumerate(slow)}
+        return sorted(found, key=lambda row: (place[row[0]], row[3] - row[2], row[1]))

@@ -1,0 +1,172 @@
+"""Records of communication -> which collective each is: kind, bytes, process group.
+
+Bytes are NCCL's S: of an all_gather the whole output, of a reduce_scatter the whole input, else what one rank sends
+(nccl-tests, PERFORMANCE.md). What a capture does not say stays unknown. Kernels of one op that ran several know no bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.records import PHASES, Records
+
+__all__ = ["Collective", "bus_factor", "describe", "of_records"]
+
+Ints = npt.NDArray[np.int64]
+# What the letters of a name must hold, in order: the longer name before the one that is part of it.
+_KINDS = (
+    ("allreduce", "all_reduce"),
+    ("reducescatter", "reduce_scatter"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("barrier", "barrier"),
+    ("send", "send_recv"),
+    ("recv", "send_recv"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+)
+_KERNEL = re.compile(r"nccl(?:Dev|Sym|SymDev)?(?:Kernel|k)_?(?P<kind>[A-Za-z]+)")
+_MODULES = frozenset({"c10d", "nccl", "torch.distributed", "_c10d_functional", "c10d_functional", "gloo", "ucc", "mpi"})
+_SAME_SIZE = frozenset({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"})
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """kind: all_reduce, all_gather, ... or the kernel's name where that says none; nbytes: NCCL's S, None unknown; group: the
+    process group as the capture names it, '' unknown; group_size: ranks in it, None unknown."""
+
+    kind: str
+    nbytes: int | None = None
+    group: str = ""
+    group_size: int | None = None
+
+    @property
+    def meets(self) -> bool:
+        """Whether all ranks of the group take part and end together; what two ranks send each other does not."""
+        return self.kind != "send_recv"
+
+    @property
+    def size_of_all(self) -> int | None:
+        """The bytes where they are the same on every rank of the group."""
+        return self.nbytes if self.kind in _SAME_SIZE else None
+
+
+def bus_factor(kind: str, ranks: int | None) -> float | None:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, PERFORMANCE.md); None where it is not defined or ranks unknown."""
+    if kind in ("broadcast", "reduce", "send_recv"):
+        return 1.0
+    if ranks is None or ranks < 1:
+        return None
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if kind in ("all_gather", "reduce_scatter", "all_to_all") else None
+
+
+def _kind_of(name: str) -> str | None:
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return next((kind for part, kind in _KINDS if part in letters), None)
+
+
+def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
+    """The collective that a kernel ran; calls: the ops around it, innermost first."""
+    kind: str | None = None
+    nbytes: int | None = None
+    group, size = "", None
+    for call in calls:
+        if call.module not in _MODULES:
+            continue
+        facts = dict(call.kwargs)
+        own = _kind_of(str(facts.get("collective", ""))) or _kind_of(call.op)
+        kind = kind or own
+        group = group or _group(call, facts)
+        size = size or _group_size(call, facts)
+        if nbytes is None and own == kind and kind is not None:
+            nbytes = _nbytes(kind, call, facts, size)
+    if kind is None:
+        found = _KERNEL.search(kernel)
+        kind = (_kind_of(found["kind"]) if found else None) or re.sub(r"[<(].*", "", kernel) or "unknown"
+    return Collective(kind, nbytes, group, size)
+
+
+def _group(call: OpCall, facts: dict[str, Any]) -> str:
+    name = facts.get("group", facts.get("group_name"))
+    if name is None and call.module.endswith("c10d_functional"):
+        name = next((value for value in reversed(call.args) if isinstance(value, str)), None)
+    return name if isinstance(name, str) else ""
+
+
+def _group_size(call: OpCall, facts: dict[str, Any]) -> int | None:
+    found = facts.get("group_size")
+    if found is None and call.module.endswith("c10d_functional"):
+        place = {"all_gather_into_tensor": 1, "all_gather_into_tensor_out": 1, "reduce_scatter_tensor": 2}.get(call.op)
+        found = call.args[place] if place is not None and len(call.args) > place else None
+    return found if type(found) is int and found > 0 else None
+
+
+def _sum(*values: Any) -> int | None:
+    """Bytes of all tensors in values; None where there is none or one's type is not known."""
+    tensors = OpCall("", "", values).tensors
+    sizes = [_dense(tensor) for tensor in tensors]
+    return None if not sizes or None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _dense(tensor: TensorSpec) -> int | None:
+    size = tensor.itemsize
+    return None if size is None else math.ceil(tensor.numel * size)
+
+
+def _nbytes(kind: str, call: OpCall, facts: dict[str, Any], ranks: int | None) -> int | None:
+    if "collective" in facts or ("input" in facts and "output" in facts):
+        return _sum(facts.get("output" if kind == "all_gather" else "input"))
+    if call.flat:
+        return None  # lists of tensors and their elements cannot be told apart
+    first = call.args[0] if call.args else None
+    second = call.args[1] if len(call.args) > 1 else None
+    output_first = call.module in ("torch.distributed", "c10d")
+    if kind == "all_gather":
+        if output_first:
+            return _sum(facts.get("output_tensor", first))
+        one = _sum(first)
+        return None if one is None or ranks is None else one * ranks
+    if kind in ("reduce_scatter", "all_to_all") and output_first:
+        return _sum(facts.get("input", facts.get("input_tensor", second)))
+    return None if kind == "barrier" else _sum(first)
+
+
+def of_records(records: Records) -> tuple[Ints, Ints, list[Collective]]:
+    """Rows of communication, which collective each is, and the distinct collectives."""
+    rows = np.flatnonzero(records["phase"] == PHASES.index("communication"))
+    columns = [records[name][rows] for name in ("name", "inner", "own", "call")]
+    distinct = distinct_rows(*columns)
+    found: dict[Collective, int] = {}
+    code = []
+    for name, *around in distinct.columns.T.tolist():
+        collective = describe(records.strings[name], [records.calls[at] for at in dict.fromkeys(around) if at >= 0])
+        code.append(found.setdefault(collective, len(found)))
+    which = np.array(code, np.int64)[distinct.inverse] if len(rows) else rows.astype(np.int64)
+    collectives = list(found)
+    _forget_shared(records, rows, which, collectives)
+    return rows, which, collectives
+
+
+def _forget_shared(records: Records, rows: Ints, which: Ints, collectives: list[Collective]) -> None:
+    """One op's bytes are not those of each of its kernels: where it ran several they are not known of any."""
+    instance = records["instance"][rows]
+    known, inverse, count = np.unique(instance, return_inverse=True, return_counts=True)
+    shared = (known[inverse.ravel()] >= 0) & (count[inverse.ravel()] > 1)
+    for code in np.unique(which[shared]).tolist():
+        one = collectives[code]
+        if one.nbytes is not None:
+            which[shared & (which == code)] = len(collectives)
+            collectives.append(Collective(one.kind, None, one.group, one.group_size))

@@ -1,0 +1,229 @@
+"""The report of ranks on jobs whose truth is known, on damaged ones, and on real captures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyprof.cli import main
+from pyprof.parse.records import PHASES
+from pyprof.prof.frame import Floats, Numbers, Texts
+from pyprof.report.ranks.results import TABLES, matrix_of, table_named
+from pyprof.report.ranks.survey import Survey, survey
+from pyprof.report.ranks.units import files_of
+from tests.rank_records import ELEMENTS, TRANSFER_NS, Job, write_rank
+
+pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+
+
+def columns(whole: Survey, name: str) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {}
+    for field in table_named(whole, name).fields:
+        values = field.values
+        if isinstance(values, Texts):
+            found[field.key] = [values.pool[code] for code in values.codes.tolist()]
+        else:
+            assert isinstance(values, (Numbers, Floats))
+            found[field.key] = values.values.tolist()
+    return found
+
+
+def looked_at(folder: Path) -> Survey:
+    return survey(files_of([str(folder)]))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.integers(2, 9).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(-(10**9), 10**9), min_size=n, max_size=n))),
+    st.integers(0, 8),
+    st.integers(0, 3),
+    st.booleans(),
+    st.sampled_from(["0", ""]),
+)
+def test_offsets_are_recovered_and_the_straggler_and_its_layer_named(
+    tmp_path_factory: pytest.TempPathFactory, clocks: tuple[int, list[int]], slow: int, layer: int, steps: bool, group: str
+) -> None:
+    ranks, offsets = clocks
+    slow %= ranks
+    job = Job(
+        ranks, offsets=tuple(offsets), straggler=(slow, layer, 4_000), jitter=300, steps_recorded=steps, group=group,
+        utc_ns=1_700_000_000_123_456_789,
+    )  # fmt: skip
+    with looked_at(job.write(tmp_path_factory.mktemp("job"))) as whole:
+        found = whole.clocks.offset
+        assert np.abs((found - found[0]) - (np.array(offsets) - offsets[0])).max() <= 1  # halves of ns are rounded
+        assert (whole.clocks.spread < 1).all()
+
+        seen = columns(whole, "ranks")
+        divided = job.steps if steps else 1
+        assert np.allclose(np.array(seen["wait_us"]) * divided * 1e3, job.wait.sum(axis=1), atol=20)
+        caused = np.array(seen["caused_us"])
+        assert caused.argmax() == slow and np.isclose(caused.sum() * divided * 1e3, job.wait.sum(), atol=200)
+        causes = columns(whole, "stragglers")
+        first = causes["rank"].index(slow)
+        assert (causes["layer"][first], causes["op"][first]) == (f"layers.{layer}", "mm")
+        times = job.compute[:, :, layer].sum(axis=(1, 2)) / divided
+        assert causes["time_us"][first] == pytest.approx(times[slow] / 1e3)
+        assert causes["more_us"][first] == pytest.approx((times[slow] - np.median(times)) / 1e3)
+
+
+def test_overlap_and_exposed_communication_are_those_of_the_job(tmp_path: Path) -> None:
+    job = Job(3, steps=2, layers=3, straggler=(1, 2, 20_000), offsets=(5, -5, 0))
+    with looked_at(job.write(tmp_path)) as whole:
+        begin, arrive, end, meet = job.truth
+        long = columns(whole, "matrix")
+        for row, (rank, step) in enumerate(zip(long["rank"], long["step"], strict=True)):
+            assert isinstance(rank, int) and isinstance(step, int)
+            computing = np.zeros(int(end.max() - begin.min()), np.bool_)
+            talking = computing.copy()
+            first = begin[rank, step] - begin.min()
+            for layer in range(job.layers):
+                at = first[layer]
+                for time in job.compute[rank, step, layer]:
+                    computing[at : at + time] = True
+                    at += time + 500
+                talking[arrive[rank, step, layer] - begin.min() : end[step, layer] - begin.min()] = True
+            assert long["compute_us"][row] == pytest.approx(computing.sum() / 1e3)
+            assert long["communication_us"][row] == pytest.approx(talking.sum() / 1e3)
+            assert long["overlap_us"][row] == pytest.approx((computing & talking).sum() / 1e3)
+            assert long["exposed_us"][row] == pytest.approx((talking & ~computing).sum() / 1e3)
+            assert long["wait_us"][row] == pytest.approx(job.wait[rank, step] / 1e3)
+        steps = columns(whole, "steps")
+        assert steps["slowest"] == [1, 1] and steps["share"] == [100.0, 100.0] and steps["collectives"] == [3, 3]
+        assert steps["skew_us"] == [pytest.approx(float((meet - arrive.min(axis=0))[s].max()) / 1e3) for s in range(2)]
+
+
+def test_bandwidth_is_nccls(tmp_path: Path) -> None:
+    with looked_at(Job(4).write(tmp_path)) as whole:
+        found = columns(whole, "bandwidth")
+        rate = 4 * ELEMENTS / TRANSFER_NS
+        assert (found["kind"], found["ranks"], found["bytes"], found["count"]) == (["all_reduce"], [4], [4 * ELEMENTS], [12])
+        assert found["algbw_gbs"] == [pytest.approx(rate)] and found["busbw_gbs"] == [pytest.approx(rate * 2 * 3 / 4)]
+        assert found["waiting"] == ["without"]
+
+
+# ---------------------------------------------------------------------------------------------- what may be missing
+
+
+def test_a_rank_without_some_collectives_is_left_out_of_that_step_only(tmp_path: Path) -> None:
+    job = Job(4, offsets=(0, 100, 200, 300), utc_ns=0)
+    job.write(tmp_path)
+    records = job.records(2)
+    communicates = np.flatnonzero(records["phase"] == PHASES.index("communication"))
+    write_rank(tmp_path, 2, records.select(np.setdiff1d(np.arange(len(records)), communicates[[1]])))
+    with looked_at(tmp_path) as whole:
+        found = columns(whole, "ranks")
+        assert found["left_out"] == [0, 0, 3, 0] and found["met"] == [12, 12, 8, 12]
+        assert (whole.clocks.offset - whole.clocks.offset[0]).tolist() == [0, 100, 200, 300]
+        assert any("3 collectives could not be compared, on rank 2" in note for note in whole.notes)
+
+
+def test_lost_ranks_quiet_ranks_and_one_rank_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = Job(4)
+    for rank in (0, 3):
+        write_rank(tmp_path / "lost", rank, job.records(rank))
+    assert main(["ranks", str(tmp_path / "lost")]) == 0
+    told = capsys.readouterr()
+    assert "no records of rank 1, 2" in told.err and told.out.startswith("2 ranks, 3 steps, 12 collectives compared")
+
+    records = job.records(1)
+    for rank, rows in ((0, job.records(0)), (1, records.select(records["phase"] == 0))):
+        write_rank(tmp_path / "quiet", rank, rows)
+    assert main(["ranks", str(tmp_path / "quiet")]) == 0
+    told = capsys.readouterr()
+    assert "no communication was recorded on rank 1" in told.err and "no collectives compared" in told.out
+    assert "stands alone" in told.err
+
+    assert main(["ranks", str(write_rank(tmp_path / "one", 0, job.records(0)))]) == 0
+    told = capsys.readouterr()
+    assert "one rank only" in told.err and "with" in told.out and told.out.startswith("1 rank,")
+
+    write_rank(tmp_path / "empty", 0, records.select(np.empty(0, np.int64)))
+    assert main(["ranks", str(tmp_path / "empty")]) == 1
+    assert "nothing ran on a GPU" in capsys.readouterr().err
+    assert main(["ranks", str(tmp_path / "nowhere")]) == 1
+
+
+def test_a_file_that_cannot_be_used_is_named_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Job(3).write(tmp_path)
+    (tmp_path / "rank=1" / "net.parquet").write_bytes(b"PAR1 and no more")
+    assert main(["ranks", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert "rank=1/net.parquet" in told.err and "failed: " in told.err and told.out.startswith("2 ranks")
+
+
+def test_several_files_of_a_rank_are_one_rank(tmp_path: Path) -> None:
+    job = Job(2, steps=4, offsets=(0, 5_000), straggler=(1, 0, 1_000))
+    for rank in range(2):
+        records = job.records(rank)
+        for part in range(2):
+            write_rank(tmp_path, rank, records.select(np.flatnonzero(records["step"] // 2 == part)), f"part{part}")
+    with looked_at(tmp_path) as whole:
+        assert whole.ranks == [0, 1] and columns(whole, "ranks")["steps"] == [4, 4]
+        assert columns(whole, "ranks")["met"] == [16, 16] and columns(whole, "steps")["slowest"] == [1] * 4
+        assert np.isclose(np.array(columns(whole, "ranks")["wait_us"]) * 4e3, job.wait.sum(axis=1)).all()
+
+
+# ---------------------------------------------------------------------------------------------- forms
+
+
+def test_tables_as_csv_parquet_and_a_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pyarrow.parquet
+
+    folder = Job(3, straggler=(2, 1, 3_000)).write(tmp_path / "job")
+    assert main(["ranks", str(folder), "--csv", "--table", "collectives"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 12 and {row["Slowest"] for row in rows if row["Turn"] == "1"} == {"2"}
+    assert main(["ranks", str(folder), "--matrix", "wait", "--step", "1:3"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["Rank", "1", "2"] and len(lines) == 3 and lines[2].split() == ["2", "0.000", "0.000"]
+    assert main(["ranks", str(folder), "-o", str(tmp_path / "out")]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(f"{name}.parquet" for name in TABLES)
+    table = pyarrow.parquet.read_table(tmp_path / "out" / "matrix.parquet")
+    assert table.num_rows == 9 and {"rank", "step", "span_us", "wait_us"} <= set(table.column_names)
+    assert main(["ranks", str(folder), "-o", str(tmp_path / "text"), "--csv"]) == 0
+    assert (tmp_path / "text" / "ranks.csv").read_bytes().count(b"\r\n") == 4
+    with looked_at(folder) as whole:
+        assert [
+            len(field.values.values) for field in matrix_of(whole, "compute").fields if isinstance(field.values, Floats)
+        ] == [3] * 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--table", "x"], ["--matrix", "x"], ["--table", "ranks", "--matrix", "wait"], ["--top", "-1"]]
+)
+def test_wrong_usage(tmp_path: Path, wrong: list[str]) -> None:
+    assert main(["ranks", str(tmp_path), *wrong]) == 2
+
+
+# ---------------------------------------------------------------------------------------------- real captures
+
+
+def test_eight_real_ranks(captures: Path) -> None:
+    """Eight V100s on one machine: their sessions' clocks agree, and so do ends of collectives, within their microseconds."""
+    with looked_at(captures / "kineto" / "v100_dlrm_8ranks") as whole:
+        assert whole.ranks == list(range(8)) and (whole.arrivals.ranks == 8).all() and len(whole.meetings) == 8
+        assert np.abs(whole.clocks.offset).max() < 2_000 and whole.clocks.spread.max() < 2_000
+        assert whole.notes == [] and columns(whole, "steps")["slowest"] == [7]
+        found = columns(whole, "bandwidth")
+        sizes = {(kind, size) for kind, size in zip(found["kind"], found["bytes"], strict=True)}
+        assert {("all_reduce", 394241 * 4), ("all_reduce", 112 * 4), ("all_to_all", 24 * 8)} <= sizes
+        assert set(found["ranks"]) == {-1} and all(np.isnan(np.array(found["busbw_gbs"], np.float64)))
+        assert whole.waits.caused.sum() == whole.waits.wait.sum() and len(set(found["waiting"])) == 1
+
+
+def test_two_ranks_of_one_capture(captures: Path) -> None:
+    with survey([captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite"]) as whole:
+        assert whole.ranks == [0, 1] and columns(whole, "ranks")["met"] == [32, 32]
+        assert columns(whole, "ranks")["left_out"] == [1, 1]  # one kernel of each began before the capture and has no op
+        assert (
+            set(columns(whole, "bandwidth")["kind"]) == {"all_to_all"}
+            and np.isnan(columns(whole, "bandwidth")["algbw_gbs"]).all()
+        )
+        assert any("do not say their rank" in note for note in whole.notes)
