@@ -8,6 +8,7 @@ shapes) leave bytes unknown. No captures and no records here.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,8 @@ _AOT_ID = re.compile(r"^# AOT ID: \['(?P<graph>\w+?)_(?P<direction>forward|backw
 _NODES = re.compile(r"Source Nodes: \[(?P<nodes>[^\]]*)\](?:, Original ATen: \[(?P<atens>[^\]]*)\])?")
 _ZERO = ast.dump(ast.Constant(0))
 _GENERATED = "async_compile"
-_BETWEEN = re.compile(r"\s*(?:#.*|\w+ = get_raw_(?:cuda_)?stream\(.*)?")
+_NO_KERNEL = ("empty", "reinterpret_tensor", "as_strided", "alloc_from_pool", "assert_", "copy_if_misaligned")
+_BETWEEN = re.compile(r"\s*(?:#.*|\w+ = get_\w*stream\(.*|\w+numel = .*)?")
 
 
 @dataclass(frozen=True)
@@ -208,13 +210,15 @@ class _Reader:
         if not isinstance(node, ast.Call):
             return None
         function = dotted(node.func)
-        if re.match(r"empty_strided|.*\.empty_strided", function) and len(node.args) >= 2:
-            elements = _elements(node.args[0], node.args[1])
+        if function.rpartition(".")[2].startswith("empty") and node.args:
+            elements = _elements(node.args[0], node.args[1] if len(node.args) > 1 else None)
             return _View(_Storage(False, elements), elements)
-        if function.endswith("reinterpret_tensor") and len(node.args) >= 3:
+        if function.endswith(("reinterpret_tensor", "as_strided")) and len(node.args) >= 3:
             base = self._value(node.args[0])
             elements, offset = _elements(node.args[1], node.args[2]), ast.dump(node.args[3]) if len(node.args) > 3 else 0
             return _View(base.storage if base else _Storage(True), elements, 0 if offset == _ZERO else offset)
+        if function.endswith("copy_if_misaligned") and node.args:
+            return self._value(node.args[0])
         if function.endswith("alloc_from_pool") and len(node.args) >= 5:
             return _View(_Storage(False), _elements(node.args[3], node.args[4]))
         return None
@@ -230,7 +234,9 @@ class _Reader:
         if kernel in self.kernels:
             self.kernels[kernel].sites.append(self._site(kernel, node))
             return
-        if function.startswith(("empty_strided", "reinterpret_tensor", "alloc_from_pool", "assert_")):
+        if function.startswith(
+            ("empty", "reinterpret_tensor", "as_strided", "alloc_from_pool", "assert_", "copy_if_misaligned")
+        ):
             return
         for argument in [*node.args, *(k.value for k in node.keywords if k.arg == "out")]:
             view = self._value(argument)  # whatever is handed to a library function may have been written by it
@@ -270,14 +276,14 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (part.strip() for part in text.split(","))))
 
 
-def _elements(size: ast.expr, stride: ast.expr) -> int | None:
-    """Elements really stored by a tensor of that size and stride; None where either holds a symbol."""
+def _elements(size: ast.expr, stride: ast.expr | None) -> int | None:
+    """Elements really stored by a tensor of that size and stride (None: dense); None where either holds a symbol."""
     sizes, strides = literal(size), literal(stride)
-    if not isinstance(sizes, tuple) or not isinstance(strides, tuple) or len(sizes) != len(strides):
+    if not isinstance(sizes, tuple) or not all(isinstance(length, int) for length in sizes):
         return None
-    count = 1
-    for length, step in zip(sizes, strides, strict=True):
-        if not isinstance(length, int) or not isinstance(step, int):
-            return None
-        count *= length if step or not length else 1
-    return count
+    if stride is None:
+        return int(math.prod(sizes))
+    if not isinstance(strides, tuple) or len(sizes) != len(strides) or not all(isinstance(step, int) for step in strides):
+        return None
+    stored = [length if step or not length else 1 for length, step in zip(sizes, strides, strict=True)]
+    return int(math.prod(stored))

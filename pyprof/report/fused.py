@@ -168,7 +168,7 @@ class _Describing:
         kernel = fused.kernel if fused else self._own_file(path)
         plain = run.event[run.event.index(found["name"]) :] if (found := _FUSED.fullmatch(run.event)) else run.event
         moved, source = _from_arguments(call, kernel)
-        recorded = next(filter(None.__ne__, (_number(facts.get("kernel_num_gb")), kernel.num_gb if kernel else None)), None)
+        recorded = _known(_number(facts.get("kernel_num_gb")), kernel.num_gb if kernel else None)
         if moved is None and recorded is not None:
             moved, source = round(recorded * 1e9), "recorded"
         sites = tuple(fused.sites) if fused else ()
@@ -176,7 +176,7 @@ class _Describing:
             source = "module"
         else:
             sites = ()
-        flop = next(filter(None.__ne__, (_number(facts.get("kernel_flop")), kernel.flop if kernel else None)), None)
+        flop = _known(_number(facts.get("kernel_flop")), kernel.flop if kernel else None)
         nodes = tuple(dict.fromkeys(node for site in (fused.sites if fused else ()) for node in site.nodes or site.atens))
         direction = f"{module.graph}_{module.direction}" if module and module.direction else run.direction
         file = str(module.path) if module else path
@@ -196,10 +196,10 @@ class _Describing:
     # ------------------------------------------------------------------ the others
 
     def _library(self, row: int, name: str) -> Launch:
-        """What is no fused kernel: by its kernel's short name, on a CPU by its op's (a record is named after a part of that)."""
+        """What is no fused kernel: by its kernel's short name, on a CPU by its op's, of which a record has a part's."""
         call = self._call(row, ("own", "inner"))
         on_cpu = self.records["kind"][row] == ActivityKind.CPU
-        shown = call.name if on_cpu and call is not None else short_name(normalise(name))
+        shown = call.name if on_cpu and call is not None else short_name(normalise(name)).strip()
         return Launch(shown, self._library_category(row, call), self._direction(row), library=True)
 
     def _library_category(self, row: int, call: OpCall | None) -> str:
@@ -263,6 +263,10 @@ def _number(value: object) -> float | None:
     except ValueError:
         return None
     return number if np.isfinite(number) and number >= 0 else None
+
+
+def _known(recorded: float | None, written: float | None) -> float | None:
+    return written if recorded is None else recorded
 
 
 _ATEN = frozenset(name.partition("::")[2] for name in formulas.names() if name.startswith("aten::"))

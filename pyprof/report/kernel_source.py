@@ -241,8 +241,8 @@ def triton_kernel(source: str, name: str = "") -> Kernel | None:
         return None
     category, facts = "", dict[str, Any]()
     for node in (part for decorator in found.decorator_list for part in ast.walk(decorator)):
-        if isinstance(node, ast.Call) and "triton_heuristics" in dotted(node.func):
-            category = _HEURISTICS.get(dotted(node.func).rpartition(".")[2], "")
+        if isinstance(node, ast.Call) and (heuristic := dotted(node.func).rpartition(".")[2]) in _HEURISTICS:
+            category = _HEURISTICS[heuristic]
         if isinstance(node, ast.Dict):
             facts |= {key: value for key, value in _entries(node) if value is not None}
     parameters = [argument.arg for argument in found.args.args]
@@ -253,12 +253,13 @@ def triton_kernel(source: str, name: str = "") -> Kernel | None:
     arguments = tuple(
         _triton_pointer(key, kind, accesses.get(key), key in mutated) for key, kind in signature.items() if kind != "constexpr"
     )
-    names = frozenset(filter(None, (name, found.name, str(facts.get("kernel_name") or ""))))
+    names = frozenset({name, found.name, str(facts.get("kernel_name") or "")} - {"", "triton_"})  # once all went by that one
     return Kernel(arguments, category, names, _number(facts.get("kernel_num_gb")), _number(facts.get("kernel_flop")))
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
-    return any("triton_heuristics" in ast.dump(decorator) for decorator in function.decorator_list)
+    calls = (decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call))
+    return any(dotted(call.func).rpartition(".")[2] in _HEURISTICS for call in calls)
 
 
 def _entries(node: ast.Dict) -> Iterable[tuple[str, Any]]:

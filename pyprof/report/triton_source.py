@@ -41,7 +41,7 @@ class Accesses:
 
 def triton_accesses(function: ast.FunctionDef, pointers: set[str]) -> dict[str, Accesses]:
     """Of each pointer, in the order of the text."""
-    reader = _Body(pointers)
+    reader = _Body(pointers, [argument.arg for argument in function.args.args])
     reader.block(function.body)
     return reader.result
 
@@ -49,9 +49,10 @@ def triton_accesses(function: ast.FunctionDef, pointers: set[str]) -> dict[str, 
 class _Body:
     """State while one body is read: what names stand for so far."""
 
-    def __init__(self, pointers: set[str]) -> None:
+    def __init__(self, pointers: set[str], parameters: list[str]) -> None:
         self.result = {name: Accesses() for name in pointers}
         self.values: dict[str, ast.expr] = {}
+        self.numels = {name for name in parameters if name.endswith("numel")}  # a kernel's numbers of runs
 
     def block(self, body: list[ast.stmt]) -> None:
         for statement in body:
@@ -59,7 +60,10 @@ class _Body:
                 if isinstance(part, ast.expr):
                     self._expression(part)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                self.values[statement.targets[0].id] = statement.value
+                name = statement.targets[0].id
+                self.values[name] = statement.value
+                if name.endswith("numel") and isinstance(statement.value, ast.Constant):
+                    self.numels.add(name)
             elif isinstance(statement, (ast.For, ast.If, ast.While, ast.With)):
                 self.block(statement.body)
                 self.block(getattr(statement, "orelse", []))
@@ -87,18 +91,17 @@ class _Body:
         """How many values an index takes at most; one that was itself loaded as many as there are runs."""
         leaves: dict[str, int | None] = {}
         indirect = self._leaves(index, leaves, 0)
-        whole = {name: self._numel(name) for name in {leaf.partition(" ")[0] for leaf in leaves}}
+        names = (
+            {name.removesuffix("numel") for name in self.numels} if indirect else {leaf.partition(" ")[0] for leaf in leaves}
+        )
+        bound = _product(self._numel(name) for name in names)
         if indirect:
-            whole = {name: self._numel(name) for name in self._indices()}
-            return _product(whole.values()) if whole else None
-        span, bound = _product(leaves.values()), _product(whole.values())
+            return bound
+        span = _product(leaves.values())
         return bound if span is None else span if bound is None else min(span, bound)
 
-    def _indices(self) -> list[str]:
-        return [name.removesuffix("numel") for name in self.values if name.endswith("numel")]
-
     def _numel(self, prefix: str) -> int | None:
-        value = self.values.get(f"{prefix}numel")
+        value = self._resolved(ast.Name(f"{prefix}numel"))
         return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
 
     def _leaves(self, node: ast.expr, leaves: dict[str, int | None], depth: int) -> bool:
@@ -112,13 +115,15 @@ class _Body:
             return False
         if isinstance(node, ast.Name):
             value = self.values.get(node.id)
-            return value is not None and (isinstance(value, ast.Call) or self._leaves(value, leaves, depth + 1))
-        if isinstance(node, ast.BinOp):
-            left, right = (self._leaves(part, leaves, depth + 1) for part in (node.left, node.right))
-            return left or right
-        if isinstance(node, ast.UnaryOp):
-            return self._leaves(node.operand, leaves, depth + 1)
-        return not isinstance(node, ast.Constant)
+            return value is not None and self._leaves(value, leaves, depth + 1)
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("load", "full"):
+                return node.func.attr == "load"
+            parts = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
+        else:
+            parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        found = [self._leaves(part, leaves, depth + 1) for part in parts]
+        return any(found)
 
     def _resolved(self, node: ast.expr) -> ast.expr:
         """What a name stands for: two names of one thing are one."""

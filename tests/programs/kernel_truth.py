@@ -1,8 +1,8 @@
-"""What each fused C++ kernel of a module that TorchInductor generated touches, found by running it: an oracle for its bytes.
+"""What each fused C++ kernel of modules that TorchInductor generated touches, found by running it: an oracle for its bytes.
 
-TORCHINDUCTOR_CACHE_DIR=CACHE python kernel_truth.py MODULE.py
+TORCHINDUCTOR_CACHE_DIR=CACHE python kernel_truth.py MODULE.py...
 
-Prints {kernel: [bytes read, bytes written]}. An element is written where running the kernel changes it, whatever it held before;
+Prints {module: {kernel: [bytes read, bytes written]}}. An element is written where running the kernel changes it, whatever it held before;
 a part of a buffer is read where other contents of it lead to other results. No source is looked at.
 """
 
@@ -12,11 +12,13 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
 
-_FILLS, _PARTS = 4, 8
+_FILLS = 4
+_LARGE, _PARTS = 2048, 32  # of a buffer of more elements than that so many parts are tried, else each element
 _Storages = dict[int, torch.Tensor]
 
 
@@ -24,7 +26,7 @@ def _record(path: str) -> dict[str, tuple[Callable[..., Any], list[torch.Tensor]
     """Each fused kernel with the arguments of its first call."""
     spec = importlib.util.spec_from_file_location("compiled_module", path)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     seen: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {}
     for name, kernel in [(name, kernel) for name, kernel in vars(module).items() if name.startswith("cpp_fused")]:
@@ -62,7 +64,7 @@ def truth(kernel: Callable[..., Any], tensors: list[torch.Tensor]) -> tuple[int,
     before = _run(kernel, tensors, held)
     read = 0
     for key, t in sizes.items():
-        for part in torch.arange(elements[key]).chunk(_PARTS):
+        for part in torch.arange(elements[key]).chunk(_PARTS if elements[key] > _LARGE else elements[key]):
             other = {**held, key: held[key].clone()}
             other[key][part] = torch.rand(len(part)) + 2
             after = _run(kernel, tensors, other)
@@ -73,4 +75,4 @@ def truth(kernel: Callable[..., Any], tensors: list[torch.Tensor]) -> tuple[int,
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print(json.dumps({name: truth(*found) for name, found in _record(sys.argv[1]).items()}))
+    print(json.dumps({path: {name: truth(*found) for name, found in _record(path).items()} for path in sys.argv[1:]}))

@@ -25,6 +25,7 @@ from pyprof.prof.frame import Frame
 from pyprof.report.compiled_module import CompiledModule, find_modules, read_module
 from pyprof.report.inductor import Busy, busy, categories, grouped, kernels
 from tests.conftest import ROOT
+from tests.report.test_compiled_module import module, triton
 
 PROGRAMS = ROOT / "tests" / "programs"
 
@@ -45,34 +46,55 @@ class Compiled(NamedTuple):
         return [read_module(path) for path in find_modules([self.cache])]
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def _inductor(folder: Path) -> dict[str, str]:
+    """An environment in which programs are compiled into a new cache; skips where that cannot be."""
     pytest.importorskip("torch", reason="needs torch")
     if shutil.which(os.environ.get("CXX", "g++")) is None:
         pytest.skip("torch.compile on a CPU needs a C++ compiler")
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "TORCHINDUCTOR_BENCHMARK_KERNEL": "1"}
+    return {**os.environ, **cache, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     folder = tmp_path_factory.mktemp("compiled")
-    cache = folder / "cache"
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
+    env = _inductor(folder)
     program = str(PROGRAMS / "compiled_step.py")
     command = [sys.executable, "-m", "pyprof", "run", "--inductor", "--tool", "torch", "--steps", "2:4", "-o", "net", program]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return Compiled(folder / "net.json.gz", cache, env)
+    return Compiled(folder / "net.json.gz", folder / "cache", env)
+
+
+def _touched(modules: list[CompiledModule], env: dict[str, str]) -> dict[str, dict[str, list[int]]]:
+    """What each kernel of the modules really reads and writes, by running it alone with other contents of its buffers."""
+    command = [sys.executable, str(PROGRAMS / "kernel_truth.py"), *(str(found.path) for found in modules)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    truth: dict[str, dict[str, list[int]]] = json.loads(done.stdout.splitlines()[-1])
+    return truth
+
+
+def _told(modules: list[CompiledModule]) -> dict[str, dict[str, list[int | None]]]:
+    """What their source tells of each, where each is called once."""
+    return {
+        str(found.path): {f.name: [f.sites[0].read_bytes, f.sites[0].written_bytes] for f in found.fused if len(f.sites) == 1}
+        for found in modules
+    }
 
 
 def test_bytes_are_what_the_kernels_really_touch(compiled: Compiled) -> None:
-    """Held against running each kernel alone with other contents of its buffers: no source is read there."""
-    found: dict[str, tuple[int | None, int | None]] = {}
-    expected: dict[str, tuple[int, int]] = {}
-    for module in compiled.modules():
-        command = [sys.executable, str(PROGRAMS / "kernel_truth.py"), str(module.path)]
-        done = subprocess.run(command, env=compiled.env, capture_output=True, text=True, check=True)
-        for name, (read, written) in json.loads(done.stdout.splitlines()[-1]).items():
-            expected[f"{module.direction} {name}"] = read, written
-        for fused in module.fused:
-            (site,) = fused.sites
-            found[f"{module.direction} {fused.name}"] = site.read_bytes, site.written_bytes
-    assert found == expected and len(found) == 6
+    told = _told(compiled.modules())
+    assert told == _touched(compiled.modules(), compiled.env)
+    assert sorted(map(len, told.values())) == [3, 3]
+
+
+def test_bytes_of_kernels_that_touch_parts_of_their_buffers(tmp_path: Path) -> None:
+    env = _inductor(tmp_path)
+    subprocess.run([sys.executable, str(PROGRAMS / "compiled_parts.py")], env=env, check=True, capture_output=True)
+    modules = [read_module(path) for path in find_modules([tmp_path / "cache"])]
+    told = _told(modules)
+    assert told == _touched(modules, env)
+    assert len(told) == 6 and [1280, 640] in [sizes for kernels in told.values() for sizes in kernels.values()]
 
 
 def test_every_fused_kernel_is_a_row_with_its_bytes(compiled: Compiled, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,6 +157,127 @@ def test_real_captures_add_up(captures: Path, name: str) -> None:
     groups, times = grouped(Frame(records), rows, []), busy(records, rows)
     assert groups.ns.sum() == times.total == records["dur_ns"].sum() and times.union <= min(times.total, times.wall)
     assert {"gemm", "norm", "memcpy"} <= {launch.category for launch in groups.launches}
+
+
+# ---------------------------------------------------------------------------------------------- on a GPU, by hand
+
+
+STEM = {graph: "c" + letter * 51 for graph, letter in (("0_forward", "a"), ("0_backward", "b"))}
+CALL = """
+def call(args):
+    x, = args
+    assert_size_stride(x, (6, 10), (10, 1))
+    buf0 = empty_strided_cuda((6, 10), (10, 1), torch.float32)
+    # Topologically Sorted Source Nodes: [{node}], Original ATen: [aten.{node}]
+    stream0 = get_raw_stream(0)
+    triton_poi_fused_0.run({arguments}, 60, stream=stream0)
+"""
+COPY = """
+xnumel = 60
+xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
+x0 = xindex
+tl.store(out_ptr0 + (x0), tl.load(in_ptr0 + (x0), None), None)
+"""
+
+
+def _gpu_trace(path: Path, frames: bool = False) -> Path:
+    """A compiled forward and backward whose kernels have one name, a template, a kernel of the user's, a copy and a product."""
+    events: list[dict[str, object]] = []
+
+    def range_(name: str, start: int, end: int, **args: object) -> None:
+        category = "python_function" if ".py(" in name else "user_annotation" if name.startswith("##") else "cpu_op"
+        events.append(
+            {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": end - start, "args": args}
+        )
+
+    def kernel(name: str, launch: int, start: int, length: int, stream: int = 7, category: str = "kernel") -> None:
+        corr = len(events)
+        runtime = {"ph": "X", "cat": "cuda_driver", "name": "cuLaunchKernel", "pid": 1, "tid": 1, "ts": launch, "dur": 1}
+        events.append({**runtime, "args": {"correlation": corr}})
+        device = {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": stream, "ts": start, "dur": length}
+        events.append(
+            {**device, "args": {"correlation": corr, "device": 0, "stream": stream, "grid": [1, 1, 1], "block": [128, 1, 1]}}
+        )
+
+    def triton_(name: str, start: int, end: int, **facts: object) -> None:
+        range_(name, start, end, kernel_backend="triton", kernel_file="/gone/k.py", kernel_hash="k", **facts)
+
+    described = {"Input Dims": [[8, 4], [8, 4], []], "Input type": ["float", "float", "Scalar"]}
+    for at, graph in ((0, "0_forward"), (100, "0_backward")):
+        range_(f"## Call CompiledFxGraph {graph} ##", at + 10, at + 40)
+        if frames:
+            range_(f"/cache/{STEM[graph][1:3]}/{STEM[graph]}.py(30): call", at + 10, at + 40)
+        triton_("triton_poi_fused_0", at + 12, at + 20)
+        kernel("triton_poi_fused_0", at + 14, at + 50, 10)
+    range_("CompiledFunctionBackward", 105, 145, **{"Sequence number": 3, "Fwd thread id": 1})
+    triton_("triton_tem_fused_mm_1", 22, 26, kernel_num_gb=0.004, kernel_flop=8000)
+    kernel("triton_tem_fused_mm_1", 23, 55, 20, stream=8)
+    triton_("my_kernel", 50, 54, **described)
+    kernel("my_kernel", 51, 76, 4)
+    range_("aten::mm", 60, 70, **{"Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"]})
+    kernel("ampere_sgemm_128x64_nn", 61, 80, 10)
+    kernel("Memcpy HtoD (Pageable -> Device)", 80, 95, 5, category="gpu_memcpy")
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": A100}], "traceEvents": events}))
+    return path
+
+
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+def _gpu_modules(folder: Path) -> list[str]:
+    pointers = {"in_ptr0": "*fp32", "out_ptr0": "*fp32", "xnumel": "i32"}
+    for graph, node, arguments in (("0_forward", "relu", "x, buf0"), ("0_backward", "neg", "x, x")):
+        module(folder / f"{STEM[graph]}.py", triton("triton_poi_fused_0", pointers, COPY),
+               CALL.format(node=node, arguments=arguments), graph=graph)  # fmt: skip
+    return [str(folder / f"{stem}.py") for stem in STEM.values()]
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_a_gpu_capture_with_its_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str], frames: bool) -> None:
+    trace = str(_gpu_trace(tmp_path / "net.json", frames))
+    assert main(["inductor", trace, "--csv", "--module", *_gpu_modules(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    totals, found = (rows_of(part) for part in out.replace("\r\n", "\n").split("\n\n"))
+    by = {
+        (row["Kernel"], row["Graph"]): (row["Category"], row["Launches"], row["Bytes"], row["From"], row["Fuses"])
+        for row in found
+    }
+    assert by == {
+        ("triton_poi_fused_0", "0_forward"): ("pointwise", "1", "480", "module", "relu"),
+        ("triton_poi_fused_0", "0_backward"): ("pointwise", "1", "480", "module", "neg"),
+        ("triton_tem_fused_mm_1", "forward"): ("template", "1", "4000000", "recorded", "mm"),
+        ("my_kernel", "forward"): ("user Triton", "1", "256", "arguments", "-"),
+        ("ampere_sgemm_128x64_nn", "forward"): ("gemm", "1", str(4 * (6 + 12 + 8)), "op", "-"),
+        ("Memcpy HtoD", "forward"): ("memcpy", "1", "na", "na", "-"),
+    }
+    assert [row["Category"] for row in totals] == ["pointwise", "template", "user Triton", "gemm", "memcpy", "total"]
+    total = totals[-1]
+    assert (total["Kernels"], total["Launches"], total["Time(us)"], total["Busy(%)"]) == ("5", "6", "59.0", "100.00")
+    # 50 to 75 (two streams), 76 to 90, 95 to 100, 150 to 160: 54 of the 110 us from the first begin to the last end.
+    assert "busy 49.1 % of 0.110 ms wall (union of intervals); sum over wall 53.6 %" in err
+    template = next(row for row in found if row["Category"] == "template")
+    assert float(template["GFLOP"]) == 8e-6 and float(template["GB/s"]) == 200
+
+
+def test_two_kernels_of_one_name_need_their_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), "--csv", "--table", "kernels"]) == 0
+    out, err = capsys.readouterr()
+    rows = [row for row in rows_of(out) if row["Kernel"] == "triton_poi_fused_0"]
+    assert [(row["Graph"], row["Bytes"]) for row in rows] == [("backward", "na"), ("forward", "na")]
+    assert "2 of 4 fused kernels without bytes" in err
+
+
+@pytest.mark.parametrize("form", [["-w", "200"], ["--format", "plain"], ["--format", "jsonl"], ["--format", "table"]])
+def test_the_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]) -> None:
+    assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), "--top", "1", "--wall-ms", "0.2", *form]) == 0
+    out, err = capsys.readouterr()
+    assert "triton_tem_fused_mm_1" in out and "my_kernel" not in out and "busy 27.0 % of 0.200 ms" in err
+
+
+@pytest.mark.parametrize("arguments", [["--wall-ms", "0"], ["--top", "-1"], ["-w", "20"], ["--module", "/nowhere"]])
+def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), *arguments]) in (1, 2)
+    assert capsys.readouterr().err.startswith("pyprof: error: ")
 
 
 # ---------------------------------------------------------------------------------------------- time
