@@ -26,7 +26,7 @@ def op_rules() -> OpRules:
     from pyprof.parse.stacks import OpRules
     from pyprof.prof import formulas
 
-    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural)
+    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves)
 
 
 def load_capture(path: Path) -> Records:

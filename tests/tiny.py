@@ -93,4 +93,4 @@ def rules(known: Iterable[str], copies: Iterable[str] = (), structural: Iterable
     def among(names: Iterable[str]) -> Callable[[str], bool]:
         return frozenset(names).__contains__
 
-    return OpRules(among(known), among(copies), among(structural))
+    return OpRules(among(known), among(copies), among(structural), lambda call: False, lambda call: call.name in copies)

@@ -40,7 +40,7 @@ class Attribution:
     """One run over one Trace; positions are those of Nested, rows those of the table named."""
 
     def __init__(self, trace: Trace, rules: OpRules) -> None:
-        self.trace = trace
+        self.trace, self.rules = trace, rules
         self.counts: dict[str, int] = {}
         self.facts = Facts.of(trace.markers, rules)
         self.nested: Nested = nest_all(trace, self.facts)
@@ -107,7 +107,7 @@ class Attribution:
                     "call pyprof.nvtx.init() in the program before its model is built, or run it inside "
                     "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`",
                 )
-            rows = cpu_rows(self.trace, self.nested, self.facts, self.formula_root)
+            rows = cpu_rows(self.trace, self.nested, self.facts, self.formula_root, self.rules.moves)
         return Assembly(self, rows).records()
 
     def _gpu_rows(self) -> dict[str, Any]:

@@ -6,11 +6,14 @@ the time its ops took. Views and allocations inside an op belong to it. The name
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.markers import Kind
+from pyprof.opcall import OpCall
 from pyprof.parse.stacks import Facts, Nested, top_down
 from pyprof.parse.trace import ActivityKind, Trace
 
@@ -19,15 +22,19 @@ __all__ = ["cpu_rows"]
 Ints = npt.NDArray[np.int64]
 
 
-def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints) -> dict[str, Any]:
-    """The rows that `attribute` takes in place of GPU activities; formula_root: per range, the op with a formula around it."""
+def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints, moves: Callable[[OpCall], bool]) -> dict[str, Any]:
+    """The rows that `attribute` takes in place of GPU activities; formula_root: per range, the op with a formula around it;
+    moves: whether a call copies or fills and computes nothing."""
     label = trace.ranges["label"][nested.row]
     thread = trace.ranges["thread"][nested.row].astype(np.int64)
     start = trace.ranges["start_ns"][nested.row]
     duration = np.maximum(trace.ranges["end_ns"][nested.row] - start, 0)
     here = np.arange(len(label))
     roots = formula_root == here
-    roots |= _without_formula(nested, facts, label, formula_root, roots)
+    known = {int(i): trace.markers[i].call for i in np.unique(label[roots]).tolist()}
+    idle = np.zeros(len(trace.markers) + 1, np.bool_)
+    idle[[i for i, call in known.items() if call is not None and moves(call)]] = True
+    roots |= _without_formula(nested, facts, label, formula_root, roots, roots & ~idle[label])
     owner = top_down(nested, np.where(roots, here, -1), lambda own, inherited: np.where(own >= 0, own, inherited))
     above = np.where(nested.parent >= 0, owner[np.maximum(nested.parent, 0)], -1)
     nested_in = above[roots]
@@ -57,10 +64,14 @@ def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints) -> 
     }
 
 
-def _without_formula(nested: Nested, facts: Facts, label: Ints, formula_root: Ints, roots: Any) -> Any:
-    """Ops outside every formula, outermost first, in which no instance with a formula lies; of a backward function its ops."""
-    holds = roots.copy()
+def _without_formula(nested: Nested, facts: Facts, label: Ints, formula_root: Ints, roots: Any, working: Any) -> Any:
+    """Ops outside every formula, outermost first, in which no instance with a formula lies; of a backward function its ops.
+
+    A dispatcher op in which such instances only copy and fill does the work itself. working: those that do more.
+    """
     op = facts.is_op[label]
+    own = facts.kind[label] == Kind.DISPATCH
+    holds = np.stack([roots, working])
     has_op = np.zeros(len(label), np.bool_)
     for level in reversed(nested.levels):
         above = nested.parent[level]
@@ -68,8 +79,9 @@ def _without_formula(nested: Nested, facts: Facts, label: Ints, formula_root: In
     holds |= facts.backward[label] & has_op
     for level in reversed(nested.levels):
         above = nested.parent[level]
-        holds[above[(above >= 0) & holds[level]]] = True
-    leaf = op & ~holds & (formula_root < 0)
+        for one in holds:
+            one[above[(above >= 0) & one[level]]] = True
+    leaf = op & ~np.where(own, holds[1], holds[0]) & (formula_root < 0)
     covered = top_down(nested, np.arange(len(label)), lambda own, inherited: np.where((inherited >= 0) | leaf[own], 1, -1))
     above_covered = np.where(nested.parent >= 0, covered[np.maximum(nested.parent, 0)], -1)
     return leaf & (above_covered < 0)

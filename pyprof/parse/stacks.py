@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.markers import Kind, Marker
+from pyprof.opcall import OpCall
 from pyprof.parse.launches import ranks
 from pyprof.parse.nest import Forest, crossing, nest, sort_ranges
 from pyprof.parse.trace import Trace
@@ -31,11 +32,14 @@ class OpRules:
     """What attribution must know of ops, asked by full name (`aten::mm`, `torch.nn.functional.linear`).
 
     known: has a formula; is_copy: a copy or cast, an instance of its own wherever nested; is_structural: views and allocations.
+    gives_way, asked with a whole call: what it calls tells more of it than its own arguments; moves: it copies or fills only.
     """
 
     known: Callable[[str], bool]
     is_copy: Callable[[str], bool]
     is_structural: Callable[[str], bool]
+    gives_way: Callable[[OpCall], bool]
+    moves: Callable[[OpCall], bool]
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Facts:
     def of(markers: list[Marker], rules: OpRules) -> Facts:
         """Look at each distinct marker once."""
         names = [m.call.name if m.call is not None else "" for m in markers]
+        opaque = np.array([m.call is not None and rules.gives_way(m.call) for m in markers], np.bool_)
         kind = np.array([m.kind for m in markers], np.int64)
         op = np.isin(kind, (Kind.OP, Kind.DISPATCH, Kind.BACKWARD))
         call = np.isin(kind, (Kind.OP, Kind.DISPATCH))
@@ -64,7 +69,7 @@ class Facts:
         return Facts(
             kind=kind,
             is_op=op & ~((kind == Kind.BACKWARD) & ~backward),
-            candidate=call & ~structural & _ask(names, rules.known),
+            candidate=call & ~structural & ~opaque & _ask(names, rules.known),
             copy=call & _ask(names, rules.is_copy),
             backward=backward,
             inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),

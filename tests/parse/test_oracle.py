@@ -305,7 +305,8 @@ def length(r: Range) -> int:
 
 
 def _cpu_rows(world: World) -> list[tuple[int, int, str]]:
-    """(begin, time of its own, label) of each op instance: those with a formula or that copy, and what has none around or inside."""
+    """(begin, time of its own, label) of each op instance: those with a formula or that copy, and what has none around or inside;
+    copies inside an op of the dispatcher are no work in its stead."""
     oracle, found = Oracle(world), []
     for pid, thread in {(r.pid, r.thread) for r in world.ranges if r.own_stack}:
         mine = [r for r in world.ranges if (r.pid, r.thread) == (pid, thread) and r.own_stack]
@@ -327,7 +328,8 @@ def _cpu_rows(world: World) -> list[tuple[int, int, str]]:
 
         formula = [r for r in mine if root(r) is r]
         ops = [r for r in mine if r.kind in ("op", "backward")]
-        bare = [r for r in ops if root(r) is None and not any(o in formula for o in inside(r))]
+        work = {"op": [r for r in formula if r.op not in COPIES], "backward": formula}
+        bare = [r for r in ops if root(r) is None and not any(o in work[r.kind] for o in inside(r))]
         bare = [r for r in bare if not (r.kind == "backward" and any(o in ops for o in inside(r)))]
         rows = formula + [r for r in bare if not any(o in bare for o in around(r))]
         for r in rows:
@@ -335,7 +337,8 @@ def _cpu_rows(world: World) -> list[tuple[int, int, str]]:
             direct = [o for o in within if not any(p in within for p in around(o))]
             time = length(r) - sum(map(length, direct))
             # Without a formula the call is the part that took most time.
-            parts = [r] if r in formula else [r, *(o for o in inside(r) if o in ops)]
+            theirs = {id(p) for o in within for p in (o, *inside(o))}
+            parts = [r] if r in formula else [r, *(o for o in inside(r) if o in ops and id(o) not in theirs)]
             named = min(parts, key=lambda p: (-alone(p), p.start, -length(p)))
             found.append((r.start, time, named.label if named.kind == "op" else named.op))
     return sorted(found)

@@ -67,6 +67,7 @@ _KERNEL_FACTS = (
 # Inputs of which nothing is recorded although they are there: strings, and lists of optional tensors.
 _UNRECORDED = {
     "aten::einsum": 0, "aten::gelu": 1, "aten::gelu_": 1, "aten::gelu_backward": 2, "aten::div": 2, "aten::div_": 2,
+    "aten::conv1d": 4, "aten::conv2d": 4, "aten::conv3d": 4, "aten::_convolution_mode": 4,
     "aten::index": 1, "aten::index_put": 1, "aten::index_put_": 1, "aten::_index_put_impl_": 1, "aten::_unsafe_index": 1,
 }  # fmt: skip
 _ENGINE = "autograd::engine::evaluate_function: "

@@ -108,7 +108,7 @@ def _total(steps: list[tuple[int, int, int, int, int]], touched: int | None, dty
     return Cost(sum(one), sum(s[4] for s in steps), touched, mnk, batch, described.params if k else None)
 
 
-@formula("torch.einsum", "aten::einsum", "torch.functional.einsum", kind="matmul")
+@formula("torch.einsum", "aten::einsum", "torch.functional.einsum", kind="matmul", composed=True)
 def einsum(equation: Any, *operands: Any, path: Any = None) -> Cost:
     found, given = _einsum_operands(operands)
     _, output, sizes = _parse(equation, found)
@@ -160,7 +160,7 @@ def tensordot(a: TensorSpec, b: TensorSpec, dims: Any = 2, out: Any = None) -> C
     return product_cost(m, n, k, a, b, spec(shape, a.dtype), dtype=a.dtype)
 
 
-@formula("aten::tensordot", kind="matmul")
+@formula("aten::tensordot", kind="matmul", composed=True)
 def aten_tensordot(input: TensorSpec, other: TensorSpec, dims_self: Any, dims_other: Any) -> Cost:
     return tensordot(input, other, (need(dims_self, "dims_self"), need(dims_other, "dims_other")))
 

@@ -26,10 +26,12 @@ __all__ = [
     "evaluate",
     "evaluate_backward",
     "formula",
+    "gives_way",
     "is_copy",
     "is_structural",
     "known",
     "matmul_class",
+    "moves",
     "names",
     "params",
 ]
@@ -86,6 +88,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class _Entry(NamedTuple):
     function: Forward
     kind: str
+    composed: bool
 
 
 _FORWARD: dict[str, _Entry] = {}
@@ -93,13 +96,14 @@ _BACKWARD: dict[str, Backward] = {}
 _KINDS = ("", "matmul", "copy", "structural")
 
 
-def formula(*op_names: str, kind: str = "") -> Callable[[F], F]:
+def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[[F], F]:
     """Register the function below as the forward formula of these ops, each named as `OpCall.name` names it.
 
-    Its parameters are the op's own: names,
-    order and defaults as in torch; a parameter annotated `list[TensorSpec]` takes a list
-    of tensors. It returns a `Cost`, or raises `Missing`. kind: `matmul` (a matrix product, convolution or attention), `copy`
-    (copies and casts), `structural` (no work on data) or nothing. Raises ValueError for a name that has a formula already.
+    Its parameters are the op's own: names, order and defaults as in torch; one annotated `list[TensorSpec]` takes a list of
+    tensors. It returns a `Cost`, or raises `Missing`. kind: `matmul` (a matrix product, convolution or attention), `copy`
+    (copies and casts), `structural` (no work on data) or nothing. composed: the op only calls others that have formulas of
+    their own, and gives way to them where its own arguments were not recorded. Raises ValueError for a name that has a formula
+    already.
 
         @pyprof.formula("mymod.fused_mlp")
         def fused_mlp(x, w1, w2):
@@ -112,7 +116,7 @@ def formula(*op_names: str, kind: str = "") -> Callable[[F], F]:
         for name in op_names:
             if name in _FORWARD:
                 raise ValueError(f"{name} has a formula already: {_FORWARD[name].function.__qualname__}")
-            _FORWARD[name] = _Entry(function, kind)
+            _FORWARD[name] = _Entry(function, kind, composed)
         return function
 
     return register
@@ -158,6 +162,17 @@ def is_copy(name: str) -> bool:
 def is_structural(name: str) -> bool:
     """Whether the op does no work on data: views, allocation, questions about sizes."""
     return _kind(name) == "structural"
+
+
+def gives_way(call: OpCall) -> bool:
+    """Whether the ops that this one calls tell its cost, and its own arguments do not (einsum without its equation)."""
+    entry = _FORWARD.get(call.name)
+    return entry is not None and entry.composed and evaluate(call).cost.flops is None
+
+
+def moves(call: OpCall) -> bool:
+    """Whether the call only copies or fills: it computes nothing."""
+    return is_copy(call.name) or evaluate(call).cost.flops == 0
 
 
 def matmul_class(name: str) -> bool:

@@ -10,6 +10,7 @@ backward has two products for each of the forward's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pyprof.opcall import TensorSpec
@@ -187,6 +188,66 @@ def miopen_rnn(
     input: TensorSpec, weight: list[TensorSpec], weight_stride0: Any, hx: Any, cx: Any = None, mode: Any = None, *options: Any
 ) -> Cost:
     return cudnn_rnn(input, weight, weight_stride0, None, hx, cx, mode)
+
+
+@formula("aten::mkldnn_rnn_layer", "torch.mkldnn_rnn_layer", kind="matmul")
+def mkldnn_rnn_layer(
+    input: TensorSpec, weight0: TensorSpec, weight1: TensorSpec, weight2: TensorSpec, weight3: TensorSpec, hx_: TensorSpec,
+    cx_: TensorSpec,
+    *options: Any,
+) -> Cost:  # fmt: skip
+    """One layer in one direction. Its mode is an LSTM or a GRU, told apart by the gates that a state of one size has."""
+    return _one_layer(input, weight0, weight1, [weight2, weight3], hx_)
+
+
+def _one_layer(input: TensorSpec, w_ih: TensorSpec, w_hh: TensorSpec, biases: list[TensorSpec], hx: TensorSpec) -> Cost:
+    gates = w_hh.shape[0] // max(w_hh.shape[1], 1)
+    kind = next((kind for kind, count in _GATES.items() if count == gates), "lstm")
+    return _cell(kind, input, [hx] * (2 if kind == "lstm" else 1), w_ih, w_hh, biases)
+
+
+@formula("aten::mkldnn_rnn_layer_backward", kind="matmul")
+def mkldnn_rnn_layer_backward(
+    input: TensorSpec, weight1: TensorSpec, weight2: TensorSpec, weight3: TensorSpec, weight4: TensorSpec, hx_: TensorSpec,
+    cx_tmp: TensorSpec,
+    output: TensorSpec, *options: Any,
+) -> Cost:  # fmt: skip
+    """All gradients, as oneDNN computes them: two products for each of the forward's."""
+    once = _one_layer(input, weight1, weight2, [weight3, weight4], hx_)
+    inputs = (input, weight1, weight2, weight3, weight4, hx_, cx_tmp)
+    read, written = (*inputs, output, gradient(output)), [gradient(t) for t in inputs]
+    return Cost(2 * (once.matmul_flops or 0), 2 * (once.vector_flops or 0), nbytes(*read, written))
+
+
+@formula("aten::_cudnn_rnn_backward", kind="matmul")
+def cudnn_rnn_backward(
+    input: TensorSpec, weight: list[TensorSpec], weight_stride0: Any, weight_buf: Any, hx: TensorSpec, cx: Any, output: Any,
+    grad_output: Any, grad_hy: Any, grad_cy: Any, mode: Any, hidden_size: Any, proj_size: Any, num_layers: Any,
+    batch_first: Any, dropout: Any, train: Any, bidirectional: Any, batch_sizes: Any, dropout_state: Any, reserve: Any,
+    output_mask: Any,
+) -> Cost:  # fmt: skip
+    """Two products for each of the forward's, without the first layer's or the weights' where output_mask leaves those out."""
+    return _masked_backward(input, weight, hx, mode, output_mask)
+
+
+@formula("aten::miopen_rnn_backward", kind="matmul")
+def miopen_rnn_backward(
+    input: TensorSpec, weight: list[TensorSpec], weight_stride0: Any, weight_buf: Any, hx: TensorSpec, cx: Any, output: Any,
+    grad_output: Any, grad_hy: Any, grad_cy: Any, mode: Any, hidden_size: Any, num_layers: Any, batch_first: Any, dropout: Any,
+    train: Any, bidirectional: Any, batch_sizes: Any, dropout_state: Any, reserve: Any, output_mask: Any,
+) -> Cost:  # fmt: skip
+    return _masked_backward(input, weight, hx, mode, output_mask)
+
+
+def _masked_backward(input: TensorSpec, weight: list[TensorSpec], hx: TensorSpec, mode: Any, output_mask: Any) -> Cost:
+    if mode not in _MODES or not isinstance(output_mask, (list, tuple)) or len(output_mask) != 4:
+        raise Missing("mode or output_mask not recorded")
+    wanted = [replace(w, grad=bool(output_mask[3])) for w in weight]
+    pieces = _Layers(_MODES[mode], replace(input, grad=bool(output_mask[0])), (hx, wanted)).backward()
+    costs = [piece.cost for piece in pieces]
+    matmul, vector, moved = (sum(getattr(c, part) or 0 for c in costs) for part in ("matmul_flops", "vector_flops", "bytes"))
+    unknown = any(c.bytes is None for c in costs)
+    return Cost(matmul, vector, None if unknown else moved)
 
 
 @formula(
