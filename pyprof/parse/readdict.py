@@ -1,7 +1,8 @@
 """Lines of net.dict, ours or the original PyProf's -> Records.
 
-Each line is read as JSON, else as a Python literal; never evaluated. What the original did not write is derived from what it
-did: op instances from markers and sequence numbers (altSeqId included), the direction from the thread.
+Each line is read as JSON, else as a Python literal; never evaluated. Lines like one that was read are not read again but for
+their numbers (`ownlines`). What the original did not write is derived from what it did: op instances from markers and sequence
+numbers (altSeqId included), the direction from the thread.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyprof.markers import UNREADABLE, Kind, decode, is_backward_name, read_lite
 from pyprof.opcall import OpCall, sound_text
 from pyprof.parse.calltext import parse_call_text
 from pyprof.parse.netdict import OPTIONAL
+from pyprof.parse.ownlines import OwnLines
 from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.stacks import OpRules
 from pyprof.parse.trace import COPY_KINDS, ActivityKind, narrowed
@@ -33,8 +35,8 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
     Raises InputError with the number of the first line that is no record.
     """
     reader = _Reader(rules)
-    for number, line in enumerate(lines, 1):
-        if line.isspace():
+    for number, line in reader.own_lines.others(lines):
+        if not line or line.isspace():
             continue
         record = _literal(line)
         if not isinstance(record, dict) or ("kShortName" not in record and "kLongName" not in record):
@@ -83,31 +85,34 @@ class _Reader:
         self.rules = rules
         self.out = Records({})
         self.columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
-        self.offsets = [0]
+        self.lengths: list[int] = []
         self.numbers: list[int] = []
         self.stack_code: dict[Stack, int] = {}
         self.call_code: dict[str, int] = {}
         self.gpu_code: dict[Any, int] = {}
-        self.originals: list[int] = []  # rows that the original wrote
+        self.originals: list[int] = []  # of the rows read on their own those that the original wrote
+        self.own_lines = OwnLines()
         self.derived = _Original(self)
 
     def add(self, line: dict[str, Any]) -> None:
-        row = len(self.offsets) - 1
         pairs = [marker.rpartition(", seq = ") for marker in line.get("seqMarker", ())]
         numbers = [_int(number) for _, _, number in pairs]
         seq = _int(line["seqId"][0]) if line.get("seqId") else -1
         names = tuple(sound_text(name) for name, _, _ in pairs)
         stack = self._stack(line, names, numbers, seq)
         values = self._plain(line) | {"seq": seq, "stack": stack, "scope": self._scope(line, stack)}
-        self.numbers += numbers
-        self.offsets.append(len(self.numbers))
         if "kind" in line:
             values |= {key: self.call(sound_text(str(line[key]))) if key in line else -1 for key in ("call", "own", "inner")}
             if values["own"] < 0:
                 values["own"] = values["call"]
+            if self.own_lines.learn(values, numbers):
+                return
         else:
-            self.originals.append(row)
+            self.originals.append(len(self.lengths))
             values |= self.derived.ops(line, names, numbers)
+        self.own_lines.leave()
+        self.numbers += numbers
+        self.lengths.append(len(numbers))
         for name, column in self.columns.items():
             column.append(values[name])
 
@@ -185,13 +190,26 @@ class _Reader:
     def records(self) -> Records:
         if self.originals:
             self.derived.finish()
-        out = self.out
-        out.columns = {name: narrowed(np.array(self.columns[name], np.int64), dtype) for name, (dtype, _) in COLUMNS.items()}
+        out, taken = self.out, self.own_lines.finish({name: dtype for name, (dtype, _) in COLUMNS.items()})
+        out.columns = {}
+        for name, (dtype, _) in COLUMNS.items():
+            values = narrowed(np.array(self.columns.pop(name), np.int64), dtype)
+            out.columns[name] = _merged(taken.own, taken.columns.pop(name, values[:0]), values)
         _renumber(out.columns)
-        out.seq_offsets = np.array(self.offsets, np.int64)
-        out.seq_numbers = np.array(self.numbers, np.int64)
+        lengths = _merged(taken.own, taken.lengths, np.array(self.lengths, np.int64))
+        out.seq_offsets = np.concatenate([[0], np.cumsum(lengths)])
+        out.seq_numbers = _merged(np.repeat(taken.own, lengths), taken.sequence, np.array(self.numbers, np.int64))
         out.source = "original" if self.originals else "dict"
         return out
+
+
+def _merged(own: npt.NDArray[np.bool_], first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Values of the rows that are `own` and of the others, in the order of rows."""
+    if not len(second):
+        return first
+    result = np.empty(len(own), second.dtype)
+    result[own], result[~own] = first, second
+    return result
 
 
 def _renumber(columns: dict[str, npt.NDArray[Any]]) -> None:
