@@ -2,7 +2,7 @@
 
 A line of ours is cut where its own numbers stand: times, ids, sequence numbers. What is left between the cuts is the same for
 thousands of lines: it is read once, by the reader of any line, and then found by its text. A line that does not have the cuts
-is not taken. What a key means is not known here.
+is not taken. What a key means is not known here, only which of them stand in a line in which order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.parse.netdict import OPTIONAL
 from pyprof.parse.trace import narrowed
 
 __all__ = ["OwnLines"]
@@ -26,16 +27,12 @@ _N = r"(0|[1-9]\d{0,17})"  # a number as JSON has it, which fits every column
 _DURATION = re.compile(rf'{_N}(?=, "layer": )')
 _MORE = r"(?:, (?:0|[1-9]\d*))*"
 _SEQUENCE = re.compile(rf'(?:{_N}{_MORE})?\], "subSeqId": {_N}, "altSeqId": \[(?:(?:0|[1-9]\d*){_MORE})?(?=\], "dir": )')
-_OWN = re.compile(
-    rf', "start": {_N}(?:, "pid": {_N})?(?:, "rank": {_N})?(?:, "corr": {_N})?(?:, "launch": {_N})?'
-    rf'(?:, "instance": {_N})?(?:, "fwd_instance": {_N})?'
-)
+# Keys of which every line has numbers of its own, in their order.
+_EACH = list(OPTIONAL)[: list(OPTIONAL).index("fwd_instance") + 1]
+_OWN = re.compile(f', "{_EACH[0]}": {_N}' + "".join(f'(?:, "{key}": {_N})?' for key in _EACH[1:]))
 _MARKED = re.compile(rf', seq = {_N}"')
 # What the groups of the three are: column -> key, in their order.
-_OF_LINE = {
-    "dur_ns": "kDuration", "seq": "seqId", "sub": "subSeqId", "start_ns": "start", "pid": "pid", "rank": "rank", "corr": "corr",
-    "launch_ns": "launch", "instance": "instance", "fwd_instance": "fwd_instance",
-}  # fmt: skip
+_OF_LINE = {"dur_ns": "kDuration", "seq": "seqId", "sub": "subSeqId", **{OPTIONAL[key]: key for key in _EACH}}
 _BATCH = 1 << 12
 _MARK = 7 * 10**16  # from here on the numbers that tell whose value each is
 _MOST_KINDS = 1 << 16  # of lines that are remembered; a file with more of them is read as any other
