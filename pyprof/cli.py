@@ -34,6 +34,7 @@ COMMANDS = (
     Command("summary", "pyprof.report.summary", "the one screen that says what to fix first"),
     Command("inductor", "pyprof.report.inductor", "a compiled program: time by category, fused kernels with what they move"),
     Command("ranks", "pyprof.report.ranks.command", "many ranks: stragglers and why, waiting, overlap, bandwidth"),
+    Command("gaps", "pyprof.report.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
     Command("bench", "pyprof.timers.command", "one recorded op alone on this machine, and beside it what it could be instead"),
 )
 

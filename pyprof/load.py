@@ -17,8 +17,9 @@ from pyprof.errors import InputError, UsageError
 if TYPE_CHECKING:
     from pyprof.parse.records import Records
     from pyprof.parse.stacks import OpRules
+    from pyprof.parse.trace import Trace
 
-__all__ = ["load", "load_capture", "op_rules"]
+__all__ = ["load", "load_capture", "load_with_trace", "op_rules"]
 
 
 def op_rules() -> OpRules:
@@ -31,14 +32,26 @@ def op_rules() -> OpRules:
 
 def load_capture(path: Path) -> Records:
     """Records of a capture. Raises PyprofError where it is none or holds nothing."""
+    return _attributed(path)[0]
+
+
+def _attributed(path: Path) -> tuple[Records, Trace]:
     from pyprof.parse.attribute import attribute
     from pyprof.parse.sources import open_trace
 
     trace = open_trace(path)
     try:
-        return attribute(trace, op_rules())
+        return attribute(trace, op_rules()), trace
     except InputError as error:
         raise type(error)(f"{path}: {error}", error.hint) from error
+
+
+def load_with_trace(name: str) -> tuple[Records, Trace | None]:
+    """As `load`, and with the records of a capture the tables that they were made from."""
+    path = Path(name)
+    if name == "-" or path.is_dir() or not path.exists() or _begins_as_parquet(path) or _holds_lines(path):
+        return load(name), None
+    return _attributed(path)
 
 
 def load(name: str) -> Records:

@@ -1,0 +1,346 @@
+"""Report where each GPU idles and why, how long launches take, how full the queue is, and what communication is exposed.
+
+    pyprof gaps FILE                     the tables one after another
+    pyprof gaps FILE --table ops --csv   one of them
+
+streams   a line for each device (stream all) and each stream: busy, and its idle time by reason; they add up to the span
+ops       idle time of each device by reason and by the op, layer and source line that was launched next
+gaps      each gap of each device (of each stream with --stream), longest first
+latency   from the begin of the launch to the begin on the device; kernels that are shorter than their launch
+queue     launched and not finished: how many, over time
+overlap   compute, communication and copies: what hides behind compute and what is exposed
+
+Reasons: sync, the host waited for the device when it ran dry; host, it launched too late; launch, the launching call was still
+running; queued, launched before and at most 5 us; copy, kernel: launched before and begun within 10 us of the end of a copy or
+kernel on another stream; elsewhere, not launched and other streams were at work; unknown, the capture does not tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import InputError, UsageError
+from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.trace import ActivityKind
+from pyprof.parse.window import add_window, in_window, window_given
+from pyprof.prof.columns import Column, choose
+from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
+from pyprof.prof.group import Table
+from pyprof.prof.select import first_rows
+from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
+from pyprof.report.calls import Calls, calls_of
+from pyprof.report.idle import REASONS, Activities, Gaps, Lines, find_gaps
+from pyprof.report.intervals import depth
+
+__all__ = ["TABLES", "Report", "add_arguments", "run"]
+
+Ints = npt.NDArray[np.int64]
+_Writer = Callable[[list[Column], list[Values], TextIO], None]
+_WRITERS: dict[str, _Writer] = {"table": write_columnated, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
+_SCREEN = 10  # rows of ops and of gaps on the screen
+_QUANTILES = (0.5, 0.9, 0.99)
+# What the streams table shows of an idle line: what needs no change first.
+_PARTS = ("elsewhere", "copy", "kernel", "queued", "launch", "host", "sync", "unknown")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof gaps`."""
+    parser.add_argument("file", metavar="FILE", help="a capture; records tell all but waits for the device")
+    parser.add_argument("--table", choices=TABLES, help="this table alone, with all its rows")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180); needs --table")
+    form.add_argument(
+        "--format", choices=_WRITERS, help="table: aligned; plain: space-separated; jsonl: JSON lines; need --table"
+    )
+    parser.add_argument("--top", metavar="N", type=int, help=f"only the first N rows of each table (screen: {_SCREEN})")
+    parser.add_argument("--stream", action="store_true", help="gaps of each stream, not of the devices, in ops and gaps")
+    parser.add_argument("--bins", metavar="N", type=int, default=20, help="parts of the time in table queue (20)")
+    add_window(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, compute, print. Returns the exit code."""
+    from pyprof.load import load_with_trace
+
+    if (options.csv or options.format) and not options.table:
+        raise UsageError("--csv and --format write one table", f"name it: --table {'|'.join(TABLES)}")
+    if options.bins < 1:
+        raise UsageError(f"--bins takes a number from 1, not {options.bins}", "for example --bins 50")
+    first_rows(np.empty(0, np.int64), options.top)
+    records, trace = load_with_trace(options.file)
+    chosen = in_window(records, options) if window_given(options) else None
+    report = Report(Frame(records), None if trace is None else calls_of(trace), chosen, options.stream, options.bins)
+    if trace is None:
+        print(
+            "note: records hold no API calls: where the host waited for the device it counts as host; give the capture itself",
+            file=sys.stderr,
+        )
+    if options.table:
+        table = TABLES[options.table](report)
+        write = _WRITERS["csv" if options.csv else options.format or "table"]
+        write(table.columns, _top(table, options.top).values, sys.stdout)
+        return 0
+    for name, make in TABLES.items():
+        table = make(report)
+        rows = len(table.rows)
+        top = options.top if options.top is not None else _SCREEN if name in ("ops", "gaps") else None
+        shown = _top(table, top)
+        of = f" ({len(shown.rows)} of {rows})" if len(shown.rows) < rows else ""
+        print(f"{name}{of}")
+        write_columnated(shown.columns, shown.values, sys.stdout)
+        print()
+    return 0
+
+
+def _top(table: Table, top: int | None) -> Table:
+    return table.take(first_rows(table.rows, top))
+
+
+class Report:
+    """What the tables are made from."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        calls: Calls | None,
+        chosen: npt.NDArray[np.bool_] | None = None,
+        by_stream: bool = False,
+        bins: int = 20,
+    ) -> None:
+        """chosen: the records that a window chose; by_stream: look at gaps of streams in ops and gaps; bins: of queue.
+
+        Raises InputError where nothing ran on a GPU.
+        """
+        self.frame, self.calls, self.by_stream, self.bins = frame, calls, by_stream, bins
+        self.activities = Activities(frame.records, chosen)
+        if not len(self.activities):
+            raise InputError(
+                "nothing in it ran on a GPU, so that no GPU idled", "`pyprof prof` shows the ops of a capture on the CPU"
+            )
+        self.gaps: Gaps = find_gaps(self.activities, calls)
+        self.first, self.last = self.activities.span()
+
+    @property
+    def lines(self) -> Lines:
+        """The streams, and the devices as a whole."""
+        return self.activities.lines
+
+    @property
+    def devices(self) -> Ints:
+        """The lines that are whole devices."""
+        return np.flatnonzero(self.lines.stream < 0)
+
+    def sums(self, line: Ints, values: Ints) -> Ints:
+        """Values added up for each line."""
+        result = np.zeros(len(self.lines), np.int64)
+        np.add.at(result, line, values)
+        return result
+
+    def where(self, line: Ints, stream: bool = True) -> tuple[list[Column], list[Values]]:
+        """Columns that say which line."""
+        lines = self.lines
+        pool = ["all", *(str(n) for n in np.unique(lines.stream).tolist())]
+        names = np.where(lines.stream < 0, 0, 1 + np.searchsorted(np.unique(lines.stream), lines.stream))
+        columns = [_column("pid", "PId", "process"), _column("device", "Device", "device ordinal", 3)]
+        values: list[Values] = [Numbers(lines.pid[line]), Numbers(lines.device[line])]
+        if stream:
+            columns.append(_column("stream", "Stream", "stream; all: the device, busy where any of its streams is", 3))
+            values.append(Texts(names[line], pool))
+        return columns, values
+
+
+def _made(_: Frame) -> Values:
+    raise TypeError("computed with their table, not from records alone")
+
+
+def _column(key: str, header: str, text: str, width: int = 7, *, grow: bool = False) -> Column:
+    return Column(key, header, text, _made, width, grow)
+
+
+def _ns(key: str, text: str) -> Column:
+    return _column(key, f"{key.capitalize()}(ns)", text, 10)
+
+
+def _share(part: Ints, whole: Ints) -> Floats:
+    return Floats(100 * part / np.where(whole > 0, whole, np.nan), 1)
+
+
+def streams(report: Report) -> Table:
+    """Busy and idle time of each line."""
+    gaps, lines = report.gaps, np.arange(len(report.lines))
+    columns, values = report.where(lines)
+    span = report.last - report.first
+    busy = report.activities.busy().total(len(lines))
+    both = np.concatenate([report.activities.stream, report.activities.device])
+    count = np.bincount(both, minlength=len(lines))
+    parts = {name: report.sums(gaps.line, np.where(gaps.reason == REASONS.index(name), gaps.own, 0)) for name in REASONS}
+    parts["elsewhere"] = report.sums(gaps.line, gaps.elsewhere)
+    columns += [_column("rows", "Rows", "kernels, copies and sets"), _ns("span", "from the first begin to the last end")]
+    columns += [_ns("busy", "at least one ran"), _column("share", "Busy(%)", "of the span", 7)]
+    columns += [_ns(name, "idle for this reason") for name in _PARTS]
+    values += [Numbers(count), Numbers(span), Numbers(busy), _share(busy, span), *(Numbers(parts[name]) for name in _PARTS)]
+    return Table(columns, values)
+
+
+def _shown_gaps(report: Report) -> Ints:
+    """The gaps of whole devices or of streams, longest first."""
+    gaps = report.gaps
+    rows = np.flatnonzero((report.lines.stream[gaps.line] >= 0) == report.by_stream)
+    return rows[np.lexsort((gaps.line[rows], gaps.start[rows], -gaps.own[rows]))]
+
+
+def _reason(report: Report, rows: Ints) -> list[Values]:
+    """The reason, and the call that the host waited in."""
+    used, codes = np.unique(report.gaps.call[rows], return_inverse=True)
+    names = [report.calls.strings[code] if report.calls is not None and code >= 0 else "-" for code in used.tolist()]
+    return [Texts(report.gaps.reason[rows], REASONS), Texts(codes.ravel(), names)]
+
+
+_WHY = [_column("reason", "Reason", "why it idled", 7), _column("call", "Call", "API call in which the host waited", 10)]
+
+
+def _of_records(report: Report, keys: str, rows: Ints) -> tuple[list[Column], list[Values]]:
+    """Columns of `pyprof prof` for these records."""
+    columns = choose(keys)
+    return columns, [column.compute(report.frame).take(rows) for column in columns]
+
+
+def ops(report: Report) -> Table:
+    """Idle time by reason and by what was launched next."""
+    gaps, rows = report.gaps, _shown_gaps(report)
+    where, line = report.where(gaps.line[rows], report.by_stream)
+    columns, values = _of_records(report, "op,layer,src", gaps.after[rows])
+    keys = [*line, *_reason(report, rows), *values]
+    codes = [k.codes if isinstance(k, Texts) else k.values for k in map(_by_text, keys) if not isinstance(k, Floats)]
+    _, first, group = distinct_rows(*codes) if len(rows) else (None, rows, rows)
+    own = gaps.own[rows]
+    time, longest = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    np.add.at(time, group, own)
+    np.maximum.at(longest, group, own)
+    span = (report.last - report.first)[gaps.line[rows][first]]
+    columns = [*where, *_WHY, *columns, _column("gaps", "Gaps", "how many"), _ns("time", "idle"),
+               _column("share", "Share(%)", "of the span"), _ns("longest", "the longest of them")]  # fmt: skip
+    count = Numbers(np.bincount(group, minlength=len(first)))
+    table = Table(columns, [*(key.take(first) for key in keys), count, Numbers(time), _share(time, span), Numbers(longest)])
+    return table.take(np.lexsort((first, -time)))
+
+
+def _by_text(values: Values) -> Values:
+    """Codes that are equal where the texts are."""
+    if not isinstance(values, Texts):
+        return values
+    code_of: dict[str, int] = {}
+    codes = np.array([*(code_of.setdefault(text, len(code_of)) for text in values.pool), -1], np.int64)
+    return Texts(codes[values.codes], list(code_of))
+
+
+def gaps_table(report: Report) -> Table:
+    """Every gap."""
+    gaps, rows = report.gaps, _shown_gaps(report)
+    columns, values = report.where(gaps.line[rows], report.by_stream)
+    columns += [_ns("start", "when it ran dry"), _ns("idle", "how long, less what other streams of the device worked"), *_WHY]
+    values += [Numbers(gaps.start[rows]), Numbers(gaps.own[rows]), *_reason(report, rows)]
+    (short,), before = _of_records(report, "kernel", gaps.before[rows])
+    columns.append(_column("before", "Before", "what ended last: " + short.help, 12))
+    more, after = _of_records(report, "kernel,op,layer,src,launch", gaps.after[rows])
+    columns += [_column("next", "Next", "what began next: " + short.help, 12), *more[1:]]
+    return Table(columns, [*values, *before, *after])
+
+
+def latency(report: Report) -> Table:
+    """How long launches take, for each line."""
+    activities, lines = report.activities, report.lines
+    launch, took = activities.column("launch_ns"), activities.column("launch_dur_ns")
+    duration = activities.end - activities.start
+    kernel = np.isin(activities.column("kind"), (ActivityKind.KERNEL,))
+    names = [f"p{quantile * 100:g}" for quantile in _QUANTILES]
+    cells: dict[str, list[float]] = {key: [] for key in ("launches", "least", *names, "most", "took", "short", "shorttime")}
+    used = []
+    for line in range(len(lines)):
+        mine = (activities.device if lines.stream[line] < 0 else activities.stream) == line
+        known = np.flatnonzero(mine & (launch >= 0))
+        if not len(known):
+            continue
+        used.append(line)
+        delay = np.sort(activities.start[known] - launch[known])
+        calls = known[took[known] >= 0]
+        short = known[kernel[known] & (took[known] > duration[known])]
+        at = [min(int(np.ceil(q * len(delay))) - 1, len(delay) - 1) for q in _QUANTILES]
+        row = [len(known), delay[0], *delay[at], delay[-1], np.median(took[calls]) if len(calls) else -1]
+        for key, value in zip(
+            cells, [*row, len(short) if len(calls) else -1, duration[short].sum() if len(calls) else -1], strict=True
+        ):
+            cells[key].append(value)
+    columns, values = report.where(np.array(used, np.int64))
+    told = {
+        "launches": "activities with a launch in the capture", "least": "shortest time from the launch to the begin, in ns",
+        "most": "longest, in ns", "took": "median time of the launching call, in ns",
+        "short": "kernels shorter than the call that launched them", "shorttime": "time of these, in ns",
+    }  # fmt: skip
+    columns += [
+        _column(key, key.capitalize(), told.get(key, "quantile of the time from the launch to the begin, in ns"))
+        for key in cells
+    ]
+    return Table(columns, [*values, *(Numbers(np.array(cell, np.int64)) for cell in cells.values())])
+
+
+def queue(report: Report) -> Table:
+    """How many activities are launched and not finished, and how busy the device is, in equal parts of the time."""
+    activities, parts = report.activities, []
+    busy = activities.busy()
+    launch = activities.column("launch_ns")
+    begun = np.where((launch >= 0) & (launch < activities.start), launch, activities.start)
+    for line in report.devices.tolist():
+        first, last = int(report.first[line]), int(report.last[line])
+        edges = np.unique(first + (last - first) * np.arange(report.bins + 1, dtype=object) // report.bins).astype(np.int64)
+        mine = activities.device == line
+        mean, most = depth(begun[mine], activities.end[mine], edges)
+        worked = np.diff(busy.covered(np.full(len(edges), line), edges))
+        parts.append((np.full(len(mean), line), edges[:-1], np.diff(edges), mean, most, worked))
+    line, start, length, mean, most, worked = (np.concatenate(column) for column in zip(*parts, strict=True))
+    columns, values = report.where(line.astype(np.int64), stream=False)
+    columns += [
+        _ns("start", "begin of the part"),
+        _ns("length", "of the part"),
+        _column("depth", "Depth", "mean number in the queue"),
+    ]
+    columns += [_column("most", "Most", "most at once"), _column("busy", "Busy(%)", "of the part")]
+    return Table(columns, [*values, Numbers(start), Numbers(length), Floats(mean, 2), Numbers(most), _share(worked, length)])
+
+
+def overlap(report: Report) -> Table:
+    """Compute, communication and copies of each device: exposed is what nothing before it in that order hides."""
+    activities, devices = report.activities, report.devices
+    comm, copy = activities.communication, activities.copy & ~activities.communication
+    compute = ~comm & ~copy
+
+    def total(which: npt.NDArray[np.bool_]) -> Ints:
+        return activities.busy(which).total(len(report.lines))[devices]
+
+    alone, work = total(comm), total(compute)
+    shown = total(compute | comm) - work
+    span = (report.last - report.first)[devices]
+    busy = total(np.ones(len(activities), np.bool_))
+    columns, values = report.where(devices, stream=False)
+    cells: list[tuple[Column, Values]] = [
+        (_ns("span", "from the first begin to the last end"), Numbers(span)),
+        (_ns("compute", "a kernel ran that does not communicate"), Numbers(work)),
+        (_ns("comm", "a kernel ran that communicates"), Numbers(alone)),
+        (_column("exposed", "CommExposed(ns)", "communication while nothing computes"), Numbers(shown)),
+        (_column("hidden", "Hidden(%)", "of communication, behind compute"), _share(alone - shown, alone)),
+        (_ns("copy", "a copy or set of memory ran"), Numbers(total(copy))),
+        (_column("copyexposed", "CopyExposed(ns)", "while nothing else ran"), Numbers(busy - total(compute | comm))),
+        (_ns("idle", "nothing ran"), Numbers(span - busy)),
+    ]
+    return Table([*columns, *(c for c, _ in cells)], [*values, *(v for _, v in cells)])
+
+
+TABLES: dict[str, Callable[[Report], Table]] = {
+    "streams": streams, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
+}  # fmt: skip

@@ -1,0 +1,224 @@
+"""Records and the capture's API calls -> where each stream and each device idles, and why.
+
+Lines are the streams of each device of each process, and each device as a whole (all its streams together, stream -1). A gap
+lies between the end of what ran on a line and the begin of the next. It has one reason, found from the launch of the next:
+
+    sync       launched after the line had run dry, for the host was waiting for the device then
+    host       launched after the line had run dry
+    launch     the call that launched it was still running when the line ran dry
+    queued     launched before, and at most 5 us: what a device takes from one kernel to the next
+    copy       launched before; it begins at most 10 us after a copy on another stream of the device has ended
+    kernel     launched before; the same with a kernel on another stream
+    unknown    launched before and nothing is seen that it waited for, or its launch is not in the capture
+
+What other streams of the device worked in a gap of `sync` or `host` is told apart as `elsewhere`: the line had nothing to do.
+So busy + elsewhere + the reasons is the span of a line. Times in ns; nothing here knows how it is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.records import PHASES, Records
+from pyprof.parse.trace import ActivityKind
+from pyprof.report.calls import Calls
+from pyprof.report.intervals import Segments, between, count_before, latest, union
+
+__all__ = ["QUEUED_NS", "REASONS", "Activities", "Gaps", "Lines", "find_gaps"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+REASONS = ("sync", "host", "launch", "queued", "copy", "kernel", "unknown")
+SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
+QUEUED_NS = 5_000
+_FOLLOWS_NS = 10_000
+_ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """pid, device and stream (-1: the whole device) of each line; of: the line of its device."""
+
+    pid: Ints
+    device: Ints
+    stream: Ints
+    of: Ints
+
+    def __len__(self) -> int:
+        return len(self.pid)
+
+
+class Activities:
+    """What ran on GPUs: record (its row in Records), begin, end, the lines of its stream and of its device."""
+
+    def __init__(self, records: Records, chosen: Bools | None = None) -> None:
+        """chosen: look only at the stretch from the first begin to the last end of these on each device, all in it clipped."""
+        on_gpu = np.isin(records["kind"], _ON_GPU) & (records["start_ns"] >= 0)
+        row = np.flatnonzero(on_gpu)
+        start = records["start_ns"][row]
+        end = start + np.maximum(records["dur_ns"][row], 0)
+        keys = (records["pid"][row], records["device"][row], records["stream"][row])
+        if chosen is not None:
+            row, start, end = _clipped(row, start, end, distinct_rows(*keys[:2]).inverse, chosen)
+            keys = (records["pid"][row], records["device"][row], records["stream"][row])
+        self.records, self.record, self.start, self.end = records, row, start, end
+        self.lines, self.stream, self.device = _lines(*keys)
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def column(self, name: str) -> Ints:
+        """A column of the records for each activity."""
+        return self.records[name][self.record].astype(np.int64)
+
+    def busy(self, which: Bools | None = None) -> Segments:
+        """The time in which each line has something to do; which: looking at these activities alone."""
+        keep = np.ones(len(self), np.bool_) if which is None else which
+        twice = (np.concatenate([times[keep], times[keep]]) for times in (self.start, self.end))
+        return union(np.concatenate([self.stream[keep], self.device[keep]]), *twice)
+
+    def span(self) -> tuple[Ints, Ints]:
+        """(first begin, last end) of each line."""
+        first, last = np.full(len(self.lines), np.iinfo(np.int64).max), np.full(len(self.lines), np.iinfo(np.int64).min)
+        for line in (self.stream, self.device):
+            np.minimum.at(first, line, self.start)
+            np.maximum.at(last, line, self.end)
+        return first, last
+
+    @property
+    def communication(self) -> Bools:
+        """Which of them are communication between devices."""
+        return np.asarray(self.column("phase") == PHASES.index("communication"))
+
+    @property
+    def copy(self) -> Bools:
+        """Which of them are copies and sets of memory."""
+        return np.isin(self.column("kind"), (ActivityKind.MEMCPY, ActivityKind.MEMSET))
+
+
+def _clipped(row: Ints, start: Ints, end: Ints, device: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:
+    devices = int(device.max(initial=-1)) + 1
+    first, last = np.full(devices, np.iinfo(np.int64).max), np.full(devices, np.iinfo(np.int64).min)
+    mine = chosen[row]
+    np.minimum.at(first, device[mine], start[mine])
+    np.maximum.at(last, device[mine], end[mine])
+    keep = (end > first[device]) & (start < last[device]) | mine
+    return row[keep], np.maximum(start, first[device])[keep], np.minimum(end, last[device])[keep]
+
+
+def _lines(pid: Ints, device: Ints, stream: Ints) -> tuple[Lines, Ints, Ints]:
+    """Lines with each device before its streams; the line of each row's stream and of its device."""
+    all_streams = np.full(len(pid), np.iinfo(np.int64).min)
+    both = [np.concatenate([key, key]) for key in (pid, device)]
+    found = distinct_rows(*both, np.concatenate([stream, all_streams]))
+    pids, devices, streams = found.columns
+    whole = streams == np.iinfo(np.int64).min
+    of = np.maximum.accumulate(np.where(whole, np.arange(len(whole)), 0))
+    of_stream, of_device = np.split(found.inverse, 2)
+    return Lines(pids, devices, np.where(whole, -1, streams), of), of_stream, of_device
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """One row a gap. line: of Lines; start, end: ns; before, after: rows of Records that ended last and begin next.
+
+    reason: code of REASONS; elsewhere: how much of it the device worked on other streams; call: the API call that the host
+    waited in, as code into the capture's strings, -1 none.
+    """
+
+    line: Ints
+    start: Ints
+    end: Ints
+    before: Ints
+    after: Ints
+    reason: Ints
+    elsewhere: Ints
+    call: Ints
+
+    @property
+    def own(self) -> Ints:
+        """What counts for the reason: the gap without `elsewhere`."""
+        return self.end - self.start - self.elsewhere
+
+
+def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
+    """All gaps of all lines; without the capture's API calls `sync` is not told from `host`."""
+    line = np.concatenate([activities.stream, activities.device])
+    twice = np.tile(np.arange(len(activities)), 2)
+    start, end = activities.start[twice], activities.end[twice]
+    order = np.lexsort((activities.record[twice], end, start, line))
+    line, twice, start, end = line[order], twice[order], start[order], end[order]
+    after, before = between(line, start, end)
+    gap_line, next_one, dry, begin = line[after], twice[after], end[before], start[after]
+    launch, took = activities.column("launch_ns")[next_one], activities.column("launch_dur_ns")[next_one]
+    reason = np.full(len(after), UNKNOWN)
+    in_time = (launch >= 0) & (launch <= dry)
+    other = _ended_before(activities, activities.lines.of[gap_line], begin)
+    waited = in_time & (other >= 0) & (activities.stream[other] != gap_line)
+    waited &= (activities.end[other] > dry) & (begin - activities.end[other] <= _FOLLOWS_NS)
+    is_copy = activities.column("kind")[other] == ActivityKind.MEMCPY
+    reason[waited] = np.where(is_copy, COPY, KERNEL)[waited]
+    reason[in_time & (begin - dry <= QUEUED_NS)] = QUEUED
+    reason[in_time & (took >= 0) & (launch + took > dry)] = LAUNCH
+    is_late = launch > dry
+    reason[is_late] = HOST
+    call = np.full(len(after), -1, np.int64)
+    if calls is not None and len(calls.pid):
+        rows = np.flatnonzero(is_late)
+        who = (activities.column("pid")[next_one[rows]], activities.column("tid")[next_one[rows]])
+        call[rows] = _waiting_call(calls, *who, dry[rows], launch[rows])
+        reason[call >= 0] = SYNC
+        call[call >= 0] = calls.name[call[call >= 0]]
+    busy = activities.busy()
+    whole = activities.lines.of[gap_line]
+    worked = busy.covered(whole, begin) - busy.covered(whole, dry)
+    return Gaps(
+        gap_line, dry, begin, activities.record[twice[before]], activities.record[next_one], reason,
+        np.where(is_late, worked, 0), call,
+    )  # fmt: skip
+
+
+def _ended_before(activities: Activities, device: Ints, times: Ints) -> Ints:
+    """The activity of a device that ended last until each time, -1 none."""
+    order = np.lexsort((activities.record, activities.end, activities.device))
+    at = count_before(activities.device[order], activities.end[order], device, times, inclusive=True) - 1
+    good = (at >= 0) & (activities.device[order][np.maximum(at, 0)] == device) if len(order) else at >= 0
+    return np.where(good, order[at], -1) if len(order) else at
+
+
+def _waiting_call(calls: Calls, pid: Ints, tid: Ints, dry: Ints, launch: Ints) -> Ints:
+    """The row of the call in which the launching thread waited for the device when the line ran dry, -1 none.
+
+    Else the one in which another thread of the process did, where the launching thread called nothing meanwhile and launched
+    after: autograd's thread has nothing to do before the main one returns from .item().
+    """
+    thread = distinct_rows(np.concatenate([calls.pid, pid]), np.concatenate([calls.tid, tid])).inverse
+    process = distinct_rows(np.concatenate([calls.pid, pid])).inverse
+    own, asked = np.split(thread, [len(calls.pid)])
+    found = _open_wait(calls, own, asked, dry)
+    of_process, asked_process = np.split(process, [len(calls.pid)])
+    other = _open_wait(calls, of_process, asked_process, dry)
+    order = np.lexsort((calls.start_ns, own))
+    rows = (own[order], calls.start_ns[order])
+    until = count_before(*rows, asked, calls.end_ns[other], inclusive=True)
+    meanwhile = until - count_before(*rows, asked, calls.start_ns[other], inclusive=False)
+    quiet = (other >= 0) & (meanwhile == 0)
+    quiet[quiet] &= calls.end_ns[other[quiet]] <= launch[quiet]
+    return np.where(found >= 0, found, np.where(quiet, other, -1))
+
+
+def _open_wait(calls: Calls, group: Ints, asked: Ints, dry: Ints) -> Ints:
+    """Of the calls of a group that wait the one open at each time that ends last, -1 none."""
+    rows = np.flatnonzero(calls.waits)
+    rows = rows[np.lexsort((calls.end_ns[rows], calls.start_ns[rows], group[rows]))]
+    if not len(rows):
+        return np.full(len(dry), -1, np.int64)
+    holder = rows[latest(group[rows], calls.end_ns[rows])]
+    at = count_before(group[rows], calls.start_ns[rows], asked, dry, inclusive=True) - 1
+    found = holder[np.maximum(at, 0)]
+    return np.where((at >= 0) & (group[found] == asked) & (calls.end_ns[found] >= dry), found, -1)
