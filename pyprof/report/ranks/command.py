@@ -136,4 +136,4 @@ def lines(whole: Survey) -> Iterator[str]:
         if most is not None:
             layer, op = most[1]
             where = op if layer == "-" else f"{op} in {layer}"
-            yield f"    longer than the median rank: {where}, {most[2] / 1e3:.3f} us a step, {most[3] / 1e3:.3f} us there"
+            yield f"    longer than the median rank: {where}, {most[2] / 1e3:.3f} us{' a step' if steps else ''}, not {most[3] / 1e3:.3f}"

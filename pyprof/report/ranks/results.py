@@ -220,7 +220,7 @@ def _stragglers(whole: Survey) -> Table:
             Numbers(np.array([whole.ranks[r[0]] for r in found], np.int64)),
         ),
         Field("layer", "Layer", "named layers around the op", _texts([row[1][0] for row in found])),
-        Field("op", "Op", "the op, or copies, or idle time", _texts([row[1][1] for row in found])),
+        Field("op", "Op", "the op; (launched late): the GPU had nothing to do yet", _texts([row[1][1] for row in found])),
         Field("time_us", "Time(us)", "time a step on this rank", micro(own)),
         Field("median_us", "Median(us)", "the same on the median rank", micro(median)),
         Field("more_us", "More(us)", "the difference", micro(own - median)),

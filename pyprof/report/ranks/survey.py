@@ -87,7 +87,7 @@ class _Collector:
         end = start + np.maximum(records["dur_ns"][rows], 0)
         owner = unit.rank if unit.rank >= 0 else -2 - number
         self.meetings.add(owner, records["step"][rows].astype(np.int64), records["stream"][rows], which, start, end, found)
-        self.work.add(number, records, busy)
+        self.work.add(number, records, len(busy.steps))
         self.busy.append(busy)
         self.places.append(Place(unit.rank, unit.place, file, dated, len(rows) > 0))
 
