@@ -21,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -52,10 +51,10 @@ NEEDED = [
 ]
 
 
-def generate(folder: Path, ranks: int, kernels: int) -> Job:
-    """A data set, a rank at a time."""
+def job_of(ranks: int, kernels: int) -> Job:
+    """What a data set of that size holds."""
     rng = np.random.default_rng(ranks)
-    job = Job(
+    return Job(
         ranks,
         STEPS,
         LAYERS,
@@ -65,9 +64,12 @@ def generate(folder: Path, ranks: int, kernels: int) -> Job:
         jitter=200,
         utc_ns=1_700_000_000_000_000_000,
     )
-    for rank in range(ranks):
+
+
+def generate(folder: Path, job: Job) -> None:
+    """A data set, a rank at a time."""
+    for rank in range(job.ranks):
         write_rank(folder, rank, job.records(rank))
-    return job
 
 
 def read_floor(folder: str) -> None:
@@ -101,6 +103,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("--read-floor", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--generate", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--ranks", nargs="+", type=int, default=[64, 256, 1024])
     parser.add_argument("--kernels", type=int, default=20_000, help="of each rank")
     parser.add_argument("--repeat", type=int, default=3)
@@ -109,16 +112,21 @@ def main() -> int:
     if options.read_floor:
         read_floor(options.folder)
         return 0
+    if options.generate:
+        generate(Path(options.folder), job_of(options.ranks[0], options.kernels))
+        return 0
     rows = []
     for ranks in options.ranks:
         with tempfile.TemporaryDirectory(prefix="pyprof-bench-") as temporary:
             folder = Path(temporary) / "set"
-            begin = time.perf_counter()
-            job = generate(folder, ranks, options.kernels)
-            spent = time.perf_counter() - begin
+            job = job_of(ranks, options.kernels)
+            script = [sys.executable, str(Path(__file__).resolve()), str(folder)]
+            # In a process of its own: the peak that the system tells of a child is never below what its parent held.
+            size_of = ["--ranks", str(ranks), "--kernels", str(options.kernels)]
+            spent = measure([*script, "--generate", *size_of], Path(temporary) / "out")[2]
             size = sum(path.stat().st_size for path in folder.rglob("*.parquet")) / 1e6
             own = [sys.executable, "-m", "pyprof", "ranks", str(folder)]
-            floor = [sys.executable, str(Path(__file__).resolve()), str(folder), "--read-floor"]
+            floor = [*script, "--read-floor"]
             runs: dict[str, list[tuple[float, float, float]]] = {"floor": [], "ranks": []}
             for _ in range(options.repeat):
                 runs["floor"].append(measure(floor, Path(temporary) / "out"))

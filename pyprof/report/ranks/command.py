@@ -136,4 +136,5 @@ def lines(whole: Survey) -> Iterator[str]:
         if most is not None:
             layer, op = most[1]
             where = op if layer == "-" else f"{op} in {layer}"
-            yield f"    longer than the median rank: {where}, {most[2] / 1e3:.3f} us{' a step' if steps else ''}, not {most[3] / 1e3:.3f}"
+            each = " a step" if steps else ""
+            yield f"    longer than the median rank: {where}, {most[2] / 1e3:.3f} us{each}, not {most[3] / 1e3:.3f}"
