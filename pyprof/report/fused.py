@@ -39,7 +39,8 @@ _BY_PREFIX = {
 }  # fmt: skip
 _NORM = re.compile(r"norm(?:_|$)")
 _NUMBER = re.compile(r"_\d+$")
-_GENERATED = re.compile(r"(?P<file>(?:.*[/\\])?(?P<two>\w\w)[/\\](?P<stem>c(?P=two)\w{40,})\.py):\d+")
+_GENERATED = re.compile(r"(?P<file>(?:.*[/\\])?(?P<two>\w\w)[/\\]c(?P=two)\w{40,}\.py):\d+")
+_STEM = re.compile(r"(?:.*[/\\])?(?P<stem>[^/\\]+)\.py:\d+")
 _GRAPH = re.compile(r"## Call CompiledFxGraph (\w+) ##")
 _LARGEST_FILE = 4 << 20
 
@@ -78,7 +79,7 @@ class _Run:
 
     event: str
     direction: str
-    stem: str  # of the module's file; empty where Python frames were not recorded
+    stem: str  # of the module's file; empty where no Python frame tells it
     graph: str  # of the compiled graph's name; empty where there is none
 
 
@@ -110,7 +111,7 @@ def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Laun
 class _Describing:
     def __init__(self, frame: Frame, modules: Sequence[CompiledModule]) -> None:
         self.frame, self.records = frame, frame.records
-        self.modules = modules
+        self.modules, self.named = modules, {module.path.stem: module for module in modules}
         self.chosen: dict[_Run, tuple[CompiledModule, Fused] | None] = {}
         self.files: dict[str, Kernel | None] = {}
 
@@ -136,10 +137,15 @@ class _Describing:
             return None
         code = int(self.records["stack"][row])
         stack = self.records.stacks[code] if code >= 0 else None
-        stems = [m["stem"] for text in (stack.trace if stack else ()) if (m := _GENERATED.fullmatch(text)) is not None]
         graphs = [m[1] for text in (stack.ranges if stack else ()) if (m := _GRAPH.search(text)) is not None]
         event = found["event"] if found else name
-        return _Run(event, self._direction(row), stems[-1] if stems else "", graphs[-1] if graphs else "")
+        return _Run(event, self._direction(row), self._stem(row), graphs[-1] if graphs else "")
+
+    def _stem(self, row: int) -> str:
+        """Of the file of the module that a record was launched in; empty where no Python frame tells it."""
+        code = int(self.records["stack"][row])
+        lines = (_STEM.fullmatch(text) for text in reversed(self.records.stacks[code].trace)) if code >= 0 else ()
+        return next((found["stem"] for found in lines if found is not None and found["stem"] in self.named), "")
 
     def match(self, runs: list[_Run]) -> None:
         """Find the module of each: by its file where Python frames tell it, else the one that has all kernels of the graph."""
@@ -178,11 +184,10 @@ class _Describing:
             sites = ()
         flop = _known(_number(facts.get("kernel_flop")), kernel.flop if kernel else None)
         nodes = tuple(dict.fromkeys(node for site in (fused.sites if fused else ()) for node in site.nodes or site.atens))
-        direction = f"{module.graph}_{module.direction}" if module and module.direction else run.direction
         file = str(module.path) if module else path
         return Launch(
-            plain, _category(plain, kernel), direction, sites, moved, None if flop is None else round(flop), source,
-            nodes or _nodes_of_name(plain), file,
+            plain, _category(plain, kernel), _graph(module, run.direction), sites, moved,
+            None if flop is None else round(flop), source, nodes or _nodes_of_name(plain), file,
         )  # fmt: skip
 
     def _own_file(self, path: str) -> Kernel | None:
@@ -200,7 +205,8 @@ class _Describing:
         call = self._call(row, ("own", "inner"))
         on_cpu = self.records["kind"][row] == ActivityKind.CPU
         shown = call.name if on_cpu and call is not None else short_name(normalise(name)).strip()
-        return Launch(shown, self._library_category(row, call), self._direction(row), library=True)
+        graph = _graph(self.named.get(self._stem(row)), self._direction(row))
+        return Launch(shown, self._library_category(row, call), graph, library=True)
 
     def _library_category(self, row: int, call: OpCall | None) -> str:
         """By the kernel's kind, on a CPU by the op."""
@@ -221,6 +227,11 @@ class _Describing:
         if call is not None and formulas.is_copy(call.name):
             return "memcpy"
         return "norm" if _NORM.search(name) else "other"
+
+
+def _graph(module: CompiledModule | None, direction: str) -> str:
+    """What a compiled graph is called; outside of one the direction."""
+    return f"{module.graph}_{module.direction}" if module is not None and module.direction else direction
 
 
 def _fits(module: CompiledModule, direction: str) -> bool:

@@ -2,6 +2,8 @@
 
     pyprof run --inductor --tool torch net.py        record one
     pyprof inductor FILE [--module fwd.py bwd.py]    FILE is a capture or records
+    pyprof inductor run fwd.py                       run a generated module on inputs of its own, record it, report
+    pyprof inductor bench FILE                       time each generated kernel of a file alone, in every configuration
 
 Bytes of fused kernels are exact where the generated modules are known: those that --module names (or a folder that holds
 them, as Inductor's cache), else those that the capture names. They are read, never run. Shares are of the time of all rows
@@ -261,7 +263,7 @@ def _shared(sums: dict[str, Ints], times: Busy) -> list[Values]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof inductor`."""
-    parser.add_argument("file", metavar="FILE", help="a capture or records")
+    parser.add_argument("words", metavar="FILE", nargs="+", help="a capture or records; or: run MODULE; bench FILE")
     parser.add_argument("--module", metavar="PATH", nargs="+", default=[], help="generated modules, or folders that hold them")
     parser.add_argument("--wall-ms", metavar="MS", type=float, help="wall time; otherwise from the first begin to the last end")
     parser.add_argument("--table", choices=["both", "categories", "kernels"], default="both", help="which (default: both)")
@@ -270,28 +272,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180)")
     form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
     form.add_argument("--format", choices=_WRITERS, default="table", help="(default: table)")
+    parser.add_argument("--times", metavar="N", type=int, default=10, help="run: calls that are recorded (default %(default)s)")
+    parser.add_argument("-o", "--output", metavar="NAME", help="run: name of the capture (default: that of the module)")
+    parser.add_argument("--kernel", metavar="NAME", help="bench: only this one")
+    parser.add_argument("--seconds", metavar="S", type=float, default=0.3, help="bench: for each (default %(default)s)")
     add_window(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.load import load
-
-    if options.wall_ms is not None and not options.wall_ms > 0:
-        raise UsageError("--wall-ms must be positive", "for example --wall-ms 12.5")
+    for name in ("wall_ms", "times", "seconds"):
+        if (value := getattr(options, name)) is not None and not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be positive", "see pyprof inductor --help")
     if options.top is not None and options.top < 0:
         raise UsageError("--top must not be negative", "for example --top 10")
+    first, *others = options.words
+    if len(others) != (first in ("run", "bench")):
+        raise UsageError(
+            "one FILE is needed", "pyprof inductor FILE, pyprof inductor run MODULE, or pyprof inductor bench FILE"
+        )
+    if first == "bench":
+        return _bench(Path(others[0]), options)
+    file = first
+    if first == "run":
+        from pyprof.capture.generated import record_module
+
+        file = str(record_module(Path(others[0]), options.output, options.times))
+        print(f"pyprof: the capture is {file}", file=sys.stderr)
+        options.module = [others[0], *options.module]
+    return _report(file, options)
+
+
+def _report(file: str, options: argparse.Namespace) -> int:
+    from pyprof.load import load
+
     given = [read_module(path) for path in find_modules([Path(p) for p in options.module])] if options.module else []
-    records = load(options.file)
+    records = load(file)
     frame = Frame(records)
     rows = np.flatnonzero(in_window(records, options))
     groups = grouped(frame, rows, given or _recorded(records))
     times = busy(records, rows)
     if options.wall_ms is not None:
         times = Busy(times.total, times.union, round(options.wall_ms * 1e6))
-    _print(groups, times, options)
+    _print(_tables(groups, times, options), options)
     sys.stdout.flush()
-    _say(groups, times, records, options)
+    _say(groups, times, records)
+    return 0
+
+
+def _bench(path: Path, options: argparse.Namespace) -> int:
+    from pyprof.timers.generated import COLUMNS, bench
+
+    results = bench(path, options.kernel, options.seconds)
+
+    def values(name: str, digits: int | None) -> Values:
+        found = [getattr(result, name) for result in results]
+        if digits is None:
+            return Texts(np.arange(len(found)), found)
+        if not digits:
+            return Numbers(np.array([-1 if value is None else value for value in found], np.int64))
+        return Floats(np.array([np.nan if value is None else value for value in found], np.float64), digits)
+
+    columns = [_column(name, header, text, digits is None) for name, header, text, digits in COLUMNS]
+    _print([Table(columns, [values(name, digits) for name, _, _, digits in COLUMNS])], options)
     return 0
 
 
@@ -306,13 +349,17 @@ def _recorded(records: Records) -> list[CompiledModule]:
     return found
 
 
-def _print(groups: Groups, times: Busy, options: argparse.Namespace) -> None:
+def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[Table]:
     tables = []
     if options.table != "kernels":
         tables.append(categories(groups, times))
     if options.table != "categories":
         table = kernels(groups, times)
         tables.append(table.take(table.rows[: options.top]))
+    return tables
+
+
+def _print(tables: list[Table], options: argparse.Namespace) -> None:
     write = _WRITERS["csv" if options.csv else options.format]
     for number, table in enumerate(tables):
         if number:
@@ -323,7 +370,7 @@ def _print(groups: Groups, times: Busy, options: argparse.Namespace) -> None:
             write(table.columns, table.values, sys.stdout)
 
 
-def _say(groups: Groups, times: Busy, records: Records, options: argparse.Namespace) -> None:
+def _say(groups: Groups, times: Busy, records: Records) -> None:
     if times.wall:
         print(
             f"busy {100 * times.union / times.wall:.1f} % of {times.wall / 1e6:.3f} ms wall (union of intervals); "

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,48 @@ def test_categories_sum_to_the_whole(compiled: Compiled) -> None:
         assert numbers[-1] == pytest.approx(np.nansum(numbers[:-1])), key
     assert values["busy"].values[-1] == pytest.approx(100)  # type: ignore[union-attr]
     assert kernels(groups, times).rows.size == len(groups.launches)
+
+
+def test_a_module_runs_by_itself_whatever_its_file_is_called(
+    compiled: Compiled, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernels are recorded even where the module was generated without the switch for that."""
+    backward = next(found for found in compiled.modules() if found.direction == "backward")
+    plain = re.sub(r".*RecordFunctionHandle.*\n", "", backward.path.read_text())
+    (tmp_path / "bwd.py").write_text(plain)
+    for name, value in compiled.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    assert main(["inductor", "run", "bwd.py", "--times", "2", "--csv", "--table", "kernels"]) == 0
+    rows = {row["Kernel"]: row for row in rows_of(capfd.readouterr().out)}
+    assert {row["Graph"] for row in rows.values()} == {"0_backward"} and (tmp_path / "bwd.json.gz").exists()
+    for fused in backward.fused:
+        assert (rows[fused.name]["Launches"], rows[fused.name]["Bytes"]) == ("2", str(fused.sites[0].bytes))
+    assert rows["aten::mm"]["Launches"] == "4"
+
+    (tmp_path / "broken.py").write_text("raise ValueError('boom')\n")
+    assert main(["inductor", "run", "broken.py"]) == 1 and main(["inductor", "run", "gone.py"]) == 1
+    err = capfd.readouterr().err
+    assert "ValueError: boom" in err and "Traceback" not in err and "gone.py: no such file" in err
+
+
+def test_bench_times_each_kernel_alone(
+    compiled: Compiled, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = next(found for found in compiled.modules() if found.direction == "forward")
+    for name, value in compiled.env.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["inductor", "bench", str(forward.path), "--csv", "--seconds", "0.02"]
+    assert main(arguments) == 0
+    rows = rows_of(capsys.readouterr().out)
+    assert {row["Kernel"]: row["Bytes"] for row in rows} == {f.name: str(f.sites[0].bytes) for f in forward.fused}
+    for row in rows:
+        assert float(row["best(us)"]) <= float(row["Time(us)"]) <= float(row["p99(us)"]) and int(row["Calls"]) >= 10
+        assert float(row["GB/s"]) == pytest.approx(int(row["Bytes"]) / float(row["Time(us)"]) / 1e3, abs=0.02, rel=0.02)
+    assert main([*arguments, "--kernel", "cpp_fused_0"]) == 0
+    assert [row["Kernel"] for row in rows_of(capsys.readouterr().out)] == ["cpp_fused_0"]
+    assert main([*arguments, "--kernel", "other"]) == 2
+    assert "no C++ kernel 'other'" in capsys.readouterr().err
 
 
 def test_without_modules_the_bytes_are_unknown(compiled: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,7 +317,9 @@ def test_the_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: lis
     assert "triton_tem_fused_mm_1" in out and "my_kernel" not in out and "busy 27.0 % of 0.200 ms" in err
 
 
-@pytest.mark.parametrize("arguments", [["--wall-ms", "0"], ["--top", "-1"], ["-w", "20"], ["--module", "/nowhere"]])
+@pytest.mark.parametrize(
+    "arguments", [["--wall-ms", "0"], ["--top", "-1"], ["-w", "20"], ["--times", "0"], ["second"], ["--module", "/nowhere"]]
+)
 def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), *arguments]) in (1, 2)
     assert capsys.readouterr().err.startswith("pyprof: error: ")
