@@ -21,6 +21,8 @@ SCHEMA = {
     "streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER NOT NULL, "
     "gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER, "
     "registersPerThread INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, graphNodeId INTEGER",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, "
+    "globalPid INTEGER, bytes INTEGER, copyKind INTEGER",
     "CUDA_GRAPH_NODE_EVENTS": "start INTEGER, end INTEGER, globalTid INTEGER, graphNodeId INTEGER, originalGraphNodeId INTEGER",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, "
     "correlationId INTEGER, globalPid INTEGER, graphId INTEGER",
@@ -63,6 +65,12 @@ class Nsys:
             (start, end, device, stream, corr, tid(pid) & ~0xFFFFFF, self.string(name), *grid, *block, 32, 0, 0, node)
         )
         return corr
+
+    def copy(self, kind: int, launch: int, start: int, end: int, bytes: int = 4) -> None:
+        """kind: CUDA's number, 1 to the device, 2 to the host, 8 within it."""
+        self.corr += 1
+        self.api(launch, self.corr, name="cudaMemcpyAsync_v3020")
+        self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((start, end, 0, 7, self.corr, tid() & ~0xFFFFFF, bytes, kind))
 
     def api(
         self, start: int, corr: int, *, pid: int = 7, thread: int | None = None, name: str = "cudaLaunchKernel_v7000"

@@ -175,7 +175,8 @@ class Frame:
         cpu = self.records["kind"] == ActivityKind.CPU
         if cpu.any():
             table[cpu] = self._cpu_peaks()[self.records["call"][cpu]]
-        return Peaks(*table.T)
+        matmul, vector, dram, l2_bytes, least_ns = table.T
+        return Peaks(matmul, vector, dram, l2_bytes, least_ns, _launch_ns(self.records))
 
     def _peaks_of(self, found: Verdict, gpu: int) -> tuple[float, ...]:
         if gpu < 0 or gpu >= len(self.gpus):
@@ -287,6 +288,12 @@ class Frame:
             else:
                 ratio = sums[what] / sums["ns"] / (1e3 if what == "flops" else 1.0)
         return Floats(np.where(np.isfinite(ratio), ratio, np.nan), 3 if what == "flops" else 2)
+
+
+def _launch_ns(records: Records) -> npt.NDArray[np.float64]:
+    """How long the call took that launched each record alone; a graph's launches many."""
+    alone = (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
+    return np.where(alone, records["launch_dur_ns"].astype(np.float64), np.nan)
 
 
 def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:

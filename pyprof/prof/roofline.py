@@ -19,12 +19,13 @@ __all__ = ["BOUNDS", "Peaks", "Roofline", "roofline"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-BOUNDS = ("compute", "memory", "latency", "l2", "compute!", "memory!")
+BOUNDS = ("compute", "memory", "latency", "l2", "compute!", "memory!", "launch")
 """Texts of `Roofline.bound`: what limits the op. latency: at the roofline it would take less time than so many kernels take
-at all; l2: it moved its bytes faster than DRAM can, and they fit into the L2 cache; `!`: faster than the peaks allow, so a
-peak, a clock or a cost is not what was assumed."""
+at all; launch: its kernels are shorter than the calls that launched them; l2: it moved its bytes faster than DRAM can, and they
+fit into the L2 cache; `!`: faster than the peaks allow, so a peak, a clock or a cost is not what was assumed, or the algorithm
+does less than the op's definition, as Winograd convolutions do."""
 
-COMPUTE, MEMORY, LATENCY, L2, OVER = 0, 1, 2, 3, 4
+COMPUTE, MEMORY, LATENCY, L2, OVER, LAUNCH = 0, 1, 2, 3, 4, 6
 
 LEAST_KERNEL_NS = 1500.0
 """No kernel ends sooner after its begin: the shortest of captures of V100, A100, H100 and RTX 3070 Ti take 900 to 2000 ns."""
@@ -33,13 +34,15 @@ LEAST_KERNEL_NS = 1500.0
 @dataclass(frozen=True)
 class Peaks:
     """Per record: what the device can do at most. matmul: FLOP/s of the unit that multiplied; vector: FLOP/s of the cores;
-    dram: bytes/s; l2_bytes: size of the cache; least_ns: the shortest a kernel takes (0 on a CPU). NaN unknown."""
+    dram: bytes/s; l2_bytes: size of the cache; least_ns: the shortest a kernel takes (0 on a CPU); launch_ns: how long the call
+    took that launched it. NaN unknown."""
 
     matmul: Floats
     vector: Floats
     dram: Floats
     l2_bytes: Floats
     least_ns: Floats
+    launch_ns: Floats
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,12 @@ def roofline(
         peak = np.where(time_ns > 0, 100 * least / time_ns, np.nan)
         ceiling = np.where(least > 0, total(matmul + vector) / least * 1e9, np.nan)
         floor = total(np.where(kernels, peaks.least_ns, 0.0))
-        bound = np.where(compute >= memory, COMPUTE, MEMORY)
+        limit = np.where(compute >= memory, COMPUTE, MEMORY)
         over = peak > 100
-        cached = over & (bound == MEMORY) & (total(moved) <= peaks.l2_bytes)
-        bound = np.where(cached, L2, np.where(over, bound + OVER, np.where(least < floor, LATENCY, bound)))
+        cached = over & (limit == MEMORY) & (total(moved) <= peaks.l2_bytes)
+        launching = total(np.where(kernels, peaks.launch_ns, 0.0)) > time_ns
+        short = np.where(launching, LAUNCH, np.where(least < floor, LATENCY, limit))
+        bound = np.where(cached, L2, np.where(over, limit + OVER, short))
     known = ~np.isnan(peak)
     above = np.rint(dur_ns * np.clip(np.nan_to_num(1 - peak / 100), 0, None))  # of each record alone: no matter which are shown
     return Roofline(ceiling, peak, np.where(known, bound, -1), np.where(known, above, -1).astype(np.int64))

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from pyprof.hardware import cpus, gpus
 from pyprof.parse.trace import ActivityKind
-from pyprof.prof.advice import advise
 from pyprof.prof.columns import choose
 from pyprof.prof.frame import Frame, Texts
+from pyprof.report.advice import advise
 
 __all__ = ["add_arguments", "lines", "run"]
 

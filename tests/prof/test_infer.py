@@ -131,3 +131,11 @@ def test_a_sum_that_two_inputs_could_want_is_left_alone() -> None:
     filled = _summed(gradient, one)
     assert filled is not None and filled.args[1] == [0]
     assert _summed(gradient, two) is None
+
+
+def test_what_is_faster_than_the_peaks_is_winograd(captures: Path) -> None:
+    frame = Frame(load_capture(captures / "kineto/v100_resnet50_2021.json.gz"))
+    fast = np.array(column(frame, "bound")) == "compute!"
+    winograd = np.array(["winograd" in name.lower() for name in column(frame, "name")])
+    instance = frame.records["instance"]
+    assert fast.any() and np.isin(instance[fast], instance[winograd]).all()

@@ -25,9 +25,9 @@ def column(frame: Frame, key: str) -> list[str]:
     return unknown_as(next(c for c in COLUMNS if c.key == key).compute(frame))
 
 
-def _one(matmul: int, vector: int, moved: int, ns: int, l2: float = 0) -> tuple[str, float, float, int]:
+def _one(matmul: int, vector: int, moved: int, ns: int, l2: float = 0, launch: float = np.nan) -> tuple[str, float, float, int]:
     """One kernel on a device of 10 TFLOP/s in products, 1 TFLOP/s in the rest and 100 GB/s."""
-    rates = [np.array([rate], np.float64) for rate in (10e12, 1e12, 100e9, l2, 1500)]
+    rates = [np.array([rate], np.float64) for rate in (10e12, 1e12, 100e9, l2, 1500, launch)]
     parts = [np.array([part]) for part in (matmul, vector, moved)]
     found = roofline(np.array([0]), np.array([ns]), np.array([ns], np.float64), parts, np.array([True]), Peaks(*rates))
     code = int(found.bound[0])
@@ -58,6 +58,13 @@ def test_what_fits_into_the_cache_may_be_faster_than_memory() -> None:
     assert _one(0, 0, 10**7, 50_000, l2=2e7)[0] == "l2" and _one(0, 0, 10**7, 50_000, l2=9e6)[0] == "memory!"
 
 
+def test_kernels_shorter_than_their_launch() -> None:
+    assert _one(10**9, 0, 10**6, 200_000, launch=200_001)[0] == "launch"
+    assert _one(10**9, 0, 10**6, 200_000, launch=200_000)[0] == "compute"
+    assert _one(10**6, 0, 10**4, 5_000, launch=6_000)[0] == "launch"
+    assert _one(10**9, 0, 10**6, 50_000, launch=60_000)[0] == "compute!"
+
+
 @pytest.mark.parametrize("unknown", [(-1, 0, 10), (10, -1, 10), (10, 0, -1)])
 def test_an_unknown_cost_makes_all_unknown(unknown: tuple[int, int, int]) -> None:
     bound, peak, ceiling, lost = _one(*unknown, 1000)
@@ -70,7 +77,7 @@ def test_an_unknown_cost_makes_all_unknown(unknown: tuple[int, int, int]) -> Non
 def test_lost_time_adds_up_and_stays_within_the_time(rows: list[tuple[int, int, int, int]]) -> None:
     group = np.unique([row[0] for row in rows], return_inverse=True)[1]
     ns, matmul, moved = (np.array([row[i] for row in rows]) for i in (1, 2, 3))
-    rates = [np.full(len(rows), rate, np.float64) for rate in (1e14, 1e13, 1e12, 0, 1500)]
+    rates = [np.full(len(rows), rate, np.float64) for rate in (1e14, 1e13, 1e12, 0, 1500, np.nan)]
     parts = (matmul, np.zeros_like(matmul), moved)
     time_ns = np.bincount(group, ns)[group].astype(np.float64)
     found = roofline(group, ns, time_ns, parts, np.ones(len(rows), np.bool_), Peaks(*rates))

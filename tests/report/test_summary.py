@@ -9,8 +9,8 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.load import load_capture
-from pyprof.prof.advice import advise
 from pyprof.prof.frame import Frame
+from pyprof.report.advice import advise
 from tests.tiny import Nsys
 
 

@@ -1,0 +1,75 @@
+"""Matrix products that ran without Tensor Cores although the device has them for the type, or on them with narrow loads.
+
+What a change can save at most is their time less the least time that the same product takes there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.dtypes import lookup
+from pyprof.parse.distinct import distinct_rows
+from pyprof.prof.frame import Frame, operand_tag
+from pyprof.report.advice.piece import Advice
+
+__all__ = ["products"]
+
+_LOAD_BYTES = 16  # what a load of a Tensor Core kernel takes at once where operands are aligned to it
+
+
+def products(frame: Frame) -> list[Advice]:
+    """One piece for each (problem, kernel, type, device)."""
+    records, costs = frame.records, frame.costs
+    codes, verdicts = frame.verdicts
+    off = np.array([v.tc == "0" for v in verdicts] + [False])[codes]
+    used = np.array([v.tc == "1" for v in verdicts] + [False])[codes]
+    aligned = np.array([k.align is not None for k in costs.kernels] + [False])[costs.kernel]
+    asked = (off | used & aligned) & (costs.matmul_flops > 0) & (costs.bytes >= 0) & (costs.problem >= 0)
+    rows = np.flatnonzero(asked & (records["call"] >= 0))
+    names = frame.short_names
+    # The sizes and switches of convolutions are others: nothing is said of them.
+    tags = [None if "conv" in call.op else operand_tag(call) for call in records.calls]
+    pool = sorted({tag for tag in tags if tag})
+    tag = np.array([pool.index(t) if t else -1 for t in tags], np.int64)[records["call"][rows]]
+    distinct, first, inverse = distinct_rows(costs.problem[rows], names.codes[rows], tag, records["gpu"][rows])
+    found = []
+    for number, (problem, name, kind, gpu) in enumerate(distinct.T.tolist()):
+        if kind < 0 or name < 0 or not 0 <= gpu < len(frame.gpus):
+            continue
+        device, dtype, one = frame.gpus[gpu][0], pool[kind], rows[first[number]]
+        align = costs.kernels[costs.kernel[one]].align if used[one] else None
+        said = _change(dtype, costs.problems[problem], align)
+        peak, dram = device.peaks.get("tf32" if dtype == "fp32" else dtype), device.dram_bytes_per_s
+        if said is None or not peak or not dram:
+            continue
+        mine = rows[inverse == number]
+        least = np.maximum(costs.matmul_flops[mine] / peak, costs.bytes[mine] / dram) * 1e9
+        time = records["dur_ns"][mine]
+        saves = int(np.maximum(time - least, 0).sum())
+        m, n, k, batch = costs.problems[problem]
+        evidence = f"{len(mine)} x {names.pool[name]}, {dtype} m={m} n={n} k={k} batch={batch}"
+        if saves > 0:
+            found.append(Advice(*said, evidence, int(time.sum()), saves))
+    return found
+
+
+def _change(dtype: str, problem: tuple[int, int, int, int], align: int | None) -> tuple[str, str] | None:
+    """What was found and what to do, sizes named only where they are not multiples; None where there is nothing to say.
+
+    align: of a kernel that used Tensor Cores the elements that its loads take at once.
+    """
+    if dtype not in ("fp16", "bf16", "fp32"):
+        return None
+    found = lookup(dtype)
+    whole = _LOAD_BYTES * 8 // found.bits if found is not None else 1
+    if align is None and dtype == "fp32":
+        return "fp32 product without Tensor Cores", 'allow TF32: torch.set_float32_matmul_precision("high")'
+    if align is not None and align >= whole:
+        return None
+    odd = [(axis, size, -(-size // whole) * whole) for axis, size in zip("mnk", problem, strict=False) if size % whole]
+    title = f"{dtype} product without Tensor Cores"
+    if align is not None:
+        title = f"{dtype} product with loads of {align} element{'s' * (align > 1)} at once"
+    if not odd:
+        return title, f"sizes are multiples of {whole}: look at strides and alignment"
+    return title, "pad " + ", ".join(f"{axis} {size} to {to}" for axis, size, to in odd)
