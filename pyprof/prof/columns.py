@@ -148,7 +148,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("gbs", "GB/s", "rate of the op's least bytes over the time of all its kernels", lambda f: f.rate("bytes"), 8),
     Column("ceiling", "Ceiling", "TFLOP/s that the device allows at the op's intensity", _ceiling, 8),
     Column("peak", "Peak(%)", "share of the roofline: least time of the op over the time of all its kernels", _peak, 7),
-    Column("bound", "Bound", "what limits the op: compute, memory, latency, launch, l2; ! faster than the peaks allow", _bound, 8),
+    Column("bound", "Bound", "what limits it: compute, memory, latency, launch, l2; ! faster than the peaks allow", _bound, 8),
     Column("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", _lost, 10),
     Column("inner", "Inner", "innermost dispatcher op or autograd function", _call("inner", "name"), 15),
     Column("src", "Src", "source line that called the op", _src, 20),
