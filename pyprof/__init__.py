@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyprof.capture.torchprof import capture as capture
     from pyprof.capture.torchprof import schedule as schedule
+    from pyprof.dataframe import load as load
     from pyprof.timers.timing import timeit as timeit
 
 __version__ = "4.0.0.dev0"
@@ -36,6 +37,7 @@ __all__ = [
     "formula",
     "init",
     "instrument",
+    "load",
     "profile",
     "schedule",
     "shutdown",
@@ -47,8 +49,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "capture":  # a subpackage that can be called
-        return import_module("pyprof.capture")
+    if name in ("capture", "load"):  # modules that can be called
+        return import_module(f"pyprof.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'pyprof' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

@@ -1,6 +1,7 @@
 """A file, or standard input -> Records, whatever it holds: a capture or lines that parse wrote.
 
-The one place where attribution meets the formulas: which ops have one decides where an op instance begins.
+The one place where attribution meets the formulas: which ops have one decides where an op instance begins. The module can be
+called: `pyprof.load(file)` is what `pyprof.dataframe.load(file)` is, for people who go on in Python.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import io
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, TextIO
 
 from pyprof.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from pyprof.dataframe import Loaded
     from pyprof.parse.records import Records
     from pyprof.parse.stacks import OpRules
     from pyprof.parse.trace import Trace
@@ -128,3 +131,16 @@ def _lines(stream: TextIO, name: str) -> Records:
     if not len(records):
         raise InputError(f"{name}: no records in it", "give the output of `python -m pyprof.parse`, or the capture itself")
     return records
+
+
+class _CallableModule(ModuleType):
+    """This module, which stands as `load` in the package as soon as anything imports it."""
+
+    def __call__(self, file: str) -> Loaded:
+        """See `pyprof.dataframe.load`."""
+        from pyprof.dataframe import load as load_file
+
+        return load_file(file)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -99,7 +99,7 @@ class Attribution:
     def records(self) -> Records:
         activities = self.trace.activities
         if len(activities["kind"]):
-            rows = self._gpu_rows()
+            rows = self.gpu_rows()
         else:
             if not self.facts.is_op[self.label].any():
                 raise EmptyCapture(
@@ -110,7 +110,8 @@ class Attribution:
             rows = cpu_rows(self.trace, self.nested, self.facts, self.formula_root, self.rules.moves)
         return Assembly(self, rows).records()
 
-    def _gpu_rows(self) -> dict[str, Any]:
+    def gpu_rows(self) -> dict[str, Any]:
+        """For each activity its launch, and the range that it was launched in (`at`, -1 none)."""
         trace, activities = self.trace, self.trace.activities
         launch = launch_of_activity(trace)
         has = launch >= 0

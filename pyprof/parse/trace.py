@@ -116,6 +116,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("regs_per_sm", "i4", "registers"),
         _c("smem_per_sm_bytes", "i8", "shared memory"),
     ),
+    "memory": (
+        _c("time_ns", "i8", "when memory was allocated or freed"),
+        _c("thread", "i4", "row of `threads`"),
+        _c("bytes", "i8", "allocated, or freed where below 0", 0),
+        _c("device", "i4", "device ordinal; -1: the host's memory"),
+    ),
     "graph_nodes": (
         _c("node", "i8", "node id, as in activities.graph_node"),
         _c("origin", "i8", "the node it was cloned from; -1 none"),
@@ -223,6 +229,7 @@ class Trace:
     threads: Table = field(default_factory=lambda: make_table("threads"))
     processes: Table = field(default_factory=lambda: make_table("processes"))
     devices: Table = field(default_factory=lambda: make_table("devices"))
+    memory: Table = field(default_factory=lambda: make_table("memory"))
     graph_nodes: Table = field(default_factory=lambda: make_table("graph_nodes"))
     version: str = ""
     session_end_ns: int = -1

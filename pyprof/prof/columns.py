@@ -168,6 +168,23 @@ ALIASES = {
     "silicon": "sil",
     "ns": "sil",
     "shape": "params",
+    # torch's names, of today and until 2.2, for the columns of its own table
+    "count": "calls",
+    "self_cpu_time_total": "self_cpu",
+    "cpu_time_total": "cpu_total",
+    "cpu_time": "cpu_avg",
+    "cpu_memory_usage": "cpu_mem",
+    "self_cpu_memory_usage": "self_cpu_mem",
+    **{f"self_{device}_time_total": "self_device" for device in ("device", "cuda")},
+    **{f"{device}_time_total": "device_total" for device in ("device", "cuda")},
+    **{f"{device}_time": "device_avg" for device in ("device", "cuda")},
+    **{f"{device}_memory_usage": "device_mem" for device in ("device", "cuda")},
+    **{f"self_{device}_memory_usage": "self_device_mem" for device in ("device", "cuda")},
+    "self_cuda": "self_device",
+    "cuda_total": "device_total",
+    "cuda_avg": "device_avg",
+    "cuda_mem": "device_mem",
+    "self_cuda_mem": "self_device_mem",
 }
 
 

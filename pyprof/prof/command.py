@@ -11,10 +11,13 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.parse.command import add_kinds, choose_kinds, report
+from pyprof.parse.executions import executions
 from pyprof.parse.records import concatenate
-from pyprof.parse.window import add_window, in_window
+from pyprof.parse.window import add_window, in_window, window_given
+from pyprof.prof.averages import AVERAGES, averages, is_of_torch, keys_of
 from pyprof.prof.columns import COLUMNS, DEFAULT, choose
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import Table, group_by, layer_tree
@@ -55,13 +58,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
     lines = [f"  {column.key:9} {column.header:12} {column.help}" for column in COLUMNS]
-    parser.epilog = "columns:\n" + "\n".join(lines)
+    torch_lines = [f"  {column.key:15} {column.header:15} {column.help}" for column in AVERAGES]
+    parser.epilog = "\n".join(
+        [
+            "columns:",
+            *lines,
+            "",
+            "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:",
+            *torch_lines,
+        ]
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.load import load
 
+    if options.group_by is not None and is_of_torch(options.sort, options.columns):
+        return _torch_table(options)
     where = conditions(options.where)
     keys = choose(options.group_by) if options.group_by is not None else []
     grouped = bool(keys) or options.tree is not None
@@ -83,6 +97,25 @@ def run(options: argparse.Namespace) -> int:
     sys.stdout.flush()
     report(records)
     _coverage(frame, inside)
+    return 0
+
+
+def _torch_table(options: argparse.Namespace) -> int:
+    """The rows that torch's own key_averages has, of a capture: every op that was called, those inside others too."""
+    from pyprof.load import load_with_trace, op_rules
+
+    keys = keys_of(options.group_by)
+    if options.where or window_given(options) or len(options.file) != 1:
+        raise UsageError(
+            "torch's columns are of one whole capture", "leave out --where, --step, --range, --time; give one FILE"
+        )
+    first_rows(np.empty(0, np.int64), options.top)
+    trace = load_with_trace(options.file[0])[1]
+    if trace is None:
+        raise InputError(
+            f"{options.file[0]}: records hold no ops inside others, which torch's columns are about", "give the capture itself"
+        )
+    _write(_arranged(averages(executions(trace, op_rules()), keys), options), options)
     return 0
 
 

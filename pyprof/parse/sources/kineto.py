@@ -95,6 +95,7 @@ class _Reader:
         self.activities, self.launches = Activities(self.trace.strings), Launches(self.trace.strings)
         self.arrows = Arrows()
         self.ranges: list[Table] = []
+        self.memory: list[Table] = []
         self.thread_names: dict[tuple[int, int], str] = {}
         self.counters = self.events = 0
         self._sources: dict[str, int] = {"": -1}
@@ -121,9 +122,8 @@ class _Reader:
             return self._add_frames
         if category.endswith(("_runtime", "_driver")) or category == "Runtime":
             return lambda events: self.launches.add(events, self._rows(events))
-        return {"s": self._add_arrows, "f": self._add_arrows, "M": self._add_names}.get(category) or (
-            self._count_counters if category == "cuda_profiler_range" else None
-        )
+        of_phase = {"s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory}
+        return of_phase.get(category) or (self._count_counters if category == "cuda_profiler_range" else None)
 
     def _rows(self, events: list[Event]) -> Ints:
         threads = self.threads
@@ -193,6 +193,17 @@ class _Reader:
         for event, args in zip(named, decode_args(_NameArgs, named), strict=True):
             self.thread_names[_integer(event.pid), _integer(event.tid)] = args.name
 
+    def _add_memory(self, events: list[Event]) -> None:
+        events = [e for e in events if e.name == "[memory]"]
+        args = decode_args(_MemoryArgs, events)
+        columns = {
+            "time_ns": nanoseconds([e.ts for e in events]),
+            "thread": self._rows(events),
+            "bytes": np.array([a.bytes for a in args], np.int64),
+            "device": np.array([-1 if a.device_type == _HOST else a.device for a in args], np.int64),
+        }
+        self.memory.append(make_table("memory", columns))
+
     def _count_counters(self, events: list[Event]) -> None:
         self.counters += len(events)
 
@@ -202,6 +213,8 @@ class _Reader:
         trace = self.trace
         parts = self.ranges or [make_table("ranges")]
         trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
+        parts = self.memory or [make_table("memory")]
+        trace.memory = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         trace.launches, trace.activities = self.launches.table(), self.activities.table()
         self.launches.give_geometry(trace.activities)
         self._check()
@@ -246,7 +259,7 @@ class _Reader:
         keep = ~layer | np.isin(ranges["thread"], used)
         if not keep.all():
             self.trace.ranges = ranges = {name: column[keep] for name, column in ranges.items()}
-        tables = (ranges, launches)
+        tables = (ranges, launches, self.trace.memory)
         row = np.full(len(self.threads.numbers) + 1, -1, np.int32)
         row[used] = np.arange(len(used))
         for table in tables:
@@ -302,6 +315,15 @@ class _Reader:
 
 class _FrameArgs(msgspec.Struct, gc=False):
     id: Int = msgspec.field(default=-1, name="Python id")
+
+
+_HOST = 0  # c10::DeviceType
+
+
+class _MemoryArgs(msgspec.Struct, gc=False):
+    bytes: Int = msgspec.field(default=0, name="Bytes")
+    device: Int = msgspec.field(default=0, name="Device Id")
+    device_type: Int = msgspec.field(default=_HOST, name="Device Type")
 
 
 class _NameArgs(msgspec.Struct, gc=False):

@@ -1,0 +1,144 @@
+"""Executions -> the table that torch users know from `key_averages()`: one row for each op, or op and input shapes.
+
+Times are in ns, as everywhere. self: without the ops inside it; total: with them, so that totals of nested ops count twice, as
+in torch's table. flops and bytes are what the formulas say of the op itself with what it calls; torch has them for few ops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import UsageError
+from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse.executions import Executions
+from pyprof.prof import formulas
+from pyprof.prof.columns import Column, choose
+from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
+from pyprof.prof.group import Table
+from pyprof.prof.select import ordered
+
+__all__ = ["AVERAGES", "averages", "is_of_torch", "keys_of"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def _made(_: Frame) -> Values:
+    raise TypeError("computed with their table, not from records alone")
+
+
+def _column(key: str, header: str, text: str, width: int = 10) -> Column:
+    return Column(key, header, text, _made, width)
+
+
+_OP = Column("op", "Op", "the op as torch names it", _made, 20, True)
+_SHAPE = Column("shape", "Shape", "shapes of its inputs", _made, 20, True)
+AVERAGES: tuple[Column, ...] = (
+    _column("self_cpu", "SelfCPU(ns)", "time on the CPU without the ops inside it"),
+    _column("self_cpu_pct", "SelfCPU(%)", "of all ops"),
+    _column("cpu_total", "CPUTotal(ns)", "time on the CPU with the ops inside it"),
+    _column("cpu_avg", "CPUAvg(ns)", "of one call, with the ops inside it"),
+    _column("self_device", "SelfDevice(ns)", "time of the kernels and copies that it launched itself"),
+    _column("self_device_pct", "SelfDevice(%)", "of all ops"),
+    _column("device_total", "DeviceTotal(ns)", "the same with the ops inside it"),
+    _column("device_avg", "DeviceAvg(ns)", "of one call, with the ops inside it"),
+    _column("cpu_mem", "CPUMem", "bytes of the host allocated less freed, with the ops inside it"),
+    _column("self_cpu_mem", "SelfCPUMem", "the same without them"),
+    _column("device_mem", "DeviceMem", "bytes of devices allocated less freed, with the ops inside it"),
+    _column("self_device_mem", "SelfDeviceMem", "the same without them"),
+    _column("calls", "Calls", "how often it was called", 7),
+    _column("kernels", "Kernels", "kernels and copies that it launched itself", 7),
+    _column("flops", "FLOPs", "operations that the algorithm needs, where known", 12),
+    _column("bytes", "Bytes", "least bytes, where known", 12),
+)
+# What asks for this table: the columns that no other has.
+_OWN = frozenset(column.key for column in AVERAGES) - {"calls", "kernels", "flops", "bytes"}
+
+
+def keys_of(text: str) -> list[str]:
+    """The keys of `--group-by` for this table: `op`, or `op` and `shape`. Raises UsageError for others."""
+    spelled = {"op": "op", "shape": "shape", "params": "shape"}
+    keys = [spelled.get(part.strip().lower(), "") for part in text.split(",") if part.strip()]
+    if "op" not in keys or not all(keys):
+        raise UsageError(f"torch's columns group by op, or op,shape, not by {text!r}", "for example --group-by op,shape")
+    return ["op", "shape"] if "shape" in keys else ["op"]
+
+
+def is_of_torch(*texts: str | None) -> bool:
+    """Whether a comma list names a column that only this table has, by its name or by torch's own."""
+    from pyprof.prof.columns import ALIASES
+
+    named = (part.strip().lower() for text in texts if text for part in text.split(","))
+    return any(ALIASES.get(key, key) in _OWN for key in named)
+
+
+def averages(found: Executions, keys: list[str]) -> Table:
+    """One row for each op (and input shapes), most time on the device of its own first, on the CPU where nothing ran there."""
+    used, inverse = np.unique(found.label, return_inverse=True)
+    pools: dict[tuple[str, ...], int] = {}
+    calls = [found.markers[label].call for label in used.tolist()]
+    texts = [(found.names[label], _shapes(call))[: len(keys)] for label, call in zip(used.tolist(), calls, strict=True)]
+    code = np.array([pools.setdefault(text, len(pools)) for text in texts], np.int64)
+    group, size = code[inverse.ravel()] if len(used) else np.empty(0, np.int64), len(pools)
+
+    def total(name: str) -> Ints:
+        result = np.zeros(size, np.int64)
+        np.add.at(result, group, getattr(found, name))
+        return result
+
+    count = np.bincount(group, minlength=size)
+    times = {name: total(name) for name in ("self_cpu_ns", "cpu_ns", "self_device_ns", "device_ns", "kernels")}
+    memory = [total(name) for name in ("cpu_mem", "self_cpu_mem", "device_mem", "self_device_mem")]
+    device = found.on_device
+    values: list[Values] = [Texts(np.arange(size), [text[place] for text in pools]) for place in range(len(keys))]
+    for kind, known in (("cpu", True), ("device", device)):
+        own, whole = times[f"self_{kind}_ns"], times[f"{kind}_ns"]
+        values += [_known(own, known), _ratio(100 * own, own.sum(), known), _known(whole, known), _ratio(whole, count, known)]
+    values += [Floats(part.astype(np.float64) if found.with_memory else np.full(size, np.nan), 0) for part in memory]
+    values += [Numbers(count), _known(times["kernels"], device)]
+    values += _costs(calls, inverse.ravel(), code, size)
+    table = Table([_OP, _SHAPE][: len(keys)] + list(AVERAGES), values)
+    order = choose("self_device" if device else "self_cpu", table.columns)
+    return table.take(ordered([values[table.columns.index(column)] for column in order], table.rows))
+
+
+def _known(values: Ints, known: bool) -> Numbers:
+    return Numbers(values if known else np.full(len(values), -1))
+
+
+def _ratio(part: Ints, whole: Any, known: bool) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = part / np.asarray(whole, np.float64)
+    return Floats(np.where(np.isfinite(ratio) & known, ratio, np.nan), 2)
+
+
+def _shapes(call: OpCall | None) -> str:
+    """As torch prints input shapes: a list for each input, empty for what is no tensor."""
+    if call is None or not call.described:
+        return "[]"
+    return str([_shape(value) for value in call.args])
+
+
+def _shape(value: Any) -> list[Any]:
+    if isinstance(value, TensorSpec):
+        return list(value.shape)
+    if isinstance(value, list) and any(isinstance(item, TensorSpec) for item in value):
+        return [_shape(item) for item in value]
+    return []
+
+
+def _costs(calls: list[OpCall | None], execution: Ints, code: Ints, size: int) -> list[Values]:
+    """FLOPs and bytes of each group, over the calls whose cost is known."""
+    each = np.bincount(execution, minlength=len(calls)).tolist()
+    parts: list[Values] = []
+    known = [formulas.evaluate(call).cost if call is not None else None for call in calls]
+    for name in ("flops", "bytes"):
+        sums = [-1] * size
+        for cost, times, group in zip(known, each, code.tolist(), strict=True):
+            value = None if cost is None else getattr(cost, name)
+            if value is not None:
+                sums[group] = max(sums[group], 0) + times * value
+        parts.append(Numbers(np.array(sums, object if max(sums, default=0) >= 1 << 62 else np.int64)))
+    return parts
