@@ -20,6 +20,7 @@ LEAST = {
     "kineto/h100_vit.json.gz": (100, 99.4),
     "kineto/v100_resnet50_2021.json.gz": (99.7, 99.7),
     "kineto/a100_train_stacks.json.gz": (99.9, 99),
+    "kineto/a100_triton_add.json.gz": (0, 100),  # what a generated kernel computes is in no trace
     **{f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz": (100, 99.3) for rank in range(8)},
     "nvprof/v100_lm/net.sql": (100, 100),
 }

@@ -33,6 +33,7 @@ __all__ = [
     "matmul_class",
     "moves",
     "names",
+    "namespace_formula",
     "params",
 ]
 
@@ -92,6 +93,7 @@ class _Entry(NamedTuple):
 
 
 _FORWARD: dict[str, _Entry] = {}
+_NAMESPACES: dict[str, _Entry] = {}  # of ops whose names are made by a compiler
 _BACKWARD: dict[str, Backward] = {}
 _KINDS = ("", "matmul", "copy", "structural")
 
@@ -122,6 +124,21 @@ def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[
     return register
 
 
+def namespace_formula(namespace: str) -> Callable[[F], F]:
+    """Register the function below as the formula of every op of a namespace of the dispatcher that has none of its own."""
+
+    def register(function: F) -> F:
+        _NAMESPACES[namespace] = _Entry(function, "", composed=False)
+        return function
+
+    return register
+
+
+def _find(name: str) -> _Entry | None:
+    namespace, joint, _ = name.partition("::")
+    return _FORWARD.get(name) or (_NAMESPACES.get(namespace) if joint else None)
+
+
 def backward(*op_names: str) -> Callable[[F], F]:
     """Register the function below as the backward of these ops; it has the signature of the forward.
 
@@ -141,7 +158,7 @@ def backward(*op_names: str) -> Callable[[F], F]:
 
 def known(name: str) -> bool:
     """Whether an op of this full name (`aten::mm`, `Tensor.__mul__`) has a forward formula."""
-    return name in _FORWARD
+    return _find(name) is not None
 
 
 def names() -> tuple[str, ...]:
@@ -150,7 +167,7 @@ def names() -> tuple[str, ...]:
 
 
 def _kind(name: str) -> str:
-    entry = _FORWARD.get(name)
+    entry = _find(name)
     return "" if entry is None else entry.kind
 
 
@@ -166,7 +183,7 @@ def is_structural(name: str) -> bool:
 
 def gives_way(call: OpCall) -> bool:
     """Whether the ops that this one calls tell its cost, and its own arguments do not (einsum without its equation)."""
-    entry = _FORWARD.get(call.name)
+    entry = _find(call.name)
     return entry is not None and entry.composed and evaluate(call).cost.flops is None
 
 
@@ -302,7 +319,7 @@ def _invoke(function: Callable[..., Any], values: dict[str, Any]) -> Any:
 
 def evaluate(call: OpCall) -> Result:
     """The cost of a call; where the formula is missing or cannot be used, a cost of Nones and the reason. Never raises."""
-    entry = _FORWARD.get(call.name)
+    entry = _find(call.name)
     if entry is None:
         return Result(Cost(), f"no formula for {call.name}")
     if entry.kind == "structural":
@@ -366,7 +383,7 @@ def _settle_grads(call: OpCall) -> OpCall:
 
 def params(call: OpCall) -> str:
     """Text of the `params` column, no blanks: `M=700,N=33278,K=200,fp32`, else shapes `[35,20]fp32;[200]fp32`, else `na`."""
-    if call.name in _FORWARD:
+    if known(call.name):
         text = evaluate(call).cost.params
         if text:  # what the capture did not hold is said to be inferred
             return f"{text},inferred" if any(key == "inferred" for key, _ in call.kwargs) else text

@@ -1,0 +1,27 @@
+"""Kernels that a compiler generated: bytes of their arguments, products where Inductor counted them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyprof.opcall import OpCall, TensorSpec
+from pyprof.prof import formulas
+
+X = TensorSpec((10, 10), "float32")
+
+
+@pytest.mark.parametrize(
+    ("facts", "products"),
+    [({}, None), ({"kernel_flop": 2e3}, 2000), ({"kernel_flop": "2000"}, 2000), ({"kernel_flop": 0}, None), ({"kernel_flop": "na"}, None)],
+)  # fmt: skip
+def test_a_triton_kernel(facts: dict[str, object], products: int | None) -> None:
+    call = OpCall("inductor", "triton_poi_fused_add_0", (X, X, X, 100), tuple(facts.items()), dispatcher=True)
+    cost = formulas.evaluate(call).cost
+    assert (cost.matmul_flops, cost.bytes) == (products, 1200)
+    assert cost.vector_flops == (None if products is None else 0)
+
+
+def test_nothing_is_said_of_a_kernel_without_arguments() -> None:
+    result = formulas.evaluate(OpCall("inductor", "cpp_fused_add_0", dispatcher=True, described=False))
+    assert result.cost == formulas.Cost() and result.reason == "cpp_fused_add_0: arguments not recorded"
+    assert formulas.known("inductor::anything") and not formulas.known("inductor.anything")
