@@ -239,6 +239,7 @@ def _capture() -> Nsys:
     n.rows["NVTX_EVENTS"].append((1, None, 75, "domain", (1 << 48) | (7 << 24) | 7, None, 3))
     n.rows["CUDA_GRAPH_NODE_EVENTS"].append((20, 21, (1 << 48) | (7 << 24) | 7, 500, None))
     n.kernel("g", 25, 1300, 1400, node=500)
+    n.copy(2, 200, 1500, 1510)
     n.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((500, 600, 0, 7, 41, (1 << 48) | (7 << 24), 3))
     n.rows["TARGET_INFO_GPU"].append((0, "NVIDIA A100", 0, 108, 8, 0))
     return n
