@@ -18,12 +18,14 @@ import numpy as np
 
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.netdict import lines
+from pyprof.parse.places import File
 from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
 
 __all__ = ["add_arguments", "choose_kinds", "run"]
 
 SHOWN = "kernel,graph,cpu"
+_FORMS = (".dict", ".jsonl", ".parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes for many files (%(default)s)"
+    )
+    parser.add_argument(
+        "--dask", metavar="SCHEDULER", help="many files on the workers of this dask scheduler, not in processes here"
     )
     add_kinds(parser, None, f"{SHOWN}; Parquet: all")
 
@@ -64,19 +69,20 @@ def report(records: Records) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read FILE, write records. Returns the exit code."""
     from pyprof.load import load_capture
+    from pyprof.parse.places import Remote, fetched, place
 
-    output = None if options.output is None else Path(options.output)
-    if (
-        output is not None
-        and (output.is_dir() or not output.suffix)
-        and (len(options.file) > 1 or not _is_file(options.file[0]))
-    ):
-        return _run_many(options, output)
+    target = None if options.output is None else place(options.output)
+    if isinstance(target, Remote) or (target is not None and _is_folder(target, len(options.file))):
+        return _run_many(options, target)
+    output = target
     if len(options.file) > 1:
         raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
+    if options.dask is not None:
+        raise UsageError("--dask is for many files", "pyprof parse FILE... -o FOLDER --dask SCHEDULER")
     if output is not None:
         _check_output(output)
-    records = load_capture(Path(options.file[0]))
+    with fetched(place(options.file[0])) as capture:
+        records = load_capture(capture)
     shown = choose_kinds(records, options.kinds or ("all" if output is not None and output.suffix == ".parquet" else SHOWN))
     if output is None:
         sys.stdout.writelines(lines(shown))
@@ -86,18 +92,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _is_file(name: str) -> bool:
-    return not Path(name).is_dir() and (Path(name).exists() or not any(sign in name for sign in "*?["))
+def _is_folder(target: Path, files: int) -> bool:
+    """Whether -o means a data set: a name without a suffix, or a folder that is there and is not named as records are."""
+    return not target.suffix or (target.is_dir() and (files > 1 or target.suffix not in _FORMS))
 
 
-def _run_many(options: argparse.Namespace, folder: Path) -> int:
+def _run_many(options: argparse.Namespace, folder: File) -> int:
     """A Parquet file of each capture; 1 where one failed."""
     from pyprof.load import load_capture
     from pyprof.parse.many import expand, parse_many
 
     files = expand(options.file)
     failed = done = 0
-    for outcome in parse_many(files, folder, partial(_load_kinds, load_capture, options.kinds or "all"), max(options.jobs, 1)):
+    load = partial(_load_kinds, load_capture, options.kinds or "all")
+    for outcome in parse_many(files, folder, load, max(options.jobs, 1), options.dask):
         done += 1
         failed += outcome.target is None
         said = f"failed: {outcome.error}" if outcome.target is None else "was there" if outcome.before else "done"
@@ -112,7 +120,7 @@ def _load_kinds(load: Callable[[Path], Records], kinds: str, path: Path) -> Reco
 
 def _check_output(path: Path) -> None:
     """What can be told of the target before the work is done."""
-    if path.suffix not in (".dict", ".jsonl", ".parquet"):
+    if path.suffix not in _FORMS:
         raise UsageError(f"{path}: no such form of records", "give a name that ends in .dict, .jsonl or .parquet")
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a directory", "choose another name with -o")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from pyprof.load import load, load_capture
 from pyprof.parse.many import expand, stored
 from pyprof.parse.netdict import lines
 from pyprof.parse.records import concatenate
+from tests.conftest import ROOT
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -52,6 +56,29 @@ def test_a_data_set_by_rank_goes_on_and_names_what_failed(
     said = capsys.readouterr().err
     assert said.count("was there") == 3 and said.count(": done") == 2 and "5 of 5 captures" in said
     assert {p for p in stored(out) if times.get(p) == p.stat().st_mtime_ns} == set(list(times)[1:])
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    files = [capture(source / f"rank{r}.sqlite", 40 + r) for r in range(24)]
+    command = ["parse", str(source), "-o", str(out), "--jobs", "2"]
+    with subprocess.Popen([sys.executable, "-m", "pyprof", *command], cwd=ROOT, stderr=subprocess.DEVNULL) as run:
+        for _ in range(6000):
+            if len(before := stored(out)) >= 3 or run.poll() is not None:
+                break
+            time.sleep(0.01)
+        run.kill()
+    assert before
+    key = before[0].name.removesuffix(".parquet")
+    (before[0].parent / f".{key}-half").write_bytes(b"PAR1 and no more")
+    before[0].unlink()  # as if that one had been being written
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert 2 <= said.count("was there") < 24 and "24 of 24 captures" in said
+    assert [p.parent.name for p in stored(out)] == [f"rank={r}" for r in range(24)]
+    assert [len(load(str(path))) for path in stored(out)] == [40 + r for r in range(24)] and len(files) == 24
+    assert not [path for path in out.glob("rank=0/.*")]
 
 
 def test_prof_reads_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import InputError
+from pyprof.parse.places import File
 from pyprof.parse.records import Records
 from pyprof.report.ranks import collectives
 from pyprof.report.ranks.arrivals import Arrivals, Waits, arrivals, waits
@@ -92,7 +92,7 @@ class _Collector:
         self.places.append(Place(unit.rank, unit.place, file, dated, len(rows) > 0))
 
 
-def survey(files: Iterable[Path], choose: Callable[[Records], npt.NDArray[np.bool_]] | None = None) -> Survey:
+def survey(files: Iterable[File], choose: Callable[[Records], npt.NDArray[np.bool_]] | None = None) -> Survey:
     """Read every file and compare. choose: a mask over records, None: all of them.
 
     Raises InputError where nothing ran on a GPU in any file.
@@ -106,7 +106,7 @@ def survey(files: Iterable[Path], choose: Callable[[Records], npt.NDArray[np.boo
         raise
 
 
-def _compared(read: _Collector, files: Iterable[Path], choose: Callable[[Records], npt.NDArray[np.bool_]] | None) -> Survey:
+def _compared(read: _Collector, files: Iterable[File], choose: Callable[[Records], npt.NDArray[np.bool_]] | None) -> Survey:
     for number, path in enumerate(files):
         for unit in units_of(path, choose):
             if isinstance(unit, Failure):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.many import expand, named_rank, stored
+from pyprof.parse.places import File, fetched, is_folder, matching, place
 from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
 
@@ -41,47 +42,53 @@ class Unit:
 class Failure:
     """A file that cannot be read, or in which nothing ran on a GPU, and why."""
 
-    path: Path
+    path: File
     reason: str
 
 
-def files_of(names: Sequence[str]) -> list[Path]:
+def files_of(names: Sequence[str]) -> list[File]:
     """The files that are meant: of a data set its Parquet files by rank, else captures and records as they are given.
 
     Raises InputError where a name stands for nothing.
     """
-    found: dict[Path, None] = {}
+    found: dict[File, None] = {}
     for name in names:
-        folder = Path(name)
-        inside = (stored(folder) or sorted(folder.glob("*.parquet"))) if folder.is_dir() else []
+        folder = place(name)
+        inside = (stored(folder) or matching(folder / "*.parquet")) if is_folder(folder) else []
         found |= dict.fromkeys(inside or expand([name]))
     return list(found)
 
 
-def units_of(path: Path, choose: Callable[[Records], npt.NDArray[np.bool_]] | None = None) -> Iterator[Unit | Failure]:
+def units_of(path: File, choose: Callable[[Records], npt.NDArray[np.bool_]] | None = None) -> Iterator[Unit | Failure]:
     """What is in one file; a file that cannot be used is a Failure, not an error. choose: a mask over records, None: all."""
-    from pyprof.load import load
-
     try:
-        records = load(str(path))
-        if choose is not None:
-            records = records.select(choose(records))
-        start = records["start_ns"]
-        kinds = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
-        rows = np.flatnonzero(np.isin(records["kind"], kinds) & (start >= 0))
-        if not len(rows):
-            raise InputError(f"{path}: nothing ran on a GPU in it")
-        origin, begin = records.utc_ns, int(start[rows].min())
-        rank = records["rank"][rows].astype(np.int64)
-        place = [np.where(rank >= 0, -1, records[name][rows]) for name in ("pid", "device")]
-        distinct = distinct_rows(rank, *place)
-        several = distinct.columns.shape[1] > 1
-        for number, (recorded, pid, device) in enumerate(distinct.columns.T.tolist()):
-            where = f"{path.name}, process {pid}, device {device}" if several and recorded < 0 else path.name
-            said = recorded if recorded >= 0 or several else named_rank(path)
-            part = rows[distinct.inverse == number]
-            yield Unit(said, where, records if len(part) == len(records) else records.select(part), origin, begin)
+        with fetched(path) as local:
+            yield from _units(path, local, choose)
     except UsageError:
         raise
     except PyprofError as error:
         yield Failure(path, str(error))
+
+
+def _units(path: File, local: Path, choose: Callable[[Records], npt.NDArray[np.bool_]] | None) -> Iterator[Unit]:
+    """The units of a file that is at `local` for the time being."""
+    from pyprof.load import load
+
+    records = load(str(local))
+    if choose is not None:
+        records = records.select(choose(records))
+    start = records["start_ns"]
+    kinds = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
+    rows = np.flatnonzero(np.isin(records["kind"], kinds) & (start >= 0))
+    if not len(rows):
+        raise InputError(f"{path}: nothing ran on a GPU in it")
+    origin, begin = records.utc_ns, int(start[rows].min())
+    rank = records["rank"][rows].astype(np.int64)
+    where = [np.where(rank >= 0, -1, records[name][rows]) for name in ("pid", "device")]
+    distinct = distinct_rows(rank, *where)
+    several = distinct.columns.shape[1] > 1
+    for number, (recorded, pid, device) in enumerate(distinct.columns.T.tolist()):
+        said = f"{path.name}, process {pid}, device {device}" if several and recorded < 0 else path.name
+        known = recorded if recorded >= 0 or several else named_rank(path)
+        part = rows[distinct.inverse == number]
+        yield Unit(known, said, records if len(part) == len(records) else records.select(part), origin, begin)

@@ -1,0 +1,123 @@
+"""One task on many things -> their results as they are ready: here, in processes of this machine, or on a dask cluster.
+
+All through the interface of concurrent.futures; there is no scheduler of our own. A task that raises, or whose process dies, is
+told as that and the others go on. Nothing here knows captures.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from pyprof.errors import ToolError
+
+__all__ = ["on_dask", "run_all"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Task = Callable[[Item], Result]
+
+
+def run_all(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result | Exception]]:
+    """Each item with what the task gave for it, or with what it raised; at most `jobs` at a time.
+
+    A process that dies takes its whole pool with it. What had not begun is then done by a new pool, and each item that was
+    being done is done again alone, so that the one that is at fault is known.
+    """
+    if min(jobs, len(items)) < 2:
+        yield from ((item, _tried(task, item)) for item in items)
+        return
+    waiting = list(items)
+    while waiting:
+        unfinished = []
+        for item, result in _in_pool(task, waiting, min(jobs, len(waiting))):
+            if isinstance(result, BrokenProcessPool):
+                unfinished.append(item)
+            else:
+                yield item, result
+        unfinished.sort(key=waiting.index)
+        for item in unfinished[:jobs]:
+            yield from _in_pool(task, [item], 1)
+        waiting = unfinished[jobs:]
+
+
+def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> Iterator[tuple[Item, Result | Exception]]:
+    """The same on the workers of a dask cluster, which must have pyprof and see the same files. What raises is tried twice.
+
+    Raises ToolError where dask is not there or the scheduler does not answer.
+    """
+    try:
+        from distributed import Client, KilledWorker
+    except ImportError as error:
+        raise ToolError("--dask needs distributed, which is not there", "pip install 'pyprof[dask]'") from error
+    try:
+        client = Client(scheduler)
+    except (OSError, ValueError) as error:
+        raise ToolError(
+            f"no dask scheduler answers at {scheduler}: {error}", "give its address, such as tcp://host:8786"
+        ) from error
+    with client:
+        again = []
+        for item, result in _gathered(client.get_executor(pure=False), task, items):
+            # A result is lost with the worker that held it, when another task ended that worker.
+            if isinstance(result, Exception) and not isinstance(result, KilledWorker):
+                again.append(item)
+            else:
+                yield item, result
+        yield from _gathered(client.get_executor(pure=False), task, again)
+
+
+def _tried(task: Task[Item, Result], item: Item) -> Result | Exception:
+    try:
+        return task(item)
+    except Exception as error:  # whatever it is, it is told and the others go on
+        return error
+
+
+def _in_pool(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result | Exception]]:
+    context = multiprocessing.get_context("spawn")
+    yield from _gathered(ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent), task, items)
+
+
+def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
+    """Results in the order in which they come; what was not begun is given up when the caller is."""
+    done = False
+    tasks: dict[Future[Result], Item] = {}
+    try:
+        for item in items:
+            try:
+                tasks[executor.submit(task, item)] = item
+            except BrokenProcessPool as error:  # a process died while others were still being handed out
+                yield item, error
+        for future in as_completed(tasks):
+            found = _result(future)
+            yield tasks[future], found
+        done = True
+    finally:
+        for future in tasks:
+            future.cancel()
+        executor.shutdown(wait=done)
+
+
+def _result(future: Future[Result]) -> Result | Exception:
+    try:
+        return future.result()
+    except Exception as error:
+        return error
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is killed: nobody would fetch its results."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def wait() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=wait, daemon=True).start()

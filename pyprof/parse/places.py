@@ -1,0 +1,144 @@
+"""Names of files, here or in a store that fsspec reaches (`s3://bucket/run/rank0.sqlite`) -> what is there, and a file to open.
+
+A file elsewhere is copied here while it is read, since captures are read by tools that need a file; what is written there is
+written here first, so that it appears whole. fsspec is needed for such names only (the extra `remote`), and the driver of the
+store, which it names. Nothing here knows what is in a file.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyprof.errors import InputError, PyprofError, ToolError, UsageError
+
+__all__ = ["File", "Remote", "fetched", "find", "is_folder", "matching", "modified_ns", "place", "put"]
+
+_URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file or folder in a store, by its URL; reads like a Path where only names matter."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+    @property
+    def parent(self) -> Remote:
+        """The folder that it is in."""
+        return Remote(self.url.rstrip("/").rpartition("/")[0])
+
+    def __truediv__(self, name: str) -> Remote:
+        return Remote(f"{self.url.rstrip('/')}/{name}")
+
+
+File = Path | Remote
+
+
+def place(name: str) -> File:
+    """What a name on the command line stands for."""
+    return Remote(name) if _URL.match(name) else Path(name)
+
+
+@contextmanager
+def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
+    """The file system of a URL and the path in it.
+
+    Raises ToolError where fsspec or a driver is not there, UsageError for a store that fsspec does not know, InputError where
+    the store refuses.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise ToolError(f"{remote}: such names need fsspec, which is not there", "pip install 'pyprof[remote]'") from error
+    try:
+        yield url_to_fs(remote.url)
+    except ImportError as error:
+        raise ToolError(f"{remote}: {error}", "install what it names beside pyprof") from error
+    except ValueError as error:
+        raise UsageError(f"{remote}: {error}", "stores that fsspec knows: s3, gs, az, http, sftp, ...") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{remote}: no such file") from error
+    except PyprofError:
+        raise
+    except Exception as error:  # each driver has exceptions of its own, which cannot be named without it
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{remote}: {said}", "check the name and the rights, with the store's own tool") from error
+
+
+def is_folder(file: File) -> bool:
+    """Whether it is a folder."""
+    if isinstance(file, Path):
+        return file.is_dir()
+    with _store(file) as (store, path):
+        return bool(store.isdir(path))
+
+
+def find(folder: File) -> list[File]:
+    """All files in a folder and those in it."""
+    if isinstance(folder, Path):
+        return [*sorted(path for path in folder.rglob("*") if path.is_file())]
+    with _store(folder) as (store, path):
+        return [Remote(store.unstrip_protocol(name)) for name in sorted(store.find(path))]
+
+
+def matching(pattern: File) -> list[File]:
+    """The files that a pattern with `*`, `?` or `[...]` stands for; a plain name stands for itself, be it there or not."""
+    text = str(pattern)
+    signs = any(sign in text for sign in "*?[")
+    if isinstance(pattern, Path):
+        if pattern.exists() or not signs:
+            return [pattern]
+        base = Path(pattern.anchor or ".")
+        inside = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else text
+        return [*sorted(path for path in base.glob(inside) if path.is_file())]
+    with _store(pattern) as (store, path):
+        if not signs or store.exists(path):
+            return [Remote(store.unstrip_protocol(path))]
+        return [Remote(store.unstrip_protocol(name)) for name in sorted(store.glob(path)) if store.isfile(name)]
+
+
+def modified_ns(file: File) -> int | None:
+    """When a file was written; None where it is not there or the store does not say."""
+    if isinstance(file, Path):
+        return file.stat().st_mtime_ns if file.exists() else None
+    with _store(file) as (store, path):
+        if not store.exists(path):
+            return None
+        try:
+            return int(store.modified(path).timestamp() * 1e9)
+        except NotImplementedError:
+            return None
+
+
+@contextmanager
+def fetched(file: File) -> Iterator[Path]:
+    """The file itself, or a copy of it here under the same name, for as long as the block runs."""
+    if isinstance(file, Path):
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="pyprof-") as folder:
+        copy = Path(folder) / (file.name or "capture")
+        with _store(file) as (store, path):
+            store.get_file(path, str(copy))
+        yield copy
+
+
+def put(path: Path, target: Remote) -> None:
+    """Copy a file into a store."""
+    with _store(target) as (store, name):
+        store.makedirs(store._parent(name), exist_ok=True)
+        store.put_file(str(path), name)
