@@ -2,8 +2,8 @@
 
     python scripts/bench/many.py FILE... [--jobs 2] [--repeat 5] [--json]
 
-FILE are captures, folders or patterns, as `pyprof parse` takes them. Runs come in pairs, one after another (--jobs 1) and several
-at once, whose order changes from pair to pair: on a machine that others use too, the ratio within a pair is what tells.
+FILE are captures, folders or patterns, as `pyprof parse` takes them. Runs come in pairs, one after another (--jobs 1) and
+several at once, whose order changes from pair to pair: on a machine that others use too, the ratio within a pair is what tells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from parse import measure  # noqa: E402
+from parse import measure
 
 
 def main() -> int:
@@ -45,9 +45,7 @@ def main() -> int:
     if options.json:
         print(json.dumps({"pairs": pairs, "median ratio": median, "jobs": options.jobs, "cpus": os.cpu_count()}))
         return 0
-    print(
-        f"{options.jobs} jobs on {os.cpu_count()} CPUs: {median:.2f} times as fast as one after another (median of {len(pairs)} pairs)"
-    )
+    print(f"{options.jobs} jobs on {os.cpu_count()} CPUs: {median:.2f} times as fast as one by one (median of {len(pairs)})")
     print("| " + " | ".join(pairs[0]) + " |\n|" + "---|" * len(pairs[0]))
     for pair in pairs:
         print("| " + " | ".join(str(value) for value in pair.values()) + " |")
