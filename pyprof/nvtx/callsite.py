@@ -31,7 +31,8 @@ MAX_DEPTH = 200
 
 _MAX_CODES = 65_536
 
-_OURS = (os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OURS = (os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), ""), os.path.join(_PACKAGE, ""))
 _STANDARD = tuple({os.path.join(sysconfig.get_paths()[name], "") for name in ("stdlib", "platstdlib")})
 _SITE = tuple(
     {os.path.join(sysconfig.get_paths()[name], "") for name in ("purelib", "platlib")}

@@ -37,7 +37,7 @@ _LIBRARY_DOMAINS = frozenset(
 _LIBRARY_FILE = re.compile(
     r"[/\\]torch[/\\](nn/modules/|nn/functional\.py|tensor\.py|autograd/__init__\.py|_jit_internal\.py|_utils\.py|optim/"
     r"|_tensor\.py|autograd/graph\.py|utils/_contextlib\.py|_ops\.py|_dynamo/|_functorch/|_inductor/)"
-    r"|[/\\]apex[/\\]optimizers[/\\]|[/\\]pyprof[/\\]nvtx[/\\]"
+    r"|[/\\]apex[/\\]optimizers[/\\]|[/\\]pyprof[/\\](nvtx|capture)[/\\]"
 )
 
 

@@ -250,6 +250,16 @@ def test_every_row_has_its_step(program: Path, tmp_path: Path, tool: str) -> Non
     assert {(row.split()[0], row.split("M=")[1][0]) for row in linear} == {("0", "2"), ("1", "3"), ("2", "5"), ("3", "7")}
 
 
+def test_the_optimizers_ops_have_the_programs_line(program: Path, tmp_path: Path, tool: str) -> None:
+    assert _run(tmp_path, "--tool", tool, "-o", "out", program, "ok").returncode == 0
+    rows = _start(tmp_path, sys.executable, "-m", "pyprof.prof", "-c", "phase,src", "out.dict").stdout.splitlines()
+    line = 1 + next(number for number, text in enumerate(PROGRAM.splitlines()) if "opt.step()" in text)
+    found = {row.rpartition("/")[2].removeprefix("optimizer ") for row in rows if row.startswith("optimizer ")}
+    assert found == {f"{program.name}:{line}"} or (
+        tool == "torch" and {text.partition(":")[0] for text in found} == {program.name}
+    )
+
+
 def test_ranks_of_torchrun(tmp_path: Path) -> None:
     (tmp_path / "ddp.py").write_text(DDP)
     command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py")
