@@ -1,4 +1,4 @@
-"""The API calls of a capture -> columns of who called when, and whether the call made the host wait for the device.
+"""The API calls of a capture -> columns of who called when, whether the host waited for the device in it, and in which op.
 
 A call waits by its name (synchronisation, a plain copy, freeing memory), or because it is a copy that had run when it
 returned: cudaMemcpyAsync to or from memory that is not pinned does not return before.
@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.parse.attribute import Attribution
 from pyprof.parse.launches import launch_of_activity
+from pyprof.parse.paths import Paths
+from pyprof.parse.stacks import OpRules
 from pyprof.parse.trace import ActivityKind, Strings, Trace
 
-__all__ = ["Calls", "calls_of"]
+__all__ = ["Calls", "calls_of", "origins"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,7 +31,10 @@ _WAITS = re.compile(
 
 @dataclass(frozen=True)
 class Calls:
-    """One row an API call. pid, tid: as records have them; name: code into strings; waits: the host waited in it."""
+    """One row an API call.
+
+    pid, tid: as records have them; name: code into strings; waits: the host waited in it; thread: row of the trace's threads.
+    """
 
     pid: Ints
     tid: Ints
@@ -36,6 +42,7 @@ class Calls:
     end_ns: Ints
     name: Ints
     waits: npt.NDArray[np.bool_]
+    thread: Ints
     strings: Strings
 
 
@@ -57,5 +64,22 @@ def calls_of(trace: Trace) -> Calls:
         launches["end_ns"],
         launches["name"].astype(np.int64),
         waits,
+        thread,
         trace.strings,
     )
+
+
+def origins(trace: Trace, rules: OpRules, calls: Calls, rows: Ints) -> list[tuple[str, str]]:
+    """For each of these calls the op that made it, and the source line of that or else its layers; `-` what nothing says."""
+    run = Attribution(trace, rules)
+    at = run.nested.innermost(calls.thread[rows], calls.start_ns[rows])
+    paths = Paths(trace, run.nested, run.facts)
+    codes = paths.codes(at, np.zeros(len(rows), np.bool_), calls.thread[rows], calls.start_ns[rows], run.seq)
+    found = []
+    for root, code in zip(run.root(at).tolist(), codes.tolist(), strict=True):
+        marker = trace.markers[run.label[root]] if root >= 0 else None
+        call = None if marker is None else marker.call
+        lines, layers = paths.stacks[code].trace, ":".join(paths.stacks[code].layer)
+        name = "-" if marker is None else marker.name if call is None else call.op
+        found.append((name, lines[-1] if lines else layers or "-"))
+    return found

@@ -26,15 +26,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import InputError, UsageError
+from pyprof.load import load_with_trace, op_rules
 from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.trace import ActivityKind, Trace
 from pyprof.parse.window import add_window, in_window, window_given
 from pyprof.prof.columns import Column, choose
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.group import Table
 from pyprof.prof.select import first_rows
 from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
-from pyprof.report.calls import Calls, calls_of
+from pyprof.report.calls import Calls, calls_of, origins
 from pyprof.report.idle import REASONS, Activities, Gaps, Lines, find_gaps
 from pyprof.report.intervals import depth
 
@@ -66,8 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.load import load_with_trace
-
     if (options.csv or options.format) and not options.table:
         raise UsageError("--csv and --format write one table", f"name it: --table {'|'.join(TABLES)}")
     if options.bins < 1:
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     first_rows(np.empty(0, np.int64), options.top)
     records, trace = load_with_trace(options.file)
     chosen = in_window(records, options) if window_given(options) else None
-    report = Report(Frame(records), None if trace is None else calls_of(trace), chosen, options.stream, options.bins)
+    report = Report(Frame(records), trace, chosen, options.stream, options.bins)
     if trace is None:
         print(
             "note: records hold no API calls: where the host waited for the device it counts as host; give the capture itself",
@@ -108,23 +107,37 @@ class Report:
     def __init__(
         self,
         frame: Frame,
-        calls: Calls | None,
+        trace: Trace | None,
         chosen: npt.NDArray[np.bool_] | None = None,
         by_stream: bool = False,
         bins: int = 20,
     ) -> None:
-        """chosen: the records that a window chose; by_stream: look at gaps of streams in ops and gaps; bins: of queue.
+        """trace: the capture that the records are of, None where only they are known; chosen: the records that a window chose;
+        by_stream: look at gaps of streams in ops and gaps; bins: of queue.
 
         Raises InputError where nothing ran on a GPU.
         """
-        self.frame, self.calls, self.by_stream, self.bins = frame, calls, by_stream, bins
+        self.frame, self.trace, self.by_stream, self.bins = frame, trace, by_stream, bins
+        calls: Calls | None = None if trace is None else calls_of(trace)
         self.activities = Activities(frame.records, chosen)
         if not len(self.activities):
             raise InputError(
                 "nothing in it ran on a GPU, so that no GPU idled", "`pyprof prof` shows the ops of a capture on the CPU"
             )
+        self.calls = calls
         self.gaps: Gaps = find_gaps(self.activities, calls)
         self.first, self.last = self.activities.span()
+
+    def waits(self, rows: Ints) -> list[Values]:
+        """For these gaps the API call that the host waited in, the op that made it and its source line."""
+        used, codes = np.unique(self.gaps.call[rows], return_inverse=True)
+        known = used[used >= 0]
+        told: dict[int, tuple[str, str, str]] = {-1: ("-", "-", "-")}
+        if self.trace is not None and self.calls is not None and len(known):
+            origin = origins(self.trace, op_rules(), self.calls, known)
+            names = [self.trace.strings[code] for code in self.calls.name[known].tolist()]
+            told |= {row: (name, *of) for row, name, of in zip(known.tolist(), names, origin, strict=True)}
+        return [Texts(codes.ravel(), [told[row][part] for row in used.tolist()]) for part in range(3)]
 
     @property
     def lines(self) -> Lines:
@@ -196,13 +209,16 @@ def _shown_gaps(report: Report) -> Ints:
 
 
 def _reason(report: Report, rows: Ints) -> list[Values]:
-    """The reason, and the call that the host waited in."""
-    used, codes = np.unique(report.gaps.call[rows], return_inverse=True)
-    names = [report.calls.strings[code] if report.calls is not None and code >= 0 else "-" for code in used.tolist()]
-    return [Texts(report.gaps.reason[rows], REASONS), Texts(codes.ravel(), names)]
+    """The reason, and where the host waited."""
+    return [Texts(report.gaps.reason[rows], REASONS), *report.waits(rows)]
 
 
-_WHY = [_column("reason", "Reason", "why it idled", 7), _column("call", "Call", "API call in which the host waited", 10)]
+_WHY = [
+    _column("reason", "Reason", "why it idled", 7),
+    _column("call", "Call", "API call in which the host waited", 10),
+    _column("waitop", "CalledBy", "op that made this call", 8),
+    _column("waitsrc", "CalledAt", "its source line, or else its layers", 8),
+]
 
 
 def _of_records(report: Report, keys: str, rows: Ints) -> tuple[list[Column], list[Values]]:

@@ -127,8 +127,8 @@ def _lines(pid: Ints, device: Ints, stream: Ints) -> tuple[Lines, Ints, Ints]:
 class Gaps:
     """One row a gap. line: of Lines; start, end: ns; before, after: rows of Records that ended last and begin next.
 
-    reason: code of REASONS; elsewhere: how much of it the device worked on other streams; call: the API call that the host
-    waited in, as code into the capture's strings, -1 none.
+    reason: code of REASONS; elsewhere: how much of it the device worked on other streams; call: the row of Calls of the API
+    call that the host waited in, -1 none.
     """
 
     line: Ints
@@ -173,7 +173,6 @@ def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
         who = (activities.column("pid")[next_one[rows]], activities.column("tid")[next_one[rows]])
         call[rows] = _waiting_call(calls, *who, dry[rows], launch[rows])
         reason[call >= 0] = SYNC
-        call[call >= 0] = calls.name[call[call >= 0]]
     busy = activities.busy()
     whole = activities.lines.of[gap_line]
     worked = busy.covered(whole, begin) - busy.covered(whole, dry)

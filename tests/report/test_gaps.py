@@ -20,7 +20,7 @@ from pyprof.parse.trace import ActivityKind, Strings
 from pyprof.prof.columns import unknown_as
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import Table
-from pyprof.report.calls import Calls, calls_of
+from pyprof.report.calls import Calls
 from pyprof.report.gaps import TABLES, Report
 from pyprof.report.idle import QUEUED_NS, REASONS, Activities, find_gaps
 from tests.tiny import Nsys, tid
@@ -32,7 +32,7 @@ PARTS = ["busy", "elsewhere", "copy", "kernel", "queued", "launch", "host", "syn
 def report_of(n: Nsys, path: Path) -> Report:
     records, trace = load_with_trace(str(n.write(path / "net.sqlite")))
     assert trace is not None
-    return Report(Frame(records), calls_of(trace))
+    return Report(Frame(records), trace)
 
 
 def rows_of(table: Table) -> list[dict[str, str]]:
@@ -60,8 +60,9 @@ def test_each_reason_on_one_stream(tmp_path: Path) -> None:
     n = Nsys()
     n.kernel(GEMM, 100, 1_000, 11_000)
     n.kernel(GEMM, 200, 12_000, 20_000)  # queued: 1000 ns
-    n.range("aten::mm, op_id = 1", 30_000, 60_000)
+    n.range("aten::mm, op_id = 1", 30_000, 43_000)
     n.kernel(GEMM, 40_000, 50_000, 60_000)  # host: the launch began 20 us after the device had run dry
+    n.range('item(fp32[1]) #pyprof{"mod":"Tensor","src":"train.py:33"}', 44_000, 62_000)
     wait(n, "cudaStreamSynchronize_v3020", 45_000, 61_000)
     n.kernel(GEMM, 70_000, 90_000, 100_000)  # sync: 30 us
     n.kernel(GEMM, 99_996, 110_000, 120_000)  # launch: the call (5 ns) was running at 100000
@@ -77,6 +78,7 @@ def test_each_reason_on_one_stream(tmp_path: Path) -> None:
     assert (host["op"], host["gaps"], host["time"], host["call"]) == ("mm", "1", "30000", "-")
     sync = next(row for row in rows_of(TABLES["gaps"](report)) if row["reason"] == "sync")
     assert (sync["call"], sync["start"], sync["launch"]) == ("cudaStreamSynchronize_v3020", "60000", "70000")
+    assert (sync["waitop"], sync["waitsrc"]) == ("item", "train.py:33") and (host["waitop"], host["waitsrc"]) == ("-", "-")
 
 
 def test_waiting_for_a_copy_or_a_kernel_of_another_stream(tmp_path: Path) -> None:
@@ -183,7 +185,9 @@ def calls_from(calls: list[Call]) -> Calls:
     names = [strings.code(f"call {i}") for i in range(len(calls))]
     pid = np.full(len(calls), 7)
     columns = [np.array([getattr(call, key) for call in calls], np.int64) for key in ("tid", "start", "end")]
-    return Calls(pid, *columns, np.array(names, np.int64), np.array([call.waits for call in calls], np.bool_), strings)
+    return Calls(
+        pid, *columns, np.array(names, np.int64), np.array([call.waits for call in calls], np.bool_), columns[0], strings
+    )
 
 
 def reason_of(row: Row, dry: int, begin: int, calls: list[Call], device: list[Row]) -> str:
@@ -296,7 +300,7 @@ def screen(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_real_captures_add_up(captures: Path, name: str) -> None:
     records, trace = load_with_trace(str(captures / name))
     assert trace is not None
-    report = Report(Frame(records), calls_of(trace))
+    report = Report(Frame(records), trace)
     rows = rows_of(TABLES["streams"](report))
     for row in rows:
         assert int(row["span"]) == sum(int(row[key]) for key in PARTS)
@@ -307,6 +311,15 @@ def test_real_captures_add_up(captures: Path, name: str) -> None:
     assert sum(int(row["idle"]) for row in rows_of(TABLES["gaps"](report))) == idle
     known = sum(int(row["span"]) - int(row["busy"]) - int(row["unknown"]) for row in rows if row["stream"] == "all")
     assert known >= 0.9 * idle
+
+
+def test_a_peer_finds_the_same_idle_time_and_overlap(captures: Path) -> None:
+    """What HolisticTraceAnalysis 0.5.0 prints for these files: idle_time(us) and comp_comm_overlap_pctg of each rank."""
+    truth = [(6419, 4.50), (6428, 2.47), (7046, 7.88), (8145, 3.31), (8887, 0.56), (9121, 0.64), (7051, 7.56), (8308, 9.51)]
+    for rank, (idle, overlap) in enumerate(truth):
+        records, trace = load_with_trace(str(captures / f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz"))
+        (row,) = rows_of(TABLES["overlap"](Report(Frame(records), trace)))
+        assert int(row["idle"]) == 1000 * idle and abs(float(row["hidden"]) - overlap) <= 0.06
 
 
 def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
