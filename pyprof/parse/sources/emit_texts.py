@@ -33,7 +33,11 @@ class EmitTexts:
         """Label, seq and op_id of each of a batch's texts, which hold no null."""
         rows = len(texts)
         out = np.full((3, rows), -1, np.int64)
-        keyed = pc.match_substring(texts, _OP_ID).to_numpy(zero_copy_only=False)
+        # Markers are long and repeat: they are not searched, whatever they hold.
+        keyed = ~pc.starts_with(texts, "{").to_numpy(zero_copy_only=False)
+        other = np.flatnonzero(keyed)
+        mine = texts if len(other) == rows else texts.take(pa.array(other))
+        keyed[other] = pc.greater_equal(pc.find_substring(mine, _OP_ID), 0).to_numpy(zero_copy_only=False)
         plain = np.flatnonzero(~keyed)
         distinct = texts.take(pa.array(plain)).dictionary_encode()
         said = np.array([self.decode(_python(text)) for text in distinct.dictionary], np.int64).reshape(-1, 3)

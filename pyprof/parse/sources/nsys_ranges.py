@@ -30,7 +30,8 @@ class RangeRows:
 
     def __init__(self, names: dict[int, str], trace: Trace) -> None:
         self.names, self.trace = names, trace
-        self.parts: list[list[npt.NDArray[Any]]] = []  # of each batch start, end, event, tid, domain, label, seq, op_id
+        # Of start, end, whether it is a start/end range, tid, domain, label, seq and op_id the values of each batch.
+        self.parts: list[list[npt.NDArray[Any]]] = [[] for _ in range(8)]
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> code of its name
         self.of_text: dict[str, int] = {}
         self.of_string: dict[int, tuple[int, int, int]] = {}  # textId -> (label, seq, op_id)
@@ -52,7 +53,10 @@ class RangeRows:
             label, seq, op_id = self.decode(to_text(text)) if text else self._registered(text_id)
             rows.append((start, end, event, tid, domain, label, seq, op_id))
         if rows:
-            self.parts.append(list(np.array(rows, np.int64).T))
+            columns: list[npt.NDArray[Any]] = [np.ascontiguousarray(column) for column in np.array(rows, np.int64).T]
+            columns[2] = ~np.isin(columns[2], (*_PUSH_POP, -1))
+            columns[5] = columns[5].astype(np.int32)
+            self._put(columns)
 
     def add_columns(self, columns: list[Ints], texts: Any, codes: Callable[[Any], tuple[Ints, Ints, Ints]]) -> None:
         """The same from columns of integers and an Arrow array of texts, of which `codes` tells label, seq and op_id."""
@@ -67,8 +71,14 @@ class RangeRows:
             distinct, inverse = np.unique(text_id[empty], return_inverse=True)
             said = np.array([self._registered(i) for i in distinct.tolist()], np.int64)[inverse.ravel()]
             label[empty], seq[empty], op_id[empty] = said.T
-        found: list[npt.NDArray[Any]] = [start, end, event.astype(np.int32), tid, domain, label.astype(np.int32), seq, op_id]
-        self.parts.append([column[~named] for column in found] if named.any() else found)
+        free = ~np.isin(event, (*_PUSH_POP, -1))
+        found: list[npt.NDArray[Any]] = [start, end, free, tid, domain, label.astype(np.int32), seq, op_id]
+        # Copies: a column of Arrow's batch would keep the whole batch with its texts.
+        self._put([column[~named] for column in found] if named.any() else [column.copy() for column in found])
+
+    def _put(self, columns: list[npt.NDArray[Any]]) -> None:
+        for part, column in zip(self.parts, columns, strict=True):
+            part.append(column)
 
     def _domain(self, tid: int, domain: int, name: str) -> None:
         key = (tid & _PROCESS, domain)
@@ -94,16 +104,9 @@ class RangeRows:
 
     def table(self, thread: Callable[[int], int]) -> Table:
         """All rows; thread: the row of `threads` of a globalTid."""
-        if not self.parts:
+        if not self.parts[0]:
             return make_table("ranges")
-        start, end, event, tid, domain, label, seq, op_id = (np.concatenate(column) for column in zip(*self.parts, strict=True))
-        self.parts.clear()
-        domain_code = np.full(len(start), -1, np.int64)
-        named = np.flatnonzero(domain > 0)
-        if len(named):
-            keys, _, inverse = distinct_rows(tid[named] & _PROCESS, domain[named])
-            unnamed = self.trace.strings.code("(domain without a name)")
-            domain_code[named] = np.array([self.domains.get((int(p), int(d)), unnamed) for p, d in keys.T])[inverse]
+        start, end, free, tid, domain, label, seq, op_id = (_joined(part) for part in self.parts)
         return make_table(
             "ranges",
             {
@@ -113,8 +116,24 @@ class RangeRows:
                 "label": label,
                 "seq": seq,
                 "op_id": op_id,
-                "domain": domain_code,
+                "domain": self._domain_codes(tid, domain),
                 "open": end == -1,
-                "free": ~np.isin(event, (*_PUSH_POP, -1)),
+                "free": free,
             },
         )
+
+    def _domain_codes(self, tid: Ints, domain: Ints) -> npt.NDArray[np.int32]:
+        codes = np.full(len(domain), -1, np.int32)
+        named = np.flatnonzero(domain > 0)
+        if len(named):
+            keys, _, inverse = distinct_rows(tid[named] & _PROCESS, domain[named])
+            unnamed = self.trace.strings.code("(domain without a name)")
+            codes[named] = np.array([self.domains.get((int(p), int(d)), unnamed) for p, d in keys.T])[inverse]
+        return codes
+
+
+def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """One array of several, which are given up."""
+    whole = np.concatenate(parts)
+    parts.clear()
+    return whole

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import sqlalchemy
 
 from pyprof.errors import InputError, NotACapture
+from pyprof.parse.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.arrow import ArrowReader
@@ -201,5 +202,8 @@ def map_distinct(values: npt.NDArray[np.int64], function: Callable[[int], int]) 
     """A function of integers applied once to each distinct value, smallest first."""
     if not len(values):
         return np.empty(0, np.int64)
-    distinct, inverse = np.unique(values, return_inverse=True)
-    return np.array([function(value) for value in distinct.tolist()], np.int64)[inverse]
+    # Threads and processes stay the same for many rows: the heads of such runs are far fewer than rows.
+    heads = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    found = distinct_rows(values[heads])
+    mapped = np.array([function(value) for value in found.columns[0].tolist()], np.int64)[found.inverse]
+    return np.repeat(mapped, np.diff(np.append(heads, len(values))))
