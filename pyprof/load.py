@@ -35,16 +35,17 @@ def op_rules() -> OpRules:
 
 def load_capture(path: Path) -> Records:
     """Records of a capture. Raises PyprofError where it is none or holds nothing."""
-    return _attributed(path)[0]
-
-
-def _attributed(path: Path) -> tuple[Records, Trace]:
-    from pyprof.parse.attribute import attribute
     from pyprof.parse.sources import open_trace
 
-    trace = open_trace(path)
+    return _attributed([open_trace(path)], path)
+
+
+def _attributed(opened: list[Trace], path: Path) -> Records:
+    """Records of the one trace of a list, which is taken out: where nobody else has it, columns are freed as they are used."""
+    from pyprof.parse.attribute import attribute
+
     try:
-        return attribute(trace, op_rules()), trace
+        return attribute(opened.pop(), op_rules())
     except InputError as error:
         raise type(error)(f"{path}: {error}", error.hint) from error
 
@@ -54,7 +55,10 @@ def load_with_trace(name: str) -> tuple[Records, Trace | None]:
     path = Path(name)
     if name == "-" or path.is_dir() or not path.exists() or _begins_as_parquet(path) or _holds_lines(path):
         return load(name), None
-    return _attributed(path)
+    from pyprof.parse.sources import open_trace
+
+    trace = open_trace(path)
+    return _attributed([trace], path), trace
 
 
 def load(name: str) -> Records:

@@ -28,7 +28,22 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
+_MEASURED = (
+    "kind", "start_ns", "device", "stream", "corr", "name", "regs", "smem_bytes", "bytes", "copykind", "graph_node",
+)  # fmt: skip
 FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = range(5)  # codes of records.PHASES
+
+
+class _Columns(dict[str, npt.NDArray[Any]]):
+    """Columns of Records, each in its type as soon as it is put."""
+
+    def __init__(self, columns: dict[str, npt.NDArray[Any]]) -> None:
+        super().__init__()
+        for name, values in columns.items():
+            self[name] = values
+
+    def __setitem__(self, name: str, values: npt.NDArray[Any]) -> None:
+        super().__setitem__(name, np.asarray(values).astype(COLUMNS[name][0], copy=False))
 
 
 class Assembly:
@@ -42,10 +57,10 @@ class Assembly:
         self.own_at = np.where(self.by_time, -1, self.at)
         self._join_backward()
 
-    def _inside(self, values: Ints, position: Ints) -> Ints:
+    def _inside(self, values: npt.NDArray[Any], position: Ints) -> Ints:
         if not len(values):
             return np.full(len(position), -1, np.int64)
-        return np.where(position >= 0, values[np.maximum(position, 0)], -1)
+        return np.where(position >= 0, values[np.maximum(position, 0)], -1).astype(np.int64)
 
     def _join_backward(self) -> None:
         run = self.run
@@ -68,28 +83,8 @@ class Assembly:
 
     def records(self) -> Records:
         trace, rows = self.trace, self.rows
-        activity = rows["activity"]
-        columns: dict[str, Any] = {}
-        gpu = len(trace.activities["kind"]) > 0
-        for name in (
-            "kind",
-            "start_ns",
-            "device",
-            "stream",
-            "corr",
-            "name",
-            "regs",
-            "smem_bytes",
-            "bytes",
-            "copykind",
-            "graph_node",
-        ):
-            columns[name] = trace.activities[name][activity] if gpu else rows.get(name, np.full(len(activity), -1))
-        for axis in "xyz":
-            for kind in ("grid", "block"):
-                column = f"{kind}_{axis}"
-                columns[column] = trace.activities[column][activity] if gpu else np.full(len(activity), -1)
-        process = trace.activities["process"][activity] if gpu else take(trace.threads["process"], rows["launch_thread"])
+        columns = _Columns(self._measured())
+        process = self._process()
         columns["pid"] = np.where(process >= 0, take(trace.processes["pid"], process), -1)
         columns["rank"] = np.where(process >= 0, take(trace.processes["rank"], process), -1)
         thread = rows["launch_thread"]
@@ -97,13 +92,17 @@ class Assembly:
         for name in ("dur_ns", "launch_ns", "launch_dur_ns"):
             columns[name] = rows[name]
         columns["by_time"], columns["recomputed"] = self.by_time, self.recomputed
-        gpus, columns["gpu"] = _gpus(trace, process.astype(np.int64), columns["device"])
+        gpus, columns["gpu"] = _gpus(trace, process, columns["device"])
         self._ops(columns)
         self._phases(columns)
         paths = self._stacks(columns)
         order = self._order(columns)
+        trace.activities.clear()
+        if (order[1:] < order[:-1]).any():
+            for name in columns:
+                columns[name] = columns[name][order]
         records = Records(
-            {name: np.asarray(columns[name])[order].astype(dtype) for name, (dtype, _) in COLUMNS.items() if name in columns},
+            {name: columns[name] for name in COLUMNS if name in columns},
             trace.strings, paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns,
         )  # fmt: skip
         records.seq_offsets, records.seq_numbers = paths.sequence_numbers(self.own_at[order], self.run.seq)
@@ -112,7 +111,25 @@ class Assembly:
         records.counts = {name: count for name, count in self.run.counts.items() if count}
         return records
 
-    def _order(self, columns: dict[str, Any]) -> Ints:
+    def _measured(self) -> dict[str, npt.NDArray[Any]]:
+        """What the capture says of each row itself."""
+        activities, rows = self.trace.activities, self.rows
+        shape = [f"{kind}_{axis}" for axis in "xyz" for kind in ("grid", "block")]
+        found = {}
+        for name in (*_MEASURED, *shape):
+            if len(activities["kind"]):  # each is a row
+                found[name] = activities[name]
+            else:
+                found[name] = rows.get(name, np.full(len(rows["activity"]), -1))
+        return found
+
+    def _process(self) -> Ints:
+        process = self.trace.activities["process"]
+        if len(process):
+            return process.astype(np.int64)
+        return take(self.trace.threads["process"], self.rows["launch_thread"])
+
+    def _order(self, columns: _Columns) -> Ints:
         """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
         first = [np.asarray(columns[c]) for c in ("start_ns", "pid", "device", "stream", "corr")]
         order: Ints = np.lexsort(first[::-1])
@@ -145,7 +162,7 @@ class Assembly:
         found = backward & (at >= 0) & (take(executions[0], at) == self.fwd_root)
         return np.where(found, take(executions[2], at), replay)
 
-    def _ops(self, columns: dict[str, Any]) -> None:
+    def _ops(self, columns: _Columns) -> None:
         """Instances numbered in order of begin; calls as codes into a pool of distinct ones."""
         run, replay = self.run, self.rows["replay"]
         backward = self.is_backward & (self.fwd_root >= 0)
@@ -178,7 +195,7 @@ class Assembly:
         marker = self.trace.markers[label]
         return marker.call or OpCall("autograd", marker.name, dispatcher=True, described=False)
 
-    def _phases(self, columns: dict[str, Any]) -> None:
+    def _phases(self, columns: _Columns) -> None:
         columns["dir"] = self.is_backward.astype(np.int64)
         phase = np.where(self.is_backward, BACKWARD, FORWARD)
         aside = self.run.aside(
@@ -193,7 +210,7 @@ class Assembly:
         phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
         columns["phase"] = phase
 
-    def _stacks(self, columns: dict[str, Any]) -> Paths:
+    def _stacks(self, columns: _Columns) -> Paths:
         run = self.run
         paths = Paths(self.trace, run.nested, run.facts)
         thread = self.rows["stack_thread"]

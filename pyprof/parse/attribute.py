@@ -6,6 +6,7 @@ formats, no formulas: what must be known of ops is asked through `OpRules`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = ["attribute"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
 
 
 def attribute(trace: Trace, rules: OpRules) -> Records:
@@ -33,43 +35,53 @@ def attribute(trace: Trace, rules: OpRules) -> Records:
 
     Raises EmptyCapture where there are neither activities nor op ranges.
     """
-    return Attribution(trace, rules).records()
+    run = Attribution(trace, rules)
+    del trace  # columns are given up on the way, where the caller keeps none
+    return run.records()
 
 
 class Attribution:
     """One run over one Trace; positions are those of Nested, rows those of the table named."""
 
     def __init__(self, trace: Trace, rules: OpRules) -> None:
-        self.trace, self.rules = trace, rules
+        # Tables of its own, of which columns are given up as soon as they are not needed: there are millions of rows.
+        tables = [dict(table) for table in (trace.activities, trace.launches, trace.ranges)]
+        self.trace = replace(trace, activities=tables[0], launches=tables[1], ranges=tables[2])
+        self.rules = rules
         self.counts: dict[str, int] = {}
         self.facts = Facts.of(trace.markers, rules)
         self.nested: Nested = nest_all(trace, self.facts)
-        self.label: Ints = trace.ranges["label"][self.nested.row].astype(np.int64)
+        self.label: Array = trace.ranges["label"][self.nested.row]
         self.seq: Ints = trace.ranges["seq"][self.nested.row]
-        self.thread: Ints = trace.ranges["thread"][self.nested.row].astype(np.int64)
-        self.start: Ints = trace.ranges["start_ns"][self.nested.row]
+        del self.trace.ranges["seq"], self.trace.ranges["op_id"]
+        self.thread: Array = trace.ranges["thread"][self.nested.row]
+        self.start = self.nested.start
         self.recomputed = recomputed(self.nested, self.facts, trace.markers, self.label, self.seq, self.thread)
         self._walk_down()
 
     def _walk_down(self) -> None:
         """For each range, what the ranges around it make of a kernel launched inside it."""
         facts, label = self.facts, self.label
-        here = np.arange(len(label))
+        here = np.arange(len(label), dtype=np.int32)  # narrow: there are many, and several columns of them
         copy, backward = facts.copy[label], facts.backward[label]
         kind = facts.kind[label]
         boundary = np.isin(kind, (Kind.BACKWARD, Kind.ENGINE))
 
-        def root(own: Ints, inherited: Ints) -> Ints:
+        none = np.int32(-1)
+
+        def root(own: Array, inherited: Array) -> Array:
             of_copy = (inherited >= 0) & copy[np.maximum(inherited, 0)]
             keep = (inherited >= 0) & ~(copy[own] & ~of_copy)
-            found = np.where(keep, inherited, np.where(facts.candidate[label[own]] | copy[own], own, -1))
-            return np.where(boundary[own], -1, found)
+            found = np.where(keep, inherited, np.where(facts.candidate[label[own]] | copy[own], own, none))
+            return np.where(boundary[own], none, found)
 
-        def nearest(mask: Bools, reset: Bools | None = None) -> Ints:
-            def takes(own: Ints, inherited: Ints) -> Ints:
-                kept = inherited if reset is None else np.where(reset[own], -1, inherited)
+        def nearest(mask: Bools, reset: Bools | None = None) -> Array:
+            def takes(own: Array, inherited: Array) -> Array:
+                kept = inherited if reset is None else np.where(reset[own], none, inherited)
                 return np.where(mask[own], own, kept)
 
+            if not mask.any():
+                return np.broadcast_to(none, len(mask))
             return top_down(self.nested, here, takes)
 
         self.formula_root = top_down(self.nested, here, root)
@@ -81,13 +93,13 @@ class Attribution:
         self.optimizer = nearest(kind == Kind.OPTIMIZER)
         self.step_range = nearest(kind == Kind.STEP)
 
-    def _functions(self, edge: Ints, backward: Bools) -> Ints:
+    def _functions(self, edge: Array, backward: Bools) -> Array:
         """For each range the autograd function that a kernel launched in it serves.
 
         The engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function has
         returned, still within its own range around it: that is work of the function too. edge: the innermost of both.
         """
-        ran = np.full(len(edge) + 1, -1, np.int64)
+        ran = np.full(len(edge) + 1, -1, np.int32)
         functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
         ran[self.nested.parent[functions]] = functions
         ran[-1] = -1
@@ -123,6 +135,9 @@ class Attribution:
         at[placed] = self.nested.innermost(recorded[placed], when[placed])
         by_time, who = self._by_time(at, when, recorded)
         replay, replay_ns = replays(trace, launch, in_graph)
+        launch_dur_ns = np.where(has, take(trace.launches["end_ns"], launch) - launch_ns, -1)
+        trace.launches.clear()
+        del trace.ranges["end_ns"]
         self.counts["kernels without a launch in the capture"] = int((~has & (activities["kind"] == ActivityKind.KERNEL)).sum())
         self.counts["kernels of CUDA graphs"] = int(in_graph.sum())
         return {
@@ -131,7 +146,7 @@ class Attribution:
             "by_time": by_time,
             "launched": has,
             "launch_ns": launch_ns,
-            "launch_dur_ns": np.where(has, take(trace.launches["end_ns"], launch) - launch_ns, -1),
+            "launch_dur_ns": launch_dur_ns,
             "launch_thread": thread,
             "when": when,
             "range_thread": recorded,
@@ -157,7 +172,7 @@ class Attribution:
         found = self.nested.innermost(main, when[bare])
         context = top_down(
             self.nested,
-            np.arange(len(self.label)),
+            np.arange(len(self.label), dtype=np.int32),
             lambda own, inherited: np.where(self.facts.context[self.label[own]], own, inherited),
         )
         found = np.where(found >= 0, take(context, found), -1)
@@ -248,9 +263,7 @@ class Attribution:
         numbered = self.seq[backward] >= 0
         asked = backward[numbered]
         sides = [
-            Side(
-                process[self.thread[p]], self.thread[p], self.seq[p], self.start[p], [names[i] for i in self.label[p].tolist()]
-            )
+            Side(process[self.thread[p]], self.thread[p], self.seq[p], self.start[p], names, self.label[p])
             for p in (candidates, asked)
         ]
         hints = self.trace.ranges["fwd_thread"][self.nested.row[asked]].astype(np.int64)
@@ -267,4 +280,4 @@ class Attribution:
             return np.full(len(position), -1, np.int64)
         inside = np.maximum(position, 0)
         found = np.where(self.formula_root[inside] >= 0, self.formula_root[inside], self.last_op[inside])
-        return np.where(position >= 0, found, -1)
+        return np.where(position >= 0, found, -1).astype(np.int64)

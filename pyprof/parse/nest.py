@@ -6,6 +6,7 @@ Numbers only: no texts, no meaning. Ranges that do not nest (one begins inside a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,17 +14,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Forest", "crossing", "nest", "sort_ranges"]
+__all__ = ["Forest", "crossing", "nest", "sort_ranges", "stable_order"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+def stable_order(numbers: npt.NDArray[Any]) -> Ints:
+    """np.argsort(numbers, kind="stable"), in time proportional to rows where the numbers are small."""
+    small = len(numbers) and numbers.min() >= -(1 << 15) and numbers.max() < 1 << 15
+    return np.argsort(numbers.astype(np.int16) if small else numbers, kind="stable")
+
+
+@dataclass
 class Forest:
     """Ranges of one thread in order of begin (longer first).
 
-    start, end: ns; parent: position of the enclosing range, -1 none; depth: 0 at the root; by_depth: positions at each depth.
+    start, end: ns; parent: position of the enclosing range, -1 none; depth: 0 at the root; by_depth: positions at each depth;
+    ends: the ends in order.
     """
 
     start: Ints
@@ -31,6 +39,12 @@ class Forest:
     parent: Ints
     depth: Ints
     by_depth: list[Ints]
+    ends: Ints
+
+    def to_look_up(self) -> Forest:
+        """The same without what only `innermost` does not need."""
+        none = self.parent[:0]
+        return Forest(self.start, none, none, none, self.by_depth, self.ends)
 
     def innermost(self, times: Ints) -> Ints:
         """Position of the innermost range open at each time, -1 where none is."""
@@ -38,9 +52,9 @@ class Forest:
         if not len(self.start):
             return result
         begun = np.searchsorted(self.start, times, "right")
-        ended = np.searchsorted(np.sort(self.end), times, "right")
+        ended = np.searchsorted(self.ends, times, "right")
         level = begun - ended - 1
-        order = np.argsort(level, kind="stable")
+        order = stable_order(level)
         bounds = np.searchsorted(level[order], np.arange(len(self.by_depth) + 1))
         for depth, positions in enumerate(self.by_depth):
             wanted = order[bounds[depth] : bounds[depth + 1]]
@@ -54,33 +68,34 @@ def nest(start: Ints, end: Ints) -> Forest:
     """The forest of ranges sorted by (start, -end); what crosses must have been set aside before."""
     rows = len(start)
     before = np.arange(rows)
-    closed = np.searchsorted(np.sort(end), start, "right")
+    ends = np.sort(end, kind="stable")  # nearly sorted
+    closed = np.searchsorted(ends, start, "right")
     # Ranges without length close at their own begin and may stand behind this row: they did not close before it.
     empty = (start == end).astype(np.int64)
     last_of_same_start = np.searchsorted(start, start, "right")
     total = np.concatenate([[0], np.cumsum(empty)])
     closed -= total[last_of_same_start] - total[before]
     depth = before - closed
-    order = np.argsort(depth, kind="stable")
+    order = stable_order(depth)
     deepest = int(depth.max()) if rows else -1
     bounds = np.searchsorted(depth[order], np.arange(deepest + 2))
     by_depth = [order[bounds[d] : bounds[d + 1]] for d in range(deepest + 1)]
     parent = np.full(rows, -1, np.int64)
     for outer, inner in pairwise(by_depth):
         parent[inner] = outer[np.searchsorted(outer, inner) - 1]
-    return Forest(start, end, parent, depth, by_depth)
+    return Forest(start, end, parent, depth, by_depth, ends)
 
 
-def crossing(start: Ints, end: Ints, weight: Ints) -> Bools:
+def crossing(start: Ints, end: Ints, weight: Ints, forest: Forest | None = None) -> Bools:
     """Which ranges to set aside so that the rest nests; sorted by (start, -end).
 
-    weight: small numbers; of two that cross the lighter goes, of equals the later. In most captures none cross, which is found
-    out without a loop.
+    weight: small numbers; of two that cross the lighter goes, of equals the later; forest: what `nest` makes of all of them,
+    where that is known. In most captures none cross, which is found out without a loop.
     """
     aside = np.zeros(len(start), np.bool_)
     if not len(start):
         return aside
-    forest = nest(start, end)
+    forest = nest(start, end) if forest is None else forest
     has_parent = forest.parent >= 0
     if not (end[has_parent] > end[forest.parent[has_parent]]).any():
         return aside
@@ -107,7 +122,23 @@ def crossing(start: Ints, end: Ints, weight: Ints) -> Bools:
     return aside
 
 
-def sort_ranges(start: Ints, end: Ints, *ties: Any) -> Ints:
-    """Order by begin, longer first, then by the given columns; a pass without sorting where that holds already."""
-    keys = [start, -end, *ties]
-    return np.lexsort(keys[::-1])
+def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Any]] | None = None) -> Ints:
+    """Order by begin, longer first, then by columns; a pass without sorting where that holds already.
+
+    ties: of some rows those columns, asked for rows only that have begin and end in common with others.
+    """
+    before, same = start[:-1], start[1:] == start[:-1]
+    if ((start[1:] < before) | (same & (end[1:] > end[:-1]))).any():
+        order: Ints = np.lexsort((-end, start))
+        same = (start[order][1:] == start[order][:-1]) & (end[order][1:] == end[order][:-1])
+    else:
+        order = np.arange(len(start))
+        same &= end[1:] == end[:-1]
+    if ties is None or not same.any():
+        return order
+    joined = np.concatenate([[False], same, [False]])  # whether a row is like the one before it
+    tied = np.flatnonzero(joined[:-1] | joined[1:])
+    group = np.cumsum(~joined[:-1])[tied]
+    rows = order[tied]
+    order[tied] = rows[np.lexsort([*reversed(ties(rows)), group])]
+    return order

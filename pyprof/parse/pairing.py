@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +32,15 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Side:
-    """Ranges of one side: process, thread and sequence number of each, when it began, and the name it goes by."""
+    """Ranges of one side: process, thread and sequence number of each, when it began, and the name it goes by, as a code into
+    `names`."""
 
     process: Ints
     thread: Ints
     seq: Ints
     start: Ints
-    name: list[str]
+    names: list[str]
+    name: npt.NDArray[Any]
 
 
 def pair(forward: Side, backward: Side, forward_thread: Ints) -> Pairing:
@@ -64,7 +67,7 @@ def pair(forward: Side, backward: Side, forward_thread: Ints) -> Pairing:
     allowed = (forward_thread[of] < 0) | (thread[first][at_group] == forward_thread[of])
     keep = (found >= 0) & allowed
     of, found = of[keep], order[found[keep]]
-    return _settle(owner, of, found, forward.name, backward.name)
+    return _settle(owner, of, found, forward, backward)
 
 
 def _groups_of(process: Ints, seq: Ints, backward: Side) -> tuple[Ints, Ints]:
@@ -85,7 +88,7 @@ def _last_before(group: Ints, start: Ints, wanted_group: Ints, before: Ints) -> 
     return np.where(good, position, -1)
 
 
-def _settle(owner: Ints, of: Ints, found: Ints, forward_names: list[str], backward_names: list[str]) -> Pairing:
+def _settle(owner: Ints, of: Ints, found: Ints, forward: Side, backward: Side) -> Pairing:
     candidates = np.bincount(of, minlength=len(owner))
     single = candidates[of] == 1
     owner[of[single]] = found[single]
@@ -94,11 +97,12 @@ def _settle(owner: Ints, of: Ints, found: Ints, forward_names: list[str], backwa
     if len(several):
         order = np.argsort(of, kind="stable")
         bounds = np.searchsorted(of[order], several)
-        for backward, at in zip(several.tolist(), bounds.tolist(), strict=True):
-            rows = found[order[at : at + candidates[backward]]].tolist()
-            named = [row for row in rows if same_function(forward_names[row], backward_names[backward])]
+        for asked, at in zip(several.tolist(), bounds.tolist(), strict=True):
+            rows = found[order[at : at + candidates[asked]]].tolist()
+            function = backward.names[backward.name[asked]]
+            named = [row for row in rows if same_function(forward.names[forward.name[row]], function)]
             if len(named) == 1:
-                owner[backward] = named[0]
+                owner[asked] = named[0]
             else:
                 ties += 1
     return Pairing(owner, ties, int((candidates == 0).sum()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,6 @@ class Paths:
         self._code_of: dict[tuple[object, ...], int] = {}
         self._sets: list[tuple[int, ...]] = [()]  # distinct sets of loose ranges, by code
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
-        self._label = trace.ranges["label"][nested.row].astype(np.int64)
         self.cut: dict[str, int] = {}  # how many kernels have a stack of which not all is told, by what is left out
         self._never = set(nested.loose[nested.loose_ends == np.iinfo(np.int64).max].tolist())
         self._outer = self._outer_end()
@@ -58,9 +57,9 @@ class Paths:
     def _count(self, what: str, kernels: int) -> None:
         self.cut[what] = self.cut.get(what, 0) + kernels
 
-    def _outer_end(self) -> Ints:
+    def _outer_end(self) -> npt.NDArray[np.int32]:
         """For each range the last one around it that still counts among the outermost; -1: it does itself."""
-        result = np.full(len(self.nested.row) + 1, -1, np.int64)
+        result = np.full(len(self.nested.row) + 1, -1, np.int32)
         for depth, level in enumerate(self.nested.levels[_ENDS:], _ENDS):
             above = self.nested.parent[level]
             result[level] = above if depth == _ENDS else result[above]
@@ -91,20 +90,19 @@ class Paths:
         for level in reversed(nested.levels):
             above = nested.parent[level[used[level]]]
             used[above[above >= 0]] = True
-        domain = self.trace.ranges["domain"][nested.row].astype(np.int64) + 1
-        src = self.trace.ranges["src"][nested.row].astype(np.int64) + 1
-        unit = (self._label * (int(domain.max(initial=0)) + 1) + domain) * 2 + (seq >= 0)
-        unit = unit * (int(src.max(initial=0)) + 1) + src
-        path = np.full(len(nested.row) + 1, -1, np.int64)
-        free = 0
+        ranges, free = self.trace.ranges, 0
+        domains, sources = (int(ranges[name].max(initial=-1)) + 2 for name in ("domain", "src"))
+        path = np.full(len(nested.row) + 1, -1, np.int32)
         for level in nested.levels:
             here = level[used[level]]
             if len(here):
+                label, domain, src = (ranges[name][nested.row[here]].astype(np.int64) for name in ("label", "domain", "src"))
+                unit = ((label * domains + domain + 1) * 2 + (seq[here] >= 0)) * sources + src + 1
                 above = path[nested.parent[here]]  # parent -1 reads the last element, which stays -1
-                inverse = distinct_rows(above, unit[here]).inverse
+                inverse = distinct_rows(above, unit).inverse
                 path[here] = inverse + free
                 free += int(inverse.max()) + 1
-        return path[at]
+        return path[at].astype(np.int64)
 
     def _loose(self, thread: Ints, when: Ints) -> Ints:
         """A code for the set of loose ranges open on each thread at each time; 0 is the empty set."""
@@ -157,25 +155,25 @@ class Paths:
 
     def sequence_numbers(self, at: Ints, seq: Ints) -> tuple[Ints, Ints]:
         """The numbers of each stack, outermost first: (offsets, numbers)."""
-        row, depth, number = [], [], []
-        current, rows, level = at.copy(), np.arange(len(at)), 0
-        alive = current >= 0
-        while alive.any():
+        found: list[tuple[Ints, Ints]] = []  # rows and numbers, from the innermost ranges outwards
+        counts = np.zeros(len(at) + 1, np.int64)
+        rows, level = np.arange(len(at)), 0
+        current: npt.NDArray[Any] = at
+        while len(rows):
+            alive = current >= 0
             current, rows = current[alive], rows[alive]
             has = seq[current] >= 0
-            row.append(rows[has])
-            number.append(seq[current[has]])
-            depth.append(np.full(int(has.sum()), -level))
-            jump = (self._outer[current] >= 0) & (level == _ENDS - 1)
-            current = np.where(jump, self._outer[current], self.nested.parent[current])
-            alive = current >= 0
+            found.append((rows[has], seq[current[has]]))
+            counts[rows[has] + 1] += 1
+            outwards = self.nested.parent[current]
+            current = np.where(self._outer[current] >= 0, self._outer[current], outwards) if level == _ENDS - 1 else outwards
             level += 1
-        if not row:
-            return np.zeros(len(at) + 1, np.int64), np.empty(0, np.int64)
-        rows_all, numbers = np.concatenate(row), np.concatenate(number)
-        order = np.lexsort((np.concatenate(depth), rows_all))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows_all, minlength=len(at)))])
-        return offsets, numbers[order]
+        offsets = np.cumsum(counts)
+        numbers, end = np.empty(int(offsets[-1]), np.int64), offsets[1:].copy()
+        for rows, values in found:
+            end[rows] -= 1
+            numbers[end[rows]] = values
+        return offsets, numbers
 
     # ------------------------------------------------------------------ one distinct stack
 
@@ -188,7 +186,7 @@ class Paths:
             position = outer if outer >= 0 else int(self.nested.parent[position])
         chain.reverse()
         if by_time:
-            chain = [p for p in chain if self.facts.context[self._label[p]]]
+            chain = [p for p in chain if self.facts.context[self.trace.ranges["label"][self.nested.row[p]]]]
         members = [(int(self.nested.row[p]), bool(seq[p] >= 0)) for p in chain]
         extra = [(row, False) for row in self._sets[loose]]
         members = extra + members  # what nests with nothing stands outermost, wherever it began

@@ -9,6 +9,7 @@ function's own, without numbers, after them; with create_graph=True both have nu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ __all__ = ["Recomputed", "recomputed"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
 
 # Ops on no tensor: they show no number even where gradients are recorded, so that they say nothing of it.
 _FACTORIES = frozenset(
@@ -39,29 +41,29 @@ class Recomputed:
     itself, whose backward functions belong to the ops run again.
     """
 
-    state: Ints
+    state: npt.NDArray[np.int8]
     reentrant: Bools
 
 
-def recomputed(nested: Nested, facts: Facts, markers: list[Marker], label: Ints, seq: Ints, thread: Ints) -> Recomputed:
+def recomputed(nested: Nested, facts: Facts, markers: list[Marker], label: Array, seq: Ints, thread: Array) -> Recomputed:
     """label, seq, thread: of each position. Ranges outside every op, autograd function and the engine are -1."""
     kind = facts.kind[label]
     function, engine = kind == Kind.BACKWARD, kind == Kind.ENGINE
     boundary = function | engine
-    here = np.arange(len(label))
-    nearest = top_down(nested, here, lambda own, above: np.where(function[own], own, np.where(engine[own], -1, above)))
-    around = np.where(nested.parent >= 0, nearest[nested.parent], -1) if len(here) else here
+    here, none = np.arange(len(label), dtype=np.int32), np.int32(-1)
+    nearest = top_down(nested, here, lambda own, above: np.where(function[own], own, np.where(engine[own], none, above)))
+    around = np.where(nested.parent >= 0, nearest[nested.parent], none) if len(here) else here
     op = np.isin(kind, (Kind.OP, Kind.DISPATCH))
     # Of the ops directly or indirectly inside a function the outermost, whatever layers and ranges of the user's lie between.
     item = top_down(
         nested,
         here,
         lambda own, above: np.where(
-            boundary[own], -1, np.where(above >= 0, above, np.where(op[own] & (around[own] >= 0), own, -1))
+            boundary[own], none, np.where(above >= 0, above, np.where(op[own] & (around[own] >= 0), own, none))
         ),
     )
-    on_op = top_down(nested, here, lambda own, above: np.where(op[own] | boundary[own], 1, above)) >= 0
-    state = np.where(on_op, 0, -1)
+    on_op = top_down(nested, here, lambda own, above: np.where(op[own] | boundary[own], np.int32(1), above)) >= 0
+    state = np.where(on_op, np.int8(0), np.int8(-1))
     reentrant = np.zeros(len(label), np.bool_)
     items = np.flatnonzero(item == here)
     if not len(items):
@@ -78,20 +80,20 @@ def recomputed(nested: Nested, facts: Facts, markers: list[Marker], label: Ints,
     found[(found < 0) & constant] = 0
     if not numbered.any():
         found[:] = -1  # the capture has no numbers at all
-    by_item = np.zeros(len(label), np.int64)
+    by_item = np.zeros(len(label), np.int8)
     by_item[items] = found
     state = np.where(item >= 0, by_item[item], state)
     return Recomputed(state, (around >= 0) & reentrant[around])
 
 
-def _has(mask: Bools, item: Ints) -> Bools:
+def _has(mask: Bools, item: Array) -> Bools:
     """For each item whether anything in it has the property."""
     found = np.zeros(len(item), np.bool_)
     found[item[mask & (item >= 0)]] = True
     return found
 
 
-def _items(position: Ints, function: Ints, numbered: Bools, telling: Bools, reentrant: Bools) -> Ints:
+def _items(position: Ints, function: Array, numbered: Bools, telling: Bools, reentrant: Bools) -> Ints:
     """State of each outermost op of a function; positions grow with time. What has no number between two that run again was
     run again as well, without gradients."""
     size = int(function.max()) + 1
@@ -106,7 +108,7 @@ def _items(position: Ints, function: Ints, numbered: Bools, telling: Bools, reen
     return np.where(between, np.where(proven, 1, -1), 0)
 
 
-def _constant(thread: Ints, seq: Ints, numbered: Bools) -> Bools:
+def _constant(thread: Array, seq: Ints, numbered: Bools) -> Bools:
     """For each thread whether the numbers inside its functions stand still: torch before 1.6 printed them in any mode, and
     where ops record gradients they grow."""
     size = int(thread.max(initial=-1)) + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +16,15 @@ import numpy.typing as npt
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpCall
 from pyprof.parse.launches import ranks
-from pyprof.parse.nest import Forest, crossing, nest, sort_ranges
+from pyprof.parse.nest import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.parse.trace import Trace
 
 __all__ = ["Facts", "Nested", "OpRules", "leaked", "nest_all", "top_down"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
+Positions = npt.NDArray[np.int32]
 
 _CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
 _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op
@@ -46,7 +49,7 @@ class OpRules:
 class Facts:
     """Per distinct label: what kind of range it is and how attribution treats it."""
 
-    kind: Ints
+    kind: npt.NDArray[np.int8]
     is_op: Bools  # may name the op of a kernel
     candidate: Bools  # an op with a formula that does work
     copy: Bools
@@ -61,7 +64,7 @@ class Facts:
         """Look at each distinct marker once."""
         names = [m.call.name if m.call is not None else "" for m in markers]
         opaque = np.array([m.call is not None and rules.gives_way(m.call) for m in markers], np.bool_)
-        kind = np.array([m.kind for m in markers], np.int64)
+        kind = np.array([m.kind for m in markers], np.int8)
         op = np.isin(kind, (Kind.OP, Kind.DISPATCH, Kind.BACKWARD))
         call = np.isin(kind, (Kind.OP, Kind.DISPATCH))
         structural = call & _ask(names, rules.is_structural)
@@ -87,13 +90,14 @@ def _ask(names: list[str], question: Callable[[str], bool]) -> Bools:
 class Nested:
     """Kept ranges of all threads; position p is row `row[p]` of trace.ranges.
 
-    parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first; forests: per thread,
-    with the position of its first range; loose: rows of context ranges that nest with nothing (crossing, or never closed), in
-    order of begin; loose_ends: when they end, never for those that were never closed.
+    start: when it began; parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first;
+    forests: per thread, with the position of its first range; loose: rows of context ranges that nest with nothing (crossing,
+    or never closed), in order of begin; loose_ends: when they end, never for those that were never closed.
     """
 
     row: Ints
-    parent: Ints
+    start: Ints
+    parent: Positions
     levels: list[Ints]
     forests: dict[int, tuple[Forest, int]]
     loose: Ints
@@ -141,33 +145,32 @@ def nest_all(trace: Trace, facts: Facts) -> Nested:
     open_ = leaked(trace)
     context = facts.context[ranges["label"]] if len(facts.context) else np.zeros(len(open_), np.bool_)
     loose = [np.flatnonzero(open_ & context)]
-    ties = _ties(trace)
     forests: dict[int, tuple[Forest, int]] = {}
     rows_parts: list[Ints] = []
+    parents: list[npt.NDArray[np.int32]] = []
     offset = 0
     for thread, rows in _by_thread(ranges["thread"], np.flatnonzero(~open_)).items():
-        start, end = ranges["start_ns"][rows], np.maximum(ranges["end_ns"][rows], ranges["start_ns"][rows])
-        order = sort_ranges(start, end, *(tie[rows] for tie in ties))
-        rows, start, end = rows[order], start[order], end[order]
-        # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
-        light = (ranges["free"][rows] == 1) & context[rows]
-        aside = crossing(start, end, np.where(light, 0, 2 * facts.weight[ranges["label"][rows]] - ranges["free"][rows]))
-        if aside.any():
-            loose.append(rows[aside & context[rows]])
-            rows, start, end = rows[~aside], start[~aside], end[~aside]
-        forests[thread] = (nest(start, end), offset)
+        rows, forest, crossed = _nest_thread(trace, facts, rows)
+        loose.append(crossed[context[crossed]])
+        parents.append(np.where(forest.parent >= 0, forest.parent + offset, -1).astype(np.int32))
+        forests[thread] = forest.to_look_up(), offset
         rows_parts.append(rows)
         offset += len(rows)
-    parent = [np.where(f.parent >= 0, f.parent + at, -1) for f, at in forests.values()]
+    start = _joined([forest.start for forest, _ in forests.values()])
+    for forest, at in forests.values():
+        forest.start = start[at : at + len(forest.start)]
     deepest = max((len(f.by_depth) for f, _ in forests.values()), default=0)
-    levels = [np.concatenate([f.by_depth[d] + at for f, at in forests.values() if d < len(f.by_depth)]) for d in range(deepest)]
+    levels = [
+        _joined([f.by_depth[d] + at if at else f.by_depth[d] for f, at in forests.values() if d < len(f.by_depth)])
+        for d in range(deepest)
+    ]
     aside_rows = np.concatenate(loose)
     never = np.where(open_[aside_rows], np.iinfo(np.int64).max, ranges["end_ns"][aside_rows])
-    order = sort_ranges(ranges["start_ns"][aside_rows], never, *(tie[aside_rows] for tie in ties))
-    empty = np.empty(0, np.int64)
+    order = sort_ranges(ranges["start_ns"][aside_rows], never, lambda at: _ties(trace, aside_rows[at]))
     return Nested(
-        np.concatenate(rows_parts) if rows_parts else empty,
-        np.concatenate(parent) if parent else empty,
+        _joined(rows_parts),
+        start,
+        np.concatenate([np.empty(0, np.int32), *parents]),
         levels,
         forests,
         aside_rows[order],
@@ -175,16 +178,39 @@ def nest_all(trace: Trace, facts: Facts) -> Nested:
     )
 
 
-def _ties(trace: Trace) -> list[Ints]:
+def _nest_thread(trace: Trace, facts: Facts, rows: Ints) -> tuple[Ints, Forest, Ints]:
+    """Rows of one thread -> those that nest in order of begin, their forest, and those set aside."""
+    ranges = trace.ranges
+    start, end = ranges["start_ns"][rows], np.maximum(ranges["end_ns"][rows], ranges["start_ns"][rows])
+    order = sort_ranges(start, end, lambda at: _ties(trace, rows[at]))
+    rows, start, end = rows[order], start[order], end[order]
+    del order
+    forest = nest(start, end)
+    label, free = ranges["label"][rows], ranges["free"][rows]
+    # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
+    light = (free == 1) & facts.context[label]
+    aside = crossing(start, end, np.where(light, 0, 2 * facts.weight[label] - free), forest)
+    if not aside.any():
+        return rows, forest, rows[:0]
+    return rows[~aside], nest(start[~aside], end[~aside]), rows[aside]
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _ties(trace: Trace, rows: Ints) -> list[Ints]:
     """What orders ranges with one begin and one end, outer first; nothing of it depends on the order of rows in the file."""
     ranges = trace.ranges
+    label = ranges["label"][rows]
+    distinct, inverse = np.unique(label, return_inverse=True)
     return [
-        ranges["op_id"],
-        ranks([marker.text for marker in trace.markers])[ranges["label"]],
-        _code_ranks(trace, ranges["domain"]),
-        ranges["free"],
-        ranges["seq"],
-        _code_ranks(trace, ranges["src"]),
+        ranges["op_id"][rows],
+        ranks([trace.markers[code].text for code in distinct.tolist()])[inverse.ravel()],
+        _code_ranks(trace, ranges["domain"][rows]),
+        ranges["free"][rows],
+        ranges["seq"][rows],
+        _code_ranks(trace, ranges["src"][rows]),
     ]
 
 
@@ -195,20 +221,18 @@ def _code_ranks(trace: Trace, codes: Ints) -> Ints:
 
 
 def _by_thread(thread: Ints, rows: Ints) -> dict[int, Ints]:
-    order = rows[np.argsort(thread[rows], kind="stable")]
+    order = rows[stable_order(thread[rows])]
     threads, first = np.unique(thread[order], return_index=True)
     parts = np.split(order, first[1:]) if len(order) else []
     return {int(t): part for t, part in zip(threads.tolist(), parts, strict=True) if t >= 0}
 
 
-def top_down(nested: Nested, own: Ints, takes: Callable[[Ints, Ints], Ints]) -> Ints:
+def top_down(nested: Nested, own: Array, takes: Callable[[Array, Array], Array]) -> Array:
     """Carry a value from each range to those inside it.
 
     own: the value that each range would give by itself, -1 none; takes(own, inherited) decides, level by level.
     """
-    result = np.full(len(nested.row), -1, np.int64)
+    result = np.full(len(nested.row) + 1, -1, own.dtype)
     for level in nested.levels:
-        above = nested.parent[level]
-        inherited = np.where(above >= 0, result[above], -1)
-        result[level] = takes(own[level], inherited)
-    return result
+        result[level] = takes(own[level], result[nested.parent[level]])  # parent -1 reads the last element, which stays -1
+    return result[:-1]
