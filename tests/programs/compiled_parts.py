@@ -2,7 +2,7 @@
 
 TORCHINDUCTOR_CACHE_DIR=CACHE TORCHINDUCTOR_BENCHMARK_KERNEL=1 python compiled_parts.py
 
-The generated modules are what CACHE then holds. All tensors are of fp32.
+The generated modules are what CACHE then holds.
 """
 
 from __future__ import annotations
@@ -42,6 +42,16 @@ def added_to(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+def summed(x: torch.Tensor) -> torch.Tensor:
+    """Three types in one kernel."""
+    return x.float().sum(-1).to(torch.bfloat16)
+
+
+def scattered(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Rows are added to by their indices."""
+    return x.index_add(0, index, source).exp()
+
+
 def main() -> None:
     """Compile each once."""
     torch.manual_seed(0)
@@ -50,6 +60,8 @@ def main() -> None:
         torch.compile(function)(torch.randn(16, 50))
     torch.compile(normalised)(torch.randn(4, 5, 6, 6), torch.zeros(5), torch.ones(5))
     torch.compile(added_to)(torch.randn(33), torch.randn(33))
+    torch.compile(summed)(torch.randn(20, 70).bfloat16())
+    torch.compile(scattered)(torch.randn(9, 40), torch.randint(9, (5,)), torch.randn(5, 40))
 
 
 if __name__ == "__main__":

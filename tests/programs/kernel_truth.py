@@ -47,13 +47,35 @@ def _run(kernel: Callable[..., Any], tensors: list[torch.Tensor], held: _Storage
     return after
 
 
+def _fill(t: torch.Tensor, count: int, low: float) -> torch.Tensor:
+    """Contents of a tensor's memory; whole numbers stay among those that are there, since they may be indices."""
+    if t.is_floating_point():
+        return (torch.rand(count) + low).to(t.dtype)
+    if t.dtype == torch.bool:
+        return torch.rand(count) < 0.5
+    return torch.randint(0, _most(t) + 1, (count,), dtype=t.dtype)
+
+
+def _most(t: torch.Tensor) -> int:
+    return max(int(t.max()), 1)
+
+
+def _others(t: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """For contents of a tensor's memory others that differ in each element."""
+    if t.is_floating_point():
+        return _fill(t, len(part), 2)
+    if t.dtype == torch.bool:
+        return ~part
+    return (part + 1) % (_most(t) + 1)
+
+
 def truth(kernel: Callable[..., Any], tensors: list[torch.Tensor]) -> tuple[int, int]:
-    """(bytes read, bytes written); all tensors are floats, and those that share memory begin at the same place."""
+    """(bytes read, bytes written); tensors that share memory begin at the same place."""
     sizes = {t.data_ptr(): t for t in tensors}
     elements = {key: t.untyped_storage().nbytes() // t.element_size() for key, t in sizes.items()}
 
     def fill() -> _Storages:
-        return {key: torch.rand(count) + 0.5 for key, count in elements.items()}
+        return {key: _fill(sizes[key], count, 0.5) for key, count in elements.items()}
 
     written = {key: torch.zeros(count, dtype=torch.bool) for key, count in elements.items()}
     for _ in range(_FILLS):
@@ -66,7 +88,7 @@ def truth(kernel: Callable[..., Any], tensors: list[torch.Tensor]) -> tuple[int,
     for key, t in sizes.items():
         for part in torch.arange(elements[key]).chunk(_PARTS if elements[key] > _LARGE else elements[key]):
             other = {**held, key: held[key].clone()}
-            other[key][part] = torch.rand(len(part)) + 2
+            other[key][part] = _others(t, other[key][part])
             after = _run(kernel, tensors, other)
             if any(not torch.equal(after[k][written[k]], before[k][written[k]]) for k in sizes):
                 read += len(part) * t.element_size()

@@ -95,7 +95,7 @@ def test_bytes_of_kernels_that_touch_parts_of_their_buffers(tmp_path: Path) -> N
     modules = [read_module(path) for path in find_modules([tmp_path / "cache"])]
     told = _told(modules)
     assert told == _touched(modules, env)
-    assert len(told) == 6 and [1280, 640] in [sizes for kernels in told.values() for sizes in kernels.values()]
+    assert len(told) == 8 and [1280, 640] in [sizes for kernels in told.values() for sizes in kernels.values()]
 
 
 def test_every_fused_kernel_is_a_row_with_its_bytes(compiled: Compiled, capsys: pytest.CaptureFixture[str]) -> None:
