@@ -182,7 +182,9 @@ class _Describing:
             source = "module"
         else:
             sites = ()
-        flop = _known(_number(facts.get("kernel_flop")), kernel.flop if kernel else None)
+        flop = _number(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
+        if flop is None and kernel is not None:
+            flop = kernel.operations if kernel.flop is None else kernel.flop
         nodes = tuple(dict.fromkeys(node for site in (fused.sites if fused else ()) for node in site.nodes or site.atens))
         file = str(module.path) if module else path
         return Launch(

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyprof.report.triton_source import Accesses, triton_accesses
+from pyprof.report.cpp_arithmetic import cpp_operations
+from pyprof.report.cpp_source import cpp_accesses
+from pyprof.report.triton_arithmetic import TritonBody
+from pyprof.report.triton_source import Accesses
 
 __all__ = ["Kernel", "Pointer", "cpp_kernel", "dotted", "literal", "triton_kernel"]
 
@@ -52,6 +55,7 @@ class Kernel:
     names: frozenset[str] = field(default_factory=frozenset)
     num_gb: float | None = None
     flop: float | None = None
+    operations: int | None = None
 
 
 def dotted(node: ast.expr) -> str:
@@ -74,11 +78,6 @@ def literal(node: ast.expr | None) -> Any:
 
 _C_FUNCTION = re.compile(r'extern "C"[^(;{]*\bvoid\b[^(;{]*?(\w+)\s*\((?P<list>[^)]*)\)', re.DOTALL)
 _RECORDED = re.compile(r'RecordFunctionHandle\s+\w+\("(?P<name>[^"]+)"')
-_ALIAS = re.compile(r"\bauto\s+(\w+)\s*=\s*(\w+)\s*;")
-_FOR = re.compile(r"\bfor\s*\(")
-_LENGTH = re.compile(r"(?:static_cast<\w+>\()?\s*(\d+)L*\s*\)?")
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_SECOND_WRITTEN = re.compile(r"transpose_mxn")  # (source, ld, destination, ld)
 
 
 def cpp_kernel(types: Sequence[str], source: str) -> Kernel:
@@ -86,7 +85,7 @@ def cpp_kernel(types: Sequence[str], source: str) -> Kernel:
     found = _C_FUNCTION.search(source)
     names = [part.strip().rpartition("*")[2].split()[-1:] for part in found["list"].split(",")] if found else []
     body = source[found.end() :] if found else ""
-    accesses = _cpp_accesses(body, {name[0] for name in names if name})
+    accesses = cpp_accesses(body, {name[0] for name in names if name})
     pointers: list[Pointer | None] = []
     for index, text in enumerate(types):
         if not text.rstrip().endswith("*"):
@@ -99,132 +98,9 @@ def cpp_kernel(types: Sequence[str], source: str) -> Kernel:
         reads = constant or (seen.first_reads if seen and seen.known else name.startswith("in_out"))
         pointers.append(Pointer(_C_BYTES.get(base), reads, not constant, seen.most if seen else None))
     recorded = _RECORDED.search(source)
-    return Kernel(tuple(pointers), "cpp_fused", frozenset([recorded["name"]] if recorded else []))
-
-
-def _cpp_accesses(body: str, names: set[str]) -> dict[str, Accesses]:
-    """What the body does with each pointer, in the order of the text, which is that of execution."""
-    same = {name: name for name in names}
-    same |= {new: old for new, old in _ALIAS.findall(body) if old in names}
-    if not same:
-        return {}
-    result: dict[str, Accesses] = {name: Accesses() for name in names}
-    token = re.compile(rf"{_FOR.pattern}|[{{}}]|\b(?:{'|'.join(map(re.escape, same))})\b")
-    scopes: list[dict[str, int | None]] = []
-    waiting: dict[str, int | None] = {}
-    position = 0
-    while (found := token.search(body, position)) is not None:
-        position, text = found.end(), found[0]
-        if text == "{":
-            scopes.append(waiting)
-            waiting = {}
-        elif text == "}":
-            scopes = scopes[:-1]
-        elif text in same:
-            loops = {name: length for scope in scopes for name, length in scope.items()}
-            _cpp_access(body, found.start(), found.end(), result[same[text]], loops)
-        else:
-            position = _closing(body, found.end() - 1) + 1
-            waiting |= _loop(body[found.end() : position - 1])
-    return result
-
-
-def _closing(text: str, at: int) -> int:
-    """Where the bracket at this place is closed; the end of the text where it is not."""
-    opening, closing = text[at], {"(": ")", "[": "]"}[text[at]]
-    depth = 0
-    for place in range(at, len(text)):
-        depth += (text[place] == opening) - (text[place] == closing)
-        if not depth:
-            return place
-    return len(text)
-
-
-def _loop(header: str) -> dict[str, int | None]:
-    """The variable of a loop and how many values it takes; loops over the lanes of a vector say nothing new."""
-    parts = header.split(";")
-    begin = re.search(r"(\w+)\s*=\s*(.+)", parts[0])
-    if len(parts) != 3 or begin is None or begin[1].endswith(("_inner", "_tail")):
-        return {}
-    lower, upper = _LENGTH.fullmatch(begin[2].strip()), re.fullmatch(r"\s*\w+\s*<\s*(.+?)\s*", parts[1])
-    until = _LENGTH.fullmatch(upper[1]) if upper else None
-    return {begin[1]: max(int(until[1]) - int(lower[1]), 0) if lower and until else None}
-
-
-def _cpp_access(body: str, start: int, end: int, result: Accesses, loops: dict[str, int | None]) -> None:
-    """Note the use of a pointer's name at body[start:end]."""
-    rest = body[end : end + 1]
-    before = body[max(start - 400, 0) : start].rstrip()
-    if rest == "[":
-        close = _closing(body, end)
-        index, after = body[end + 1 : close], body[close + 1 : close + 4].lstrip()
-        if re.search(r"atomic_\w+\s*\(\s*&$", before):
-            reads, writes = True, True
-        else:
-            writes = bool(re.match(r"[-+*/|&^]?=(?!=)", after))
-            reads = not writes or after[:1] != "="
-    elif (call := _enclosing_call(before)) is not None:
-        function, number = call
-        index = _argument(body, end)
-        if "atomic" in function:
-            reads, writes = True, True
-        elif _SECOND_WRITTEN.search(function):
-            reads, writes = number == 0, number > 0
-        else:
-            writes = function.endswith(".store") or "store" in function.rpartition("::")[2]
-            reads = not writes
-            result.known &= writes or "load" in function
-    else:
-        return  # the definition of another name for it
-    result.note(reads, writes, index, _span(index, loops))
-
-
-def _enclosing_call(before: str) -> tuple[str, int] | None:
-    """Of the call whose argument begins where a text ends: its function and how many arguments stand before."""
-    depth = number = 0
-    for place in range(len(before) - 1, -1, -1):
-        character = before[place]
-        if character in ")]}":
-            depth += 1
-        elif character in "([{":
-            if not depth:
-                function = re.search(r"[\w:.<>, ()]*$", before[:place])
-                return (function[0].strip() if function else ""), number
-            depth -= 1
-        elif character == "," and not depth:
-            number += 1
-        elif character in ";=" and not depth:
-            return None
-    return None
-
-
-def _argument(body: str, at: int) -> str:
-    """The text from here to the end of the argument."""
-    depth = 0
-    for place in range(at, len(body)):
-        character = body[place]
-        if character in "([":
-            depth += 1
-        elif character in ")]":
-            if not depth:
-                return body[at:place]
-            depth -= 1
-        elif character in ",;" and not depth:
-            return body[at:place]
-    return body[at:]
-
-
-def _span(index: str, loops: dict[str, int | None]) -> int | None:
-    """How many values an index takes at most over the loops around it; one that was itself loaded as many as there are runs."""
-    words = {word.removesuffix("_inner").removesuffix("_tail") for word in _WORD.findall(index)}
-    indirect = any(word.startswith("tmp") for word in words)
-    count = 1
-    for name, length in loops.items():
-        if indirect or name in words:
-            if length is None:
-                return None
-            count *= length
-    return count
+    names_ = frozenset([recorded["name"]] if recorded else [])
+    operations = cpp_operations(body, {name[0] for name in names if name})
+    return Kernel(tuple(pointers), "cpp_fused", names_, operations=operations)
 
 
 # ---------------------------------------------------------------------------------------------- Triton
@@ -248,13 +124,18 @@ def triton_kernel(source: str, name: str = "") -> Kernel | None:
     parameters = [argument.arg for argument in found.args.args]
     kinds = facts.get("signature") or {}
     signature = {parameters[k] if isinstance(k, int) and k < len(parameters) else str(k): str(v) for k, v in kinds.items()}
-    accesses = triton_accesses(found, {key for key, kind in signature.items() if kind.startswith("*")})
+    reader = TritonBody({key for key, kind in signature.items() if kind.startswith("*")}, parameters)
+    reader.block(found.body)
     mutated = set(facts.get("mutated_arg_names") or ())
     arguments = tuple(
-        _triton_pointer(key, kind, accesses.get(key), key in mutated) for key, kind in signature.items() if kind != "constexpr"
+        _triton_pointer(key, kind, reader.result.get(key), key in mutated)
+        for key, kind in signature.items()
+        if kind != "constexpr"
     )
     names = frozenset({name, found.name, str(facts.get("kernel_name") or "")} - {"", "triton_"})  # once all went by that one
-    return Kernel(arguments, category, names, _number(facts.get("kernel_num_gb")), _number(facts.get("kernel_flop")))
+    flop = _number(facts.get("kernel_flop"))
+    operations = reader.flow.operations if category not in ("", "template", "user Triton") else None
+    return Kernel(arguments, category, names, _number(facts.get("kernel_num_gb")), flop or None, operations)
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:

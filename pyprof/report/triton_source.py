@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Accesses", "triton_accesses"]
+__all__ = ["Accesses", "Body", "product"]
 
 _INDEX = re.compile(r"(?P<prefix>[a-z]\d*_?)index")
 
@@ -39,23 +39,21 @@ class Accesses:
         return sum(spans) if self.known and spans and len(spans) == len(self.expressions) else None
 
 
-def triton_accesses(function: ast.FunctionDef, pointers: set[str]) -> dict[str, Accesses]:
-    """Of each pointer, in the order of the text."""
-    reader = _Body(pointers, [argument.arg for argument in function.args.args])
-    reader.block(function.body)
-    return reader.result
-
-
-class _Body:
-    """State while one body is read: what names stand for so far."""
+class Body:
+    """State while one body is read: what names stand for so far, and in `result` what is done with each pointer."""
 
     def __init__(self, pointers: set[str], parameters: list[str]) -> None:
         self.result = {name: Accesses() for name in pointers}
         self.values: dict[str, ast.expr] = {}
         self.numels = {name for name in parameters if name.endswith("numel")}  # a kernel's numbers of runs
 
+    def statement(self, statement: ast.stmt) -> None:
+        """For those who want more of each statement, before names stand for what it says."""
+
     def block(self, body: list[ast.stmt]) -> None:
+        """Read statements in the order of the text."""
         for statement in body:
+            self.statement(statement)
             for part in ast.iter_child_nodes(statement):
                 if isinstance(part, ast.expr):
                     self._expression(part)
@@ -90,42 +88,44 @@ class _Body:
     def _span(self, index: ast.expr) -> int | None:
         """How many values an index takes at most; one that was itself loaded as many as there are runs."""
         leaves: dict[str, int | None] = {}
-        indirect = self._leaves(index, leaves, 0)
+        indirect = self._leaves(index, leaves, set(), 0)
         names = (
             {name.removesuffix("numel") for name in self.numels} if indirect else {leaf.partition(" ")[0] for leaf in leaves}
         )
-        bound = _product(self._numel(name) for name in names)
+        bound = product(self.numel(name) for name in names)
         if indirect:
             return bound
-        span = _product(leaves.values())
+        span = product(leaves.values())
         return bound if span is None else span if bound is None else min(span, bound)
 
-    def _numel(self, prefix: str) -> int | None:
-        value = self._resolved(ast.Name(f"{prefix}numel"))
+    def numel(self, prefix: str) -> int | None:
+        """How many runs `xindex` and the like have; None where that is not written."""
+        value = self.resolved(ast.Name(f"{prefix}numel"))
         return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
 
-    def _leaves(self, node: ast.expr, leaves: dict[str, int | None], depth: int) -> bool:
+    def _leaves(self, node: ast.expr, leaves: dict[str, int | None], seen: set[str], depth: int) -> bool:
         """Collect the parts of an index that vary, with how many values each takes; whether any of it was loaded."""
         if depth > 64:
             return True
-        extent = self._extent(node, depth)
+        extent = self.extent(node, depth)
         if extent is not None:
             prefix, length = extent
-            leaves[f"{prefix} {ast.dump(self._resolved(node))}"] = length
+            leaves[f"{prefix} {ast.dump(self.resolved(node))}"] = length
             return False
         if isinstance(node, ast.Name):
-            value = self.values.get(node.id)
-            return value is not None and self._leaves(value, leaves, depth + 1)
+            value = self.values.get(node.id) if node.id not in seen else None
+            seen.add(node.id)
+            return value is not None and self._leaves(value, leaves, seen, depth + 1)
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute) and node.func.attr in ("load", "full"):
                 return node.func.attr == "load"
             parts = [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
         else:
             parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-        found = [self._leaves(part, leaves, depth + 1) for part in parts]
+        found = [self._leaves(part, leaves, seen, depth + 1) for part in parts]
         return any(found)
 
-    def _resolved(self, node: ast.expr) -> ast.expr:
+    def resolved(self, node: ast.expr) -> ast.expr:
         """What a name stands for: two names of one thing are one."""
         for _ in range(64):
             if not isinstance(node, ast.Name) or node.id not in self.values or _INDEX.fullmatch(node.id):
@@ -133,15 +133,15 @@ class _Body:
             node = self.values[node.id]
         return node
 
-    def _extent(self, node: ast.expr, depth: int) -> tuple[str, int | None] | None:
+    def extent(self, node: ast.expr, depth: int = 0) -> tuple[str, int | None] | None:
         """(prefix of the index it comes from, how many values it takes) of `xindex`, `xindex % 10`, `(xindex // 10) % 4`."""
-        node = self._resolved(node)
+        node = self.resolved(node)
         if isinstance(node, ast.Name):
             found = _INDEX.fullmatch(node.id)
-            return (found["prefix"], self._numel(found["prefix"])) if found else None
+            return (found["prefix"], self.numel(found["prefix"])) if found else None
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, (ast.Mod, ast.FloorDiv)) or depth > 64:
             return None
-        inner = self._extent(node.left, depth + 1)
+        inner = self.extent(node.left, depth + 1)
         divisor = node.right.value if isinstance(node.right, ast.Constant) else None
         if inner is None or not isinstance(divisor, int) or divisor <= 0:
             return None if inner is None else (inner[0], None)
@@ -151,7 +151,8 @@ class _Body:
         return prefix, None if length is None else -(-length // divisor)
 
 
-def _product(lengths: Iterable[int | None]) -> int | None:
+def product(lengths: Iterable[int | None]) -> int | None:
+    """Of all; None where one is not known."""
     count = 1
     for length in lengths:
         if length is None:

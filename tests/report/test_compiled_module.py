@@ -155,6 +155,48 @@ def test_what_a_kernel_says_of_itself() -> None:
     assert triton_kernel("def f(:") is None and triton_kernel("def f(x):\n    return x\n") is None
 
 
+def test_operations_of_a_triton_kernel() -> None:
+    """A softmax over rows of 100 after a bias by column, looped; what masks and places need is not counted."""
+    body = """
+xnumel = 6
+r0_numel = 100
+xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+x0 = xindex
+x1 = xindex // 3
+_tmp5 = tl.full([XBLOCK, R0_BLOCK], 0, tl.float32)
+for r0_offset in range(0, r0_numel, R0_BLOCK):
+    r0_index = r0_offset + r0_base
+    r0_mask = r0_index < r0_numel
+    r0_1 = r0_index
+    tmp0 = tl.load(in_ptr0 + (r0_1 + 100*x0), r0_mask & xmask, other=0.0)
+    tmp1 = tl.load(in_ptr1 + (r0_1), r0_mask, other=0.0)
+    tmp7 = tl.load(in_ptr2 + (x1), xmask)
+    tmp2 = -tmp1
+    tmp3 = tmp0 + tmp2
+    tmp4 = tl_math.exp(tmp3)
+    tmp8 = libdevice.rsqrt(tmp7)
+    tmp6 = tl.broadcast_to(tmp4 * tmp8, [XBLOCK, R0_BLOCK])
+    tmp9 = _tmp5 + tmp6
+    _tmp5 = tl.where(r0_mask & xmask, tmp9, _tmp5)
+    tmp10 = tmp0 * 3.0
+tmp5 = tl.sum(_tmp5, 1)[:, None]
+tmp11 = tl.where(x0 < 2, tmp5, 0.0)
+tmp12 = tl.where(tmp5 > 1.0, tmp11, tmp5)
+tl.store(out_ptr0 + (x0), tmp12, xmask)
+"""
+    pointers = {"in_ptr0": "*fp32", "in_ptr1": "*fp32", "in_ptr2": "*fp32", "out_ptr0": "*fp32"}
+    source = triton("triton_red_fused_0", {**pointers, "xnumel": "i32", "r0_numel": "i32"}, body, "reduction")
+    kernel = triton_kernel(source.partition("'''")[2].rpartition("'''")[0])
+    # negation by column, 2 of rsqrt by x1, add, exp, mul and the sum of each element, > and its choice of each row
+    assert kernel is not None and kernel.operations == 100 + 2 * 2 + 4 * 600 + 2 * 6
+    assert [(p.reads, p.writes, p.most) for p in kernel.arguments if p] == [
+        (True, False, 600),
+        (True, False, 100),
+        (True, False, 2),
+        (False, True, 6),
+    ]
+
+
 def test_cpp_kernels() -> None:
     source = """
 #include <torch/csrc/inductor/cpp_prefix.h>
@@ -178,6 +220,7 @@ extern "C"  void  kernel(float* in_out_ptr0,
 }
 """
     kernel = cpp_kernel(["float*", "const double*", "bfloat16*", "const int64_t"], source)
+    assert kernel.operations == 0
     assert kernel.names == {"graph_3_cpp_fused_add_0"} and kernel.category == "cpp_fused"
     assert [p and (p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments] == [
         (4, True, True, 30 + 4),
@@ -185,6 +228,45 @@ extern "C"  void  kernel(float* in_out_ptr0,
         (2, False, True, 4 * 30),
         None,
     ]
+
+
+def test_operations_of_a_cpp_kernel() -> None:
+    """Rows of 20, in a main loop of 16 and a tail of 4: (x * scale of the row).exp() summed up, and 1 / sqrt of the sum."""
+    block = """
+            if(C10_LIKELY(x1 >= static_cast<int64_t>(0) && x1 < static_cast<int64_t>(16L)))
+            {
+                auto tmp0 = at::vec::Vectorized<float>::loadu(in_ptr0 + static_cast<int64_t>(x1 + 20L*x0), static_cast<int64_t>(16));
+                auto tmp1 = in_ptr1[static_cast<int64_t>(x0)];
+                auto tmp2 = decltype(tmp1)(-tmp1);
+                auto tmp3 = at::vec::Vectorized<float>(tmp2);
+                auto tmp4 = tmp0 * tmp3;
+                auto tmp5 = tmp4.exp();
+                tmp_acc0_vec = tmp_acc0_vec + tmp5;
+            }
+"""
+    tail = block.replace("x1 >= static_cast<int64_t>(0)", "x1 >= static_cast<int64_t>(16L)").replace(
+        "x1 < static_cast<int64_t>(16L)", "x1 < static_cast<int64_t>(20L)"
+    )
+    source = f"""
+extern "C"  void  kernel(const float* in_ptr0, const float* in_ptr1, float* out_ptr0)
+{{
+    for(int64_t x0=static_cast<int64_t>(0L); x0<static_cast<int64_t>(6L); x0+=static_cast<int64_t>(1L))
+    {{
+        float tmp_acc0 = 0;
+        at::vec::Vectorized<float> tmp_acc0_vec = at::vec::Vectorized<float>(0);
+        for(int64_t x1=static_cast<int64_t>(0L); x1<static_cast<int64_t>(20L); x1+=static_cast<int64_t>(16L))
+        {{
+            {block}{tail}
+        }}
+        tmp_acc0 = tmp_acc0 + at::vec::vec_reduce_all<float, 1>([](at::vec::Vectorized<float>& x, at::vec::Vectorized<float>& y) {{ return x + y; }}, tmp_acc0_vec);
+        auto tmp6 = static_cast<float>(1.0);
+        auto tmp7 = tmp6 / std::sqrt(tmp_acc0);
+        out_ptr0[static_cast<int64_t>(x0)] = tmp7;
+    }}
+}}
+"""
+    kernel = cpp_kernel(["const float*", "const float*", "float*"], source)
+    assert kernel.operations == 2 * 6 + 6 * 20 * 3 + 6 * 2  # the negation is in both parts of the loop
 
 
 def test_what_is_no_module_is_told(tmp_path: Path) -> None:

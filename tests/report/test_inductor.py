@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.load import load
+from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.records import COLUMNS, Records
 from pyprof.parse.trace import ActivityKind
+from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled_module import CompiledModule, find_modules, read_module
 from pyprof.report.inductor import Busy, busy, categories, grouped, kernels
@@ -89,6 +91,22 @@ def test_bytes_are_what_the_kernels_really_touch(compiled: Compiled) -> None:
     assert sorted(map(len, told.values())) == [3, 3]
 
 
+def test_operations_are_those_of_the_formulas(compiled: Compiled) -> None:
+    forward = next(found for found in compiled.modules() if found.direction == "forward")
+    x, row = TensorSpec((8, 16, 16, 16), "float32"), TensorSpec((16, 16, 16), "float32")
+    calls = {
+        "cpp_fused_gelu_native_layer_norm_1": [
+            OpCall("aten", "native_layer_norm", (x, [16, 16, 16], row, row, 1e-5), dispatcher=True),
+            OpCall("aten", "gelu", (x,), dispatcher=True),
+        ],
+        "cpp_fused__softmax_2": [OpCall("aten", "_softmax", (TensorSpec((8, 10), "float32"), 1, False), dispatcher=True)],
+        "cpp_fused_0": [],
+    }
+    for name, ops in calls.items():
+        expected = sum(evaluate(call).cost.flops or 0 for call in ops)
+        assert forward.kernels[name].kernel.operations == pytest.approx(expected, rel=1e-3), name
+
+
 def test_bytes_of_kernels_that_touch_parts_of_their_buffers(tmp_path: Path) -> None:
     env = _inductor(tmp_path)
     subprocess.run([sys.executable, str(PROGRAMS / "compiled_parts.py")], env=env, check=True, capture_output=True)
@@ -96,6 +114,13 @@ def test_bytes_of_kernels_that_touch_parts_of_their_buffers(tmp_path: Path) -> N
     told = _told(modules)
     assert told == _touched(modules, env)
     assert len(told) == 8 and [1280, 640] in [sizes for kernels in told.values() for sizes in kernels.values()]
+    # By the formulas of the ops on the shapes that compiled_parts.py has; batch_norm's statistics of 5 channels come on top.
+    operations = {f.name: f.kernel.operations for found in modules for f in found.fused}
+    batch_norm = operations.pop("cpp_fused__native_batch_norm_legit_functional_copy__relu_0") or 0
+    assert sorted(value or 0 for value in operations.values()) == sorted(
+        [16 * 10 * 3, 8 * 50, 16 * 50 + 16 * 4, 16 * 53, 33 * 3, 20 * 70, 5 * 40 + 9 * 40]
+    )
+    assert 0 <= batch_norm - 720 * (6 + 1) <= 5 * 20
 
 
 def test_every_fused_kernel_is_a_row_with_its_bytes(compiled: Compiled, capsys: pytest.CaptureFixture[str]) -> None:
