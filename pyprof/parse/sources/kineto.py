@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
+from pyprof.parse.sources.kineto_collectives import give_facts
 from pyprof.parse.sources.kineto_facts import devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto_gpu import Activities, Launches, process_of_activities
 from pyprof.parse.sources.kineto_json import Event, Int, TraceFile, decode_args, head_of, nanoseconds
@@ -215,6 +216,7 @@ class _Reader:
         trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
         parts = self.memory or [make_table("memory")]
         trace.memory = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        give_facts(trace.ranges, trace.labels)
         trace.launches, trace.activities = self.launches.table(), self.activities.table()
         self.launches.give_geometry(trace.activities)
         self._check()

@@ -43,6 +43,7 @@ class OpArgs(msgspec.Struct, gc=False):
     in_elements: Int = msgspec.field(default=-1, name="In msg nelems")
     out_elements: Int = msgspec.field(default=-1, name="Out msg nelems")
     group: Int = msgspec.field(default=-1, name="Group size")
+    group_name: str | Int | None = msgspec.field(default=None, name="Process Group Name")
     kernel_backend: str = ""
     kernel_file: str = ""
     kernel_hash: str = ""
@@ -97,7 +98,7 @@ class OpLabels:
             bytes(args.concrete),
         )
         if args.kernel_backend or args.collective:
-            key += (args.collective, args.dtype, args.in_elements, args.out_elements, args.group)
+            key += (args.collective, args.dtype, args.in_elements, args.out_elements, args.group, args.group_name)
             key += tuple(getattr(args, fact) for fact in _KERNEL_FACTS)
         found = self._codes.get(key)
         if found is None:
@@ -159,7 +160,8 @@ def _collective(args: OpArgs) -> list[tuple[str, Any]]:
     for name, elements in (("input", args.in_elements), ("output", args.out_elements)):
         if elements >= 0:
             extra.append((name, TensorSpec((elements,), dtype)))
-    return extra + ([("group_size", args.group)] if args.group >= 0 else [])
+    extra += [("group_size", args.group)] if args.group >= 0 else []
+    return extra + ([("group", str(args.group_name))] if args.group_name not in (None, "", -1) else [])
 
 
 # ---------------------------------------------------------------------------------------------- recorded inputs

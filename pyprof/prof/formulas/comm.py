@@ -122,17 +122,17 @@ def barrier(*options: Any, **more: Any) -> Cost:
 
 
 @formula("nccl::all_reduce", "nccl::reduce", "nccl::all_reduce_coalesced")
-def nccl_all_reduce(tensor: list[TensorSpec], *options: Any) -> Cost:
+def nccl_all_reduce(tensor: list[TensorSpec], *options: Any, **facts: Any) -> Cost:
     return all_reduce(tensor)
 
 
 @formula("nccl::broadcast", "nccl::send", "nccl::recv")
-def nccl_broadcast(tensor: list[TensorSpec], *options: Any) -> Cost:
+def nccl_broadcast(tensor: list[TensorSpec], *options: Any, **facts: Any) -> Cost:
     return _moved(False, tensor)
 
 
 @formula("nccl::all_to_all", "nccl::all_to_allv")
-def nccl_all_to_all(tensor: list[TensorSpec], *options: Any) -> Cost:
+def nccl_all_to_all(tensor: list[TensorSpec], *options: Any, **facts: Any) -> Cost:
     # As much comes in as goes out.
     return _moved(False, tensor, tensor)
 
@@ -145,6 +145,6 @@ def nccl_all_to_all(tensor: list[TensorSpec], *options: Any) -> Cost:
     "nccl::gather",
     "nccl::scatter",
 )
-def nccl_gather(tensor: list[TensorSpec], *options: Any) -> Cost:
-    """What comes in, or goes out, depends on the number of ranks: bytes are not known."""
-    return Cost(0, 0, None)
+def nccl_gather(tensor: list[TensorSpec], *options: Any, input: Any = None, output: Any = None, **facts: Any) -> Cost:
+    """What comes in, or goes out, depends on the number of ranks: bytes are known where torch's own record is around it."""
+    return Cost(0, 0, None if input is None or output is None else nbytes(*_tensors(input, output)))

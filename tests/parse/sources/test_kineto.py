@@ -18,6 +18,7 @@ from pyprof.opcall import TensorSpec
 from pyprof.parse.nest import nest
 from pyprof.parse.sources import kineto, kineto_json
 from pyprof.parse.trace import COPY_KINDS, TABLES, ActivityKind, Trace
+from pyprof.prof.formulas import evaluate
 
 PID, SIDE = 100, 101
 
@@ -243,6 +244,28 @@ def test_communication_carries_what_was_moved(tmp_path: Path) -> None:
     assert dict(new.call.kwargs) == {"collective": "allreduce", "input": moved, "output": moved, "group_size": 4}
     (nccl,) = markers_of(trace, "nccl:all_reduce")
     assert nccl.call is not None and nccl.call.name == "nccl::all_reduce" and nccl.call.args == (TensorSpec((16,), "float32"),)
+
+
+def test_nccls_annotation_takes_what_torchs_record_around_it_says(tmp_path: Path) -> None:
+    def record(ts: float, elements: int, group: str, tid: int = PID) -> dict[str, Any]:
+        return op("record_param_comms", ts, 10, tid=tid, Collective_name="_allgather_base", In_msg_nelems=elements,
+                  Out_msg_nelems=4 * elements, Group_size=4, dtype="Float", Process_Group_Name=group)  # fmt: skip
+
+    def annotation(ts: float, elements: int, tid: int = PID) -> dict[str, Any]:
+        name = "nccl:_all_gather_base"
+        return x("user_annotation", name, ts, 5, tid=tid, Input_Dims=[[elements]], Input_type=["float"])
+
+    events = [annotation(42, 8), record(10, 8, "0"), annotation(12, 8), record(40, 8, "7"), annotation(60, 8), annotation(13, 8, tid=SIDE),
+              record(10, 9, "0", SIDE)]  # fmt: skip
+    trace = kineto.read(write(tmp_path, events))
+    rows = sorted(rows_of(trace, "nccl:_all_gather_base"), key=lambda row: trace.ranges["start_ns"][row])
+    calls = [trace.markers[label].call for label in trace.ranges["label"][rows].tolist()]
+    facts = [dict(call.kwargs) for call in calls if call is not None]
+    assert [fact.get("group") for fact in facts] == ["0", "0", "7", None]
+    assert facts[0]["output"] == TensorSpec((32,), "float32") and facts[0]["group_size"] == 4
+    assert facts[1]["output"] == TensorSpec((36,), "float32")
+    costs = [evaluate(call).cost.bytes for call in calls if call is not None]
+    assert costs == [4 * (8 + 32), 4 * (9 + 36), 4 * (8 + 32), None]
 
 
 def test_processes_ranks_and_main_threads(tmp_path: Path) -> None:
