@@ -136,6 +136,26 @@ def aten_glu_backward(grad_output: TensorSpec, input: TensorSpec, dim: Any = -1)
     return vector(9 * grad_output.numel, grad_output, input, gradient(input))
 
 
+@formula("aten::infinitely_differentiable_gelu_backward")
+def plain_gelu_backward(grad: TensorSpec, input: TensorSpec) -> Cost:
+    return aten_gelu_backward(grad, input)
+
+
+@formula(*spellings("glu_jvp", "ta"))
+def glu_jvp(glu: TensorSpec, x: TensorSpec, dx: TensorSpec, dim: Any = -1) -> Cost:
+    # da·s + glu·(db - s·db), s = sigmoid(b) of 4: 9 an element of the result.
+    return vector(9 * glu.numel, glu, x, dx, gradient(glu))
+
+
+@formula(*spellings("glu_backward_jvp", "ta"))
+def glu_backward_jvp(
+    grad_x: TensorSpec, grad_glu: TensorSpec, x: TensorSpec, dgrad_glu: TensorSpec, dx: TensorSpec, dim: Any = -1
+) -> Cost:
+    # With s = sigmoid(b) and u = s·(1 - s), 6: the first half dg·s + g·u·db, 4; the second
+    # (dg·a + g·da)·u + g·a·u·(1 - 2s)·db, 10.
+    return vector(20 * grad_glu.numel, grad_glu, x, dgrad_glu, dx, gradient(x))
+
+
 @formula("aten::_prelu_kernel", "torch._prelu_kernel")
 def prelu_kernel(input: TensorSpec, weight: TensorSpec) -> Cost:
     return elementwise(2, input, weight, dtype=input.dtype)
@@ -145,6 +165,11 @@ def prelu_kernel(input: TensorSpec, weight: TensorSpec) -> Cost:
 def prelu_kernel_backward(grad_output: TensorSpec, input: TensorSpec, weight: TensorSpec) -> Cost:
     # The gradients of the input and, before it is summed, of the weight.
     return vector(4 * input.numel, grad_output, input, weight, gradient(input), gradient(input))
+
+
+@formula("aten::rrelu_with_noise_functional", "torch.rrelu_with_noise_functional")
+def rrelu_functional(input: TensorSpec, noise: TensorSpec, *options: Any) -> Cost:
+    return vector(3 * input.numel, input, gradient(input), gradient(noise))
 
 
 @formula("aten::rrelu_with_noise", "aten::rrelu_with_noise_", "torch.nn.functional.rrelu_with_noise")
@@ -161,7 +186,8 @@ _DROPOUT = (
     "torch.alpha_dropout", "torch.alpha_dropout_", "aten::alpha_dropout", "torch.nn.functional.alpha_dropout",
     "torch.feature_dropout", "aten::feature_dropout", "torch.nn.functional.dropout1d", "torch.nn.functional.dropout2d",
     "torch.nn.functional.dropout3d", "torch.feature_dropout_", "torch.feature_alpha_dropout", "aten::feature_alpha_dropout",
-    "torch.nn.functional.feature_alpha_dropout",
+    "torch.nn.functional.feature_alpha_dropout", "aten::alpha_dropout_", "aten::feature_dropout_",
+    "aten::feature_alpha_dropout_", "torch.feature_alpha_dropout_",
 )  # fmt: skip
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, nbytes, need, opt, product, spec, wants
+from pyprof.prof.formulas.tensors import gradient, nbytes, need, opt, product, spec, vector, wants
 
 __all__ = ["mask_pairs"]
 
@@ -231,6 +232,14 @@ def flash_forward(
     return heads.forward(keys)
 
 
+@formula(*spellings("_flash_attention_forward_no_dropout_inplace", "ta"), kind="matmul")
+def flash_forward_into(
+    out: TensorSpec, query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: Any, cum_seq_k: Any, max_q: Any,
+    max_k: Any, *options: Any, **more: Any,
+) -> Cost:  # fmt: skip
+    return flash_forward(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, *options, **more)
+
+
 @formula(
     "flash_attn::_flash_attn_forward", "flash_attn_3::fwd", kind="matmul",
 )  # fmt: skip
@@ -303,6 +312,34 @@ def aten_sdpa_cudnn_backward(
     return _dense(query, key, value, is_causal).backward(key.shape[-2], opt(attn_bias))
 
 
+@formula(*spellings("_cudnn_attention_forward", "ta"), kind="matmul")
+def cudnn_forward(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, attn_bias: Any, cum_seq_q: Any, cum_seq_k: Any, max_q: Any,
+    max_k: Any, compute_log_sumexp: Any = False, dropout_p: Any = 0.0, is_causal: Any = False, *more: Any,
+) -> Cost:  # fmt: skip
+    heads, keys = _cudnn_problem(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
+    return heads.forward(keys, opt(attn_bias))
+
+
+def _cudnn_problem(
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, cu: tuple[Any, Any], longest: tuple[Any, Any], is_causal: Any
+) -> tuple[_Heads, int]:
+    """(B, H, S, D), or packed (T, H, D) with offsets; causal from the top left in both."""
+    if opt(cu[0]) is None:
+        return _dense(q, k, v, is_causal), k.shape[-2]
+    return _rows_first(q, k, v, cu, longest, "top_left" if need(is_causal, "is_causal") else "full", (-1, -1))
+
+
+@formula("aten::_cudnn_attention_backward", kind="matmul")
+def aten_cudnn_backward(
+    grad_out: TensorSpec, query: TensorSpec, key: TensorSpec, value: TensorSpec, out: TensorSpec, logsumexp: TensorSpec,
+    philox_seed: Any, philox_offset: Any, attn_bias: Any, cum_seq_q: Any, cum_seq_k: Any, max_q: Any, max_k: Any,
+    dropout_p: Any = 0.0, is_causal: Any = UNKNOWN, *more: Any,
+) -> Cost:  # fmt: skip
+    heads, keys = _cudnn_problem(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
+    return heads.backward(keys, opt(attn_bias))
+
+
 @formula("aten::_flash_attention_backward", kind="matmul")
 def aten_flash_backward(
     grad_out: TensorSpec, query: TensorSpec, key: TensorSpec, value: TensorSpec, out: TensorSpec, logsumexp: TensorSpec,
@@ -347,7 +384,18 @@ def _self_attention_flops(source: TensorSpec) -> int:
     return 2 * batch * length * size * 4 * size + 4 * batch * length * length * size
 
 
-@formula("aten::_native_multi_head_attention", "torch._native_multi_head_attention", kind="matmul")
+@formula(*spellings("_transform_bias_rescale_qkv", "ta"))
+def transform_bias_rescale_qkv(qkv: TensorSpec, qkv_bias: TensorSpec, num_heads: Any) -> Cost:
+    # The bias is added to all of (B, S, 3·E), Q is scaled; the three are written one after the other.
+    return vector(qkv.numel + qkv.numel // 3, qkv, qkv_bias, gradient(qkv))
+
+
+@formula(*spellings("_triton_scaled_dot_attention", "ta"), kind="matmul")
+def triton_scaled_dot_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, dropout_p: Any = 0.0) -> Cost:
+    return _dense(q, k, v, False).forward(k.shape[-2])
+
+
+@formula(*spellings("_native_multi_head_attention", "ta"), *spellings("_triton_multi_head_attention", "ta"), kind="matmul")
 def native_multi_head_attention(
     query: TensorSpec, key: TensorSpec, value: TensorSpec, embed_dim: Any, num_head: Any, qkv_weight: TensorSpec,
     qkv_bias: TensorSpec, proj_weight: TensorSpec, proj_bias: TensorSpec, mask: Any = None, *more: Any,

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 from pyprof.prof.formulas.tensors import gradient, nbytes, need, opt, pair, product, spec, vector, wants
 
@@ -150,7 +151,7 @@ def _everywhere(op: str) -> tuple[str, ...]:
     return (f"torch.{op}", f"torch.nn.functional.{op}", f"aten::{op}")
 
 
-_CONV = (*_everywhere("conv1d"), *_everywhere("conv2d"), *_everywhere("conv3d"))
+_CONV = (*_everywhere("conv1d"), *_everywhere("conv2d"), *_everywhere("conv3d"), *spellings("_convolution_mode", "ta"))
 
 
 @formula(*_CONV, kind="matmul")
@@ -228,14 +229,14 @@ def cudnn_convolution(
     return _Problem(input, weight, stride, padding, dilation, out=out).forward()
 
 
-@formula("torch.cudnn_convolution_relu", "aten::cudnn_convolution_relu", kind="matmul")
+@formula(*spellings("cudnn_convolution_relu", "ta"), *spellings("miopen_convolution_relu", "ta"), kind="matmul")
 def cudnn_convolution_relu(
     input: TensorSpec, weight: TensorSpec, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any = 1, out: Any = None
 ) -> Cost:
     return _Problem(input, weight, stride, padding, dilation, out=out).forward(opt(bias))
 
 
-@formula("torch.cudnn_convolution_add_relu", "aten::cudnn_convolution_add_relu", kind="matmul")
+@formula(*spellings("cudnn_convolution_add_relu", "ta"), *spellings("miopen_convolution_add_relu", "ta"), kind="matmul")
 def cudnn_convolution_add_relu(
     input: TensorSpec, weight: TensorSpec, z: TensorSpec, alpha: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     groups: Any = 1, out: Any = None,
@@ -259,6 +260,49 @@ def mkldnn_convolution(
     input: TensorSpec, weight: TensorSpec, bias: Any, padding: Any, stride: Any, dilation: Any, groups: Any, out: Any = None
 ) -> Cost:
     return _Problem(input, weight, stride, padding, dilation, out=out).forward(opt(bias))
+
+
+@formula(*spellings("miopen_convolution_transpose", "ta"), kind="matmul")
+def miopen_convolution_transpose(
+    input: TensorSpec, weight: TensorSpec, bias: Any, padding: Any, output_padding: Any, stride: Any, dilation: Any,
+    groups: Any, benchmark: Any = False, deterministic: Any = False, out: Any = None,
+) -> Cost:  # fmt: skip
+    return _Problem(input, weight, stride, padding, dilation, True, output_padding, groups, out).forward(opt(bias))
+
+
+@formula(*spellings("_nnpack_spatial_convolution", "ta"), kind="matmul")
+def nnpack_convolution(
+    input: TensorSpec, weight: TensorSpec, bias: Any, padding: Any, stride: Any = 1, out: Any = None
+) -> Cost:
+    return _Problem(input, weight, stride, padding, 1, out=out).forward(opt(bias))
+
+
+@formula(*spellings("slow_conv_transpose2d", "Fa"), *spellings("slow_conv_transpose3d", "Fa"), kind="matmul")
+def slow_conv_transpose(
+    input: TensorSpec, weight: TensorSpec, kernel_size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, dilation: Any = 1, out: Any = None,
+) -> Cost:  # fmt: skip
+    return _Problem(input, weight, stride, padding, dilation, True, output_padding, 1, out).forward(opt(bias))
+
+
+def _tbc(input: TensorSpec, weight: TensorSpec, pad: Any) -> tuple[TensorSpec, tuple[int, int, int]]:
+    """Output and GEMM of a convolution of (time, batch, channels) with a weight (kernel, channels, outputs)."""
+    (time, batch, _), (kernel, channels, outputs) = input.shape, weight.shape
+    y = spec((time + 2 * need(pad, "pad") - kernel + 1, batch, outputs), input.dtype)
+    return y, (y.shape[0] * batch, outputs, kernel * channels)
+
+
+@formula(*spellings("conv_tbc"), kind="matmul")
+def conv_tbc(input: TensorSpec, weight: TensorSpec, bias: Any, pad: Any = 0) -> Cost:
+    y, (m, n, k) = _tbc(input, weight, pad)
+    return Cost(2 * m * n * k, 0, nbytes(input, weight, opt(bias), y), (m, n, k))
+
+
+@formula("aten::conv_tbc_backward", kind="matmul")
+def conv_tbc_backward(grad_output: TensorSpec, input: TensorSpec, weight: TensorSpec, bias: Any, pad: Any = 0) -> Cost:
+    _, (m, n, k) = _tbc(input, weight, pad)
+    written = (gradient(input), gradient(weight), spec((weight.shape[2],), weight.dtype))
+    return Cost(4 * m * n * k, grad_output.numel, nbytes(grad_output, input, weight, written), (m, n, k))
 
 
 @formula(
@@ -304,6 +348,21 @@ def convolution_backward_overrideable(
 ) -> Cost:  # fmt: skip
     options = (stride, padding, dilation, transposed, output_padding, groups, output_mask)
     return aten_convolution_backward(grad_output, input, weight, None, *options)
+
+
+@formula("aten::_slow_conv2d_backward", kind="matmul")
+def slow_conv2d_backward(
+    grad_output: TensorSpec, input: TensorSpec, weight: TensorSpec, kernel_size: Any, stride: Any, padding: Any,
+    output_mask: Any = UNKNOWN, *more: Any,
+) -> Cost:  # fmt: skip
+    # Where the caller gives the three results there is no mask: all are wanted.
+    mask = (True, True, True) if isinstance(output_mask, TensorSpec) else output_mask
+    return aten_convolution_backward(grad_output, input, weight, None, stride, padding, 1, False, 0, 1, mask)
+
+
+@formula("aten::_convolution_double_backward", kind="matmul", composed=True)
+def convolution_double_backward(*tensors: Any, **more: Any) -> Cost:
+    raise Missing("which convolutions it calls depends on the gradients given")
 
 
 def _looks_transposed(x: TensorSpec, w: TensorSpec, y: TensorSpec) -> bool:

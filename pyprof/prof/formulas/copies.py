@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
+from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import copy_cost, gradient, opt, spec, wants
+from pyprof.prof.formulas.tensors import copy_cost, gradient, need, opt, spec, wants
 
-__all__: list[str] = []
+__all__ = ["dtype_from"]
 
 NOTHING = Cost(0, 0, 0)
 
@@ -18,7 +19,9 @@ def _converted(input: TensorSpec, dtype: str | None) -> Cost:
 
 
 _CLONE = ("torch.clone", "Tensor.clone", "aten::clone", "aten::lift_fresh_copy", "aten::alias_copy",
-    "torch.alias_copy", "aten::detach_copy",
+    "torch.alias_copy", "aten::detach_copy", "torch.detach_copy", *spellings("_conj_copy", "ta"),
+    *spellings("_neg_view_copy", "ta"), *spellings("_reshape_alias_copy", "ta"), *spellings("_fw_primal_copy", "ta"),
+    *spellings("_make_dual_copy", "ta"), "aten::_mkldnn_transpose", "aten::_mkldnn_transpose_", "aten::_mkldnn_reshape",
           "Tensor.__deepcopy__", "aten::_reshape_copy", "aten::_lazy_clone",
           "Tensor.pin_memory", "aten::pin_memory", "aten::_pin_memory")  # fmt: skip
 
@@ -78,12 +81,20 @@ _CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "flo
           "bool", "qint8", "quint8", "qint32", "bfloat16")  # fmt: skip
 
 
+def dtype_from(value: Any) -> str | None:
+    """The dtype that an argument names, itself or by its code; None where it does not."""
+    if isinstance(value, (DTypeArg, TensorSpec)):
+        return value.dtype
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _CODES[value] if 0 <= value < len(_CODES) else None
+    return None
+
+
 def _target(options: tuple[Any, ...], more: dict[str, Any], numbers: bool) -> str | None:
     for option in (*options, more.get("dtype"), more.get("other")):
-        if isinstance(option, (DTypeArg, TensorSpec)):
-            return option.dtype
-        if numbers and isinstance(option, int) and not isinstance(option, bool):
-            return _CODES[option] if 0 <= option < len(_CODES) else None
+        coded = numbers and isinstance(option, int) and not isinstance(option, bool)
+        if coded or isinstance(option, (DTypeArg, TensorSpec)):
+            return dtype_from(option)
     return ""
 
 
@@ -95,8 +106,7 @@ def aten_to(input: TensorSpec, *options: Any, **more: Any) -> Cost:
 
 
 @formula("Tensor.to", "Tensor.type", "Tensor.type_as", "aten::type_as", "Tensor.cuda", "Tensor.cpu", "Tensor.xpu",
-    "Tensor.to_dense",
-         "aten::to_dense", kind="copy")  # fmt: skip
+    "aten::cuda", "aten::cpu", "Tensor.to_dense", "aten::to_dense", "aten::_to_dense", kind="copy")  # fmt: skip
 def to(input: TensorSpec, *options: Any, **more: Any) -> Cost:
     dtype = _target(options, more, False)
     return _converted(input, input.dtype if dtype == "" else dtype)
@@ -121,6 +131,12 @@ _CASTS = {
 }  # fmt: skip
 
 
+_CAST_OPS = {  # of the dispatcher; most casts are aten::to
+    op: (f"aten::_cast_{op.capitalize()}", f"torch._cast_{op.capitalize()}")
+    for op in ("byte", "char", "double", "float", "half", "int", "long", "short")
+} | {"chalf": ("aten::chalf",)}
+
+
 def _register_cast(op: str, dtype: str) -> None:
     def cast(input: TensorSpec, memory_format: Any = None) -> Cost:
         # torch returns the tensor itself where it has the dtype.
@@ -130,12 +146,41 @@ def _register_cast(op: str, dtype: str) -> None:
         return _cast_backward(input, dtype)
 
     cast.__name__ = cast.__qualname__ = op
-    formula(f"Tensor.{op}", kind="copy")(cast)
+    formula(f"Tensor.{op}", *_CAST_OPS.get(op, ()), kind="copy")(cast)
     backward(f"Tensor.{op}")(back)
 
 
 for _op, _dtype in _CASTS.items():
     _register_cast(_op, _dtype)
+
+
+@formula(*spellings("select_copy", "ta"), kind="copy")
+def select_copy(input: TensorSpec, dim: Any, index: Any) -> Cost:
+    part = spec((input.numel // max(input.shape[need(dim, "dim")], 1),), input.dtype)
+    return copy_cost(part, part)
+
+
+@formula(*spellings("slice_copy", "ta"), kind="copy")
+def slice_copy(input: TensorSpec, dim: Any = 0, start: Any = None, end: Any = None, step: Any = 1) -> Cost:
+    length = input.shape[need(dim, "dim")]
+    taken = len(range(*slice(need(start, "start"), need(end, "end"), need(step, "step")).indices(length)))
+    part = spec((input.numel // max(length, 1) * taken,), input.dtype)
+    return copy_cost(part, part)
+
+
+@formula(*spellings("diagonal_copy", "ta"), kind="copy")
+def diagonal_copy(input: TensorSpec, offset: Any = 0, dim1: Any = 0, dim2: Any = 1) -> Cost:
+    rows, columns = input.shape[need(dim1, "dim1")], input.shape[need(dim2, "dim2")]
+    shift = need(offset, "offset")
+    length = max(0, min(rows + min(shift, 0), columns - max(shift, 0)))
+    part = spec((input.numel // max(rows * columns, 1) * length,), input.dtype)
+    return copy_cost(part, part)
+
+
+@formula("torch._foreach_clone", "aten::_foreach_clone", "aten::_to_cpu", "aten::flatten_dense_tensors", "torch._to_cpu",
+         kind="copy")  # fmt: skip
+def foreach_clone(tensors: list[TensorSpec], memory_format: Any = None) -> Cost:
+    return copy_cost(tensors, [gradient(t) for t in tensors])
 
 
 @formula("aten::_foreach_copy_", "torch._foreach_copy_", "torch._foreach_copy", "aten::_foreach_copy", kind="copy")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
+from pyprof.prof.formulas.pointwise import spellings
+from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 from pyprof.prof.formulas.tensors import copy_cost, gradient, need, opt, spec, vector, wants
 
 __all__: list[str] = []
@@ -141,6 +142,54 @@ def embedding_bag_dense_backward(grad: TensorSpec, indices: TensorSpec, *more: A
     count = numbers[0] if numbers else need(UNKNOWN, "num_weights")
     rows = spec((indices.numel, grad.shape[-1]), grad.dtype)
     return vector(rows.numel, grad, indices, rows, rows, spec((count, grad.shape[-1]), grad.dtype))
+
+
+@formula("aten::_embedding_bag_sparse_backward")
+def embedding_bag_sparse_backward(
+    grad: TensorSpec, indices: TensorSpec, offsets: Any, offset2bag: Any, bag_size: Any, num_weights: Any,
+    scale_grad_by_freq: Any, mode: Any, per_sample_weights: Any = None, padding_idx: Any = -1,
+) -> Cost:  # fmt: skip
+    # Each index takes its bag's gradient, divided by the bag's size (mode 1) or times its weight: the rows, and their indices.
+    rows = spec((indices.numel, grad.shape[-1]), grad.dtype)
+    operations = rows.numel * ((need(mode, "mode") == 1) + (opt(per_sample_weights) is not None))
+    return vector(operations, rows, opt(offset2bag), opt(per_sample_weights), rows, indices)
+
+
+@formula("aten::_embedding_bag_per_sample_weights_backward")
+def per_sample_weights_backward(
+    grad: TensorSpec,
+    weight: TensorSpec,
+    indices: TensorSpec,
+    offsets: Any,
+    offset2bag: Any,
+    mode: Any = 0,
+    padding_idx: Any = -1,
+) -> Cost:
+    # For each index the inner product of its row and its bag's gradient.
+    rows = spec((indices.numel, weight.shape[-1]), weight.dtype)
+    return vector(2 * rows.numel, grad, rows, indices, opt(offset2bag), spec((indices.numel,), grad.dtype))
+
+
+@formula("aten::embedding_sparse_backward")
+def embedding_sparse_backward(
+    grad: TensorSpec, indices: TensorSpec, num_weights: Any, padding_idx: Any, scale_grad_by_freq: Any = False
+) -> Cost:
+    # The gradient's own rows become the values of a sparse tensor; without a padding row nothing is moved.
+    if need(padding_idx, "padding_idx") == -1:
+        return Cost(0, 0, 0)
+    raise Missing("how many indices are padding is data, not recorded")
+
+
+@formula(*spellings("embedding_renorm_", "ta"), *spellings("embedding_renorm", "ta"))
+def embedding_renorm(input: TensorSpec, indices: TensorSpec, max_norm: Any, norm_type: Any = 2.0) -> Cost:
+    # The norm of each row asked for, 2 an element, and its scaling; rows are read and at the most all are written.
+    rows = spec((indices.numel, input.shape[-1]), input.dtype)
+    return vector(3 * rows.numel, indices, rows, rows)
+
+
+@formula("aten::_no_grad_embedding_renorm_")
+def script_embedding_renorm(weight: TensorSpec, input: TensorSpec, max_norm: Any, norm_type: Any = 2.0) -> Cost:
+    return embedding_renorm(weight, input, max_norm, norm_type)
 
 
 # ---------------------------------------------------------------------------------------------- FBGEMM's tables of tables

@@ -1,7 +1,7 @@
-"""Tensors made from nothing: filled with one value, with a sequence, or with random numbers.
+"""Tensors made from nothing: filled with one value, with a sequence, or with uniform or normal random numbers.
 
-Filling costs no operation, a sequence 2 an element (a multiplication and an addition), a random number 1, of a normal or
-another shaped distribution 3. Bytes: the tensor, written once.
+Filling costs no operation, a sequence 2 an element (a multiplication and an addition), a random number 1, a normal one 3.
+Bytes: the tensor, written once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, formula
-from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, need, product, spec, vector
+from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, need, spec, vector
 
-__all__: list[str] = []
+__all__ = ["given_out", "made_dtype", "made_shape"]
 
 _CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 
-def _shape(sizes: tuple[Any, ...], more: dict[str, Any]) -> tuple[int, ...]:
+def made_shape(sizes: tuple[Any, ...], more: dict[str, Any]) -> tuple[int, ...]:
     """Sizes given one by one, as a list, or as size=."""
     given = sizes[0] if sizes and isinstance(sizes[0], (list, tuple)) else more.get("size", sizes)
     given = [n for n in need(given, "size") if not isinstance(n, DTypeArg)] if not isinstance(given, int) else [given]
@@ -30,14 +30,16 @@ def _shape(sizes: tuple[Any, ...], more: dict[str, Any]) -> tuple[int, ...]:
     return tuple(given)
 
 
-def _dtype(values: Any, more: dict[str, Any], default: str | None) -> str | None:
+def made_dtype(values: Any, more: dict[str, Any], default: str | None) -> str | None:
+    """The dtype among the arguments or keywords, else the default."""
     for value in (more.get("dtype"), *values):
         if isinstance(value, DTypeArg):
             return value.dtype
     return default
 
 
-def _out(more: dict[str, Any]) -> TensorSpec | None:
+def given_out(more: dict[str, Any]) -> TensorSpec | None:
+    """The tensor to write into, where the caller gave one."""
     given = more.get("out")
     return given if isinstance(given, TensorSpec) else None
 
@@ -48,13 +50,13 @@ _SIZED = {"zeros": 0, "ones": 0, "rand": 1, "randn": 3}
 
 def _register_sized(op: str, weight: int) -> None:
     def sized(*sizes: Any, **more: Any) -> Cost:
-        if sizes[:1] == (UNKNOWN,) and _out(more) is None:
+        if sizes[:1] == (UNKNOWN,) and given_out(more) is None:
             return Cost(0, None if weight else 0, None)
-        made = _out(more) or spec(_shape(sizes, more), _aten_dtype(sizes, more))
+        made = given_out(more) or spec(made_shape(sizes, more), _aten_dtype(sizes, more))
         return vector(weight * made.numel, made)
 
     def sized_new(input: TensorSpec, *sizes: Any, **more: Any) -> Cost:
-        made = spec(_shape(sizes, more), _dtype(sizes, more, input.dtype))
+        made = spec(made_shape(sizes, more), made_dtype(sizes, more, input.dtype))
         return vector(weight * made.numel, made)
 
     sized.__qualname__ = op
@@ -71,7 +73,7 @@ def _aten_dtype(sizes: tuple[Any, ...], more: dict[str, Any]) -> str | None:
         return None
     if isinstance(code, int) and not isinstance(code, bool):
         return _CODES[code] if code < len(_CODES) else ("bfloat16" if code == 15 else None)
-    return _dtype(sizes, more, DEFAULT_FLOAT)
+    return made_dtype(sizes, more, DEFAULT_FLOAT)
 
 
 for _op, _weight in _SIZED.items():
@@ -81,12 +83,12 @@ for _op, _weight in _SIZED.items():
 @formula("torch.full", "aten::full")
 def full(size: Any, fill_value: Any, *options: Any, **more: Any) -> Cost:
     by_value = {bool: "bool", int: "int64", complex: "complex64"}.get(type(fill_value), DEFAULT_FLOAT)
-    return vector(0, _out(more) or spec(_shape((size,), more), _dtype(options, more, by_value)))
+    return vector(0, given_out(more) or spec(made_shape((size,), more), made_dtype(options, more, by_value)))
 
 
 @formula("Tensor.new_full", "aten::new_full")
 def new_full(input: TensorSpec, size: Any, fill_value: Any, *options: Any, **more: Any) -> Cost:
-    return vector(0, spec(_shape((size,), more), _dtype(options, more, input.dtype)))
+    return vector(0, spec(made_shape((size,), more), made_dtype(options, more, input.dtype)))
 
 
 _LIKE = {"zeros_like": 0, "ones_like": 0, "full_like": 0, "rand_like": 1, "randn_like": 3, "randint_like": 1}
@@ -94,7 +96,7 @@ _LIKE = {"zeros_like": 0, "ones_like": 0, "full_like": 0, "rand_like": 1, "randn
 
 def _register_like(op: str, weight: int) -> None:
     def like(input: TensorSpec, *options: Any, **more: Any) -> Cost:
-        return vector(weight * input.numel, spec(input.shape, _dtype(options, more, input.dtype)))
+        return vector(weight * input.numel, spec(input.shape, made_dtype(options, more, input.dtype)))
 
     like.__qualname__ = op
     formula(*spellings(op, "ta"))(like)
@@ -106,7 +108,8 @@ for _op, _weight in _LIKE.items():
 
 @formula(*spellings("zero_", "tTa"), *spellings("fill_", "tTa"), *spellings("fill", "ta"), *spellings("zero", "a"),
     "Tensor.fill_diagonal_",
-         "aten::fill_diagonal_", "aten::_fill_mem_eff_dropout_mask_")  # fmt: skip
+         "aten::fill_diagonal_", "aten::_fill_mem_eff_dropout_mask_", "aten::_no_grad_fill_",
+         "aten::_no_grad_zero_")  # fmt: skip
 def fill_(input: TensorSpec, value: Any = 0, *options: Any) -> Cost:
     return (
         vector(0, input) if isinstance(input, TensorSpec) else Cost(0, 0)
@@ -123,20 +126,34 @@ def arange(*limits: Any, **more: Any) -> Cost:
     if not values or any(v is UNKNOWN for v in limits[:1]):
         raise Missing("limits not recorded")
     start, end, step = (0, values[0], 1) if len(values) == 1 else (*values[:2], values[2] if len(values) > 2 else 1)
-    dtype = _dtype(limits, more, "int64" if all(isinstance(v, int) for v in values) else DEFAULT_FLOAT)
-    made = _out(more) or spec((max(0, math.ceil((end - start) / step)),), dtype)
+    dtype = made_dtype(limits, more, "int64" if all(isinstance(v, int) for v in values) else DEFAULT_FLOAT)
+    made = given_out(more) or spec((max(0, math.ceil((end - start) / step)),), dtype)
     return vector(2 * made.numel, made)
 
 
 @formula("torch.linspace", "aten::linspace", "torch.logspace", "aten::logspace")
 def linspace(start: Any, end: Any, steps: Any, *options: Any, **more: Any) -> Cost:
-    return vector(2 * need(steps, "steps"), _out(more) or spec((steps,), _dtype(options, more, DEFAULT_FLOAT)))
+    return vector(2 * need(steps, "steps"), given_out(more) or spec((steps,), made_dtype(options, more, DEFAULT_FLOAT)))
+
+
+@formula("torch.fft.fftfreq", "aten::fft_fftfreq")
+def fftfreq(n: Any, d: Any = 1.0, *options: Any, **more: Any) -> Cost:
+    # A sequence, times 1/(n·d).
+    made = given_out(more) or spec((need(n, "n"),), made_dtype(options, more, DEFAULT_FLOAT))
+    return vector(2 * made.numel, made)
+
+
+@formula("torch.fft.rfftfreq", "aten::fft_rfftfreq")
+def rfftfreq(n: Any, d: Any = 1.0, *options: Any, **more: Any) -> Cost:
+    return fftfreq(need(n, "n") // 2 + 1, d, *options, **more)
 
 
 @formula("torch.eye", "aten::eye")
 def eye(n: Any, m: Any = None, *options: Any, **more: Any) -> Cost:
     rows = need(n, "n")
-    return vector(0, _out(more) or spec((rows, m if isinstance(m, int) else rows), _dtype((m, *options), more, DEFAULT_FLOAT)))
+    return vector(
+        0, given_out(more) or spec((rows, m if isinstance(m, int) else rows), made_dtype((m, *options), more, DEFAULT_FLOAT))
+    )
 
 
 @formula("torch.tril_indices", "aten::tril_indices")
@@ -172,52 +189,3 @@ def one_hot(input: TensorSpec, num_classes: Any = -1) -> Cost:
     if need(num_classes, "num_classes") < 0:
         raise Missing("the number of classes is data, not recorded")
     return copy_cost(input, spec((*input.shape, num_classes), "int64"))
-
-
-# ---------------------------------------------------------------------------------------------- random numbers
-
-
-@formula("torch.randint", "aten::randint")
-def randint(*args: Any, **more: Any) -> Cost:
-    sizes = next((a for a in args if isinstance(a, (list, tuple))), more.get("size", UNKNOWN))
-    made = _out(more) or spec(_shape((sizes,), {}), _dtype(args, more, "int64"))
-    return vector(made.numel, made)
-
-
-@formula("torch.randperm", "aten::randperm")
-def randperm(n: Any, *options: Any, **more: Any) -> Cost:
-    # A random key an element, and sorting by it.
-    count = need(n, "n")
-    written = _out(more) or spec((count,), _dtype(options, more, "int64"))
-    return vector(count * (1 + max(count - 1, 0).bit_length()), written)
-
-
-@formula(*(f"{place}{op}_" for op in ("uniform", "normal", "random", "bernoulli", "exponential", "geometric", "cauchy",
-    "log_normal")
-           for place in ("Tensor.", "aten::")))  # fmt: skip
-def random_(input: TensorSpec, *options: Any, **more: Any) -> Cost:
-    return vector(3 * input.numel, input, *(o for o in options if isinstance(o, TensorSpec)))
-
-
-@formula(*spellings("bernoulli"), *spellings("poisson", "ta"), *spellings("normal_functional", "a"))
-def bernoulli(input: TensorSpec, *options: Any, **more: Any) -> Cost:
-    return vector(2 * input.numel, input, spec(input.shape, input.dtype))
-
-
-@formula(*(f"aten::{op}" for op in ("uniform", "random", "exponential", "geometric", "cauchy", "log_normal")))
-def random_functional(input: TensorSpec, *options: Any, **more: Any) -> Cost:
-    return vector(3 * input.numel, spec(input.shape, input.dtype))
-
-
-@formula("torch.normal", "aten::normal")
-def normal(mean: Any, std: Any = 1.0, size: Any = None, *options: Any, **more: Any) -> Cost:
-    tensors = [t for t in (mean, std) if isinstance(t, TensorSpec)]
-    shape = broadcast(*(t.shape for t in tensors)) if tensors else _shape((size,), {})
-    made = spec(shape, tensors[0].dtype if tensors else _dtype(options, more, DEFAULT_FLOAT))
-    return vector(3 * product(shape), tensors, made)
-
-
-@formula(*spellings("multinomial"))
-def multinomial(input: TensorSpec, num_samples: Any, replacement: Any = False, *options: Any, **more: Any) -> Cost:
-    made = spec((*input.shape[:-1], need(num_samples, "num_samples")), "int64")
-    return vector(3 * input.numel, input, made)

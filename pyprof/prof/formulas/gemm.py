@@ -1,4 +1,4 @@
-"""Matrix products of dense tensors: mm, bmm, matmul, linear, addmm and their kin, einsum, tensordot.
+"""Matrix products of dense tensors: mm, bmm, matmul, linear, addmm and their kin.
 
 Convention: a product of (M,K) and (K,N) is 2·M·N·K operations, 4 times that for complex numbers; adding C or a bias is not
 counted, reading it is. mnk are rows, columns and depth as PyTorch's row-major tensors have them. A tensor multiplied with one
@@ -12,10 +12,10 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 from pyprof.prof.formulas.tensors import (
     broadcast,
-    dtype_of,
     gradient,
     nbytes,
     need,
@@ -77,7 +77,7 @@ def _outer_backward(a: TensorSpec, b: TensorSpec, shape: tuple[int, ...], rows: 
 # ---------------------------------------------------------------------------------------------- two matrices
 
 
-@formula("torch.mm", "Tensor.mm", "aten::mm", "torch.sparse.mm", "Tensor.smm", "torch.smm", kind="matmul")
+@formula("torch.mm", "Tensor.mm", "aten::mm", kind="matmul")
 def mm(input: TensorSpec, mat2: TensorSpec, reduce: Any = None, out: Any = None) -> Cost:
     (m, k), (_, n) = input.shape, mat2.shape
     return product_cost(m, n, k, input, mat2, result(out, (m, n), input.dtype), dtype=input.dtype)
@@ -180,6 +180,27 @@ def matmul_backward(input: TensorSpec, other: TensorSpec, out: Any = None) -> tu
     return product_backward(input, other, shape, (m, n, k), batch)
 
 
+@formula("aten::matmul_backward", kind="matmul")
+def aten_matmul_backward(grad: TensorSpec, input: TensorSpec, other: TensorSpec, mask: Any = UNKNOWN) -> Cost:
+    # One product for each gradient asked for, of the size of the forward's.
+    m, n, k, batch, _ = _matmul_sizes(input.shape, other.shape)
+    first, second = need(mask, "mask")
+    outputs = [gradient(t) for t, on in ((input, first), (other, second)) if on]
+    read = (grad, other if first else None, input if second else None)
+    one = product_cost(m, n, k, read, outputs, batch=batch, dtype=input.dtype)
+    return replace(one, matmul_flops=(one.matmul_flops or 0) * len(outputs))
+
+
+@formula(*spellings("_foreach_mm", "ta"), kind="matmul")
+def foreach_mm(input: list[TensorSpec], mat2: Any) -> Cost:
+    if not isinstance(mat2, (list, tuple)) or len(mat2) != len(input):
+        raise Missing("lists of tensors were not kept apart")
+    costs = [mm(a, b) for a, b in zip(input, mat2, strict=True)]
+    moved = [cost.bytes for cost in costs]
+    flops = sum(cost.matmul_flops or 0 for cost in costs)
+    return Cost(flops, 0, None if None in moved else sum(size or 0 for size in moved))
+
+
 @formula("Tensor.__rmatmul__", kind="matmul")
 def rmatmul(input: TensorSpec, other: TensorSpec) -> Cost:
     return matmul(other, input)
@@ -226,7 +247,7 @@ def _params(m: int, n: int, k: int, like: TensorSpec) -> str | None:
     return product_cost(m, n, k, dtype=like.dtype).params
 
 
-@formula("aten::linear_backward", kind="matmul")
+@formula("aten::linear_backward", "aten::mkldnn_linear_backward", kind="matmul")
 def aten_linear_backward(input: TensorSpec, grad_output: TensorSpec, weight: TensorSpec, output_mask: Any = UNKNOWN) -> Cost:
     mask = need(output_mask, "output_mask")
     m, n, k, _ = _linear_sizes(input, weight)
@@ -235,6 +256,23 @@ def aten_linear_backward(input: TensorSpec, grad_output: TensorSpec, weight: Ten
         m, n, k, grad_output, input if mask[1] else None, weight if mask[0] else None, outputs, dtype=input.dtype
     )
     return Cost(2 * m * n * k * len(outputs), m * n if mask[2] else 0, cost.bytes, cost.mnk, 1, cost.params)
+
+
+@formula("aten::mkldnn_linear_backward_input", kind="matmul")
+def mkldnn_linear_backward_input(input_size: Any, grad_output: TensorSpec, weight: TensorSpec) -> Cost:
+    source = spec(need(input_size, "input_size"), grad_output.dtype)
+    m, n, k, _ = _linear_sizes(source, weight)
+    return product_cost(m, k, n, grad_output, weight, source, dtype=grad_output.dtype)
+
+
+@formula("aten::mkldnn_linear_backward_weights", kind="matmul")
+def mkldnn_linear_backward_weights(grad_output: TensorSpec, input: TensorSpec, weight: TensorSpec, bias_defined: Any) -> Cost:
+    m, n, k, _ = _linear_sizes(input, weight)
+    biased = need(bias_defined, "bias_defined") is True
+    cost = product_cost(
+        n, k, m, grad_output, input, gradient(weight), spec((n,), weight.dtype) if biased else None, dtype=input.dtype
+    )
+    return replace(cost, vector_flops=m * n if biased else 0)
 
 
 @formula("torch.nn.functional.bilinear", "torch.bilinear", "aten::bilinear", kind="matmul")
@@ -256,7 +294,7 @@ def _addend(c: Any, beta: Any) -> TensorSpec | None:
 
 _ADDMM = (
     "torch.addmm", "Tensor.addmm", "Tensor.addmm_", "aten::addmm", "aten::addmm_", "torch._addmm_activation",
-    "Tensor._addmm_activation", "aten::_addmm_activation", "torch.sparse.addmm", "torch.sspaddmm", "Tensor.sspaddmm",
+    "Tensor._addmm_activation", "aten::_addmm_activation",
 )  # fmt: skip
 
 
@@ -322,99 +360,6 @@ def addr(input: Any, vec1: TensorSpec, vec2: TensorSpec, beta: Any = 1, alpha: A
     return vector(2 * product(shape), _addend(input, beta), vec1, vec2, result(out, shape, vec1.dtype))
 
 
-# ---------------------------------------------------------------------------------------------- low precision and groups
-
-
-def _packing(dtype: str | None) -> int:
-    """Values in one stored element."""
-    return 2 if dtype == "float4_e2m1fn_x2" else 1
-
-
-@formula("torch._scaled_mm", "aten::_scaled_mm", kind="matmul")
-def scaled_mm(
-    input: TensorSpec, mat2: TensorSpec, scale_a: Any = None, scale_b: Any = None, bias: Any = None, scale_result: Any = None,
-    out_dtype: Any = None, use_fast_accum: Any = False, out: Any = None,
-) -> Cost:  # fmt: skip
-    m, n, k = input.shape[0], mat2.shape[1], input.shape[1] * _packing(input.dtype)
-    written = dtype_of(out_dtype) or (None if out_dtype is UNKNOWN else input.dtype)
-    tensors = (input, mat2, opt(scale_a), opt(scale_b), opt(bias), result(out, (m, n), written))
-    return product_cost(m, n, k, *tensors, dtype=input.dtype)
-
-
-@formula("torch._int_mm", "aten::_int_mm", kind="matmul")
-def int_mm(input: TensorSpec, mat2: TensorSpec, out: Any = None) -> Cost:
-    (m, k), (_, n) = input.shape, mat2.shape
-    return product_cost(m, n, k, input, mat2, result(out, (m, n), "int32"), dtype=input.dtype)
-
-
-@formula(
-    "torch._grouped_mm", "aten::_grouped_mm", "torch.nn.functional.grouped_mm", kind="matmul"
-)  # fmt: skip
-def grouped_mm(input: TensorSpec, mat2: TensorSpec, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Cost:
-    return _grouped(input, mat2, opt(offs), opt(bias), dtype_of(out_dtype) or input.dtype)
-
-
-@formula("torch._scaled_grouped_mm", "aten::_scaled_grouped_mm", kind="matmul")
-def scaled_grouped_mm(
-    input: TensorSpec, mat2: TensorSpec, scale_a: Any = None, scale_b: Any = None, offs: Any = None, bias: Any = None,
-    scale_result: Any = None, out_dtype: Any = None, use_fast_accum: Any = False,
-) -> Cost:  # fmt: skip
-    written = dtype_of(out_dtype) or "bfloat16"
-    return _grouped(input, mat2, opt(offs), opt(bias), written, scales=(opt(scale_a), opt(scale_b)))
-
-
-def _grouped(
-    a: TensorSpec, b: TensorSpec, offs: TensorSpec | None, bias: TensorSpec | None, written: str | None, scales: Any = ()
-) -> Cost:
-    # The groups split one dimension, which ends at offs; together they are one product of the whole dimension:
-    # rows (2-d x 3-d), columns (3-d x 2-d), depth (2-d x 2-d); without a 2-d operand it is a bmm.
-    k = a.shape[-1] * _packing(a.dtype)
-    m, n = a.shape[-2], b.shape[-1]
-    groups = offs.shape[0] if offs is not None and offs.shape else 1
-    shape: tuple[int, ...] = (m, n)
-    batch = 1
-    if len(a.shape) == 2 and len(b.shape) == 2:
-        shape = (groups, m, n)
-    elif len(a.shape) == 3 and len(b.shape) == 3:
-        batch = a.shape[0]
-        shape = (batch, m, n)
-    return product_cost(m, n, k, a, b, offs, bias, scales, spec(shape, written), batch=batch, dtype=a.dtype)
-
-
-@formula("torch._weight_int8pack_mm", "aten::_weight_int8pack_mm", kind="matmul")
-def weight_int8_mm(input: TensorSpec, mat2: TensorSpec, scales: TensorSpec) -> Cost:
-    (m, k), n = input.shape, mat2.shape[0]
-    return product_cost(m, n, k, input, mat2, scales, spec((m, n), input.dtype), dtype=input.dtype)
-
-
-@formula("torch._weight_int4pack_mm", "aten::_weight_int4pack_mm", kind="matmul")
-def weight_int4_mm(input: TensorSpec, mat2: TensorSpec, qGroupSize: Any, qScaleAndZeros: TensorSpec) -> Cost:
-    # The packed weight is tiles of 8 columns; scales and zeros are (K/group, N, 2).
-    (m, k), n = input.shape, qScaleAndZeros.shape[1]
-    return product_cost(m, n, k, input, mat2, qScaleAndZeros, spec((m, n), input.dtype), dtype=input.dtype)
-
-
-def _half_sparse(sparse: TensorSpec, meta: TensorSpec, dense: TensorSpec, sizes: tuple[int, int, int], *more: Any) -> Cost:
-    # 2 of 4 values are stored, and only those are multiplied: half of 2·M·N·K, K being the depth of the dense operand.
-    m, n, k = sizes
-    one = product_cost(m, n, k, sparse, meta, dense, *more, dtype=dense.dtype)
-    return Cost(m * n * k, 0, one.bytes, one.mnk, 1, one.params)
-
-
-@formula("torch._sparse_semi_structured_mm", "aten::_sparse_semi_structured_mm", kind="matmul")
-def semi_structured_mm(mat1: TensorSpec, mat1_meta: TensorSpec, mat2: TensorSpec, out_dtype: Any = None) -> Cost:
-    m, (k, n) = mat1.shape[0], mat2.shape
-    return _half_sparse(mat1, mat1_meta, mat2, (m, n, k), spec((m, n), dtype_of(out_dtype) or mat2.dtype))
-
-
-@formula("torch._sparse_semi_structured_linear", "aten::_sparse_semi_structured_linear", kind="matmul")
-def semi_structured_linear(
-    input: TensorSpec, weight: TensorSpec, meta: TensorSpec, bias: Any = None, activation: Any = None, out_dtype: Any = None
-) -> Cost:
-    m, n, k = product(input.shape[:-1]), weight.shape[0], input.shape[-1]
-    return _half_sparse(weight, meta, input, (m, n, k), opt(bias), spec((m, n), dtype_of(out_dtype) or input.dtype))
-
-
 @formula("aten::_trilinear", "torch._trilinear", kind="matmul")
 def trilinear(i1: TensorSpec, i2: TensorSpec, i3: TensorSpec, expand1: Any, expand2: Any, expand3: Any, sumdim: Any) -> Cost:
     # sum over `sumdim` of i1 * i2 * i3, each unsqueezed in the dimensions of its `expand`.
@@ -427,9 +372,3 @@ def trilinear(i1: TensorSpec, i2: TensorSpec, i3: TensorSpec, expand1: Any, expa
     full = broadcast(*shapes)
     shape = tuple(n for d, n in enumerate(full) if d not in need(sumdim, "sumdim"))
     return Cost(2 * product(full), 0, nbytes(i1, i2, i3, spec(shape, i1.dtype)))
-
-
-@formula("torch.sparse.sampled_addmm", "aten::sparse_sampled_addmm", kind="matmul")
-def sampled_addmm(input: Any, mat1: TensorSpec, mat2: TensorSpec, *factors: Any, **more: Any) -> Cost:
-    # Only the products at the non-zeros of `input` are needed; how many those are is data.
-    raise Missing("the number of non-zeros is data, not recorded")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.pointwise import elementwise, spellings
+from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 from pyprof.prof.formulas.tensors import (
     broadcast,
@@ -18,7 +18,6 @@ from pyprof.prof.formulas.tensors import (
     dims,
     gradient,
     need,
-    opt,
     promote,
     result,
     spec,
@@ -26,7 +25,7 @@ from pyprof.prof.formulas.tensors import (
     wants,
 )
 
-__all__: list[str] = []
+__all__ = ["selected"]
 
 
 # ---------------------------------------------------------------------------------------------- joining
@@ -34,7 +33,7 @@ __all__: list[str] = []
 _CAT = (
     *spellings("cat", "ta"), *spellings("concat", "ta"), *spellings("concatenate", "ta"), "aten::_cat",
     *spellings("hstack", "ta"), *spellings("vstack", "ta"), *spellings("dstack", "ta"), *spellings("row_stack", "ta"),
-    *spellings("column_stack", "ta"), *spellings("stack", "ta"), *spellings("_chunk_cat", "ta"),
+    *spellings("column_stack", "ta"), *spellings("stack", "ta"), *spellings("_stack", "ta"), *spellings("_chunk_cat", "ta"),
 )  # fmt: skip
 
 
@@ -205,7 +204,7 @@ def _is_data(indices: Any) -> bool:
     return not entries or any(i is UNKNOWN for i in entries) or any(masks)
 
 
-def _selected(input: TensorSpec, indices: Any) -> tuple[tuple[int, ...], list[TensorSpec]]:
+def selected(input: TensorSpec, indices: Any) -> tuple[tuple[int, ...], list[TensorSpec]]:
     """Shape of what a list of index tensors (None for a whole dimension) selects, and those tensors."""
     if indices is UNKNOWN or indices is None:
         raise Missing("indices not recorded")
@@ -233,34 +232,40 @@ _INDEX = ("aten::index", "aten::_unsafe_index", "torch._unsafe_index")
 def index(input: TensorSpec, indices: list[TensorSpec], out: Any = None) -> Cost:
     if _is_data(indices):
         return Cost(0, 0, None)
-    shape, tensors = _selected(input, indices)
+    shape, tensors = selected(input, indices)
     output = result(out, shape, input.dtype)
     return copy_cost(output, tensors, output)
 
 
 @backward(*_INDEX)
 def index_backward(input: TensorSpec, indices: list[TensorSpec], out: Any = None) -> tuple[Piece, ...]:
-    shape, tensors = _selected(input, indices)
+    shape, tensors = selected(input, indices)
     return _accumulated(input, spec(shape, input.dtype), tensors)
 
 
-_INDEX_PUT = (
-    *spellings("index_put"), *spellings("index_put_"), "aten::_index_put_impl_", "torch._index_put_impl_",
-    "aten::_unsafe_index_put",
-    "torch._unsafe_index_put",
-)  # fmt: skip
+_INDEX_PUT_ = (*spellings("index_put_"), *spellings("_index_put_impl_", "ta"))
+_INDEX_PUT = (*spellings("index_put"), *spellings("_unsafe_index_put", "ta"), "aten::_index_put_impl")
+
+
+def _index_put(input: TensorSpec, indices: Any, values: Any, accumulate: Any, in_place: bool) -> Cost:
+    if _is_data(indices):
+        return Cost(0, None if accumulate is True else 0, None)
+    shape, tensors = selected(input, indices)
+    rows, adds = spec(shape, input.dtype), accumulate is True
+    read = values if isinstance(values, TensorSpec) else None
+    touched = ((rows, rows) if adds else (rows,)) if in_place else (input, gradient(input))
+    return vector(rows.numel if adds else 0, read, tensors, touched)
+
+
+@formula(*_INDEX_PUT_)
+def index_put_(input: TensorSpec, indices: list[TensorSpec], values: Any = None, accumulate: Any = False, *more: Any) -> Cost:
+    return _index_put(input, indices, values, accumulate, True)
 
 
 @formula(*_INDEX_PUT)
 def index_put(input: TensorSpec, indices: list[TensorSpec], values: Any = None, accumulate: Any = False, *more: Any) -> Cost:
-    if _is_data(indices):
-        return Cost(0, None if accumulate is True else 0, None)
-    shape, tensors = _selected(input, indices)
-    rows = spec(shape, input.dtype)
-    adds = accumulate is True
-    return vector(
-        rows.numel if adds else 0, values if isinstance(values, TensorSpec) else None, tensors, rows, rows if adds else None
-    )
+    # A copy of the whole, of which the chosen elements are changed.
+    return _index_put(input, indices, values, accumulate, False)
 
 
 def _basic(input: TensorSpec, key: Any) -> tuple[int, ...] | None:
@@ -311,59 +316,13 @@ def getitem_backward(input: TensorSpec, key: Any) -> tuple[Piece, ...]:
 def setitem(input: TensorSpec, key: Any, value: Any) -> Cost:
     shape = _basic(input, key)
     if shape is None:
-        return index_put(input, _advanced(key), value)
+        return _index_put(input, _advanced(key), value, False, True)
     return copy_cost(value if isinstance(value, TensorSpec) else None, spec(shape, input.dtype))
 
 
 @formula(*spellings("put"), *spellings("put_", "Ta"))
 def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: Any = False) -> Cost:
     return copy_cost(index, source, spec(index.shape, input.dtype))
-
-
-# ---------------------------------------------------------------------------------------------- masks
-
-_MASKED_FILL = (*spellings("masked_fill"), *spellings("masked_fill_", "Ta"))
-
-
-@formula(*_MASKED_FILL)
-def masked_fill(input: TensorSpec, mask: TensorSpec, value: Any = 0.0) -> Cost:
-    return elementwise(1, input, mask, opt(value), dtype=input.dtype)
-
-
-@backward(*_MASKED_FILL)
-def masked_fill_backward(input: TensorSpec, mask: TensorSpec, value: Any = 0.0) -> tuple[Piece, ...]:
-    if not wants(input):
-        return ()
-    return (Piece("input", vector(input.numel, gradient(input), mask, gradient(input))),)
-
-
-@formula(*spellings("masked_select"))
-def masked_select(input: TensorSpec, mask: TensorSpec, out: Any = None) -> Cost:
-    """How many are selected is data: the FLOPs are known (0), the bytes are not, unless `out` says."""
-    if isinstance(out, TensorSpec) and out.numel:
-        return copy_cost(mask, spec(out.shape, input.dtype), out)
-    return Cost(0, 0, None)
-
-
-@formula(*spellings("masked_scatter"), *spellings("masked_scatter_", "Ta"))
-def masked_scatter(input: TensorSpec, mask: TensorSpec, source: TensorSpec) -> Cost:
-    # As many elements of the source as the mask has ones; at the most all of them are read.
-    return copy_cost(input, mask, source, spec(broadcast(input.shape, mask.shape), input.dtype))
-
-
-@formula(*spellings("nonzero"), *spellings("argwhere"), "torch.nonzero_static", "Tensor.nonzero_static", "aten::nonzero_static")
-def nonzero(input: TensorSpec, *options: Any, out: Any = None, **more: Any) -> Cost:
-    """The count of the result is data; the input is read once to count and once to write."""
-    return Cost(0, input.numel, None)
-
-
-@formula(
-    *spellings("unique", "tT"), *spellings("_unique2"), *spellings("_unique", "ta"), "torch.unique_dim", "aten::unique_dim",
-    *spellings("unique_consecutive"), "aten::unique_dim_consecutive",
-)  # fmt: skip
-def unique(input: TensorSpec, *options: Any, **more: Any) -> Cost:
-    """Sorted and compared with its neighbours; the count of the result is data."""
-    return Cost(0, input.numel * (max(input.numel - 1, 0).bit_length() + 1), None)
 
 
 # ---------------------------------------------------------------------------------------------- backward ops of the dispatcher

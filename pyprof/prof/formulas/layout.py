@@ -105,7 +105,7 @@ def pixel_shuffle(input: TensorSpec, *factor: Any, **more: Any) -> Cost:
     return copy_cost(input, gradient(input))
 
 
-@formula("torch.combinations", "aten::combinations", "torch.vander", "aten::linalg_vander", "torch.linalg.vander")
+@formula("torch.combinations", "aten::combinations")
 def combinations(input: TensorSpec, *options: Any, **more: Any) -> Cost:
     """The count of the result depends on options of several forms: bytes are not known."""
     return Cost(0, 0, None)

@@ -369,7 +369,7 @@ def pairwise_distance(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, eps: Any = 1
 
 
 @formula("torch.nn.functional.ctc_loss", "torch.ctc_loss", "aten::ctc_loss", "torch._ctc_loss", "aten::_ctc_loss",
-         "aten::_cudnn_ctc_loss", "torch._cudnn_ctc_loss")  # fmt: skip
+         "aten::_cudnn_ctc_loss", "torch._cudnn_ctc_loss", "aten::miopen_ctc_loss", "torch.miopen_ctc_loss")  # fmt: skip
 def ctc_loss(log_probs: TensorSpec, targets: TensorSpec, *lengths: Any, **more: Any) -> Cost:
     # Forward variables over time and the target with blanks between: 3 additions and logs each of (T, N, 2·L + 1).
     time, count = log_probs.shape[0], log_probs.shape[1] if len(log_probs.shape) > 2 else 1
@@ -383,3 +383,43 @@ def pdist(input: TensorSpec, p: Any = 2.0) -> Cost:
     rows, size = input.shape
     pairs = rows * (rows - 1) // 2
     return vector(pairs * (3 * size + 1), input, spec((pairs,), input.dtype))
+
+
+# ---------------------------------------------------------------------------------------------- backward ops of the dispatcher
+
+
+@formula("aten::_ctc_loss_backward")
+def ctc_loss_backward(
+    grad: TensorSpec, log_probs: TensorSpec, targets: TensorSpec, input_lengths: Any, target_lengths: Any,
+    neg_log_likelihood: TensorSpec, log_alpha: TensorSpec, *options: Any,
+) -> Cost:  # fmt: skip
+    # Backward variables as the forward ones, 6 a state; alpha·beta added into its symbol 3; exp, subtract and scale 4 an
+    # element.
+    read = (grad, log_probs, targets, neg_log_likelihood, log_alpha)
+    return vector(9 * log_alpha.numel + 4 * log_probs.numel, read, gradient(log_probs))
+
+
+@formula("aten::multi_margin_loss_backward")
+def multi_margin_loss_backward(grad_output: TensorSpec, input: TensorSpec, target: TensorSpec, *options: Any) -> Cost:
+    return vector(5 * input.numel, grad_output, input, target, [o for o in options if opt(o)], gradient(input))
+
+
+@formula("aten::multilabel_margin_loss_backward")
+def multilabel_margin_loss_backward(
+    grad_output: TensorSpec, input: TensorSpec, target: TensorSpec, reduction: Any, is_target: TensorSpec
+) -> Cost:
+    # Each label with each class again.
+    classes = input.shape[-1] if input.shape else 1
+    return vector(4 * input.numel * classes, grad_output, input, target, is_target, gradient(input))
+
+
+@formula("aten::_pdist_backward")
+def pdist_backward(grad: TensorSpec, input: TensorSpec, p: Any, pdist: TensorSpec) -> Cost:
+    # The difference of each pair again, times gradient over distance, added to the one row and taken from the other.
+    return vector(4 * pdist.numel * input.shape[-1] + pdist.numel, grad, input, pdist, gradient(input))
+
+
+@formula("aten::_cdist_backward")
+def cdist_backward(grad: TensorSpec, x1: TensorSpec, x2: TensorSpec, p: Any, cdist: TensorSpec) -> Cost:
+    # The gradient of the first only: difference, product and sum an element of each pair; 1 a pair for gradient over distance.
+    return vector((3 * x1.shape[-1] + 1) * cdist.numel, grad, x1, x2, cdist, gradient(x1))

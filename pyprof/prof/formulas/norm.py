@@ -202,6 +202,7 @@ _BATCH_NORM = (
     "aten::batch_norm", "torch.batch_norm", "aten::native_batch_norm", "torch.native_batch_norm", "aten::cudnn_batch_norm",
     "torch.cudnn_batch_norm", "aten::miopen_batch_norm", "torch.miopen_batch_norm", "aten::_batch_norm_impl_index",
     "torch._batch_norm_impl_index", "aten::_native_batch_norm_legit", "torch._native_batch_norm_legit",
+    "aten::_native_batch_norm_legit_functional", "torch._native_batch_norm_legit_functional",
 )  # fmt: skip
 
 
@@ -241,6 +242,20 @@ def native_batch_norm_backward(
     save_mean: Any = None, save_invstd: Any = None, train: Any = True, eps: Any = 1e-5, output_mask: Any = UNKNOWN, *more: Any,
 ) -> Cost:  # fmt: skip
     return _native_backward(grad_out, input, (opt(save_mean), opt(save_invstd)), weight, output_mask)
+
+
+@formula("aten::_batch_norm_impl_index_backward")
+def batch_norm_impl_index_backward(
+    impl_index: Any, input: TensorSpec, grad_output: TensorSpec, weight: Any = None, running_mean: Any = None,
+    running_var: Any = None, save_mean: Any = None, save_var_transform: Any = None, train: Any = True, eps: Any = 1e-5,
+    output_mask: Any = UNKNOWN, *more: Any,
+) -> Cost:  # fmt: skip
+    return _native_backward(grad_output, input, (opt(save_mean), opt(save_var_transform)), weight, output_mask)
+
+
+@formula("aten::quantized_batch_norm", "torch.quantized_batch_norm")
+def quantized_batch_norm(input: TensorSpec, weight: Any, bias: Any, mean: TensorSpec, var: TensorSpec, *options: Any) -> Cost:
+    return _batch_norm(input, weight, bias, (mean, var), False)
 
 
 @formula("aten::cudnn_batch_norm_backward", "aten::miopen_batch_norm_backward")

@@ -93,7 +93,9 @@ def foreach_max(input: list[TensorSpec]) -> Cost:
     return Cost(0, _count(found), nbytes(found, [spec((), t.dtype) for t in found]))
 
 
-@formula("torch._amp_foreach_non_finite_check_and_unscale_", "aten::_amp_foreach_non_finite_check_and_unscale_")
+@formula(
+    *(f"{place}_amp_foreach_non_finite_check_and_unscale{suffix}" for place in ("torch.", "aten::") for suffix in ("_", ""))
+)
 def unscale(input: list[TensorSpec], found_inf: Any = None, inv_scale: Any = None) -> Cost:
     found = _tensors(input)
     return Cost(0, 2 * _count(found), nbytes(found, found))

@@ -401,6 +401,21 @@ for _op, _weight in {
     formula(*spellings(_op, "sA"))(_special_binary)
 
 
+@formula(*spellings("polygamma_", "Ta"))
+def polygamma_(input: TensorSpec, n: Any) -> Cost:
+    return elementwise(1, input, dtype=input.dtype, out=input)
+
+
+@formula(*spellings("_add_relu", "ta"))
+def add_relu(input: Any, other: Any, alpha: Any = 1, out: Any = None) -> Cost:
+    return elementwise(2 + _is_scaled(alpha), input, other, dtype=promote(input, other), out=out)
+
+
+@formula(*spellings("_add_relu_", "ta"))
+def add_relu_(input: TensorSpec, other: Any, alpha: Any = 1) -> Cost:
+    return elementwise(2 + _is_scaled(alpha), input, other, dtype=input.dtype, out=input)
+
+
 @formula(*spellings("frexp"))
 def frexp(input: TensorSpec, out: Any = None) -> Cost:
     return vector(input.numel, input, gradient(input), spec(input.shape, "int32"))

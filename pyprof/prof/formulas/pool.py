@@ -1,20 +1,18 @@
-"""Pooling, interpolation and sampling of grids: ops that make each output element of a window of the input.
+"""Pooling and windows laid out as columns: ops that make each output element of a window of the input.
 
-Pooling: one operation for each element of each window. Interpolation: the taps of the mode (nearest 0, linear 2 a dimension,
-bicubic 16 in two) with a multiplication and an addition each. Bytes: input and output once, and 8 an index where indices are
-made.
+One operation for each element of each window, those in the padding included. Bytes: input and output once, and 8 an index where
+indices are made.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 from pyprof.prof.formulas.tensors import gradient, nbytes, need, opt, pair, product, result, spec, vector, wants
 
-__all__: list[str] = []
+__all__ = ["targets"]
 
 
 # ---------------------------------------------------------------------------------------------- windows
@@ -104,6 +102,41 @@ def max_pool_backward(grad_output: TensorSpec, input: TensorSpec, *options: Any)
     return vector(grad_output.numel, grad_output, indices, gradient(input))
 
 
+# oneDNN's and the quantised ones keep no positions for the user; their backward finds the greatest again.
+_WITHOUT_INDICES = (
+    "mkldnn_max_pool2d",
+    "mkldnn_max_pool3d",
+    "quantized_max_pool1d",
+    "quantized_max_pool2d",
+    "quantized_max_pool3d",
+)
+
+
+@formula(*(f"{place}{op}" for op in _WITHOUT_INDICES for place in ("torch.", "aten::")))
+def max_pool_alone(
+    input: TensorSpec, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False
+) -> Cost:
+    rank = max(len(pair(kernel_size, len(input.shape) - 2, "kernel_size")), 1)
+    return _pool(input, rank, kernel_size, _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode), None, False)
+
+
+@formula("aten::mkldnn_max_pool2d_backward", "aten::mkldnn_max_pool3d_backward")
+def mkldnn_max_pool_backward(
+    grad_output: TensorSpec, output: TensorSpec, input: TensorSpec, kernel_size: Any, *options: Any
+) -> Cost:
+    return _pool_again(grad_output, input, kernel_size)
+
+
+@formula("aten::max_pool2d_backward")
+def max_pool2d_backward(grad_output: TensorSpec, input: TensorSpec, kernel_size: Any, *options: Any) -> Cost:
+    return _pool_again(grad_output, input, kernel_size)
+
+
+def _pool_again(grad: TensorSpec, input: TensorSpec, kernel: Any) -> Cost:
+    window = product(pair(kernel, len(input.shape) - 2, "kernel_size"))
+    return vector((window + 1) * grad.numel, grad, input, gradient(input))
+
+
 @formula("aten::avg_pool2d_backward", "aten::avg_pool3d_backward")
 def avg_pool_backward(grad_output: TensorSpec, input: TensorSpec, kernel_size: Any, *options: Any) -> Cost:
     window = product(pair(kernel_size, 3 if len(input.shape) == 5 else 2, "kernel_size"))
@@ -113,7 +146,8 @@ def avg_pool_backward(grad_output: TensorSpec, input: TensorSpec, kernel_size: A
 # ---------------------------------------------------------------------------------------------- to a given size
 
 
-def _targets(size: Any, input: TensorSpec, rank: int) -> tuple[int, ...]:
+def targets(size: Any, input: TensorSpec, rank: int) -> tuple[int, ...]:
+    """The shape of an output whose last `rank` sizes are given as one or several numbers, None for the input's own."""
     size = need(size, "output_size")
     items = [size] * rank if isinstance(size, int) else list(size)
     sizes = [
@@ -128,17 +162,17 @@ def _register_adaptive(rank: int) -> None:
         # The windows cover the input, and overlap only where the sizes do not divide.
         if output_size is UNKNOWN and not isinstance(out, TensorSpec):
             return Cost(0, input.numel, None)
-        output = out if isinstance(out, TensorSpec) else spec(_targets(output_size, input, rank), input.dtype)
+        output = out if isinstance(out, TensorSpec) else spec(targets(output_size, input, rank), input.dtype)
         return vector(input.numel, input, output)
 
     def adaptive_max(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> Cost:
-        output = out if isinstance(out, TensorSpec) else spec(_targets(output_size, input, rank), input.dtype)
+        output = out if isinstance(out, TensorSpec) else spec(targets(output_size, input, rank), input.dtype)
         return vector(input.numel, input, output, spec(output.shape, "int64"))
 
     def back(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> tuple[Piece, ...]:
         if not wants(input):
             return ()
-        return (Piece("input", vector(input.numel, spec(_targets(output_size, input, rank), input.dtype), gradient(input))),)
+        return (Piece("input", vector(input.numel, spec(targets(output_size, input, rank), input.dtype), gradient(input))),)
 
     avg = tuple(f"{place}adaptive_avg_pool{rank}d" for place in ("torch.nn.functional.", "aten::"))
     avg += (
@@ -146,6 +180,7 @@ def _register_adaptive(rank: int) -> None:
     )
     largest = tuple(f"{place}adaptive_max_pool{rank}d" for place in ("torch.nn.functional.", "aten::"))
     largest += ("torch.adaptive_max_pool1d",) if rank == 1 else ()
+    avg += ("aten::mkldnn_adaptive_avg_pool2d", "torch.mkldnn_adaptive_avg_pool2d") if rank == 2 else ()
     adaptive.__qualname__ = f"adaptive_avg_pool{rank}d"
     adaptive_max.__qualname__ = f"adaptive_max_pool{rank}d"
     formula(*avg)(adaptive)
@@ -159,9 +194,15 @@ for _rank in (1, 2, 3):
 
 
 @formula("aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::adaptive_max_pool2d_backward",
-         "aten::adaptive_max_pool3d_backward")  # fmt: skip
+         "aten::adaptive_max_pool3d_backward",
+         "aten::mkldnn_adaptive_avg_pool2d_backward")  # fmt: skip
 def adaptive_backward(grad_output: TensorSpec, input: TensorSpec, indices: Any = None) -> Cost:
     return vector(input.numel, grad_output, opt(indices), gradient(input))
+
+
+@formula("aten::adaptive_avg_pool3d_backward")
+def adaptive_avg_pool3d_backward(grad_output: TensorSpec, input: TensorSpec, grad_input: Any = None) -> Cost:
+    return adaptive_backward(grad_output, input)
 
 
 @formula("torch.nn.functional.fractional_max_pool2d", "aten::fractional_max_pool2d",
@@ -171,8 +212,15 @@ def fractional_max_pool(input: TensorSpec, kernel_size: Any, output_size: Any = 
     rank = 3 if len(input.shape) > 4 else 2
     if output_size is None:
         raise Missing("output_size not recorded")
-    output = spec(_targets(output_size, input, rank), input.dtype)
+    output = spec(targets(output_size, input, rank), input.dtype)
     return vector(product(pair(kernel_size, rank, "kernel_size")) * output.numel, input, output, spec(output.shape, "int64"))
+
+
+@formula("aten::fractional_max_pool2d_backward", "aten::fractional_max_pool3d_backward")
+def fractional_max_pool_backward(
+    grad_output: TensorSpec, input: TensorSpec, kernel_size: Any, output_size: Any, indices: TensorSpec
+) -> Cost:
+    return vector(grad_output.numel, grad_output, indices, gradient(input))
 
 
 @formula("torch.nn.functional.max_unpool2d", "aten::max_unpool2d", "torch.nn.functional.max_unpool3d", "aten::max_unpool3d")
@@ -181,125 +229,6 @@ def max_unpool(input: TensorSpec, indices: TensorSpec, output_size: Any = None, 
     if not isinstance(output_size, (list, tuple)) or len(output_size) < rank:
         raise Missing("output_size not recorded")
     return vector(0, input, indices, spec((*input.shape[:-rank], *output_size[-rank:]), input.dtype))
-
-
-# ---------------------------------------------------------------------------------------------- interpolation
-
-_TAPS = {"nearest": 0, "nearest-exact": 0, "area": 1, "linear": 2, "bilinear": 4, "bicubic": 16, "trilinear": 8}
-
-
-def _scaled(input: TensorSpec, size: Any, scale: Any) -> tuple[int, ...]:
-    rank = len(input.shape) - 2
-    if size is not None and size is not UNKNOWN:
-        return _targets(size, input, rank)
-    if scale is None or scale is UNKNOWN:
-        raise Missing("size and scale_factor not recorded")
-    factors = [scale] * rank if isinstance(scale, (int, float)) else list(scale)
-    factors *= rank if len(factors) == 1 else 1
-    return (*input.shape[:2], *(math.floor(n * f) for n, f in zip(input.shape[2:], factors, strict=True)))
-
-
-_INTERPOLATE = ("torch.nn.functional.interpolate", "torch.nn.functional.upsample")
-
-
-@formula(*_INTERPOLATE)
-def interpolate(
-    input: TensorSpec, size: Any = None, scale_factor: Any = None, mode: Any = "nearest", align_corners: Any = None,
-    recompute_scale_factor: Any = None, antialias: Any = False,
-) -> Cost:  # fmt: skip
-    output = spec(_scaled(input, size, scale_factor), input.dtype)
-    return vector(2 * _TAPS[need(mode, "mode")] * output.numel, input, output)
-
-
-@backward(*_INTERPOLATE)
-def interpolate_backward(
-    input: TensorSpec, size: Any = None, scale_factor: Any = None, mode: Any = "nearest", align_corners: Any = None,
-    recompute_scale_factor: Any = None, antialias: Any = False,
-) -> tuple[Piece, ...]:  # fmt: skip
-    if not wants(input):
-        return ()
-    output = spec(_scaled(input, size, scale_factor), input.dtype)
-    return (Piece("input", vector(2 * max(_TAPS[mode], 1) * output.numel, output, gradient(input))),)
-
-
-_UPSAMPLE = {
-    "upsample_nearest1d": 0, "upsample_nearest2d": 0, "upsample_nearest3d": 0, "_upsample_nearest_exact1d": 0,
-    "_upsample_nearest_exact2d": 0, "_upsample_nearest_exact3d": 0, "upsample_linear1d": 2, "upsample_bilinear2d": 4,
-    "upsample_bicubic2d": 16, "upsample_trilinear3d": 8, "_upsample_bilinear2d_aa": 4, "_upsample_bicubic2d_aa": 16,
-}  # fmt: skip
-
-
-def _register_upsample(op: str, taps: int) -> None:
-    def _output(input: TensorSpec, output_size: Any, options: tuple[Any, ...]) -> TensorSpec:
-        if isinstance(output_size, (list, tuple)) and output_size:
-            return spec(_targets(output_size, input, len(input.shape) - 2), input.dtype)
-        factors = next((o for o in reversed(options) if isinstance(o, (list, tuple)) and o), None)
-        return spec(_scaled(input, None, factors), input.dtype)
-
-    def forward(input: TensorSpec, output_size: Any = None, *options: Any, **more: Any) -> Cost:
-        output = _output(input, output_size, (*options, more.get("scale_factors")))
-        return vector(2 * taps * output.numel, input, output)
-
-    def back(input: TensorSpec, output_size: Any = None, *options: Any, **more: Any) -> tuple[Piece, ...]:
-        if not wants(input):
-            return ()
-        output = _output(input, output_size, (*options, more.get("scale_factors")))
-        return (Piece("input", vector(2 * max(taps, 1) * output.numel, output, gradient(input))),)
-
-    def aten_back(grad_output: TensorSpec, output_size: Any, input_size: Any, *options: Any, **more: Any) -> Cost:
-        sizes = need(input_size, "input_size")
-        return vector(2 * max(taps, 1) * grad_output.numel, grad_output, spec(sizes, grad_output.dtype))
-
-    forward.__qualname__ = op
-    aten_back.__qualname__ = f"{op}_backward"
-    formula(f"aten::{op}", f"torch.nn.functional.{op}")(forward)
-    backward(f"aten::{op}", f"torch.nn.functional.{op}")(back)
-    formula(f"aten::{op}_backward")(aten_back)
-
-
-for _op, _taps in _UPSAMPLE.items():
-    _register_upsample(_op, _taps)
-
-
-_GRID = ("torch.nn.functional.grid_sample", "torch.grid_sampler", "aten::grid_sampler", "torch.grid_sampler_2d",
-    "aten::grid_sampler_2d",
-         "torch.grid_sampler_3d", "aten::grid_sampler_3d", "aten::cudnn_grid_sampler", "torch.cudnn_grid_sampler")  # fmt: skip
-
-
-@formula(*_GRID)
-def grid_sample(
-    input: TensorSpec, grid: TensorSpec, mode: Any = "bilinear", padding_mode: Any = "zeros", align_corners: Any = None
-) -> Cost:
-    rank = len(input.shape) - 2
-    output = spec((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
-    taps = 0 if mode in ("nearest", 1) else 2**rank
-    return vector(2 * taps * output.numel, input, grid, output)
-
-
-@backward(*_GRID)
-def grid_sample_backward(
-    input: TensorSpec, grid: TensorSpec, mode: Any = "bilinear", padding_mode: Any = "zeros", align_corners: Any = None
-) -> tuple[Piece, ...]:
-    output = spec((*input.shape[:2], *grid.shape[1:-1]), input.dtype)
-    wanted = [gradient(t) for t in (input, grid) if wants(t)]
-    if not wanted:
-        return ()
-    taps = 2 ** (len(input.shape) - 2)
-    return (Piece("input", vector(2 * taps * len(wanted) * output.numel, output, input, grid, wanted)),)
-
-
-@formula("aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward")
-def aten_grid_backward(grad_output: TensorSpec, input: TensorSpec, grid: TensorSpec, *options: Any) -> Cost:
-    taps = 2 ** (len(input.shape) - 2)
-    return vector(4 * taps * grad_output.numel, grad_output, input, grid, gradient(input), gradient(grid))
-
-
-@formula("torch.affine_grid_generator", "aten::affine_grid_generator", "torch.nn.functional.affine_grid")
-def affine_grid(theta: TensorSpec, size: Any, align_corners: Any = None) -> Cost:
-    sizes = need(size, "size")
-    rank = len(sizes) - 2
-    points = sizes[0] * product(sizes[2:])
-    return Cost(2 * points * rank * (rank + 1), 0, vector(0, theta, spec((points, rank), theta.dtype)).bytes)
 
 
 # ---------------------------------------------------------------------------------------------- windows as columns

@@ -1,8 +1,7 @@
-"""Reductions, scans, sorting and searching.
+"""Reductions: sums, means, extremes, variances and norms.
 
 A reduction reads every element once and costs one operation each, times what its definition does to an element (mean adds one
-division a result, a variance is 4, a norm 2). Scans cost one an element. Sorting is log2(n) comparisons an element of rows of
-n.
+division a result, a variance is 4, a norm 2).
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from typing import Any
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.pointwise import elementwise, spellings
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
 from pyprof.prof.formulas.tensors import (
     broadcast,
     dims,
     dtype_of,
     gradient,
+    nbytes,
     need,
     promote,
     reduced,
@@ -27,7 +27,7 @@ from pyprof.prof.formulas.tensors import (
     wants,
 )
 
-__all__: list[str] = []
+__all__ = ["sum_dtype"]
 
 
 def _axes(input: TensorSpec, dim: Any) -> tuple[int, ...]:
@@ -37,7 +37,8 @@ def _axes(input: TensorSpec, dim: Any) -> tuple[int, ...]:
     return dims(dim, len(input.shape))
 
 
-def _sum_dtype(input: TensorSpec, dtype: Any) -> str | None:
+def sum_dtype(input: TensorSpec, dtype: Any) -> str | None:
+    """The dtype of a sum: the one given, else int64 for integers."""
     if (given := dtype_of(dtype)) is not None:
         return given
     found = lookup(input.dtype)
@@ -51,7 +52,7 @@ _FLOAT, _SAME, _BOOL, _SUM = "float", "same", "bool", "sum"
 
 def _out_dtype(rule: str, input: TensorSpec, dtype: Any = None) -> str | None:
     if rule == _SUM:
-        return _sum_dtype(input, dtype)
+        return sum_dtype(input, dtype)
     if rule == _BOOL:
         return "bool"
     return dtype_of(dtype) or (promote(input, to_float=True) if rule == _FLOAT else input.dtype)
@@ -261,154 +262,61 @@ def equal(input: TensorSpec, other: TensorSpec, *tolerances: Any, **more: Any) -
     return vector(input.numel, input, other)
 
 
-# ---------------------------------------------------------------------------------------------- scans
-
-_SCANS = (*spellings("cumsum"), *spellings("cumprod"), *spellings("logcumsumexp"))
+# ---------------------------------------------------------------------------------------------- to a size, and to one word
 
 
-@formula(*_SCANS)
-def cumsum(input: TensorSpec, dim: Any, dtype: Any = None, out: Any = None) -> Cost:
-    return vector(input.numel, input, result(out, input.shape, _sum_dtype(input, dtype)))
+@formula("Tensor.sum_to_size", "aten::sum_to_size", "aten::_grad_sum_to_size")
+def sum_to_size(input: TensorSpec, *size: Any, **more: Any) -> Cost:
+    given = size[0] if size and (size[0] is None or isinstance(size[0], (list, tuple))) else size or more.get("size")
+    if given is None or tuple(need(given, "size")) == input.shape:
+        return Cost(0, 0, 0)
+    return vector(input.numel, input, spec(given, input.dtype))
 
 
-@formula(*(f"{name}_" for name in _SCANS[:6] if not name.startswith("torch")))
-def cumsum_(input: TensorSpec, dim: Any, dtype: Any = None) -> Cost:
-    return vector(input.numel, input, input)
+@backward("Tensor.sum_to_size", "aten::sum_to_size")
+def sum_to_size_backward(input: TensorSpec, *size: Any, **more: Any) -> tuple[Piece, ...]:
+    return ()  # the gradient is expanded, which costs nothing
 
 
-@backward(*spellings("cumsum"))
-def cumsum_backward(input: TensorSpec, dim: Any, dtype: Any = None, out: Any = None) -> tuple[Piece, ...]:
-    # A scan from the other end: flip, cumsum, flip.
-    if not wants(input):
-        return ()
-    return (Piece("input", vector(input.numel, gradient(input), gradient(input))),)
+@formula(*spellings("hash_tensor", "ta"))
+def hash_tensor(input: TensorSpec, dim: Any = None, keepdim: Any = False, mode: Any = 0, out: Any = None) -> Cost:
+    # The exclusive or of all elements.
+    return vector(input.numel, input, spec(reduced(input.shape, _axes(input, dim), keepdim is True), "uint64"))
 
 
-@formula(*spellings("cummax"), *spellings("cummin"))
-def cummax(input: TensorSpec, dim: Any, out: Any = None) -> Cost:
-    return vector(input.numel, input, gradient(input), spec(input.shape, "int64"))
+@formula("torch._is_all_true", "aten::_is_all_true", "torch._is_any_true", "aten::_is_any_true")
+def is_all_true(input: TensorSpec) -> Cost:
+    return vector(input.numel, input, spec((), "bool"))
 
 
-@formula(*spellings("diff"))
-def diff(input: TensorSpec, n: Any = 1, dim: Any = -1, prepend: Any = None, append: Any = None, out: Any = None) -> Cost:
-    joined = [p for p in (prepend, append) if isinstance(p, TensorSpec)]
-    axis = dims(dim, len(input.shape))[0]
-    shape = list(input.shape)
-    shape[axis] = max(shape[axis] + sum(p.shape[axis] if p.shape else 1 for p in joined) - need(n, "n"), 0)
-    output = result(out, shape, input.dtype)
-    return vector(n * output.numel, input, joined, output)
+@formula("aten::linalg__powsum")
+def powsum(input: TensorSpec, ord: Any = 2, dim: Any = None, keepdim: Any = False, dtype: Any = None) -> Cost:
+    # |x|^p and its sum, without the root.
+    output = spec(reduced(input.shape, _axes(input, dim), keepdim is True), _out_dtype(_FLOAT, input, dtype))
+    return vector(2 * input.numel, input, output)
 
 
-@formula(*spellings("trapz", "t"), *spellings("trapezoid", "ta"), *spellings("cumulative_trapezoid", "ta"))
-def trapezoid(y: TensorSpec, x: Any = None, dx: Any = None, dim: Any = -1) -> Cost:
-    return vector(3 * y.numel, y, x, spec((y.numel // max(y.shape[-1] if y.shape else 1, 1),), promote(y, to_float=True)))
+@formula("aten::trace_backward")
+def trace_backward(grad: TensorSpec, sizes: Any) -> Cost:
+    return vector(0, grad, spec(need(sizes, "sizes"), grad.dtype))
 
 
-# ---------------------------------------------------------------------------------------------- sorting and searching
+# ---------------------------------------------------------------------------------------------- covariance
 
 
-def _length(input: TensorSpec, dim: Any) -> int:
-    need(dim, "dim")
-    return input.shape[int(dim) % len(input.shape)] if input.shape and dim is not None else input.numel
+@formula(*spellings("cov"))
+def cov(input: TensorSpec, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> Cost:
+    # Of V variables seen N times: the mean and the differences 2 an element, weights 1 each, X·Xᵀ, and a division a result.
+    rows = input.shape[0] if len(input.shape) > 1 else 1
+    weights = [w for w in (fweights, aweights) if isinstance(w, TensorSpec)]
+    written = spec((rows, rows), promote(input, to_float=True))
+    operations = (2 + len(weights)) * input.numel + rows * rows
+    return Cost(2 * rows * input.numel, operations, nbytes(input, weights, written))
 
 
-def _comparisons(length: int) -> int:
-    """ceil(log2(length)): comparisons an element of a merge sort."""
-    return max(length - 1, 0).bit_length()
-
-
-_SORT = spellings("sort")
-
-
-@formula(*_SORT)
-def sort(input: TensorSpec, dim: Any = -1, descending: Any = False, stable: Any = False, out: Any = None) -> Cost:
-    # aten::sort.stable has `stable` in the place of dim, and sorts along the next argument.
-    if isinstance(dim, bool) or dim is None:
-        dim, descending = descending, stable
-    length = _length(input, -1 if dim is UNKNOWN or isinstance(dim, bool) else dim)
-    return vector(_comparisons(length) * input.numel, input, gradient(input), spec(input.shape, "int64"))
-
-
-@backward(*_SORT)
-def sort_backward(
-    input: TensorSpec, dim: Any = -1, descending: Any = False, stable: Any = False, out: Any = None
-) -> tuple[Piece, ...]:
-    if not wants(input):
-        return ()
-    return (Piece("input", vector(0, gradient(input), spec(input.shape, "int64"), gradient(input))),)
-
-
-@formula(*spellings("msort"))
-def msort(input: TensorSpec, out: Any = None) -> Cost:
-    return vector(
-        _comparisons(input.shape[0] if input.shape else 1) * input.numel, input, result(out, input.shape, input.dtype)
-    )
-
-
-@formula(*spellings("bincount"))
-def bincount(input: TensorSpec, weights: Any = None, minlength: Any = 0) -> Cost:
-    """The length of the result is the greatest value, which is data: bytes are not known."""
-    return Cost(0, 2 * input.numel, None)
-
-
-@formula(*spellings("argsort"))
-def argsort(input: TensorSpec, dim: Any = -1, descending: Any = False, stable: Any = False) -> Cost:
-    length = _length(input, -1 if isinstance(dim, bool) else dim)
-    return vector(_comparisons(length) * input.numel, input, spec(input.shape, "int64"))
-
-
-@formula(*spellings("topk"))
-def topk(input: TensorSpec, k: Any, dim: Any = -1, largest: Any = True, sorted: Any = True, out: Any = None) -> Cost:
-    shape = list(input.shape)
-    if shape:
-        shape[dims(dim if dim is not None else -1, len(shape))[0]] = need(k, "k")
-    return vector(input.numel, input, spec(shape, input.dtype), spec(shape, "int64"))
-
-
-@backward(*spellings("topk"))
-def topk_backward(
-    input: TensorSpec, k: Any, dim: Any = -1, largest: Any = True, sorted: Any = True, out: Any = None
-) -> tuple[Piece, ...]:
-    if not wants(input):
-        return ()
-    shape = list(input.shape)
-    if shape:
-        shape[dims(dim, len(shape))[0]] = need(k, "k")
-    small = spec(shape, input.dtype)
-    return (Piece("input", vector(0, small, spec(shape, "int64"), gradient(input))),)
-
-
-@formula(*spellings("searchsorted", "ta"))
-def searchsorted(sorted_sequence: TensorSpec, input: Any, out_int32: Any = False, *options: Any, **more: Any) -> Cost:
-    length = sorted_sequence.shape[-1] if sorted_sequence.shape else 1
-    queries = input if isinstance(input, TensorSpec) else spec((), sorted_sequence.dtype)
-    written = "int32" if out_int32 is True else "int64"
-    return vector(_comparisons(length + 1) * queries.numel, sorted_sequence, queries, spec(queries.shape, written))
-
-
-@formula(*spellings("bucketize", "ta"))
-def bucketize(input: Any, boundaries: TensorSpec, out_int32: Any = False, right: Any = False, out: Any = None) -> Cost:
-    return searchsorted(boundaries, input, out_int32)
-
-
-@formula(*spellings("isin", "ta"))
-def isin(elements: Any, test_elements: Any, *options: Any, **more: Any) -> Cost:
-    # Each element is compared with each, or both are sorted: the smaller count.
-    if not isinstance(elements, TensorSpec):
-        raise Missing("elements not recorded")
-    count = test_elements.numel if isinstance(test_elements, TensorSpec) else 1
-    return vector(elements.numel * min(count, _comparisons(count) + 1), elements, test_elements, spec(elements.shape, "bool"))
-
-
-@formula(*spellings("histc"), *spellings("histogram"))
-def histc(input: TensorSpec, bins: Any = 100, *options: Any, **more: Any) -> Cost:
-    count = bins if isinstance(bins, int) else 0
-    return vector(2 * input.numel, input, spec((count,), input.dtype))
-
-
-@formula("torch.quantile", "Tensor.quantile", "aten::quantile", "torch.nanquantile", "Tensor.nanquantile", "aten::nanquantile")
-def quantile(input: TensorSpec, q: Any, dim: Any = None, keepdim: Any = False, *options: Any, **more: Any) -> Cost:
-    length = input.numel if dim is None else _length(input, dim)
-    count = q.numel if isinstance(q, TensorSpec) else 1
-    rows = input.numel // max(length, 1)
-    return vector(_comparisons(length) * input.numel + 3 * count * rows, input, q, spec((count * rows,), input.dtype))
+@formula(*spellings("corrcoef"))
+def corrcoef(input: TensorSpec) -> Cost:
+    # The covariance, a root of each variance, and two divisions and a clamp of 2 a result.
+    one = cov(input)
+    rows = input.shape[0] if len(input.shape) > 1 else 1
+    return Cost(one.matmul_flops, (one.vector_flops or 0) + rows + 4 * rows * rows, one.bytes)

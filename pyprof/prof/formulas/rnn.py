@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, nbytes, product, spec, wants
+from pyprof.prof.formulas.tensors import gradient, nbytes, opt, product, spec, wants
 
 __all__: list[str] = []
 
@@ -95,7 +96,7 @@ def _register_layers(kind: str) -> None:
         return _Layers(kind, input, rest).backward()
 
     layers.__qualname__ = kind
-    formula(f"torch.{kind}", f"aten::{kind}", f"torch._VF.{kind}", kind="matmul")(layers)
+    formula(f"torch.{kind}", f"aten::{kind}", f"torch._VF.{kind}", f"aten::quantized_{kind}", kind="matmul")(layers)
     backward(f"torch.{kind}", f"aten::{kind}", f"torch._VF.{kind}")(layers_backward)
 
 
@@ -136,8 +137,9 @@ def _register_cell(kind: str) -> None:
         return tuple(pieces)
 
     cell.__qualname__ = f"{kind}_cell"
-    formula(f"torch.{kind}_cell", f"aten::{kind}_cell", f"torch._VF.{kind}_cell", kind="matmul")(cell)
-    backward(f"torch.{kind}_cell", f"aten::{kind}_cell", f"torch._VF.{kind}_cell")(cell_backward)
+    names = (f"torch.{kind}_cell", f"aten::{kind}_cell", f"torch._VF.{kind}_cell")
+    formula(*names, f"aten::quantized_{kind}_cell", f"torch.quantized_{kind}_cell", kind="matmul")(cell)
+    backward(*names)(cell_backward)
 
 
 for _kind in _GATES:
@@ -258,3 +260,60 @@ def fused_gates(input_gates: TensorSpec, hidden_gates: TensorSpec, state: Tensor
     weight = _POINTWISE["lstm" if gates == 4 else "gru"]
     written = [gradient(state)] * (2 if gates == 4 else 1)
     return Cost(0, weight * state.numel, nbytes(input_gates, hidden_gates, state, list(biases), written, gradient(input_gates)))
+
+
+# Backward of the gates of one step, by their definition, from dh (and dc) and the saved gates, an element of the state. LSTM:
+# tanh(c) 1, do 1, dc = dc + dh·o·(1 - tanh²c) 5, di, df, dg and the old dc 4, and the slopes of the four gates 3 each. GRU: the
+# gate i with its slope 5, n 4, the hidden part of n 1, r with its slope 4, the old state 1. A bias's gradient sums the rows.
+_GATES_BACKWARD = {"lstm": 23, "gru": 15}
+
+
+def _gates_backward(kind: str, state: TensorSpec, read: Any, gates: int, parts: int, biased: int) -> Cost:
+    """gates: columns of the gradients written, in sizes of the state; parts: gradients of the state; biased: summed gates."""
+    rows, size = product(state.shape[:-1]), state.shape[-1]
+    operations = (_GATES_BACKWARD[kind] + biased) * state.numel
+    written = [spec((rows, gates * size), state.dtype), [gradient(state)] * parts, spec((biased * size,), state.dtype)]
+    return Cost(0, operations, nbytes(read, written))
+
+
+@formula("aten::_thnn_fused_lstm_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl")
+def fused_lstm_backward(
+    grad_hy: Any, grad_cy: Any, cx: TensorSpec, cy: TensorSpec, workspace: TensorSpec, has_bias: Any = False
+) -> Cost:
+    read = (opt(grad_hy), opt(grad_cy), cx, cy, workspace)
+    return _gates_backward("lstm", cx, read, 4, 1, 4 if has_bias is True else 0)
+
+
+@formula("aten::_thnn_fused_gru_cell_backward")
+def fused_gru_backward(grad_hy: TensorSpec, workspace: TensorSpec, has_bias: Any = False) -> Cost:
+    # The input's and the state's gates differ by r in n: both are written.
+    return _gates_backward("gru", grad_hy, (grad_hy, workspace), 6, 1, 6 if has_bias is True else 0)
+
+
+@formula("aten::_thnn_differentiable_lstm_cell_backward")
+def differentiable_lstm_backward(
+    grad_hy: Any, grad_cy: Any, input_gates: TensorSpec, hidden_gates: TensorSpec, input_bias: Any, hidden_bias: Any,
+    cx: TensorSpec, cy: TensorSpec,
+) -> Cost:  # fmt: skip
+    # The gates are computed again: sums of two (or, with biases, four) terms, three sigmoids of 4 and a tanh.
+    terms = 3 if opt(input_bias) is not None else 1
+    read = (opt(grad_hy), opt(grad_cy), input_gates, hidden_gates, opt(input_bias), opt(hidden_bias), cx, cy)
+    cost = _gates_backward("lstm", cx, read, 4, 1, 4 if terms == 3 else 0)
+    return replace(cost, vector_flops=(cost.vector_flops or 0) + (4 * terms + 13) * cx.numel)
+
+
+@formula("aten::_thnn_differentiable_gru_cell_backward")
+def differentiable_gru_backward(
+    grad_hy: TensorSpec, input_gates: TensorSpec, hidden_gates: TensorSpec, hx: TensorSpec, input_bias: Any, hidden_bias: Any
+) -> Cost:
+    # Two sigmoids of 4 and a tanh again, the sums of the three gates, and r times the hidden part of n.
+    terms = 3 if opt(input_bias) is not None else 1
+    read = (grad_hy, input_gates, hidden_gates, hx, opt(input_bias), opt(hidden_bias))
+    cost = _gates_backward("gru", hx, read, 6, 1, 6 if terms == 3 else 0)
+    return replace(cost, vector_flops=(cost.vector_flops or 0) + (3 * terms + 10) * hx.numel)
+
+
+@formula(*spellings("_cudnn_rnn_flatten_weight", "ta"), kind="copy")
+def flatten_weight(weight_arr: list[TensorSpec], *options: Any) -> Cost:
+    # All weights copied into one buffer.
+    return Cost(0, 0, nbytes(weight_arr, [gradient(w) for w in weight_arr]))

@@ -24,12 +24,22 @@ _DISPATCHER = """
     sym_stride sym_numel sym_storage_offset size stride numel is_nonzero item _local_scalar_dense result_type is_pinned
     is_same_size is_floating_point is_complex is_inference can_cast has_same_storage_numel dim output_nr _version
     record_stream _has_compatible_shallow_copy_type _nested_tensor_size _assert_async _assert_tensor_metadata _assert_scalar
-    set_ set_data resize_ resize_as_ _resize_output_ _unsafe_masked_index empty empty_like empty_strided empty_permuted
+    set_ set_data resize_ resize_as_ _resize_output_ empty empty_like empty_strided empty_permuted
     empty_quantized new_empty new_empty_strided _empty_affine_quantized requires_grad_ retain_grad scalar_tensor _dim_arange
     _cudnn_init_dropout_state _use_cudnn_ctc_loss _fw_primal _make_dual _unpack_dual cudnn_is_acceptable
     _debug_has_internal_overlap _linalg_check_errors _sparse_coo_tensor_unsafe _indices _values indices values crow_indices
     col_indices ccol_indices row_indices is_coalesced _nnz sparse_dim dense_dim to_padded_tensor_size _thnn_dummy
     set_source_Tensor_storage_offset
+    _fused_sdp_choice _use_miopen_ctc_loss _add_batch_dim _remove_batch_dim _ncf_unsqueeze _ncf_view
+    _new_zeros_with_same_feature_meta
+    _is_zerotensor _has_same_storage_numel _efficientzerotensor _empty_per_channel_affine_quantized _nested_view_from_buffer
+    _nested_view_from_jagged _nested_get_values _nested_get_offsets _nested_get_lengths _nested_get_max_seqlen
+    _nested_get_min_seqlen _nested_get_ragged_idx _nested_get_jagged_dummy _nested_tensor_strides _nested_tensor_storage_offsets
+    _nested_compute_contiguous_strides_offsets _pack_sequence _functional_assert_async _functional_assert_scalar
+    _functional_sym_constrain_range _functional_sym_constrain_range_for_size q_scale q_zero_point q_per_channel_scales
+    q_per_channel_zero_points q_per_channel_axis qscheme as_tensor data element_size get_device is_conj is_contiguous
+    is_distributed is_leaf is_neg is_non_overlapping_and_dense is_set_to is_signed is_strides_like_format retains_grad
+    slice_inverse storage_offset sym_is_contiguous unflatten_dense_tensors _shape_as_tensor
 """
 _PYTHON = """
     empty empty_like empty_strided empty_permuted scalar_tensor tensor as_tensor from_numpy asarray frombuffer numel

@@ -1,0 +1,60 @@
+"""The whole of torch's dispatcher: every op that takes a tensor has a formula, or stands in a group here with its reason.
+
+A new release of torch shows here what it brings: an op without a formula, or a group that has become empty.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import torch
+
+from pyprof.prof.formulas import evaluate, is_structural, known
+from tests.prof.formulas.formula_oracles import call, t
+
+# Ops without a formula: a pattern of whole names, and why.
+WITHOUT = {
+    r"_test_\w+|_foobar": "torch's own tests",
+    r"_validate_\w+": "questions about the sanity of indices, asked on the host",
+    r"Bool|Complex|ComplexImplicit|Float|FloatImplicit|Int|IntImplicit|ScalarImplicit|_tensor_to_list": "TorchScript: a tensor as a number",
+    r"Delete|__contains__|__getitem__|_set_item|clear|count|dict|get|items|keys|len|pop|popitem|remove|setdefault|sorted|update":
+        "TorchScript: lists and dictionaries that hold tensors",
+    r"__upsample_(bilinear|nearest)": "TorchScript: composites of upsample ops, which have formulas",
+    r"_backward|backward|dist_backward|grad": "starts autograd, whose ops have formulas",
+    r"gradient": "composite of subtractions and divisions, which have formulas",
+    r"\w*_?mps\w*|_propagate_xla_data": "backends that no capture is of",
+    r"_resize_output|resize|resize_as|set": "shadows of metadata ops, made by functionalisation and removed again",
+    r"_cslt_sparse_mm_search": "tries an unknown number of algorithms",
+    r"from_file": "maps a file into memory",
+}  # fmt: skip
+
+
+@cache
+def _ops() -> tuple[str, ...]:
+    """Names of aten ops with a tensor among their arguments."""
+    schemas = torch._C._jit_get_all_schemas()
+    with_tensor = (s for s in schemas if s.name.startswith("aten::") and any("Tensor" in str(a.type) for a in s.arguments))
+    return tuple(sorted({s.name.removeprefix("aten::") for s in with_tensor}))
+
+
+def test_every_op_of_the_dispatcher_has_a_formula_or_a_reason() -> None:
+    lacking = [op for op in _ops() if not known(f"aten::{op}")]
+    assert [op for op in lacking if not any(re.fullmatch(pattern, op) for pattern in WITHOUT)] == []
+    assert [pattern for pattern in WITHOUT if not any(re.fullmatch(pattern, op) for op in lacking)] == []
+    assert len(_ops()) - len(lacking) > 1500
+
+
+def test_reasons_do_not_hide_what_has_a_formula() -> None:
+    # The one pattern that is open on both sides hides nothing else.
+    assert {op for op in _ops() if "mps" in op and known(f"aten::{op}")} == set()
+
+
+def test_what_asks_about_a_tensor_costs_nothing() -> None:
+    questions = [
+        op
+        for op in _ops()
+        if re.fullmatch(r"is_\w+|q_\w+|size|stride|dim|numel|storage_offset|_nested_get_(?!values_copy)\w+", op)
+    ]
+    assert [op for op in questions if not is_structural(f"aten::{op}")] == []
+    assert evaluate(call("aten::q_scale", t(4))).cost.bytes == 0
