@@ -2,7 +2,7 @@
 
 Each rank's are written to a file of its own turn and read back in blocks of one rank, so that memory does not grow with ranks:
 what stays are the distinct meetings. A rank that has another number of some kind in a step than most ranks cannot be compared
-there, and is left out of these. No clocks here.
+there, and is left out of these; without steps, times from one to the next tell which it lacks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
+from pyprof.report.ranks.shift import FARTHEST, pair_up
 
 __all__ = ["Attended", "Meetings"]
 
@@ -52,8 +53,10 @@ class Meetings:
     def __init__(self) -> None:
         self.keys: dict[_Key, int] = {}
         self.steps: dict[tuple[int, int], int] = {}  # (how many files of this rank had that step before, step)
+        self._numbers: list[int] = []  # the step of each
         self._seen: dict[int, dict[int, int]] = {}
         self._counts: dict[int, dict[int, int]] = {}  # (key, step) -> how many there are -> units that have as many
+        self._ends: dict[int, Ints] = {}  # (key, no step) -> ends of the first unit that has it
         self._known = np.empty(0, np.int64)
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyprof-ranks-")
         self._blocks: list[int] = []
@@ -74,22 +77,31 @@ class Meetings:
         order = np.lexsort((start, pair))
         first = np.flatnonzero(np.diff(pair[order], prepend=-2))
         counts = np.diff(np.append(first, len(order)))
-        if len(order) and int(counts.max()) >= 1 << _TURN_BITS:
+        if len(order) and int(counts.max()) >= (1 << _TURN_BITS) - 2 * FARTHEST:
             raise InputError(
                 "a rank has more than 16 million collectives of one kind in one step", "choose steps with --step A:B"
             )
         turn = np.empty(len(order), np.int64)
         turn[order] = np.arange(len(order)) - np.repeat(first, counts)
         comparable = np.array([one.meets for one in found] + [False], np.bool_)[which]
-        for at, count in zip(pair[order][first].tolist(), counts.tolist(), strict=True):
-            known = self._counts.setdefault(at, {})
-            known[count] = known.get(count, 0) + 1
+        for rows in np.split(order, first[1:]) if len(order) else []:
+            at = int(pair[rows[0]])
+            if self._has_step(at):
+                known = self._counts.setdefault(at, {})
+                known[len(rows)] = known.get(len(rows), 0) + 1
+            else:
+                shift, fits = pair_up(self._ends.setdefault(at, end[rows]), end[rows])
+                turn[rows] += shift + FARTHEST
+                comparable[rows] &= fits
         number = np.where(comparable, (pair << _TURN_BITS) | turn, -1)
         new = np.setdiff1d(number[number >= 0], self._known)
         if len(new):
             self._known = np.union1d(self._known, new)
         nbytes = np.array([-1 if one.nbytes is None else one.nbytes for one in found] + [-1], np.int64)[which]
         self._write(np.stack([number, start, end, nbytes]))
+
+    def _has_step(self, pair: int) -> bool:
+        return self._numbers[pair & ((1 << _STEP_BITS) - 1)] >= 0
 
     def _key_codes(self, which: Ints, lane: Ints, found: list[Collective]) -> Ints:
         width = int(lane.max(initial=0)) + 1
@@ -112,7 +124,10 @@ class Meetings:
         for number in distinct.tolist():
             before = seen.get(number, 0)
             seen[number] = before + 1
-            codes.append(self.steps.setdefault((before, number), len(self.steps)))
+            code = self.steps.setdefault((before, number), len(self.steps))
+            if code == len(self._numbers):
+                self._numbers.append(number)
+            codes.append(code)
         if len(self.steps) > 1 << _STEP_BITS:
             raise InputError("more than 500 thousand steps at once", "choose some with --step A:B")
         return np.array(codes, np.int64)[inverse.ravel()] if len(step) else step
@@ -130,7 +145,7 @@ class Meetings:
             pair = number >> _TURN_BITS
             distinct, inverse, count = np.unique(pair, return_inverse=True, return_counts=True)
             fits = np.array(
-                [at >= 0 and usual[at] == n for at, n in zip(distinct.tolist(), count.tolist(), strict=True)], np.bool_
+                [at >= 0 and usual.get(at, n) == n for at, n in zip(distinct.tolist(), count.tolist(), strict=True)], np.bool_
             )
             fit = fits[inverse.ravel()] if len(number) else np.empty(0, np.bool_)
             yield Attended(np.where(fit, np.searchsorted(self._known, number), -1), start, end, nbytes)
@@ -145,7 +160,8 @@ class Meetings:
 
     def turn_of(self) -> Ints:
         """How many of its kind came before it in the step."""
-        return self._known & ((1 << _TURN_BITS) - 1)
+        has_step = np.array([step >= 0 for _, step in self.steps] + [False], np.bool_)[self.step_of()]
+        return (self._known & ((1 << _TURN_BITS) - 1)) - np.where(has_step, 0, FARTHEST)
 
     def group_of(self) -> Ints:
         """A number of the process group of each meeting, from 0."""
