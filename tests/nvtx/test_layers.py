@@ -7,6 +7,8 @@ import torch
 from nvtx_recording import Recorder
 from torch import nn
 
+from pyprof import nvtx as instrumenter
+
 
 class Block(nn.Module):
     def __init__(self) -> None:
@@ -49,6 +51,21 @@ def test_a_module_called_outside_its_parent_is_told_by_its_place(recorder: Recor
     net.head(torch.ones(1, 4))
     assert recorder.layers()[0] == "blocks.1.fc"
     assert recorder.layers()[-1] == "head"
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_of_a_model_built_before_init_is_told_by_its_place_when_it_runs_again(
+    recorder: Recorder, reentrant: bool
+) -> None:
+    instrumenter.shutdown()
+    net, x = Net(), torch.ones(1, 4, requires_grad=True)
+    instrumenter.init(backend=recorder)
+    outer = nn.Sequential(nn.Linear(4, 4))
+    outer.forward = lambda x: net.head(torch.utils.checkpoint.checkpoint(net.blocks[1], x, use_reentrant=reentrant))  # type: ignore[method-assign]
+    net(x)
+    recorder.clear()
+    outer(x).sum().backward()
+    assert recorder.layers()[-2:] == ["blocks.1", "blocks.1.fc"]
 
 
 def test_a_module_that_no_one_holds_is_told_by_its_class(recorder: Recorder) -> None:

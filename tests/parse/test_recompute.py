@@ -225,3 +225,16 @@ def test_the_summary_tells_its_cost(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "in forward ops that run again in backward, 0.000 GFLOP" in line and "--where recomputed=1" in line
     assert main(["prof", str(tmp_path / "net.json"), "--where", "recomputed=1,op=gelu", "-c", "op,phase"]) == 0
     assert capsys.readouterr().out.splitlines() == ["Op Phase", "gelu forward", "gelu forward"]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_what_nsys_recorded_of_torchs_checkpoints(data: Path, step: int) -> None:
+    """Texts of emit_nvtx with our own markers, as nsys wrote them; see tests/programs/checkpoint_nvtx.py."""
+    records = load_capture(data / "nsys_checkpoint.sqlite")
+    rows = [row[:-1] for row in table(records, "recomputed,phase,op,layer,params,flops,src,step") if row[-1] == str(step)]
+    ran = [row[1:] for row in rows if row[2] in ("linear", "gelu") and row[0] == "1"]
+    first = [row[1:] for row in rows if row[2] in ("linear", "gelu") and row[:2] == ("0", "forward")]
+    assert [row[1:3] for row in ran] == [("linear", "block.wide"), ("gelu", "block"), ("linear", "block.narrow")]
+    # What runs again is what ran: op, layer, shapes and types, FLOPs; the last forward op is the head's.
+    assert [row[1:5] for row in ran] == [row[1:5] for row in first[:3]] and first[3][2] == "head" and len(first) == 4
+    assert {row[0] for row in ran} == {"forward"} and ran[0][5].endswith("checkpoint_nvtx.py:33")
