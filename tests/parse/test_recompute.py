@@ -235,6 +235,5 @@ def test_what_nsys_recorded_of_torchs_checkpoints(data: Path, step: int) -> None
     ran = [row[1:] for row in rows if row[2] in ("linear", "gelu") and row[0] == "1"]
     first = [row[1:] for row in rows if row[2] in ("linear", "gelu") and row[:2] == ("0", "forward")]
     assert [row[1:3] for row in ran] == [("linear", "block.wide"), ("gelu", "block"), ("linear", "block.narrow")]
-    # What runs again is what ran: op, layer, shapes and types, FLOPs; the last forward op is the head's.
-    assert [row[1:5] for row in ran] == [row[1:5] for row in first[:3]] and first[3][2] == "head" and len(first) == 4
-    assert {row[0] for row in ran} == {"forward"} and ran[0][5].endswith("checkpoint_nvtx.py:33")
+    # What runs again is what ran: phase, op, layer, shapes and types, FLOPs, source line; the last forward op is the head's.
+    assert ran == first[:3] and [row[2] for row in first[3:]] == ["head"] and "checkpoint_nvtx.py:" in ran[0][5]

@@ -56,9 +56,9 @@ def main() -> None:
     if not pyprof.nvtx.init():
         sys.exit("pyprof.nvtx.init() did not see that nsys records")
     for net in nets:
+        pyprof.nvtx.step()
         with torch.autograd.profiler.emit_nvtx(record_shapes=True):
             net(x).sum().backward()
-        pyprof.nvtx.step()
     pyprof.nvtx.shutdown()
 
 
