@@ -37,7 +37,7 @@ def record_module(path: Path, name: str | None = None, times: int = 10) -> Path:
     env = {**{key: value for key, value in INDUCTOR.items() if key not in os.environ}, **os.environ}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pyprof.capture.generated", str(path.absolute()), str(trace.absolute()), str(times)]
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False)
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=2, check=False)
     if done.returncode or not trace.exists():
         raise ToolError(f"{path}: it could not be run (exit code {done.returncode})", f"try by hand: python {path}")
     return trace

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyprof.errors import InputError
-from pyprof.report.kernel_source import Kernel, Pointer, cpp_kernel, dotted, literal, triton_kernel
+from pyprof.report.kernel_source import Kernel, Pointer, cpp_kernel, dotted, literal, parsed, triton_kernel
 
 __all__ = ["CompiledModule", "Fused", "Site", "find_modules", "read_module"]
 
@@ -131,12 +131,11 @@ def read_module(path: Path) -> CompiledModule:
     """Read one module. Raises InputError where the file is not Python."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        tree = ast.parse(text)
+        reader = _Reader(text)
+        reader.read(parsed(text))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{path}: not a Python module: {error}", "give a module that TorchInductor generated") from error
     found = _AOT_ID.search(text)
-    reader = _Reader(text)
-    reader.read(tree)
     names = {name: fused for fused in reader.kernels.values() for name in fused.kernel.names}
     return CompiledModule(
         path, found["graph"] if found else "", found["direction"] if found else "", {**names, **reader.kernels}

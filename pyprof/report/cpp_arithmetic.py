@@ -126,8 +126,9 @@ class _Reader:
         elif (found := _STORE.match(text)) is not None:
             self._keep(found["name"], self._value(found["value"]))
         elif (found := _TRANSPOSE.match(text)) is not None:
-            source, target = (WORD.findall(part)[0] for part in _arguments(found["rest"])[::2])
-            self._keep(target, self._load(source, found["rest"].partition(",")[0]))
+            places = [WORD.findall(part)[:1] for part in _arguments(found["rest"])[:3:2]]
+            if len(places) == 2 and all(places):
+                self._keep(places[1][0], self._load(places[0][0], found["rest"].partition(",")[0]))
         elif (found := _ATOMIC.match(text)) is not None:
             added = [part for part in _arguments(found["rest"]) if _TMP.search(part)][-1:]  # after place and index
             self.flow.store(self.flow.apply(1, map(self._value, added)))

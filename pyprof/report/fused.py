@@ -38,6 +38,7 @@ _BY_PREFIX = {
     "spl": "split scan", "mix": "reduction",
 }  # fmt: skip
 _NORM = re.compile(r"norm(?:_|$)")
+_PRODUCT = re.compile(r"attention|(?:^|_)(?:(?:add|badd)?b?mm|conv(?:olution)?|linear|matmul)(?:_|$)")
 _NUMBER = re.compile(r"_\d+$")
 _GENERATED = re.compile(r"(?P<file>(?:.*[/\\])?(?P<two>\w\w)[/\\]c(?P=two)\w{40,}\.py):\d+")
 _STEM = re.compile(r"(?:.*[/\\])?(?P<stem>[^/\\]+)\.py:\d+")
@@ -224,7 +225,7 @@ class _Describing:
             if "norm" in found.family:
                 return "norm"
         name = call.op if call else ""
-        if call is not None and formulas.matmul_class(call.name):
+        if call is not None and (formulas.matmul_class(call.name) or _PRODUCT.search(name)):
             return "attention" if "attention" in name else "conv" if "conv" in name else "gemm"
         if call is not None and formulas.is_copy(call.name):
             return "memcpy"

@@ -6,9 +6,12 @@
     pyprof inductor bench FILE                       time each generated kernel of a file alone, in every configuration
 
 Bytes of fused kernels are exact where the generated modules are known: those that --module names (or a folder that holds
-them, as Inductor's cache), else those that the capture names. They are read, never run. Shares are of the time of all rows
-(Busy) and of the wall time (Wall), which kernels that overlap can exceed; what is unknown adds no bytes, and rates leave its
-time out.
+them, as Inductor's cache), else those that the capture names. They are read, never run, as are the sources of the kernels,
+whose operations are counted by the weights of the formulas. A gather counts each element as often as it is asked for. Unknown:
+sizes that are symbols (dynamic shapes) unless the arguments were recorded, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
+
+Shares are of the time of all rows (Busy) and of the wall time (Wall), which kernels that overlap can exceed; what is unknown
+adds no bytes, and rates leave its time out.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import PyprofError, UsageError
-from pyprof.hardware import cpus
+from pyprof.hardware import cpus, gpus
 from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.parse.window import add_window, in_window
@@ -267,6 +270,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--module", metavar="PATH", nargs="+", default=[], help="generated modules, or folders that hold them")
     parser.add_argument("--wall-ms", metavar="MS", type=float, help="wall time; otherwise from the first begin to the last end")
     parser.add_argument("--table", choices=["both", "categories", "kernels"], default="both", help="which (default: both)")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     parser.add_argument("--top", metavar="N", type=int, help="only the first N kernels")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180)")
@@ -308,7 +312,7 @@ def _report(file: str, options: argparse.Namespace) -> int:
 
     given = [read_module(path) for path in find_modules([Path(p) for p in options.module])] if options.module else []
     records = load(file)
-    frame = Frame(records)
+    frame = Frame(records, gpus.named(options.gpu) if options.gpu is not None else None)
     rows = np.flatnonzero(in_window(records, options))
     groups = grouped(frame, rows, given or _recorded(records))
     times = busy(records, rows)
@@ -362,7 +366,7 @@ def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[Ta
 def _print(tables: list[Table], options: argparse.Namespace) -> None:
     write = _WRITERS["csv" if options.csv else options.format]
     for number, table in enumerate(tables):
-        if number:
+        if number and options.format != "jsonl":
             print()
         if options.width is not None:
             write_columnated(table.columns, table.values, sys.stdout, options.width)

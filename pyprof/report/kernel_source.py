@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from pyprof.report.cpp_source import cpp_accesses
 from pyprof.report.triton_arithmetic import TritonBody
 from pyprof.report.triton_source import Accesses
 
-__all__ = ["Kernel", "Pointer", "cpp_kernel", "dotted", "literal", "triton_kernel"]
+__all__ = ["Kernel", "Pointer", "cpp_kernel", "dotted", "literal", "parsed", "triton_kernel"]
 
 _C_BYTES = {
     "float": 4, "double": 8, "int64_t": 8, "long": 8, "int32_t": 4, "int": 4, "int16_t": 2, "int8_t": 1, "uint8_t": 1,
@@ -73,6 +74,13 @@ def literal(node: ast.expr | None) -> Any:
         return None
 
 
+def parsed(text: str) -> ast.Module:
+    """The syntax tree, without the warnings of the compiler. Raises what `ast.parse` does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
 # ---------------------------------------------------------------------------------------------- C++
 
 
@@ -109,9 +117,12 @@ def cpp_kernel(types: Sequence[str], source: str) -> Kernel:
 def triton_kernel(source: str, name: str = "") -> Kernel | None:
     """A kernel given to `async_compile.triton`, or a kernel's own file; None where the text is not Python or holds none."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+        return _triton_kernel(parsed(source), name)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
     found = next((f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and _is_kernel(f)), None)
     if found is None:
         return None

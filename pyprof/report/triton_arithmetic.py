@@ -69,7 +69,7 @@ class TritonBody(Body):
         name = (
             node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
         )
-        if name == "load":
+        if name == "load" and node.args:
             place = node.args[0].right if isinstance(node.args[0], ast.BinOp) else node.args[0]
             return Value(self._value(place).lanes, True)
         if name in _NOTHING:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pyprof.errors import InputError
 from pyprof.report.compiled_module import CompiledModule, find_modules, read_module
@@ -32,6 +35,11 @@ def triton(name: str, signature: dict[str, str], body: str, heuristic: str = "po
                          extra=extra, function=function or name, parameters=", ".join(signature), body=lines)  # fmt: skip
 
 
+def inner(text: str) -> str:
+    """The source of the kernel."""
+    return text.partition("'''")[2].rpartition("'''")[0]
+
+
 def module(path: Path, *parts: str, graph: str = "0_forward") -> CompiledModule:
     path.write_text(HEAD.format(graph=graph) + "\n".join(parts) + "\nraise SystemExit('never run')\n")
     return read_module(path)
@@ -52,8 +60,29 @@ tl.store(in_out_ptr0 + (x2), tmp0 + tmp1, None)
 """)  # fmt: skip
 
 
-def test_an_in_place_kernel_reads_and_writes_its_buffer_unless_nothing_is_in_it(tmp_path: Path) -> None:
-    found = module(tmp_path / "m.py", BIAS, """
+CPP_SOURCE = """
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C"  void  kernel(float* in_out_ptr0,
+                       const double* in_ptr0,
+                       bfloat16* out_ptr0,
+                       const int64_t ks0)
+{
+    RAIIAtenRecordFunctionHandle record_graph_3_cpp_fused_add_0_("graph_3_cpp_fused_add_0", nullptr);
+    auto in_ptr1 = in_out_ptr0;
+    for(int64_t x0=static_cast<int64_t>(0L); x0<static_cast<int64_t>(4L); x0+=static_cast<int64_t>(1L))
+    {
+        for(int64_t x1=static_cast<int64_t>(0L); x1<static_cast<int64_t>(30L); x1+=static_cast<int64_t>(16L))
+        {
+            auto tmp0 = at::vec::Vectorized<float>::loadu(in_ptr1 + static_cast<int64_t>(x1), static_cast<int64_t>(16));
+            auto tmp1 = in_ptr0[static_cast<int64_t>(x0 + 100L*x1 + 100L*x1_inner)];
+            tmp0.store(out_ptr0 + static_cast<int64_t>(x1 + 30L*x0), static_cast<int64_t>(16));
+            in_out_ptr0[static_cast<int64_t>(x0)] = tmp1;
+        }
+    }
+}
+"""
+CPP = f"cpp_fused_add_0 = async_compile.cpp_pybinding(['float*', 'const double*', 'bfloat16*', 'const int64_t'], '''{CPP_SOURCE}''')\n"
+CALL = """
 def call(args):
     primals_1, primals_2 = args
     args.clear()
@@ -67,7 +96,11 @@ def call(args):
     buf1 = reinterpret_tensor(buf0, (60, ), (1, ), 0); del buf0  # reuse
     triton_poi_fused_add_0.run(buf1, primals_2, 60, grid=grid(60), stream=stream0)
     return (buf1, )
-""")  # fmt: skip
+"""
+
+
+def test_an_in_place_kernel_reads_and_writes_its_buffer_unless_nothing_is_in_it(tmp_path: Path) -> None:
+    found = module(tmp_path / "m.py", BIAS, CALL)
     assert (found.graph, found.direction) == ("0", "forward")
     assert sites(found, "triton_poi_fused_add_0") == [(20, 240), (240 + 20, 240)]
     (fused,) = found.fused
@@ -138,7 +171,7 @@ def call(args):
 def test_what_a_kernel_says_of_itself() -> None:
     source = triton("triton_tem_fused_mm_0", {"arg_A": "*bf16", "arg_B": "*bf16", "out_ptr0": "*bf16"}, "A = arg_A", "template",
                     extra=", 'kernel_num_gb': 0.001, 'kernel_flop': 2000")  # fmt: skip
-    kernel = triton_kernel(source.partition("'''")[2].rpartition("'''")[0], "triton_tem_fused_mm_0")
+    kernel = triton_kernel(inner(source), "triton_tem_fused_mm_0")
     assert kernel is not None and (kernel.category, kernel.num_gb, kernel.flop) == ("template", 0.001, 2000)
     # A pointer that is handed on goes by its name.
     assert [(p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments if p] == [
@@ -148,7 +181,7 @@ def test_what_a_kernel_says_of_itself() -> None:
     ]
     mutated = triton("add_kernel_0", {"in_ptr0": "*fp8e5", "n": "i32"}, "tl.atomic_add(in_ptr0 + (tl.arange(0, 8)), 1)",
                      "user_autotune", "['in_ptr0']", function="add_kernel")  # fmt: skip
-    kernel = triton_kernel(mutated.partition("'''")[2].rpartition("'''")[0], "add_kernel_0")
+    kernel = triton_kernel(inner(mutated), "add_kernel_0")
     assert kernel is not None and kernel.category == "user Triton" and kernel.names == {"add_kernel", "add_kernel_0"}
     pointer, scalar = kernel.arguments
     assert pointer is not None and (pointer.itemsize, pointer.reads, pointer.writes) == (1, True, True) and scalar is None
@@ -186,7 +219,7 @@ tl.store(out_ptr0 + (x0), tmp12, xmask)
 """
     pointers = {"in_ptr0": "*fp32", "in_ptr1": "*fp32", "in_ptr2": "*fp32", "out_ptr0": "*fp32"}
     source = triton("triton_red_fused_0", {**pointers, "xnumel": "i32", "r0_numel": "i32"}, body, "reduction")
-    kernel = triton_kernel(source.partition("'''")[2].rpartition("'''")[0])
+    kernel = triton_kernel(inner(source))
     # negation by column, 2 of rsqrt by x1, add, exp, mul and the sum of each element, > and its choice of each row
     assert kernel is not None and kernel.operations == 100 + 2 * 2 + 4 * 600 + 2 * 6
     assert [(p.reads, p.writes, p.most) for p in kernel.arguments if p] == [
@@ -198,28 +231,7 @@ tl.store(out_ptr0 + (x0), tmp12, xmask)
 
 
 def test_cpp_kernels() -> None:
-    source = """
-#include <torch/csrc/inductor/cpp_prefix.h>
-extern "C"  void  kernel(float* in_out_ptr0,
-                       const double* in_ptr0,
-                       bfloat16* out_ptr0,
-                       const int64_t ks0)
-{
-    RAIIAtenRecordFunctionHandle record_graph_3_cpp_fused_add_0_("graph_3_cpp_fused_add_0", nullptr);
-    auto in_ptr1 = in_out_ptr0;
-    for(int64_t x0=static_cast<int64_t>(0L); x0<static_cast<int64_t>(4L); x0+=static_cast<int64_t>(1L))
-    {
-        for(int64_t x1=static_cast<int64_t>(0L); x1<static_cast<int64_t>(30L); x1+=static_cast<int64_t>(16L))
-        {
-            auto tmp0 = at::vec::Vectorized<float>::loadu(in_ptr1 + static_cast<int64_t>(x1), static_cast<int64_t>(16));
-            auto tmp1 = in_ptr0[static_cast<int64_t>(x0 + 100L*x1 + 100L*x1_inner)];
-            tmp0.store(out_ptr0 + static_cast<int64_t>(x1 + 30L*x0), static_cast<int64_t>(16));
-            in_out_ptr0[static_cast<int64_t>(x0)] = tmp1;
-        }
-    }
-}
-"""
-    kernel = cpp_kernel(["float*", "const double*", "bfloat16*", "const int64_t"], source)
+    kernel = cpp_kernel(["float*", "const double*", "bfloat16*", "const int64_t"], CPP_SOURCE)
     assert kernel.operations == 0
     assert kernel.names == {"graph_3_cpp_fused_add_0"} and kernel.category == "cpp_fused"
     assert [p and (p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments] == [
@@ -278,3 +290,24 @@ def test_what_is_no_module_is_told(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n")
     with pytest.raises(InputError, match="not a Python module"):
         read_module(tmp_path / "broken.py")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 30), st.sampled_from("(){}[];,=+-'x1\n ")), min_size=1, max_size=8)
+)
+def test_damaged_modules_are_read_or_refused(cuts: list[tuple[float, int, str]]) -> None:
+    text = HEAD.format(graph="0_forward") + BIAS + CPP + CALL
+    for place, length, put in cuts:
+        at = int(place * len(text))
+        text = text[:at] + put + text[at + length :]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.py"
+        path.write_text(text)
+        try:
+            read_module(path)
+        except InputError as error:
+            assert "not a Python module" in str(error)
+    deep = "+".join(["x0"] * 5000)
+    source = inner(triton("triton_poi_0", {"out_ptr0": "*fp32"}, f"tl.store(out_ptr0 + ({deep}), 1.0)"))
+    assert triton_kernel(source.replace(deep, "x0")) is not None and triton_kernel(source) is None

@@ -335,6 +335,20 @@ def test_two_kernels_of_one_name_need_their_modules(tmp_path: Path, capsys: pyte
     assert "2 of 4 fused kernels without bytes" in err
 
 
+def test_ops_of_a_module_in_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With TORCHINDUCTOR_CPP_WRAPPER=1 library ops go by names of their own, and without shapes."""
+    ops = ("aoti_torch_cpu_addmm_out", "aoti_torch_cpu_convolution", "aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu",
+           "aoti_torch_cpu_randint_low_out", "graph_0_cpp_fused_add_0")  # fmt: skip
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 10 * at, "dur": 5, "args": {"External id": at}}
+        for at, name in enumerate(ops)
+    ]
+    (tmp_path / "net.json").write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    assert main(["inductor", str(tmp_path / "net.json"), "--csv", "--table", "categories"]) == 0
+    rows = {row["Category"]: row["Time(us)"] for row in rows_of(capsys.readouterr().out)}
+    assert rows == {"cpp_fused": "5.0", "gemm": "5.0", "conv": "5.0", "attention": "5.0", "other": "5.0", "total": "25.0"}
+
+
 @pytest.mark.parametrize("form", [["-w", "200"], ["--format", "plain"], ["--format", "jsonl"], ["--format", "table"]])
 def test_the_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]) -> None:
     assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), "--top", "1", "--wall-ms", "0.2", *form]) == 0

@@ -74,6 +74,7 @@ _UNRECORDED = {
 _ENGINE = "autograd::engine::evaluate_function: "
 _NAMESPACED = re.compile(r"(?P<module>\w+)::(?P<op>[\w.]+)")
 _CPP_FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp_fused|triton)_\w+")
+_AOTI = re.compile(r"aoti_torch_[a-z]+_(?P<op>\w+)")  # what a module calls that Inductor wrote in C++ (cpp_wrapper)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -124,6 +125,8 @@ def _marker(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> Marker:
     if module is None:
         return decode(name)
     op = name[len(module) + 2 :].partition(".")[0] if name.startswith(f"{module}::") else name.removeprefix("nccl:")
+    if module == "aoti" and (found := _AOTI.fullmatch(name)) is not None:
+        op = found["op"]
     extra: list[tuple[str, Any]] = []
     if args.collective:
         extra = _collective(args)
@@ -138,6 +141,8 @@ def _module(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> str | No
         return found["module"]
     if args.kernel_backend or _CPP_FUSED.fullmatch(name):
         return args.kernel_backend if args.kernel_backend not in ("", "triton") else "inductor"
+    if _AOTI.fullmatch(name):
+        return "aoti"
     if name == "record_param_comms":
         return "c10d"
     if name.startswith("nccl:") and inputs is not None:
