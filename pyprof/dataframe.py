@@ -97,6 +97,7 @@ class Ops:
 
 
 def _frame(columns: list[Column], values: list[Values]) -> pandas.DataFrame:
+    import numpy as np
     import pandas as pd
 
     from pyprof.prof.frame import Floats, Texts
@@ -105,9 +106,8 @@ def _frame(columns: list[Column], values: list[Values]) -> pandas.DataFrame:
     for column, cells in zip(columns, values, strict=True):
         if isinstance(cells, Texts):
             pool = pd.Index(cells.pool)
-            distinct, codes = pool.unique(), pd.factorize(pool)[0]
-            known = [codes[code] if code >= 0 and cells.pool[code] != "na" else -1 for code in cells.codes.tolist()]
-            series[column.key] = pd.Categorical.from_codes(known, categories=distinct)
+            codes = np.append(np.where(np.array(cells.pool, object) == "na", -1, pd.factorize(pool)[0]), -1)
+            series[column.key] = pd.Categorical.from_codes(codes[cells.codes], categories=pool.unique())
         elif isinstance(cells, Floats):
             series[column.key] = cells.values
         else:

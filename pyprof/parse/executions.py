@@ -2,7 +2,8 @@
 
 These are the rows that `key_averages` adds up, not the op instances of Records: `aten::linear` and the `aten::addmm` inside it
 are two. On the CPU the time is that of the range, on the device that of the activities launched inside it; memory is what was
-allocated less what was freed inside, where the capture has it. Modules and source lines are no executions. No formulas here.
+allocated less what was freed inside, where the capture has it. Modules and frames of Python are no executions (torch's table
+has rows for them where stacks were recorded); their time is that of the annotation around them. No formulas here.
 """
 
 from __future__ import annotations
