@@ -23,6 +23,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
+_COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
 # Ops on no tensor: they show no number even where gradients are recorded, so that they say nothing of it.
 _FACTORIES = frozenset(
     "aten::" + name
@@ -78,6 +79,8 @@ def recomputed(nested: Nested, facts: Facts, markers: list[Marker], label: Array
     found = _items(items, around[items], of_item[items], ~factory[items], reentrant[around[items]])
     constant = _constant(thread, seq, numbered & (item >= 0))[thread[items]]
     found[(found < 0) & constant] = 0
+    compiled = np.array([_COMPILED in m.name for m in markers], np.bool_)[label]
+    found[compiled[around[items]]] = -1  # fused kernels may make again what was not kept: they do not say so
     if not numbered.any():
         found[:] = -1  # the capture has no numbers at all
     by_item = np.zeros(len(label), np.int8)

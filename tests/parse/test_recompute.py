@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils.checkpoint import checkpoint
 
@@ -197,6 +199,63 @@ def test_torchs_checkpoints(tmp_path: Path, reentrant: bool) -> None:
 
 def products(records: Records) -> list[tuple[str, ...]]:
     return sorted(row for row in table(records, "phase,op,inner,params,flops") if row[0] == "backward" and row[2] == "aten::mm")
+
+
+class Varied(torch.nn.Module):
+    """Ops of many kinds, whose backward functions call ops of many kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.gn = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.GroupNorm(2, 8)
+        self.embedding, self.norm, self.fc = torch.nn.Embedding(20, 16), torch.nn.LayerNorm(16), torch.nn.Linear(128, 16)
+        self.attention, self.cell = torch.nn.MultiheadAttention(16, 2, batch_first=True), torch.nn.GRUCell(16, 16)
+        self.dropout = torch.nn.Dropout(0.2)
+
+    def forward(self, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        h = F.max_pool2d(F.relu(self.gn(self.bn(self.conv(x)))), 2)
+        h = self.fc(F.max_pool2d(F.interpolate(h, scale_factor=2), 2).flatten(1))
+        e = self.norm(self.embedding(words))
+        z = self.attention(e, e, e)[0].mean(1) + h
+        z = self.dropout(F.softplus(self.cell(z, z)) * torch.sigmoid(z))
+        z = torch.cumsum(z, 1).clamp(-3, 3) + z.norm(dim=1, keepdim=True) + z.std(1, keepdim=True) + z[:, [0, 2]].sum(1, True)
+        z = torch.einsum("ij,kj->ik", z, z) @ z
+        z = torch.where(z > 0, torch.cat([z, z.gather(1, torch.zeros(4, 1, dtype=torch.long))], 1)[:, :16], z * 0.1)
+        return z.sort(1)[0].prod(1, keepdim=True) + F.gelu(z) + F.log_softmax(z, 1) + z.max(1, keepdim=True)[0]
+
+
+@pytest.mark.parametrize("how", ["plain", "double", "kept", "reentrant"])
+def test_many_kinds_of_ops(tmp_path: Path, how: str) -> None:
+    net, x, words = Varied(), torch.randn(4, 3, 8, 8, requires_grad=True), torch.randint(20, (4, 5))
+
+    def step() -> None:
+        out = checkpoint(net, x, words, use_reentrant=how == "reentrant") if how in ("kept", "reentrant") else net(x, words)
+        if how == "double":
+            (gradient,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+            out = gradient.pow(2)
+        out.sum().backward()
+
+    step()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as p:
+        step()
+    p.export_chrome_trace(str(tmp_path / "net.json"))
+    rows = table(load_capture(tmp_path / "net.json"), "recomputed,phase,op,params,flops")
+    again, first = (Counter(row[2:] for row in rows if row[:2] == (mark, "forward") and row[4] != "0") for mark in "10")
+    if how in ("plain", "double"):
+        assert not again
+        assert how == "double" or {row[0] for row in rows} == {"0"}
+        return
+    # Outside of the checkpoint lies the last sum; one kind stops before the last addition, whose result nothing wants.
+    assert not again - first and again.total() > 40
+    assert {op for op, _, _ in first - again} == ({"sum"} if how == "reentrant" else {"sum", "add"})
+
+
+def test_a_compiled_backward_does_not_say_what_it_makes_again(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mul, seq = 1, op_id = 1", 1, 9)
+    n.range("CompiledFunctionBackward, seq = 1, op_id = 2", 20, 60)
+    n.range("aten::mm, op_id = 3", 22, 38)
+    n.kernel(GEMM, 30, 1010, 1020)
+    assert again_of(n, tmp_path) == ["na"]
 
 
 @pytest.mark.filterwarnings("ignore:.*create_graph=True.*")
