@@ -322,6 +322,15 @@ def test_a_peer_finds_the_same_idle_time_and_overlap(captures: Path) -> None:
         assert int(row["idle"]) == 1000 * idle and abs(float(row["hidden"]) - overlap) <= 0.06
 
 
+def test_a_peer_finds_the_same_reasons_on_each_stream(captures: Path) -> None:
+    """HolisticTraceAnalysis 0.5.0 on rank 0: host_wait, launched after the stream had run dry, and kernel_wait, before."""
+    records, trace = load_with_trace(str(captures / "kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz"))
+    rows = {row["stream"]: row for row in rows_of(TABLES["streams"](Report(Frame(records), trace)))}
+    for stream, host_wait, kernel_wait in (("7", 11448, 123), ("22", 145, 0), ("24", 5906, 18), ("84", 4740, 3)):
+        assert sum(int(rows[stream][key]) for key in ("elsewhere", "host", "sync")) == 1000 * host_wait
+        assert sum(int(rows[stream][key]) for key in ("queued", "launch", "copy", "kernel", "unknown")) == 1000 * kernel_wait
+
+
 def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capture = str(captures / "nsys/h100_2gpu_train.nsys2026.2.sqlite")
     whole = screen(capsys, capture)
