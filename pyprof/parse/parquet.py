@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture, ToolError
-from pyprof.opcall import sound_text
+from pyprof.opcall import OpCall, sound_text
 from pyprof.parse.calltext import call_text, parse_call_text
 from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, SCHEMA_VERSION, GpuInfo, Records, Stack
 from pyprof.parse.trace import ActivityKind, Strings
@@ -180,10 +180,14 @@ class _Store:
         self.codes: dict[str, dict[str, int]] = {name: {} for name in self.pools}
         self.columns: dict[str, Array] = {}
 
-    def column(self, name: str) -> Array:
-        if name not in self.columns:
-            self.columns[name] = self._read(name)
-        return self.columns[name]
+    def column(self, name: str, rows: Array | None = None) -> Array:
+        """A column, or these rows of it, of which the whole is then not kept."""
+        whole = self.columns.get(name)
+        if whole is None:
+            whole = self._read(name)
+            if rows is None:
+                self.columns[name] = whole
+        return whole if rows is None else whole[rows]
 
     def _chunks(self, name: str) -> list[Any]:
         try:
@@ -238,9 +242,12 @@ class _Columns(dict[str, Array]):
         self.store, self.rows = store, rows
 
     def __missing__(self, name: str) -> Array:
-        whole = self.store.column(name)
-        self[name] = found = whole if self.rows is None else whole[self.rows]
+        self[name] = found = self.store.column(name, self.rows)
         return found
+
+    def loaded(self) -> dict[str, Array]:
+        """Those that came from the file so far."""
+        return dict(super().items())
 
     def items(self) -> Any:
         for name in COLUMNS:
@@ -254,7 +261,9 @@ class _Stored(Records):
     def __init__(self, store: _Store, rows: Array | None = None) -> None:
         facts = store.facts
         self._store, self._rows = store, rows
-        self.columns = _Columns(store, rows)
+        self.columns: _Columns = _Columns(store, rows)
+        self._changed: dict[str, Array] = {}  # what `with_ops` put in place of the file's
+        self._changed_calls: list[OpCall] | None = None
         self.source, self.counts, self.notes = str(facts["source"]), dict(facts["counts"]), list(facts["notes"])
         self.utc_ns = int(facts.get("utc_ns", -1))
 
@@ -277,7 +286,21 @@ class _Stored(Records):
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         if rows.dtype == np.bool_ and len(positions) == len(rows):
             return self
-        return _Stored(self._store, positions if self._rows is None else self._rows[positions])
+        selected = _Stored(self._store, positions if self._rows is None else self._rows[positions])
+        selected._put({name: values[positions] for name, values in self._changed.items()}, self._changed_calls)
+        return selected
+
+    def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
+        changed = _Stored(self._store, self._rows)
+        changed.columns.update(self.columns.loaded())
+        changed._put(self._changed | columns, calls)
+        return changed
+
+    def _put(self, columns: dict[str, Array], calls: list[OpCall] | None) -> None:
+        self._changed, self._changed_calls = columns, calls
+        self.columns.update(columns)
+        if calls is not None:
+            self.calls = calls
 
 
 def _first_line(error: Exception) -> str:

@@ -59,7 +59,7 @@ def _kernel_class(attribute: str) -> Callable[[Frame], Values]:
 
 
 def _pool(name: str, texts: tuple[str, ...]) -> Callable[[Frame], Values]:
-    return lambda frame: Texts(frame.records[name].astype(np.int64), texts)
+    return lambda frame: Texts(frame.records[name].astype(np.int32), texts)
 
 
 def _call(column: str, attribute: str) -> Callable[[Frame], Values]:
@@ -212,7 +212,8 @@ def sort_key(values: Values) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
     if isinstance(values, Texts):
         order = {text: rank for rank, text in enumerate(sorted(set(values.pool)))}  # equal texts tie, however they are pooled
         rank = np.array([*(order[text] for text in values.pool), len(order)], np.float64)
-        return rank[values.codes]
+        ranked: npt.NDArray[np.float64] = rank[values.codes]
+        return ranked
     if isinstance(values, Floats):
         return np.where(np.isnan(values.values), np.inf, -values.values)
     if values.values.dtype == np.object_:  # sums beyond 64 bits

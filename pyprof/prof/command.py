@@ -124,7 +124,9 @@ def _listed(frame: Frame, rows: npt.NDArray[np.int64], options: argparse.Namespa
     sort = [column.compute(frame) for column in choose(options.sort)] if options.sort else []
     rows = first_rows(ordered(sort, rows), options.top)
     columns = choose(options.columns or DEFAULT)
-    return Table(columns, [column.compute(frame).take(rows) for column in columns])
+    whole = len(rows) == len(frame.records) and bool((rows == np.arange(len(rows))).all())
+    values = (column.compute(frame) for column in columns)
+    return Table(columns, list(values) if whole else [found.take(rows) for found in values])
 
 
 def _arranged(table: Table, options: argparse.Namespace) -> Table:

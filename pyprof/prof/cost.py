@@ -74,6 +74,8 @@ class _Costing:
         self.problem_code: dict[tuple[int, int, int, int], int] = {}
         self.table: list[Cost] = []  # distinct costs
         self.why: list[str] = []
+        self.code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
+        self.piece_of = [*(_PIECE_OF.get(call.op) for call in records.calls), None]  # by call: what its name says it computes
         self.matmul_call = np.array([formulas.matmul_class(c.name) for c in records.calls] + [False], np.bool_)
 
     def run(self) -> Costs:
@@ -100,6 +102,12 @@ class _Costing:
         self.table.append(cost)
         self.why.append(reason)
         return len(self.table) - 1
+
+    def _piece_code(self, piece: formulas.Piece) -> int:
+        code = self.code_of.get(id(piece))
+        if code is None:
+            code = self.code_of[id(piece)] = self._add(piece.cost)
+        return code
 
     def _forward_and_own(self, compute: Bools) -> Ints:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
@@ -161,12 +169,14 @@ class _Costing:
 
     def _named_products(self, cost: Ints, group: Ints, members: Ints, pieces: tuple[formulas.Piece, ...], free: int) -> bool:
         """Give each kernel the piece that its inner op is named after; whether all of them are."""
-        named = [_PIECE_OF.get(_inner_op(self.records, row)) for row in members.tolist()]
+        named = [self.piece_of[code] for code in self.records["inner"][members].tolist()]
+        if None in named:
+            return False
         place = {piece.name: index for index, piece in enumerate(pieces)}
         if not all(name in place for name in named):
             return False
         index = np.array([place[name] for name in named if name is not None], np.int64)
-        codes = np.array([self._add(piece.cost) for piece in pieces], np.int64)
+        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
         cost[members], group[members] = codes[index], free + index
         return True
 
@@ -178,10 +188,10 @@ class _Costing:
     def _products(self, cost: Ints, group: Ints, members: Ints, main: Ints, pieces: list[formulas.Piece], free: int) -> int:
         """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
         if not len(main):
-            main = members[np.argsort(-self.records["dur_ns"][members], kind="stable")[:1]]
+            main = members[[np.argmax(self.records["dur_ns"][members])]]  # the first of equals
         if len(main) < len(pieces):
             pieces = pieces[-len(main) :]  # an input that wants no gradient, as a first layer's, has no dgrad
-        codes = [self._add(piece.cost) for piece in pieces]
+        codes = [self._piece_code(piece) for piece in pieces]
         turn = -1
         is_main = set(main.tolist())
         for row in members.tolist():
@@ -207,8 +217,7 @@ class _Costing:
         rows = np.flatnonzero((cost >= 0) & (group >= 0))
         if not len(rows):
             return
-        _, of = np.unique(group[rows], return_inverse=True)
-        of = of.ravel()
+        of = distinct_rows(group[rows]).inverse
         groups = int(of.max()) + 1
         duration = self.records["dur_ns"][rows]
         longest = np.full(groups, -1, np.int64)
@@ -285,8 +294,8 @@ def _first_heaviest(of: Ints, weight: npt.NDArray[np.float64], groups: int) -> I
 
 def _classes(records: Records) -> tuple[Ints, list[KernelClass]]:
     names = records["name"].astype(np.int64)
-    distinct, inverse = np.unique(names, return_inverse=True)
-    return inverse.ravel(), [classify(records.strings[code]) for code in distinct.tolist()]
+    distinct, _, inverse = distinct_rows(names)
+    return inverse, [classify(records.strings[code]) for code in distinct[0].tolist()]
 
 
 # Ops that compute one gradient of a convolution each -> the piece of the backward that it is.
@@ -295,11 +304,6 @@ _PIECE_OF = {
     for library in ("cudnn", "miopen", "mkldnn")
     for what, piece in (("input", "dgrad"), ("weight", "wgrad"), ("weights", "wgrad"), ("bias", "bias"))
 }
-
-
-def _inner_op(records: Records, row: int) -> str:
-    code = int(records["inner"][row])
-    return records.calls[code].op if code >= 0 else ""
 
 
 # Ops with operands of another type than their data.

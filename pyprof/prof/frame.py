@@ -61,7 +61,7 @@ class Floats:
 class Texts:
     """Texts as codes into a pool of distinct ones; code -1 is unknown."""
 
-    codes: Ints
+    codes: npt.NDArray[Any]
     pool: Sequence[str]
 
     def take(self, rows: Ints | slice) -> Texts:
@@ -92,8 +92,7 @@ class Frame:
 
     def of_code(self, column: str, pool: Sequence[Any], text: Callable[[Any], str]) -> Texts:
         """A text made once for each distinct code of a column."""
-        codes = self.records[column].astype(np.int64)
-        return Texts(codes, [text(item) for item in pool])
+        return Texts(self.records[column], [text(item) for item in pool])
 
     def of_call(self, column: str, text: Callable[[OpCall], str]) -> Texts:
         return self.of_code(column, self.records.calls, text)
@@ -103,9 +102,10 @@ class Frame:
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
         """A text for each distinct kernel name that these records use."""
-        distinct, inverse = np.unique(self.records["name"].astype(np.int64), return_inverse=True)
-        named = np.array([bool(self.records.strings[code].strip()) for code in distinct.tolist()], np.bool_)[inverse.ravel()]
-        return Texts(np.where(named, inverse.ravel(), -1), [text(self.records.strings[code]) for code in distinct.tolist()])
+        names, _, inverse = distinct_rows(self.records["name"])
+        distinct = names[0].tolist()
+        named = np.array([bool(self.records.strings[code].strip()) for code in distinct], np.bool_)[inverse]
+        return Texts(np.where(named, inverse, -1).astype(np.int32), [text(self.records.strings[code]) for code in distinct])
 
     @cached_property
     def short_names(self) -> Texts:
@@ -119,8 +119,8 @@ class Frame:
         """Sequence numbers that count, or the others, as comma lists."""
         if alternative:
             return self._alternatives()
-        distinct, inverse = np.unique(self.records["seq"], return_inverse=True)
-        return Texts(inverse.ravel(), [str(number) if number >= 0 else "-" for number in distinct.tolist()])
+        numbers, _, inverse = distinct_rows(self.records["seq"])
+        return Texts(inverse, [str(number) if number >= 0 else "-" for number in numbers[0].tolist()])
 
     def _alternatives(self) -> Texts:
         """The distinct numbers of each record's stack but the one that counts, and but 0 where there are others."""
@@ -169,9 +169,9 @@ class Frame:
         elsewhere = np.isin(self.records["kind"], (ActivityKind.MEMCPY,)) & (self.records["copykind"] != 8)
         elsewhere |= self.records["phase"] == PHASES.index("communication")  # over links whose rates are not known
         gpu = np.where(elsewhere, -1, gpu)
-        distinct, inverse = np.unique(np.stack([codes, gpu]), axis=1, return_inverse=True)
+        distinct, _, inverse = distinct_rows(codes, gpu)
         rows = [self._peaks_of(verdicts[code], at) for code, at in distinct.T.tolist()]
-        table = np.array(rows, np.float64).reshape(-1, 5)[inverse.ravel()]
+        table = np.array(rows, np.float64).reshape(-1, 5)[inverse]
         cpu = self.records["kind"] == ActivityKind.CPU
         if cpu.any():
             table[cpu] = self._cpu_peaks()[self.records["call"][cpu]]
@@ -265,7 +265,7 @@ class Frame:
         """A number for each record's instance; a record without one is its own."""
         instance = self.records["instance"].astype(np.int64)
         alone = int(instance.max(initial=-1)) + 1 + np.arange(len(instance))
-        return np.unique(np.where(instance >= 0, instance, alone), return_inverse=True)[1].ravel().astype(np.int64)
+        return distinct_rows(np.where(instance >= 0, instance, alone)).inverse
 
     @cached_property
     def _instance_sums(self) -> dict[str, npt.NDArray[Any]]:

@@ -21,7 +21,8 @@ from pyprof.prof.frame import Texts, Values
 __all__ = ["write_columnated", "write_csv", "write_jsonl", "write_plain"]
 
 _BATCH_ROWS = 10_000
-_BATCH_VALUES = 50_000
+_BATCH_VALUES = 8_000
+_ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
 # Names come from the program and the file: what would steer a terminal is not passed on to one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -41,8 +42,36 @@ def _write_rows(cells: list[list[str]], separator: str, stream: TextIO, end: str
 def _write_values(values: list[Values], separator: str, stream: TextIO, end: str) -> None:
     """Rows of values, some at a time: the texts of all cells together take many times the memory of the values."""
     rows = len(values[0].codes if isinstance(values[0], Texts) else values[0].values)
+    by_arrow = _arrow_rows(values, separator, end) if rows >= _ARROW_FROM_ROWS else None
     for start in range(0, rows, _BATCH_VALUES):
-        _write_rows([unknown_as(v.take(slice(start, start + _BATCH_VALUES))) for v in values], separator, stream, end)
+        part = slice(start, start + _BATCH_VALUES)
+        text = by_arrow(part) if by_arrow is not None else None
+        if text is None:
+            _write_rows([unknown_as(v.take(part)) for v in values], separator, stream, end)
+        else:
+            stream.write(text)
+
+
+def _arrow_rows(values: list[Values], separator: str, end: str) -> Callable[[slice], str | None] | None:
+    """The text of some rows, None where Arrow cannot make it; None where it is not installed or takes none of these texts."""
+    try:
+        import pyarrow
+
+        from pyprof.prof.rowtext import Rows
+    except ImportError:
+        return None
+    try:
+        made = Rows(values, separator, end)
+    except (UnicodeEncodeError, pyarrow.ArrowException):
+        return None
+
+    def text(part: slice) -> str | None:
+        try:
+            return made.text(part)
+        except pyarrow.ArrowException:
+            return None
+
+    return text
 
 
 def write_plain(columns: list[Column], values: list[Values], stream: TextIO) -> None:

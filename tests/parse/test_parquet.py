@@ -21,6 +21,7 @@ from pyprof.parse.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS as SHOWN
 from pyprof.prof.columns import unknown_as
 from pyprof.prof.frame import Frame
+from tests.tiny import Nsys
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 
@@ -147,3 +148,19 @@ def test_other_files_are_named(captures: Path, tmp_path: Path) -> None:
     pa.parquet.write_table(table.replace_schema_metadata({b"pyprof": json.dumps(facts).encode()}), other)
     with pytest.raises(InputError, match="version 99"):
         load(str(other))
+
+
+def test_ops_put_in_place_of_the_files_stay_where_rows_are_chosen(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, seq = 10, op_id = 9, sizes = [[4, 2], [2, 8]]", 10, 50)
+    for at in (20, 30, 40):
+        n.kernel(f"k{at}", at, at + 100, at + 105)
+    records = load_capture(n.write(tmp_path / "n.sqlite"))
+    parquet.write(records, tmp_path / "n.parquet")
+    stored = parquet.read(tmp_path / "n.parquet")
+    calls = [*stored.calls, OpCall("my", "op")]
+    changed = stored.select(np.array([0, 2])).with_ops({"call": np.array([0, 1], np.int32)}, calls)
+    chosen = changed.select(np.array([False, True]))
+    assert (chosen["call"].tolist(), chosen.calls[1].op, chosen["own"].tolist()) == ([1], "op", [0])
+    assert [chosen.strings[code] for code in chosen["name"].tolist()] == ["k40"]
+    assert [stored.calls[code].op for code in stored["call"].tolist()] == ["mm"] * 3
