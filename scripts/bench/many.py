@@ -3,7 +3,8 @@
     python scripts/bench/many.py FILE... [--jobs 2] [--repeat 5] [--json]
 
 FILE are captures, folders or patterns, as `pyprof parse` takes them. Runs come in pairs, one after another (--jobs 1) and
-several at once, whose order changes from pair to pair: on a machine that others use too, the ratio within a pair is what tells.
+several at once, whose order changes from pair to pair. On a machine that others use too only pairs count in which these took
+little: how much they took is read from Linux's /proc/stat.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from parse import measure
 
+_QUIET = 0.15  # CPUs that others may take of a machine on which something is measured
+
+
+def busy_s() -> float:
+    """CPU seconds that the whole machine has worked since it started."""
+    user, nice, system, _, _, irq, soft, *_ = (
+        int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
 
 def main() -> int:
     """Measure, print. Returns the exit code."""
@@ -29,23 +40,30 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
-    pairs = []
+    pairs: list[dict[str, float | str]] = []
+    quiet: list[bool] = []
     with tempfile.TemporaryDirectory(prefix="pyprof-bench-") as temporary:
         for number in range(options.repeat):
             runs = {}
             for jobs in (1, options.jobs) if number % 2 == 0 else (options.jobs, 1):
                 out = str(Path(temporary) / f"{number}-{jobs}")
                 command = [sys.executable, "-m", "pyprof", "parse", *options.files, "-o", out, "--jobs", str(jobs)]
-                runs[jobs] = measure(command, Path(temporary) / "out")
-            pairs.append({"one by one s": round(runs[1][2], 2), "at once s": round(runs[options.jobs][2], 2),
-                          "ratio": round(runs[1][2] / runs[options.jobs][2], 2), "cpu one by one s": round(runs[1][0], 2),
-                          "cpu at once s": round(runs[options.jobs][0], 2), "load": round(os.getloadavg()[0], 1)})  # fmt: skip
+                before = busy_s()
+                cpu, _, wall = measure(command, Path(temporary) / "out")
+                runs[jobs] = (wall, cpu, max(busy_s() - before - cpu, 0.0) / wall)
+            one, many = runs[1], runs[options.jobs]
+            pairs.append({"one by one s": round(one[0], 2), "at once s": round(many[0], 2), "ratio": round(one[0] / many[0], 2),
+                          "cpu one by one s": round(one[1], 2), "cpu at once s": round(many[1], 2),
+                          "CPUs of others": f"{one[2]:.2f}, {many[2]:.2f}"})  # fmt: skip
+            quiet.append(max(one[2], many[2]) < _QUIET)
             print(pairs[-1], file=sys.stderr)
-    median = statistics.median(pair["ratio"] for pair in pairs)
+    ratios = [float(pair["ratio"]) for pair, alone in zip(pairs, quiet, strict=True) if alone]
+    median = statistics.median(ratios) if ratios else None
     if options.json:
         print(json.dumps({"pairs": pairs, "median ratio": median, "jobs": options.jobs, "cpus": os.cpu_count()}))
         return 0
-    print(f"{options.jobs} jobs on {os.cpu_count()} CPUs: {median:.2f} times as fast as one by one (median of {len(pairs)})")
+    said = "not measured: others were busy in every pair" if median is None else f"{median:.2f} times as fast as one by one"
+    print(f"{options.jobs} jobs on {os.cpu_count()} CPUs: {said} (median of the {len(ratios)} quiet pairs of {len(pairs)})")
     print("| " + " | ".join(pairs[0]) + " |\n|" + "---|" * len(pairs[0]))
     for pair in pairs:
         print("| " + " | ".join(str(value) for value in pair.values()) + " |")
