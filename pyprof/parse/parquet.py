@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,7 @@ def read(path: Path) -> Records:
     return _Stored(_Store(path))
 
 
+@lru_cache(maxsize=1 << 14)  # files of one job's ranks hold the same texts
 def _text_value(pool: str, text: str) -> Any:
     if pool == "calls":
         return parse_call_text(text)

@@ -124,6 +124,27 @@ def test_a_rank_without_some_collectives_is_left_out_of_that_step_only(tmp_path:
         assert any("3 collectives could not be compared, on rank 2" in note for note in whole.notes)
 
 
+def test_collectives_of_other_process_groups_are_never_the_same(tmp_path: Path) -> None:
+    first, second = (
+        Job(2, offsets=(0, shift), group=name, utc_ns=0, jitter=300) for name, shift in (("a", 10_000), ("b", -30_000))
+    )
+    for rank in range(4):
+        records = (first, second)[rank // 2].records(rank % 2)
+        records.columns["rank"] = np.full(len(records), rank, np.int32)
+        write_rank(tmp_path, rank, records)
+    with looked_at(tmp_path) as whole:
+        assert np.diff(whole.clocks.offset)[[0, 2]].tolist() == [10_000, -30_000] and whole.clocks.component.tolist() == [
+            0,
+            0,
+            2,
+            2,
+        ]
+        assert whole.arrivals.ranks.tolist() == [2] * 24 and whole.notes == []
+        seen = columns(whole, "collectives")
+        assert set(zip(seen["group"], seen["slowest"], strict=True)) <= {("a", 0), ("a", 1), ("b", 2), ("b", 3)}
+        assert columns(whole, "bandwidth")["ranks"] == [2]
+
+
 def test_without_steps_ranks_may_begin_and_end_to_record_at_different_times(tmp_path: Path) -> None:
     job = Job(4, steps=12, offsets=(0, 70_000, -900_000, 4), jitter=4_000, steps_recorded=False, utc_ns=0)
     for rank in range(4):
