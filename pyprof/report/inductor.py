@@ -190,8 +190,8 @@ def categories(groups: Groups, times: Busy) -> Table:
     code = np.array([CATEGORIES.index(launch.category) for launch in groups.launches], np.int64)
     used = np.unique(code)
     place = np.searchsorted(used, code)
-    names = {(int(c), launch.kernel) for c, launch in zip(code, groups.launches, strict=True)}
-    distinct = [sum(c == at for c, _ in names) for at in used.tolist()]
+    names = {(int(c), launch.kernel, launch.file) for c, launch in zip(code, groups.launches, strict=True)}
+    distinct = [sum(name[0] == at for name in names) for at in used.tolist()]
     both = [(place, len(used)), (np.zeros(len(code), np.int64), 1)]  # the categories, and all of them
 
     def total(values: Ints) -> Ints:
@@ -273,7 +273,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     parser.add_argument("--top", metavar="N", type=int, help="only the first N kernels")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180)")
+    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), an empty line between tables")
     form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
     form.add_argument("--format", choices=_WRITERS, default="table", help="(default: table)")
     parser.add_argument("--times", metavar="N", type=int, default=10, help="run: calls that are recorded (default %(default)s)")

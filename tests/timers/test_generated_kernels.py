@@ -15,6 +15,7 @@ import torch
 from pyprof.cli import main
 from pyprof.report.kernel_source import triton_kernel
 from pyprof.timers.generated import _copies, moved_bytes, triton_results
+from pyprof.timers.timing import Timing
 
 KERNEL = """
 @triton_heuristics.pointwise(
@@ -59,20 +60,50 @@ class _Launcher:
         self.function(*arguments, stream=stream)
 
 
+def _cuda() -> SimpleNamespace:
+    """torch with a GPU of which only the name is needed."""
+    device = SimpleNamespace(name="NVIDIA A100-SXM4-80GB", major=8, minor=0, multi_processor_count=108)
+    cuda = SimpleNamespace(
+        current_device=lambda: 0,
+        get_device_properties=lambda _: device,
+        current_stream=lambda: SimpleNamespace(cuda_stream=5),
+    )
+    return SimpleNamespace(cuda=cuda)
+
+
+def test_each_configuration_is_launched_on_the_current_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = triton_kernel(KERNEL)
+    assert source is not None
+    launched: list[tuple[Any, ...]] = []
+
+    class Tuner:
+        def __init__(self) -> None:
+            self.launchers: list[Any] = []
+
+        def precompile(self) -> None:
+            facts = SimpleNamespace(config="XBLOCK: 64", n_regs=16, n_spills=2, shared=0)
+            self.launchers = [_Launcher(lambda *arguments, stream: launched.append((*arguments, stream)), facts)]
+
+    def timed(fn: Any, *, seconds: float, device: str, launches: bool) -> Timing:
+        fn()
+        assert (seconds, device, launches) == (0.01, "cuda", False)
+        return Timing("cuda:0", (1e-6, 2e-6, 3e-6), (1e-6, 2e-6, 3e-6))
+
+    monkeypatch.setattr("pyprof.timers.generated.timeit", timed)
+    arguments = torch.zeros(60), torch.zeros(10, dtype=torch.float16), 60
+    (result,) = triton_results(SimpleNamespace(get_args=lambda: arguments, kernel=Tuner()), source, _cuda(), 0.01)
+    assert launched == [(*arguments, 5), (*arguments, 5)]
+    assert (result.time_us, result.best_us, result.spills, result.gbs) == pytest.approx((2, 1, 2, 0.25))
+
+
 def test_every_configuration_is_a_row_the_most_rapid_first() -> None:
     source = triton_kernel(KERNEL)
     assert source is not None
     arguments = torch.zeros(60), torch.zeros(10, dtype=torch.float16), 60
     assert moved_bytes(source, arguments) == 2 * 240 + 20
     assert moved_bytes(source, (None, *arguments[1:])) == 500_000_000  # what Inductor reckoned
-    device = SimpleNamespace(name="NVIDIA A100-SXM4-80GB", major=8, minor=0, multi_processor_count=108)
-    cuda = SimpleNamespace(
-        current_device=lambda: 0,
-        get_device_properties=lambda _: device,
-        current_stream=lambda: SimpleNamespace(cuda_stream=0),
-    )
     module = SimpleNamespace(get_args=lambda: arguments, kernel=_Tuner())
-    results = triton_results(module, source, SimpleNamespace(cuda=cuda), 0.01)
+    results = triton_results(module, source, _cuda(), 0.01)
     assert [(r.kernel, r.config, r.regs, r.smem) for r in results] == [
         ("triton_poi_fused_add_0", "XBLOCK: 128", 24, 1024),
         ("triton_poi_fused_add_0", "XBLOCK: 64", 16, 1024),
