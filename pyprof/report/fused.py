@@ -113,6 +113,10 @@ class _Describing:
     def __init__(self, frame: Frame, modules: Sequence[CompiledModule]) -> None:
         self.frame, self.records = frame, frame.records
         self.modules, self.named = modules, {module.path.stem: module for module in modules}
+        names = (_GENERATED.fullmatch(text) for stack in frame.records.stacks for text in stack.trace)
+        recorded = {Path(found["file"]).stem for found in names if found is not None}
+        # Where some of the modules go by the names that were recorded, one that is not among them was not given.
+        self.generated = set(self.named) | (recorded if recorded & set(self.named) else set())
         self.chosen: dict[_Run, tuple[CompiledModule, Fused] | None] = {}
         self.files: dict[str, Kernel | None] = {}
 
@@ -146,7 +150,7 @@ class _Describing:
         """Of the file of the module that a record was launched in; empty where no Python frame tells it."""
         code = int(self.records["stack"][row])
         lines = (_STEM.fullmatch(text) for text in reversed(self.records.stacks[code].trace)) if code >= 0 else ()
-        return next((found["stem"] for found in lines if found is not None and found["stem"] in self.named), "")
+        return next((found["stem"] for found in lines if found is not None and found["stem"] in self.generated), "")
 
     def match(self, runs: list[_Run]) -> None:
         """Find the module of each: by its file where Python frames tell it, else the one that has all kernels of the graph."""
@@ -155,7 +159,7 @@ class _Describing:
             of_graph[run.graph, run.direction].add(run.event)
         for run in runs:
             has = [m for m in self.modules if run.event in m.kernels]
-            same = [m for m in has if m.path.stem == run.stem] or [m for m in has if _fits(m, run.direction)]
+            same = [m for m in has if (m.path.stem == run.stem if run.stem else _fits(m, run.direction))]
             if run.graph and len(same) > 1:
                 whole = of_graph[run.graph, run.direction]
                 same = [m for m in same if whole <= set(m.kernels)] or same

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,6 +142,27 @@ def test_every_fused_kernel_is_a_row_with_its_bytes(compiled: Compiled, capsys: 
     # The modules are found without --module as well: the capture's Python frames name them.
     assert main(["inductor", str(compiled.trace), "--csv", "--table", "kernels"]) == 0
     assert rows_of(capsys.readouterr().out) == rows
+
+
+def test_a_module_that_was_not_given_is_not_taken_for_another(
+    compiled: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both modules have a first kernel `cpp_fused...0`; copies under other names are found by direction and kernels."""
+    paths = {found.direction: found.path for found in compiled.modules()}
+
+    def known(*modules: Path) -> dict[str, int]:
+        arguments = ["inductor", str(compiled.trace), "--csv", "--table", "kernels", "--module", *map(str, modules)]
+        assert main(arguments) == 0
+        rows = [row for row in rows_of(capsys.readouterr().out) if row["Category"] == "cpp_fused" and row["Bytes"] != "na"]
+        return dict(Counter(row["Graph"] for row in rows))
+
+    assert known(paths["forward"]) == {"0_forward": 3} and known(paths["backward"]) == {"0_backward": 3}
+    copies = [shutil.copy(path, tmp_path / f"{direction}.py") for direction, path in paths.items()]
+    assert known(*map(Path, copies)) == {"0_forward": 3, "0_backward": 3}
+    other = tmp_path / "c" / f"c{'z' * 51}.py"  # a module of another program, whose kernels have the same names
+    other.parent.mkdir()
+    shutil.copy(paths["backward"], other)
+    assert known(paths["forward"], other) == {"0_forward": 3}
 
 
 def test_categories_sum_to_the_whole(compiled: Compiled) -> None:
