@@ -10,7 +10,7 @@ from typing import Any
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.pointwise import elementwise, spellings, unary_backward
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import broadcast, dims, gradient, nbytes, promote, result, spec, vector, wants
+from pyprof.prof.formulas.tensors import broadcast, dims, gradient, nbytes, need, promote, result, spec, vector, wants
 
 __all__: list[str] = []
 
@@ -109,7 +109,8 @@ _SLOPES = {
 def _register_slope(op: str, weight: int) -> None:
     def slope(grad_output: TensorSpec, saved: TensorSpec, *options: Any, **more: Any) -> Cost:
         shape = broadcast(grad_output.shape, saved.shape)
-        return vector(weight * saved.numel, grad_output, saved, spec(shape, promote(grad_output, saved)))
+        kept = [o for o in options if isinstance(o, TensorSpec)]  # a noise, or what the forward left in a buffer
+        return vector(weight * saved.numel, grad_output, saved, kept, spec(shape, promote(grad_output, saved)))
 
     slope.__name__ = slope.__qualname__ = op
     formula(f"aten::{op}")(slope)
@@ -168,13 +169,18 @@ def prelu_kernel_backward(grad_output: TensorSpec, input: TensorSpec, weight: Te
 
 
 @formula("aten::rrelu_with_noise_functional", "torch.rrelu_with_noise_functional")
-def rrelu_functional(input: TensorSpec, noise: TensorSpec, *options: Any) -> Cost:
-    return vector(3 * input.numel, input, gradient(input), gradient(noise))
+def rrelu_functional(
+    input: TensorSpec, noise: TensorSpec, lower: Any = 0.125, upper: Any = 1 / 3, training: Any = False, *options: Any
+) -> Cost:
+    return rrelu_with_noise(input, noise, lower, upper, training)
 
 
 @formula("aten::rrelu_with_noise", "aten::rrelu_with_noise_", "torch.nn.functional.rrelu_with_noise")
-def rrelu_with_noise(input: TensorSpec, noise: TensorSpec, *options: Any) -> Cost:
-    return vector(3 * input.numel, input, noise, gradient(input))
+def rrelu_with_noise(
+    input: TensorSpec, noise: TensorSpec, lower: Any = 0.125, upper: Any = 1 / 3, training: Any = False, *options: Any
+) -> Cost:
+    # While training the random slopes are written to `noise`; else there are none.
+    return vector(3 * input.numel, input, noise if need(training, "training") else None, gradient(input))
 
 
 # ---------------------------------------------------------------------------------------------- dropout

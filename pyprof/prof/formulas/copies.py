@@ -38,12 +38,17 @@ def clone(input: TensorSpec, *options: Any, **more: Any) -> Cost:
     return copy_cost(input, gradient(input))
 
 
-@formula("torch.expand_copy", "aten::expand_copy", "torch.as_strided_copy", "aten::as_strided_copy", kind="copy")
+@formula(*spellings("expand_copy", "ta"), kind="copy")
 def expand_copy(input: TensorSpec, size: Any, *options: Any, **more: Any) -> Cost:
     rank = len(size) - len(input.shape)
     shape = [input.shape[i - rank] if n == -1 else n for i, n in enumerate(size)]
-    read = min(input.numel, TensorSpec(tuple(shape)).numel)
-    return copy_cost(spec((read,), input.dtype), spec(shape, input.dtype))
+    return copy_cost(input, spec(shape, input.dtype))
+
+
+@formula(*spellings("as_strided_copy", "ta"), kind="copy")
+def as_strided_copy(input: TensorSpec, size: Any, stride: Any, storage_offset: Any = None) -> Cost:
+    shape = tuple(need(size, "size"))
+    return copy_cost(TensorSpec(shape, input.dtype, tuple(need(stride, "stride"))), spec(shape, input.dtype))
 
 
 @formula("torch.narrow_copy", "Tensor.narrow_copy", "aten::narrow_copy", kind="copy")

@@ -74,12 +74,15 @@ def embedding_dense_backward(
 # ---------------------------------------------------------------------------------------------- bags
 
 
-def _bag(table: TensorSpec, indices: TensorSpec, offsets: Any, weights: Any) -> Cost:
+def _bag(table: TensorSpec, indices: TensorSpec, offsets: Any, weights: Any, mode: Any) -> Cost:
     size = table.shape[-1]
     bags = indices.shape[0] if len(indices.shape) == 2 else (opt(offsets) or spec((1,), None)).numel
     rows = spec((indices.numel, size), table.dtype)
     operations = rows.numel * (2 if opt(weights) is not None else 1)
-    return vector(operations, indices, opt(offsets), opt(weights), rows, spec((bags, size), table.dtype))
+    made = spec((bags, size), table.dtype)
+    # The greatest of a bag leaves its position too.
+    positions = spec((bags, size), "int64") if mode in ("max", 2) else None
+    return vector(operations, indices, opt(offsets), opt(weights), rows, made, positions)
 
 
 def _bag_backward(table: TensorSpec, indices: TensorSpec, offsets: Any, weights: Any) -> tuple[Piece, ...]:
@@ -99,7 +102,7 @@ def functional_embedding_bag(
     include_last_offset: Any = False, padding_idx: Any = None,
 ) -> Cost:  # fmt: skip
     table, indices = _table_first(input, weight)
-    return _bag(table, indices, offsets, per_sample_weights)
+    return _bag(table, indices, offsets, per_sample_weights, mode)
 
 
 def _table_first(a: TensorSpec, b: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
@@ -125,7 +128,7 @@ def embedding_bag(
     weight: TensorSpec, indices: TensorSpec, offsets: Any, scale_grad_by_freq: Any = False, mode: Any = 0, sparse: Any = False,
     per_sample_weights: Any = None, include_last_offset: Any = False, padding_idx: Any = None,
 ) -> Cost:  # fmt: skip
-    return _bag(weight, indices, offsets, per_sample_weights)
+    return _bag(weight, indices, offsets, per_sample_weights, mode)
 
 
 @backward(*_BAG)

@@ -12,7 +12,7 @@ from typing import Any
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, formula
-from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, need, spec, vector
+from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, need, opt, spec, vector
 
 __all__ = ["given_out", "made_dtype", "made_shape"]
 
@@ -106,7 +106,12 @@ for _op, _weight in _LIKE.items():
     _register_like(_op, _weight)
 
 
-@formula(*spellings("zero_", "tTa"), *spellings("fill_", "tTa"), *spellings("fill", "ta"), *spellings("zero", "a"),
+@formula(*spellings("fill", "ta"), *spellings("zero", "a"))
+def fill(input: TensorSpec, value: Any = 0) -> Cost:
+    return vector(0, opt(value), spec(input.shape, input.dtype))
+
+
+@formula(*spellings("zero_", "tTa"), *spellings("fill_", "tTa"),
     "Tensor.fill_diagonal_",
          "aten::fill_diagonal_", "aten::_fill_mem_eff_dropout_mask_", "aten::_no_grad_fill_",
          "aten::_no_grad_zero_")  # fmt: skip
@@ -133,7 +138,8 @@ def arange(*limits: Any, **more: Any) -> Cost:
 
 @formula("torch.linspace", "aten::linspace", "torch.logspace", "aten::logspace")
 def linspace(start: Any, end: Any, steps: Any, *options: Any, **more: Any) -> Cost:
-    return vector(2 * need(steps, "steps"), given_out(more) or spec((steps,), made_dtype(options, more, DEFAULT_FLOAT)))
+    made = given_out(more) or spec((need(steps, "steps"),), made_dtype(options, more, DEFAULT_FLOAT))
+    return vector(2 * made.numel, opt(start), opt(end), made)
 
 
 @formula("torch.fft.fftfreq", "aten::fft_fftfreq")

@@ -33,7 +33,7 @@ __all__ = ["selected"]
 _CAT = (
     *spellings("cat", "ta"), *spellings("concat", "ta"), *spellings("concatenate", "ta"), "aten::_cat",
     *spellings("hstack", "ta"), *spellings("vstack", "ta"), *spellings("dstack", "ta"), *spellings("row_stack", "ta"),
-    *spellings("column_stack", "ta"), *spellings("stack", "ta"), *spellings("_stack", "ta"), *spellings("_chunk_cat", "ta"),
+    *spellings("column_stack", "ta"), *spellings("stack", "ta"), *spellings("_stack", "ta"),
 )  # fmt: skip
 
 
@@ -44,6 +44,14 @@ def cat(tensors: list[TensorSpec], dim: Any = 0, out: Any = None) -> Cost:
         return copy_cost(out, out) if isinstance(out, TensorSpec) else Cost(0, 0, None)
     output = result(out, (sum(t.numel for t in tensors),), promote(*tensors))
     return copy_cost(tensors, output)
+
+
+@formula(*spellings("_chunk_cat", "ta"))
+def chunk_cat(tensors: list[TensorSpec], dim: Any, num_chunks: Any, out: Any = None) -> Cost:
+    # Each tensor is padded along dim to a whole number of chunks; the chunks are laid side by side.
+    found, along, chunks = _joined(tensors), need(dim, "dim"), need(num_chunks, "num_chunks")
+    padded = [t.numel // max(t.shape[along], 1) * -(-t.shape[along] // chunks) * chunks for t in found]
+    return copy_cost(found, result(out, (sum(padded),), promote(*found)))
 
 
 def _joined(tensors: Any) -> list[TensorSpec]:
@@ -320,9 +328,14 @@ def setitem(input: TensorSpec, key: Any, value: Any) -> Cost:
     return copy_cost(value if isinstance(value, TensorSpec) else None, spec(shape, input.dtype))
 
 
-@formula(*spellings("put"), *spellings("put_", "Ta"))
+@formula(*spellings("put"))
 def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: Any = False) -> Cost:
-    return copy_cost(index, source, spec(index.shape, input.dtype))
+    return _written(input, source, index, accumulate is True, False, spec(index.shape, input.dtype))
+
+
+@formula(*spellings("put_", "Ta"))
+def put_(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: Any = False) -> Cost:
+    return _written(input, source, index, accumulate is True, True, spec(index.shape, input.dtype))
 
 
 # ---------------------------------------------------------------------------------------------- backward ops of the dispatcher

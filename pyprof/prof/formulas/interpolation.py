@@ -11,7 +11,7 @@ from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.pool import targets
+from pyprof.prof.formulas.pool import adaptive_windows, targets
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 from pyprof.prof.formulas.tensors import gradient, need, product, spec, vector, wants
 
@@ -38,9 +38,9 @@ def _widened(taps: int, input: TensorSpec, output: TensorSpec) -> float:
 
 
 def _interpolated(input: TensorSpec, output: TensorSpec, mode: Any, antialias: Any) -> int:
-    """Operations of the forward: 2 a tap; `area` adds each element of the input to one mean, as adaptive pooling does."""
+    """Operations of the forward: 2 a tap; `area` is an adaptive mean, 1 an element of its windows."""
     if need(mode, "mode") == "area":
-        return input.numel
+        return adaptive_windows(input, output, len(input.shape) - 2)
     taps = _widened(_TAPS[mode], input, output) if antialias is True else _TAPS[mode]
     return round(2 * taps * output.numel)
 

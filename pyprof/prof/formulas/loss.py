@@ -12,7 +12,7 @@ from typing import Any
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
 from pyprof.prof.formulas.softmax import LOG_SOFTMAX_BACKWARD_OPERATIONS, SOFTMAX_OPERATIONS
-from pyprof.prof.formulas.tensors import broadcast, gradient, nbytes, opt, product, promote, spec, vector, wants
+from pyprof.prof.formulas.tensors import broadcast, gradient, nbytes, need, opt, product, promote, spec, vector, wants
 
 __all__: list[str] = []
 
@@ -264,7 +264,8 @@ def aten_nll_loss_back(
 
 @formula("aten::nll_loss_backward", "aten::nll_loss2d_backward")
 def aten_nll_loss_backward(grad_output: Any, input: TensorSpec, target: TensorSpec, weight: Any = None, *more: Any) -> Cost:
-    return vector(target.numel, opt(grad_output), target, opt(weight), gradient(input))
+    total = [m for m in more if isinstance(m, TensorSpec)]
+    return vector(target.numel, opt(grad_output), target, opt(weight), total, gradient(input))
 
 
 def _cross_entropy(input: TensorSpec, target: TensorSpec, weight: Any, each: bool, smoothing: Any) -> Cost:
@@ -326,15 +327,19 @@ def multi_margin_loss(input: TensorSpec, target: TensorSpec, *options: Any, **mo
     return vector(5 * input.numel, input, target, spec((), input.dtype))
 
 
-@formula(
-    "torch.nn.functional.multilabel_margin_loss",
-    "aten::multilabel_margin_loss",
-    "torch.multilabel_margin_loss",
-    "aten::multilabel_margin_loss_forward",
-)
+@formula("torch.nn.functional.multilabel_margin_loss", "aten::multilabel_margin_loss", "torch.multilabel_margin_loss")
 def multilabel_margin_loss(input: TensorSpec, target: TensorSpec, *options: Any, **more: Any) -> Cost:
     # Each label is compared with each class.
     return vector(4 * input.numel * (input.shape[-1] if input.shape else 1), input, target, spec((), input.dtype))
+
+
+@formula("aten::multilabel_margin_loss_forward")
+def multilabel_margin_loss_forward(input: TensorSpec, target: TensorSpec, reduction: Any = 1, out: Any = None) -> Cost:
+    # It returns which classes are labels, too.
+    each = len(input.shape) > 1 and _is_none(reduction)
+    classes = input.shape[-1] if input.shape else 1
+    written = (spec(input.shape[:1] if each else (), input.dtype), spec(target.shape, input.dtype))
+    return vector(4 * input.numel * classes, input, target, written)
 
 
 @formula("torch.margin_ranking_loss", "aten::margin_ranking_loss", "torch.nn.functional.margin_ranking_loss")
@@ -370,12 +375,23 @@ def pairwise_distance(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, eps: Any = 1
 
 @formula("torch.nn.functional.ctc_loss", "torch.ctc_loss", "aten::ctc_loss", "torch._ctc_loss", "aten::_ctc_loss",
          "aten::_cudnn_ctc_loss", "torch._cudnn_ctc_loss", "aten::miopen_ctc_loss", "torch.miopen_ctc_loss")  # fmt: skip
-def ctc_loss(log_probs: TensorSpec, targets: TensorSpec, *lengths: Any, **more: Any) -> Cost:
-    # Forward variables over time and the target with blanks between: 3 additions and logs each of (T, N, 2·L + 1).
+def ctc_loss(
+    log_probs: TensorSpec,
+    targets: TensorSpec,
+    input_lengths: Any = None,
+    target_lengths: Any = None,
+    *options: Any,
+    **more: Any,
+) -> Cost:  # fmt: skip
+    # Forward variables over time and the target with blanks between: 3 additions and logs each of (T, N, 2·L + 1), L being the
+    # longest target where the lengths are numbers, else as long as targets are stored.
     time, count = log_probs.shape[0], log_probs.shape[1] if len(log_probs.shape) > 2 else 1
     longest = targets.shape[-1] if len(targets.shape) > 1 else targets.numel // max(count, 1)
+    if isinstance(target_lengths, (list, tuple)) and target_lengths:
+        longest = max(need(n, "target_lengths") for n in target_lengths)
     states = time * count * (2 * longest + 1)
-    return Cost(0, 6 * states, nbytes(log_probs, targets, spec((states,), log_probs.dtype)))
+    read = (log_probs, targets, opt(input_lengths), opt(target_lengths))
+    return Cost(0, 6 * states, nbytes(read, spec((states + count,), log_probs.dtype)))
 
 
 @formula("torch.pdist", "aten::pdist", "torch.nn.functional.pdist", "aten::_pdist_forward", "torch._pdist_forward")
@@ -395,7 +411,7 @@ def ctc_loss_backward(
 ) -> Cost:  # fmt: skip
     # Backward variables as the forward ones, 6 a state; alpha·beta added into its symbol 3; exp, subtract and scale 4 an
     # element.
-    read = (grad, log_probs, targets, neg_log_likelihood, log_alpha)
+    read = (grad, log_probs, targets, opt(input_lengths), opt(target_lengths), neg_log_likelihood, log_alpha)
     return vector(9 * log_alpha.numel + 4 * log_probs.numel, read, gradient(log_probs))
 
 

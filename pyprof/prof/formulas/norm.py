@@ -80,16 +80,18 @@ def native_layer_norm_backward(
     grad_out: TensorSpec, input: TensorSpec, normalized_shape: Any, mean: TensorSpec, rstd: TensorSpec, weight: Any = None,
     bias: Any = None, output_mask: Any = UNKNOWN,
 ) -> Cost:  # fmt: skip
-    return _native_backward(grad_out, input, (mean, rstd), weight, output_mask)
+    return _native_backward(grad_out, input, (mean, rstd), weight, output_mask, opt(bias))
 
 
-def _native_backward(grad: TensorSpec, input: TensorSpec, saved: Any, weight: Any, output_mask: Any) -> Cost:
+def _native_backward(
+    grad: TensorSpec, input: TensorSpec, saved: Any, weight: Any, output_mask: Any, bias: TensorSpec | None = None
+) -> Cost:
     # Without a mask on record the gradients of all that is there are assumed: they are a row of the input.
     affine = opt(weight)
     mask = (True, affine is not None, affine is not None) if output_mask is UNKNOWN else tuple(output_mask)
     if affine is None:
-        # A bias without a weight has the size of a row that no argument tells; its share is left out.
-        written = [gradient(input)] if mask[0] else []
+        # A bias without a weight has the size of a row; where no argument tells it, its share is left out.
+        written = [gradient(t) for t, on in ((input, mask[0]), (bias, any(mask[2:]))) if on and t is not None]
     else:
         written = [gradient(t) for t, on in zip((input, affine, affine), mask, strict=False) if on]
     operations = (_BACKWARD_INPUT if mask[0] else 0) + (_BACKWARD_AFFINE if any(mask[1:]) else 0)

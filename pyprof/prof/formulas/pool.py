@@ -10,9 +10,9 @@ from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, nbytes, need, opt, pair, product, result, spec, vector, wants
+from pyprof.prof.formulas.tensors import gradient, nbytes, need, pair, product, result, spec, vector, wants
 
-__all__ = ["targets"]
+__all__ = ["adaptive_windows", "targets"]
 
 
 # ---------------------------------------------------------------------------------------------- windows
@@ -157,22 +157,38 @@ def targets(size: Any, input: TensorSpec, rank: int) -> tuple[int, ...]:
     return (*input.shape[:-rank], *sizes)
 
 
+def adaptive_windows(input: TensorSpec, output: TensorSpec, rank: int) -> int:
+    """Elements of all windows of an adaptive pool: the i-th of m over n begins at ⌊i·n/m⌋ and ends before ⌈(i+1)·n/m⌉."""
+    spans = [
+        sum(-(-(i + 1) * n // m) - i * n // m for i in range(m))
+        for n, m in zip(input.shape[-rank:], output.shape[-rank:], strict=True)
+    ]
+    return product(input.shape[:-rank]) * product(spans)
+
+
 def _register_adaptive(rank: int) -> None:
     def adaptive(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> Cost:
         # The windows cover the input, and overlap only where the sizes do not divide.
         if output_size is UNKNOWN and not isinstance(out, TensorSpec):
             return Cost(0, input.numel, None)
         output = out if isinstance(out, TensorSpec) else spec(targets(output_size, input, rank), input.dtype)
-        return vector(input.numel, input, output)
+        return vector(adaptive_windows(input, output, rank), input, output)
 
     def adaptive_max(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> Cost:
         output = out if isinstance(out, TensorSpec) else spec(targets(output_size, input, rank), input.dtype)
-        return vector(input.numel, input, output, spec(output.shape, "int64"))
+        return vector(adaptive_windows(input, output, rank), input, output, spec(output.shape, "int64"))
 
     def back(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> tuple[Piece, ...]:
         if not wants(input):
             return ()
-        return (Piece("input", vector(input.numel, spec(targets(output_size, input, rank), input.dtype), gradient(input))),)
+        small = spec(targets(output_size, input, rank), input.dtype)
+        return (Piece("input", vector(adaptive_windows(input, small, rank), small, gradient(input))),)
+
+    def max_back(input: TensorSpec, output_size: Any, *options: Any, out: Any = None, **more: Any) -> tuple[Piece, ...]:
+        if not wants(input):
+            return ()
+        small = spec(targets(output_size, input, rank), input.dtype)
+        return (Piece("input", vector(small.numel, small, spec(small.shape, "int64"), gradient(input))),)
 
     avg = tuple(f"{place}adaptive_avg_pool{rank}d" for place in ("torch.nn.functional.", "aten::"))
     avg += (
@@ -186,23 +202,27 @@ def _register_adaptive(rank: int) -> None:
     formula(*avg)(adaptive)
     largest += (f"torch.nn.functional.adaptive_max_pool{rank}d_with_indices",)
     formula(*largest)(adaptive_max)
-    backward(*avg, *largest)(back)
+    backward(*avg)(back)
+    backward(*largest)(max_back)
 
 
 for _rank in (1, 2, 3):
     _register_adaptive(_rank)
 
 
-@formula("aten::_adaptive_avg_pool2d_backward", "aten::_adaptive_avg_pool3d_backward", "aten::adaptive_max_pool2d_backward",
-         "aten::adaptive_max_pool3d_backward",
-         "aten::mkldnn_adaptive_avg_pool2d_backward")  # fmt: skip
-def adaptive_backward(grad_output: TensorSpec, input: TensorSpec, indices: Any = None) -> Cost:
-    return vector(input.numel, grad_output, opt(indices), gradient(input))
+@formula("aten::adaptive_max_pool2d_backward", "aten::adaptive_max_pool3d_backward")
+def adaptive_max_backward(grad_output: TensorSpec, input: TensorSpec, indices: TensorSpec) -> Cost:
+    return vector(grad_output.numel, grad_output, indices, gradient(input))
 
 
-@formula("aten::adaptive_avg_pool3d_backward")
+@formula("aten::_adaptive_avg_pool2d_backward", "aten::mkldnn_adaptive_avg_pool2d_backward")
+def adaptive_avg_pool2d_backward(grad_output: TensorSpec, input: TensorSpec) -> Cost:
+    return vector(adaptive_windows(input, grad_output, 2), grad_output, gradient(input))
+
+
+@formula("aten::_adaptive_avg_pool3d_backward", "aten::adaptive_avg_pool3d_backward")
 def adaptive_avg_pool3d_backward(grad_output: TensorSpec, input: TensorSpec, grad_input: Any = None) -> Cost:
-    return adaptive_backward(grad_output, input)
+    return vector(adaptive_windows(input, grad_output, 3), grad_output, gradient(input))
 
 
 @formula("torch.nn.functional.fractional_max_pool2d", "aten::fractional_max_pool2d",
@@ -213,7 +233,9 @@ def fractional_max_pool(input: TensorSpec, kernel_size: Any, output_size: Any = 
     if output_size is None:
         raise Missing("output_size not recorded")
     output = spec(targets(output_size, input, rank), input.dtype)
-    return vector(product(pair(kernel_size, rank, "kernel_size")) * output.numel, input, output, spec(output.shape, "int64"))
+    samples = [o for o in (*options, *more.values()) if isinstance(o, TensorSpec)]
+    window = product(pair(kernel_size, rank, "kernel_size"))
+    return vector(window * output.numel, input, samples, output, spec(output.shape, "int64"))
 
 
 @formula("aten::fractional_max_pool2d_backward", "aten::fractional_max_pool3d_backward")

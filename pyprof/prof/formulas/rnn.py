@@ -1,8 +1,9 @@
 """Recurrent layers and cells: LSTM, GRU and the plain RNN, under torch's and cuDNN's names.
 
 Every weight matrix, of the input, of the state and of a projection, multiplies each of the T·B rows once: 2·T·B·(elements of
-the matrix), in each layer and direction. The gates cost 30 (LSTM), 25 (GRU) or 2 (RNN) vector operations an element of the
-state: the additions of the two products and their biases, the sigmoids (4 each), tanh and products. Bytes: weights once,
+the matrix), in each layer and direction. The gates cost 30 (LSTM), 23 (GRU) or 4 (RNN) vector operations an element of the
+state: the additions of the two products and their two biases (without biases 2 a gate less), the sigmoids (4 each), tanh and
+products. Bytes: weights once,
 input, states and output; what a kernel that is not persistent reads again each step is not the algorithm's minimum. The
 backward has two products for each of the forward's.
 """
@@ -20,8 +21,15 @@ from pyprof.prof.formulas.tensors import gradient, nbytes, opt, product, spec, w
 
 __all__: list[str] = []
 
-_POINTWISE = {"lstm": 30, "gru": 25, "rnn_tanh": 2, "rnn_relu": 2}
+# Operations an element of the state without biases. LSTM: the two products added for each of 4 gates, three sigmoids of 4,
+# tanh, f·c + i·g 3, tanh(c), times o. GRU: two gates of a sum and a sigmoid, n = tanh(sum + r·sum) 3, (1 - z)·n + z·h 4.
+# RNN: a sum, tanh.
+_POINTWISE = {"lstm": 22, "gru": 17, "rnn_tanh": 2, "rnn_relu": 2}
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+
+
+def _pointwise(kind: str, biased: bool) -> int:
+    return _POINTWISE[kind] + (2 * _GATES[kind] if biased else 0)
 
 
 def _flatten(values: Iterable[Any]) -> Iterator[TensorSpec]:
@@ -65,7 +73,7 @@ class _Layers:
 
     def forward(self) -> Cost:
         flops = 2 * self.rows * sum(m.numel for m in self.matrices)
-        operations = _POINTWISE[self.kind] * self.rows * self.hidden * self.cells
+        operations = _pointwise(self.kind, bool(self.biases)) * self.rows * self.hidden * self.cells
         touched = nbytes(self.input, self.matrices, self.biases, self.states, self.output, self.states)
         return Cost(flops, operations, touched)
 
@@ -107,7 +115,7 @@ def _cell(
     flops = 2 * rows * (w_ih.numel + w_hh.numel)
     hidden = w_hh.shape[1]
     touched = nbytes(input, states, w_ih, w_hh, biases, [gradient(s) for s in states])
-    return Cost(flops, _POINTWISE[kind] * rows * hidden, touched)
+    return Cost(flops, _pointwise(kind, bool(biases)) * rows * hidden, touched)
 
 
 def _register_cell(kind: str) -> None:
@@ -257,7 +265,7 @@ def _masked_backward(input: TensorSpec, weight: list[TensorSpec], hx: TensorSpec
 )
 def fused_gates(input_gates: TensorSpec, hidden_gates: TensorSpec, state: TensorSpec, *biases: Any) -> Cost:
     gates = input_gates.shape[-1] // max(state.shape[-1], 1)
-    weight = _POINTWISE["lstm" if gates == 4 else "gru"]
+    weight = _pointwise("lstm" if gates == 4 else "gru", any(opt(b) for b in biases))
     written = [gradient(state)] * (2 if gates == 4 else 1)
     return Cost(0, weight * state.numel, nbytes(input_gates, hidden_gates, state, list(biases), written, gradient(input_gates)))
 

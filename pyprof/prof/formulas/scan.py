@@ -11,7 +11,7 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.reduction import sum_dtype
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import dims, gradient, need, opt, product, promote, result, spec, vector, wants
+from pyprof.prof.formulas.tensors import dims, gradient, nbytes, need, opt, product, promote, result, spec, vector, wants
 
 __all__: list[str] = []
 
@@ -225,10 +225,20 @@ def isin(elements: Any, test_elements: Any, *options: Any, **more: Any) -> Cost:
     return vector(elements.numel * min(count, _comparisons(count) + 1), elements, test_elements, spec(elements.shape, "bool"))
 
 
-@formula(*spellings("histc"), *spellings("histogram"))
-def histc(input: TensorSpec, bins: Any = 100, *options: Any, **more: Any) -> Cost:
-    count = bins if isinstance(bins, int) else 0
-    return vector(2 * input.numel, input, spec((count,), input.dtype))
+@formula(*spellings("histc"))
+def histc(input: TensorSpec, bins: Any = 100, min: Any = 0, max: Any = 0, out: Any = None) -> Cost:
+    # The bin is a subtraction, a product and a division; its count is added to.
+    return vector(4 * input.numel, input, spec((need(bins, "bins"),), input.dtype))
+
+
+@formula(*spellings("histogram"))
+def histogram(input: TensorSpec, bins: Any, *options: Any, **more: Any) -> Cost:
+    # The edges are returned too; given as a tensor they are searched, and copied.
+    weight = more.get("weight", next((o for o in options if isinstance(o, TensorSpec)), None))
+    each = _comparisons(bins.numel) if isinstance(bins, TensorSpec) else 3
+    edges = bins.numel if isinstance(bins, TensorSpec) else need(bins, "bins") + 1
+    written = (spec((edges,), input.dtype), spec((max(edges - 1, 0),), input.dtype))
+    return vector((each + 1) * input.numel, input, bins, opt(weight), written)
 
 
 @formula("torch.quantile", "Tensor.quantile", "aten::quantile", "torch.nanquantile", "Tensor.nanquantile", "aten::nanquantile")
@@ -250,8 +260,7 @@ def _rows_of(input: TensorSpec) -> tuple[int, int]:
 
 def _histogram(input: TensorSpec, edges: list[int], operations: int, weight: Any) -> Cost:
     rows, _ = _rows_of(input)
-    counts = spec((product(edges),), input.dtype)
-    return vector(operations + rows, input, opt(weight), counts, spec((sum(n + 1 for n in edges),), input.dtype))
+    return vector(operations + rows, input, opt(weight), spec((product(edges),), input.dtype))
 
 
 @formula(*spellings("_histogramdd_from_bin_cts", "ta"))
@@ -263,7 +272,13 @@ def histogram_of_counts(input: TensorSpec, bins: Any, range: Any = None, weight:
 @formula(*spellings("_histogramdd_from_bin_tensors", "ta"))
 def histogram_of_edges(input: TensorSpec, bins: list[TensorSpec], weight: Any = None, density: Any = False) -> Cost:
     rows, _ = _rows_of(input)
-    return _histogram(input, [b.numel - 1 for b in bins], sum(rows * _comparisons(b.numel) for b in bins), weight)
+    one = _histogram(input, [b.numel - 1 for b in bins], sum(rows * _comparisons(b.numel) for b in bins), weight)
+    return _with(one, bins)
+
+
+def _with(cost: Cost, *tensors: Any) -> Cost:
+    more = nbytes(*tensors)
+    return Cost(0, cost.vector_flops, None if cost.bytes is None or more is None else cost.bytes + more)
 
 
 @formula(*spellings("histogramdd", "ta"))
@@ -272,7 +287,8 @@ def histogramdd(input: TensorSpec, bins: Any, *options: Any, **more: Any) -> Cos
     if isinstance(bins, (list, tuple)) and bins and isinstance(bins[0], TensorSpec):
         return histogram_of_edges(input, list(bins), weight)
     counts = [bins] * _rows_of(input)[1] if isinstance(bins, int) else bins
-    return histogram_of_counts(input, counts, None, weight)
+    edges = spec((sum(n + 1 for n in need(counts, "bins")),), input.dtype)
+    return _with(histogram_of_counts(input, counts, None, weight), edges)
 
 
 @formula(*spellings("_histogramdd_bin_edges", "ta"))

@@ -107,12 +107,35 @@ def gradient(of: TensorSpec) -> TensorSpec:
     return TensorSpec(of.shape, of.dtype)
 
 
+def _cells(tensor: TensorSpec) -> int:
+    """Elements of storage that a tensor lies in: a dimension of stride 0 once, windows that overlap (frames of a signal) once.
+
+    From the smallest stride on, a dimension continues the run of cells before it, overlapping it or not, or repeats the whole.
+    """
+    if tensor.strides is None or not tensor.numel:
+        return tensor.numel
+    whole, unit, run = 1, 1, 1
+    for step, size in sorted((abs(s), n) for n, s in zip(tensor.shape, tensor.strides, strict=True) if s and n > 1):
+        if step % unit == 0 and step <= run * unit:
+            run += (size - 1) * (step // unit)
+        elif step >= run * unit or run == 1:
+            whole, unit, run = whole * run, step, size
+        else:  # cells that interleave: at the most all of them
+            return tensor.stored
+    return whole * run
+
+
+def _stored_bytes(tensor: TensorSpec) -> int | None:
+    size = tensor.itemsize
+    return None if size is None else math.ceil(_cells(tensor) * size)
+
+
 def nbytes(*items: Any) -> int | None:
     """Stored bytes of all tensors among the items, lists included; scalars hold none. None where a dtype is unknown."""
     total = 0
     for item in items:
         if isinstance(item, TensorSpec):
-            size = item.nbytes
+            size = _stored_bytes(item)
         elif isinstance(item, (list, tuple)):
             size = nbytes(*item)
         else:

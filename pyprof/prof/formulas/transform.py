@@ -6,6 +6,7 @@ A complex transform of n points is 5·n·log2(n) operations, a real one half of 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
@@ -80,7 +81,11 @@ def fft_c2c(input: TensorSpec, dim: Any, normalization: Any = 0, forward: Any = 
 @formula("aten::_fft_r2c", "torch._fft_r2c")
 def fft_r2c(input: TensorSpec, dim: Any, normalization: Any = 0, onesided: Any = True) -> Cost:
     axes = list(need(dim, "dim"))
-    return _transform(input, axes, [input.shape[a] for a in axes], "in")
+    one = _transform(input, axes, [input.shape[a] for a in axes], "in")
+    if onesided is not False:
+        return one
+    # The other half is the conjugate of the first: written, not computed.
+    return replace(one, bytes=nbytes(input, spec(input.shape, _COMPLEX.get(input.dtype or ""))))
 
 
 @formula("aten::_fft_c2r", "torch._fft_c2r")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 
@@ -85,3 +87,59 @@ def call(name: str, *args: Any, flat: bool = False, **kwargs: Any) -> OpCall:
 
 def t(*shape: int, dtype: str = "float32", strides: tuple[int, ...] | None = None, grad: bool | None = None) -> TensorSpec:
     return TensorSpec(shape, dtype, strides, grad)
+
+
+def stored(tensor: torch.Tensor) -> int:
+    """Bytes of the cells of storage that a tensor's elements lie in, each counted once."""
+    if tensor.is_contiguous():
+        return tensor.numel() * tensor.element_size()
+    cells = torch.zeros(1, dtype=torch.int64)
+    for size, step in zip(tensor.shape, tensor.stride(), strict=True):
+        if size > 1:
+            cells = (cells[:, None] + torch.arange(size) * step).reshape(-1) if step else cells
+    return torch.unique(cells).numel() * tensor.element_size()
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What one op of the dispatcher could have touched: bytes read by argument name, bytes written by argument and in all."""
+
+    name: str
+    call: OpCall
+    read: dict[str, int]
+    changed: dict[str, int]
+    made: int
+
+
+class Touched(TorchDispatchMode):
+    """Every op of the dispatcher that ran on real strided tensors, with the bytes of storage of its arguments and results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touches: list[Touch] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        schema = func._schema
+        namespace, _, name = schema.name.partition("::")
+        values = list(args)
+        values += [kwargs[a.name] if a.name in kwargs else a.default_value for a in schema.arguments[len(args) :]]
+        read: dict[str, int] = {}
+        changed: dict[str, int] = {}
+        owners: set[int] = set()
+        for argument, value in zip(schema.arguments, values, strict=True):
+            tensors = [x for x in tree_leaves(value) if isinstance(x, torch.Tensor)]
+            if any(x.layout != torch.strided for x in tensors):
+                return func(*args, **kwargs)  # sparse: how much is stored is data
+            owners |= {x.untyped_storage().data_ptr() for x in tensors}
+            size = sum(map(stored, tensors))
+            if not argument.is_out:
+                read[argument.name] = size
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                changed[argument.name] = size
+        call = OpCall(namespace, name, tuple(describe(v) for v in values), dispatcher=True)
+        result = func(*args, **kwargs)
+        results = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.layout == torch.strided]
+        made = sum(stored(x) for x in results if x.untyped_storage().data_ptr() not in owners)
+        self.touches.append(Touch(name, call, read, changed, made))
+        return result

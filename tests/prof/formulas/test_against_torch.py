@@ -293,7 +293,7 @@ def _samples(count: int) -> Iterator[tuple[Any, Any]]:
     for op in _database():
         for dtype in (torch.float32, torch.int64):
             if op.supports_dtype(dtype, "cpu"):
-                taken = zip(range(count), op.sample_inputs("cpu", dtype, requires_grad=False), strict=False)
+                taken = zip(range(count), op.sample_inputs_func(op, torch.device("cpu"), dtype, False), strict=False)
                 yield from ((op, sample) for _, sample in taken)
                 break
 
@@ -344,7 +344,7 @@ SYNONYMS = {
     ("return_debug_mask", "scale"), ("scale", "dropout_mask"), ("enable_gqa", "scale"), ("alpha", "rtol"), ("rounding_mode", "atol"),
     ("output", "output_tensor"), ("input", "input_tensor"), ("output", "tensor_list"), ("input", "tensor"), ("tensor", "tensors"),
     ("output", "output_tensor_list"), ("input", "input_tensor_list"), ("input", "input_list"), ("others", "gather_list"),
-    ("others", "scatter_list"), ("input", "primal"), ("input", "inp"), ("input2", "A"), ("tensors", "self"), ("value", "val"),
+    ("others", "scatter_list"), ("input", "primal"), ("input", "inp"), ("input2", "A"), ("input2", "tau"), ("LU", "LD"), ("mode", "some"), ("tensors", "self"), ("value", "val"),
     ("memory_format", "non_blocking"), ("dtype", "out"), ("dim", "indices"), ("index", "dim"), ("output_size", "kernel_size"),
 }  # fmt: skip
 
