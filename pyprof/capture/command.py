@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"pyprof: {note}", file=sys.stderr)
     try:
         _show(recording, steps, options.top if rank in ("", "0") or not ranked else 0)
+        if options.inductor:
+            print(f"pyprof: fused kernels: pyprof inductor {recording.captures[0]}", file=sys.stderr)
     except PyprofError as error:
         if not recording.code:
             raise

@@ -36,6 +36,7 @@ _TEMPLATE = re.compile(r"(?<=\w)\s*<[^<>()]*>(?=\s*(?:\(|::|$))")
 _FUNCTION = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _OPERATOR = re.compile(r"(?<=[\w)\]])\s+(?:[-+*/%]|[<>!=]=|<<|>>|[<>&|^]|&&|\|\|)\s+(?=[\w(~!-])")
 _TMP = re.compile(r"\b\w*tmp\w*")
+_HELPER = re.compile(r"&\s*(\w+)")  # what sums up in pieces keeps them there
 _TERNARY = re.compile(r"^\s*\(?(?P<condition>[^?]*)\?", re.DOTALL)
 
 
@@ -157,14 +158,15 @@ class _Reader:
         used = _TMP.findall(text)
         loops = self._loops
         lanes = frozenset(self._lane(word, loops) for word in WORD.findall(text) if word in loops)
-        values = [*(self.named.get(name, Value()) for name in used), *loaded, Value(lanes)]
-        within = [
-            Value(frozenset(self._lane(lane.name, loops) for lane in v.lanes if lane.name in loops), v.data, v.steps)
-            for v in values
-        ]
-        if target.startswith("tmp_acc"):  # what is put together after the loop is less than a value each
+        helpers = _HELPER.findall(text) if "tmp_acc" in target else []
+        values = [self.named.get(name, Value()) for name in used]
+        values += [*loaded, Value(lanes), *(self.named.get(name, Value()) for name in helpers)]
+        within = [self._here(value, loops) for value in values]
+        if "tmp_acc" in target:  # what is put together after the loop is less than a value each
             summed = [name for name in used if "tmp_acc" not in name]
-            return self.flow.apply(self._weight(text) if summed or loaded else 0, within)
+            result = self.flow.apply(self._weight(_HELPER.sub("", text)) if summed or loaded else 0, within)
+            self.named |= {name: Value.of([result, self.named.get(name, Value())]) for name in helpers}
+            return result
         if (found := _TERNARY.match(text)) is not None:
             return self.flow.choose(self._value(found["condition"]), within[len(_TMP.findall(found["condition"])) :])
         if "blendv" in text and used:

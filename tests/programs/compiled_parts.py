@@ -52,6 +52,11 @@ def scattered(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> tor
     return x.index_add(0, index, source).exp()
 
 
+def together(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Reductions over rows, over columns and over all, by two threads."""
+    return (F.gelu(x) * weight).sum(0), x.softmax(-1), x.var(1), x.sum()
+
+
 def main() -> None:
     """Compile each once."""
     torch.manual_seed(0)
@@ -62,6 +67,8 @@ def main() -> None:
     torch.compile(added_to)(torch.randn(33), torch.randn(33))
     torch.compile(summed)(torch.randn(20, 70).bfloat16())
     torch.compile(scattered)(torch.randn(9, 40), torch.randint(9, (5,)), torch.randn(5, 40))
+    torch.set_num_threads(2)
+    torch.compile(together)(torch.randn(300, 201), torch.randn(201))
 
 
 if __name__ == "__main__":
