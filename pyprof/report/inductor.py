@@ -35,8 +35,8 @@ from pyprof.prof.columns import Column
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.group import Table
 from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
-from pyprof.report.compiled_module import CompiledModule, find_modules, read_module
-from pyprof.report.fused import CATEGORIES, Launch, describe, recorded_files
+from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
+from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 
 __all__ = ["Busy", "Groups", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from pyprof.capture.generated import load_module, own_inputs, wrap_kernels
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.hardware import cpus, gpus
-from pyprof.report.compiled_module import read_module
-from pyprof.report.kernel_source import Kernel, triton_kernel
+from pyprof.report.compiled.kernel_source import Kernel, triton_kernel
+from pyprof.report.compiled.module import read_module
 from pyprof.timers.timing import Timing, cache_bytes, timeit
 
 __all__ = ["COLUMNS", "Result", "bench"]

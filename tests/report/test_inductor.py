@@ -26,7 +26,7 @@ from pyprof.parse.records import COLUMNS, Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
-from pyprof.report.compiled_module import CompiledModule, find_modules, read_module
+from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.report.inductor import Busy, busy, categories, grouped, kernels
 from tests.conftest import ROOT
 from tests.report.test_compiled_module import module, triton

@@ -23,8 +23,8 @@ from pyprof.parse.records import PHASES, Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
-from pyprof.report.compiled_module import CompiledModule, Fused, Site
-from pyprof.report.kernel_source import Kernel, triton_kernel
+from pyprof.report.compiled.kernel_source import Kernel, triton_kernel
+from pyprof.report.compiled.module import CompiledModule, Fused, Site
 
 __all__ = ["CATEGORIES", "Launch", "describe", "recorded_files"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from pyprof.report.flow import Flow, Lane, Value, weight_of
-from pyprof.report.triton_source import Body, product
+from pyprof.report.compiled.flow import Flow, Lane, Value, weight_of
+from pyprof.report.compiled.triton_source import Body, product
 
 __all__ = ["TritonBody"]
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pyprof.report.cpp_source import ALIAS, WORD, closing, loop_of
-from pyprof.report.flow import Flow, Lane, Value, weight_of
-from pyprof.report.triton_source import product
+from pyprof.report.compiled.cpp_source import ALIAS, WORD, closing, loop_of
+from pyprof.report.compiled.flow import Flow, Lane, Value, weight_of
+from pyprof.report.compiled.triton_source import product
 
 __all__ = ["cpp_operations"]
 

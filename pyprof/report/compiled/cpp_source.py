@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from pyprof.report.triton_source import Accesses
+from pyprof.report.compiled.triton_source import Accesses
 
 __all__ = ["ALIAS", "WORD", "closing", "cpp_accesses", "loop_of"]
 

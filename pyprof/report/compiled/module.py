@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyprof.errors import InputError
-from pyprof.report.kernel_source import Kernel, Pointer, cpp_kernel, dotted, literal, parsed, triton_kernel
+from pyprof.report.compiled.kernel_source import Kernel, Pointer, cpp_kernel, dotted, literal, parsed, triton_kernel
 
 __all__ = ["CompiledModule", "Fused", "Site", "find_modules", "read_module"]
 

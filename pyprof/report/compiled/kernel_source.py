@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyprof.report.cpp_arithmetic import cpp_operations
-from pyprof.report.cpp_source import cpp_accesses
-from pyprof.report.triton_arithmetic import TritonBody
-from pyprof.report.triton_source import Accesses
+from pyprof.report.compiled.cpp_arithmetic import cpp_operations
+from pyprof.report.compiled.cpp_source import cpp_accesses
+from pyprof.report.compiled.triton_arithmetic import TritonBody
+from pyprof.report.compiled.triton_source import Accesses
 
 __all__ = ["Kernel", "Pointer", "cpp_kernel", "dotted", "literal", "parsed", "triton_kernel"]
 
