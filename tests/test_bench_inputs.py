@@ -1,0 +1,56 @@
+"""What scripts/bench makes and checks its inputs with: a trace repeated, a capture held against the truth of its generator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from pyprof.load import load_capture
+from pyprof.parse.trace import ActivityKind
+from tests.tiny import Nsys, tid
+
+BENCH = Path(__file__).resolve().parent.parent / "scripts/bench"
+
+
+def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def test_a_trace_repeated_is_what_a_longer_program_would_have_recorded(captures: Path, tmp_path: Path) -> None:
+    once, thrice = captures / "kineto/h100_vit.json.gz", tmp_path / "long.json"
+    done = _run(BENCH / "repeat_kineto.py", once, thrice, "--times", 3)
+    assert done.returncode == 0 and "3 times" in done.stdout, done.stderr
+    short, long = load_capture(once), load_capture(thrice)
+    assert len(long) == 3 * len(short)
+    turns = np.array_split(np.arange(len(long)), 3)
+    for turn in turns:
+        part = long.select(turn)
+        for column in ("dur_ns", "stream", "grid_x", "kind", "dir", "phase", "tid"):
+            assert (part[column] == short[column]).all(), column
+        assert [part.calls[c].name for c in part["call"].tolist()] == [short.calls[c].name for c in short["call"].tolist()]
+        assert len(np.unique(part["instance"])) == len(np.unique(short["instance"]))
+    numbers = [[n for n in long["instance"][turn].tolist() if n >= 0] for turn in turns]
+    assert all(min(after) > max(before) for before, after in pairwise(numbers))
+    assert long.counts == {what: 3 * count for what, count in short.counts.items()}
+
+
+def test_a_kernel_in_another_range_than_the_truth_says_is_told(tmp_path: Path) -> None:
+    n = Nsys()
+    text = "aten::mm, seq = 10, op_id = 9, sizes = [[4, 2], [2, 8]]"
+    n.range(text, 10, 50)
+    inside, outside, orphan = n.kernel("k", 20, 100, 200), n.kernel("k", 60, 200, 300), n.kernel("k", None, 300, 400)
+    capture = n.write(tmp_path / "n.sqlite")
+    rows = [(inside, 1, f'"{text}"'), (outside, 1, ""), (orphan, 0, f'"{text}"')]
+    for said, code, told in (
+        (rows, 0, "3 kernels, 0 differ"),
+        ([*rows[:1], (outside, 1, f'"{text}"'), rows[2]], 1, "1 differ"),
+    ):
+        truth = "".join(f"{tid() & ~0xFFFFFF},{corr},{has},{range_text}\n" for corr, has, range_text in said)
+        (tmp_path / "truth.csv").write_text("globalPid,correlationId,has_launch,innermost\n" + truth)
+        done = _run(BENCH / "truth.py", capture, tmp_path / "truth.csv")
+        assert (done.returncode, told in done.stdout) == (code, True), done.stdout + done.stderr
+    assert (load_capture(capture)["kind"] == ActivityKind.KERNEL).all()
