@@ -37,6 +37,16 @@ _KINDS = (
     ("reduce", "reduce"),
 )
 _KERNEL = re.compile(r"nccl(?:Dev|Sym|SymDev)?(?:Kernel|k)_?(?P<kind>[A-Za-z]+)")
+# Up to NCCL 2.18 the type stands last, since then before the algorithm; of what does not reduce it is a filler, or not there.
+_ELEMENT = re.compile(
+    r"_(?:Sum|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv|Avg)_(?P<type>\w+?)(?:_(?:RING|TREE|COLLNET|NVLS|PAT)\w*)?[(<]"
+)
+_ELEMENT_BYTES = {
+    "int8_t": 1, "uint8_t": 1, "i8": 1, "u8": 1, "f8e4m3": 1, "f8e5m2": 1, "half": 2, "f16": 2, "__nv_bfloat16": 2, "bf16": 2,
+    "float": 4, "f32": 4, "int32_t": 4, "uint32_t": 4, "i32": 4, "u32": 4, "double": 8, "f64": 8, "int64_t": 8, "uint64_t": 8,
+    "i64": 8, "u64": 8,
+}  # fmt: skip
+_REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _MODULES = frozenset({"c10d", "nccl", "torch.distributed", "_c10d_functional", "c10d_functional", "gloo", "ucc", "mpi"})
 _SAME_SIZE = frozenset({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"})
 
@@ -93,6 +103,8 @@ def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
         size = size or _group_size(call, facts)
         if nbytes is None and own == kind and kind is not None:
             nbytes = _nbytes(kind, call, facts, size)
+        if nbytes is None and own == kind and kind in _REDUCES and call.flat and call.module == "nccl":
+            nbytes = _by_name(kernel, call)
     if kind is None:
         found = _KERNEL.search(kernel)
         kind = (_kind_of(found["kind"]) if found else None) or re.sub(r"[<(].*", "", kernel) or "unknown"
@@ -119,6 +131,13 @@ def _sum(*values: Any) -> int | None:
     tensors = OpCall("", "", values).tensors
     sizes = [_dense(tensor) for tensor in tensors]
     return None if not sizes or None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _by_name(kernel: str, call: OpCall) -> int | None:
+    """Bytes of an annotation's inputs where only their sizes were recorded: the kernel's name has their type."""
+    found = _ELEMENT.search(kernel)
+    size = _ELEMENT_BYTES.get(found["type"]) if found else None
+    return None if size is None or not call.tensors else size * sum(tensor.numel for tensor in call.tensors)
 
 
 def _dense(tensor: TensorSpec) -> int | None:

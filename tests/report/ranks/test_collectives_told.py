@@ -26,6 +26,21 @@ def call(name: str, *args: Any, **kwargs: Any) -> OpCall:
 
 
 @pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        (RING, 24),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)", 48),
+        ("ncclDevKernel_AllReduce_Sum_f64_TREE_LL128(x)", 96),
+        ("ncclKernel_AllReduce_TREE_LL_Max___nv_bfloat16(x)", 24),
+        ("ncclDevKernel_AllReduce_RING_LL(x)", None),
+    ],
+)
+def test_sizes_that_emit_nvtx_records_take_their_type_from_the_kernel(kernel: str, expected: int | None) -> None:
+    flat = OpCall("nccl", "all_reduce", (TensorSpec((10,)), TensorSpec((2,))), dispatcher=True, flat=True)
+    assert describe(kernel, [flat]) == Collective("all_reduce", expected)
+
+
+@pytest.mark.parametrize(
     ("kernel", "calls", "expected"),
     [
         (RING, [], Collective("all_reduce")),
