@@ -25,6 +25,8 @@ from pyprof.report.ranks.units import files_of
 __all__ = ["add_arguments", "lines", "run"]
 
 _SHOWN = 10  # rows of a table on the screen
+# The tables there, and what decides which rows are shown.
+_SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": ""}
 _WIDEST = 40  # characters of a layer there: its end says most
 _MEASURES = ("span", "compute", "communication", "exposed", "overlap", "copy", "idle", "wait", "caused")
 
@@ -95,14 +97,15 @@ def _write_all(whole: Survey, folder: Path, form: str) -> None:
 
 def _print_screen(whole: Survey, top: int) -> None:
     print("\n".join(lines(whole)))
-    for name in ("ranks", "steps", "bandwidth", "stragglers"):
-        _print_table(table_named(whole, name), top)
+    for name, key in _SCREEN.items():
+        _print_table(table_named(whole, name), top, key)
 
 
-def _print_table(table: Table, top: int) -> None:
+def _print_table(table: Table, top: int, key: str) -> None:
     if len(table) and top:
-        print(f"\n{table.title}" + (f" (first {top} of {len(table)}; all: --table {table.name})" if len(table) > top else ""))
-        table.head(top).cut(_WIDEST).write("table", sys.stdout)
+        by = f" by {key}" if key else ""
+        print(f"\n{table.title}" + (f" ({top} of {len(table)}{by}; all: --table {table.name})" if len(table) > top else ""))
+        table.largest(top, key).cut(_WIDEST).write("table", sys.stdout)
 
 
 def lines(whole: Survey) -> Iterator[str]:

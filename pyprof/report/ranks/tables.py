@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+import numpy.typing as npt
 
 from pyprof.errors import ToolError
-from pyprof.prof.columns import Column
+from pyprof.prof.columns import Column, sort_key
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
 
@@ -49,10 +50,17 @@ class Table:
         first = self.fields[0].values
         return len(first.codes if isinstance(first, Texts) else first.values)
 
-    def head(self, rows: int) -> Table:
-        """The first rows only."""
-        fields = tuple(Field(f.key, f.header, f.help, f.values.take(slice(0, rows))) for f in self.fields)
+    def take(self, rows: npt.NDArray[np.int64]) -> Table:
+        """These rows only."""
+        fields = tuple(Field(f.key, f.header, f.help, f.values.take(rows)) for f in self.fields)
         return Table(self.name, self.title, fields)
+
+    def largest(self, rows: int, key: str) -> Table:
+        """The rows with most of a column, most first where not all are shown, the unknown last; without a key the first rows."""
+        order = np.arange(len(self))
+        if len(self) > rows and key:
+            order = np.argsort(sort_key(next(f.values for f in self.fields if f.key == key)), kind="stable")
+        return self.take(order[:rows])
 
     def cut(self, width: int) -> Table:
         """Texts with no more than their last characters."""
