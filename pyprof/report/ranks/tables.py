@@ -56,7 +56,7 @@ class Table:
         return Table(self.name, self.title, fields)
 
     def largest(self, rows: int, key: str) -> Table:
-        """The rows with most of a column, most first where not all are shown, the unknown last; without a key the first rows."""
+        """The rows with most of a column, most first where not all are shown, the unknown last; no key: the first rows."""
         order = np.arange(len(self))
         if len(self) > rows and key:
             order = np.argsort(sort_key(next(f.values for f in self.fields if f.key == key)), kind="stable")
