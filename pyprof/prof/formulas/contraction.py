@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.gemm import product_backward, product_cost
+from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 from pyprof.prof.formulas.tensors import dims, gradient, nbytes, need, product, spec, vector, wants
 
@@ -168,7 +168,7 @@ def aten_tensordot(input: TensorSpec, other: TensorSpec, dims_self: Any, dims_ot
 @backward("torch.tensordot", "torch.functional.tensordot")
 def tensordot_backward(a: TensorSpec, b: TensorSpec, dims: Any = 2, out: Any = None) -> tuple[Piece, ...]:
     m, n, k, shape = _tensordot_sizes(a, b, dims)
-    return product_backward(a, b, shape, (m, n, k))
+    return number_backward(a, b) if m == n == 1 else product_backward(a, b, shape, (m, n, k))
 
 
 def _chain_flops(sizes: list[int]) -> int:

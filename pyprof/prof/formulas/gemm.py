@@ -28,7 +28,7 @@ from pyprof.prof.formulas.tensors import (
     wants,
 )
 
-__all__ = ["product_backward", "product_cost"]
+__all__ = ["number_backward", "product_backward", "product_cost"]
 
 
 def product_cost(m: int, n: int, k: int, *tensors: Any, batch: int = 1, dtype: str | None = None) -> Cost:
@@ -63,6 +63,13 @@ def product_backward(
     return tuple(pieces if second_first else reversed(pieces))
 
 
+def number_backward(a: TensorSpec, b: TensorSpec) -> tuple[Piece, ...]:
+    """Gradients of a product that is one number: each is the other operand times it."""
+    number = spec((), a.dtype)
+    pairs = (("wgrad", b, a), ("dgrad", a, b))
+    return tuple(Piece(name, vector(y.numel, number, y, gradient(x))) for name, x, y in pairs if wants(x))
+
+
 def _outer_backward(a: TensorSpec, b: TensorSpec, shape: tuple[int, ...], rows: int, k: int) -> tuple[Piece, ...]:
     """Gradients of a product with a vector: the matrix's is an elementwise outer product, the vector's a product again."""
     grad = spec(shape, a.dtype)
@@ -77,13 +84,13 @@ def _outer_backward(a: TensorSpec, b: TensorSpec, shape: tuple[int, ...], rows: 
 # ---------------------------------------------------------------------------------------------- two matrices
 
 
-@formula("torch.mm", "Tensor.mm", "aten::mm", kind="matmul")
+@formula("torch.mm", "torch.spmm", "Tensor.mm", "aten::mm", kind="matmul")
 def mm(input: TensorSpec, mat2: TensorSpec, reduce: Any = None, out: Any = None) -> Cost:
     (m, k), (_, n) = input.shape, mat2.shape
     return product_cost(m, n, k, input, mat2, result(out, (m, n), input.dtype), dtype=input.dtype)
 
 
-@backward("torch.mm", "Tensor.mm", "aten::mm")
+@backward("torch.mm", "torch.spmm", "Tensor.mm", "aten::mm")
 def mm_backward(input: TensorSpec, mat2: TensorSpec, reduce: Any = None, out: Any = None) -> tuple[Piece, ...]:
     (m, k), (_, n) = input.shape, mat2.shape
     return product_backward(input, mat2, (m, n), (m, n, k))
@@ -175,6 +182,8 @@ def matmul(input: TensorSpec, other: TensorSpec, out: Any = None) -> Cost:
 def matmul_backward(input: TensorSpec, other: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
     # Broadcast operands are expanded and their gradients summed; the products are those of the expanded problem.
     m, n, k, batch, shape = _matmul_sizes(input.shape, other.shape)
+    if len(input.shape) == 1 == len(other.shape):
+        return number_backward(input, other)
     if len(other.shape) == 1:
         return _outer_backward(input, other, shape, m, k)
     return product_backward(input, other, shape, (m, n, k), batch)

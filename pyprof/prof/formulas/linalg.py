@@ -168,8 +168,10 @@ def eigvals(input: TensorSpec, out: Any = None) -> Cost:
 
 @backward("torch.linalg.cholesky", "torch.linalg.cholesky_ex", *spellings("cholesky"))
 def cholesky_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
-    # Two triangular solves with n right hand sides and a product.
-    return (Piece("input", _cubes(input, 4.0, _same(input), _same(input))),) if wants(input) else ()
+    # A product, and two triangular solves with n right hand sides, n³ each.
+    batch, n = _square(input)
+    cubes = _weight(input) * 2 * batch * n**3
+    return (Piece("input", Cost(cubes, cubes, nbytes(input, _same(input), _same(input)))),) if wants(input) else ()
 
 
 def _qr_flops(input: TensorSpec) -> float:

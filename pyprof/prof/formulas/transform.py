@@ -6,6 +6,7 @@ A complex transform of n points is 5·n·log2(n) operations, a real one half of 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.registry import Cost, formula
 from pyprof.prof.formulas.tensors import nbytes, need, opt, product, promote, spec
 
-__all__: list[str] = []
+__all__ = ["TRANSFORMS"]
 
 _COMPLEX = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
 _REAL = {v: k for k, v in _COMPLEX.items()}
@@ -40,6 +41,9 @@ def _transform(input: TensorSpec, axes: list[int], sizes: list[int], real: str) 
     return Cost(0, round(operations), nbytes(input, spec(shape, dtype)))
 
 
+TRANSFORMS: dict[str, Callable[..., Cost]] = {}  # by their name in torch.fft
+
+
 def _register_fft(op: str, real: str) -> None:
     def one(input: TensorSpec, n: Any = None, dim: Any = -1, norm: Any = None, out: Any = None) -> Cost:
         axis = need(dim, "dim") % len(input.shape)
@@ -61,7 +65,7 @@ def _register_fft(op: str, real: str) -> None:
 
     function = many if op[-1] in "2n" else one
     function.__qualname__ = op
-    formula(f"torch.fft.{op}", f"aten::fft_{op}")(function)
+    TRANSFORMS[op] = formula(f"torch.fft.{op}", f"aten::fft_{op}")(function)
 
 
 for _op, _side in {
