@@ -130,7 +130,7 @@ for _op, _operations in {"mse_loss": 3, "smooth_l1_loss": 5, "huber_loss": 5, "s
 
 # ---------------------------------------------------------------------------------------------- binary cross entropy
 
-_BCE, _BCE_LOGITS = (6, 4), (9, 6)  # y·log x + (1 - y)·log(1 - x); the stable form on logits
+_BCE, _BCE_LOGITS = (7, 4), (9, 6)  # y·log x + (1 - y)·log(1 - x); the stable form on logits
 
 
 def _weighted(weight: int, input: Any, target: Any, weights: tuple[Any, ...], each: bool) -> Cost:

@@ -1,6 +1,7 @@
 """Scans, differences, sorting and searching: ops whose results depend on the order along one dimension.
 
-Scans cost one operation an element. Sorting is log2(n) comparisons an element of rows of n, a search log2(n) a value.
+Scans cost one operation an element, 5 where exponentials are added. Sorting is log2(n) comparisons an element of rows of n, a
+search log2(n) a value.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyprof.prof.formulas.tensors import dims, gradient, nbytes, need, opt, prod
 
 __all__: list[str] = []
 
-_SCANS = (*spellings("cumsum"), *spellings("cumprod"), *spellings("logcumsumexp"))
+_SCANS = (*spellings("cumsum"), *spellings("cumprod"))
 
 
 @formula(*_SCANS)
@@ -23,7 +24,7 @@ def cumsum(input: TensorSpec, dim: Any, dtype: Any = None, out: Any = None) -> C
     return vector(input.numel, input, result(out, input.shape, sum_dtype(input, dtype)))
 
 
-@formula(*(f"{name}_" for name in _SCANS[:6] if not name.startswith("torch")))
+@formula(*(f"{name}_" for name in _SCANS if not name.startswith("torch")))
 def cumsum_(input: TensorSpec, dim: Any, dtype: Any = None) -> Cost:
     return vector(input.numel, input, input)
 
@@ -51,9 +52,10 @@ def diff(input: TensorSpec, n: Any = 1, dim: Any = -1, prepend: Any = None, appe
     return vector(n * output.numel, input, joined, output)
 
 
-@formula(*spellings("_logcumsumexp", "ta"))
-def aten_logcumsumexp(input: TensorSpec, dim: Any, out: Any = None) -> Cost:
-    return cumsum(input, dim, None, out)
+@formula(*spellings("logcumsumexp"), *spellings("_logcumsumexp", "ta"))
+def logcumsumexp(input: TensorSpec, dim: Any, out: Any = None) -> Cost:
+    # The logarithm of a sum of two exponentials each: as logaddexp, 5.
+    return vector(5 * input.numel, input, result(out, input.shape, promote(input, to_float=True)))
 
 
 @formula("torch._cummax_helper", "aten::_cummax_helper", "torch._cummin_helper", "aten::_cummin_helper")

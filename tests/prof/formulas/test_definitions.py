@@ -6,10 +6,9 @@ the formula says. A sum of n terms counts n additions, as it begins at zero: so 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,83 +17,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.prof.formulas import evaluate, evaluate_backward
+from pyprof.prof.formulas import evaluate_backward
+from tests.prof.formulas.counting_numbers import Number, cost_of, counted, numbers, places, sigmoid, total
 from tests.prof.formulas.formula_oracles import call, describe
-
-
-class Number:
-    """A float that counts what is done with numbers of its kind."""
-
-    operations: ClassVar[int] = 0
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    @staticmethod
-    def _count(value: float) -> Number:
-        Number.operations += 1
-        return Number(value)
-
-    def __add__(self, other: Any) -> Number:
-        return Number._count(self.value + _value(other))
-
-    def __sub__(self, other: Any) -> Number:
-        return Number._count(self.value - _value(other))
-
-    def __mul__(self, other: Any) -> Number:
-        return Number._count(self.value * _value(other))
-
-    def __truediv__(self, other: Any) -> Number:
-        return Number._count(self.value / _value(other))
-
-    def __neg__(self) -> Number:
-        return Number._count(-self.value)
-
-    def __rsub__(self, other: float) -> Number:
-        return Number._count(other - self.value)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def of(self, function: Callable[[float], float]) -> Number:
-        """One operation: exp, log, tanh and the like."""
-        return Number._count(function(self.value))
-
-
-def _value(x: Any) -> float:
-    return x.value if isinstance(x, Number) else float(x)
-
-
-def _numbers(x: torch.Tensor) -> Any:
-    return np.vectorize(Number, otypes=[object])(x.detach().double().numpy())
-
-
-def _total(terms: Iterable[Number]) -> Number:
-    result = Number(0.0)
-    for term in terms:
-        result = result + term
-    return result
-
-
-def _values(x: Any) -> torch.Tensor:
-    return torch.from_numpy(np.vectorize(_value, otypes=[float])(x))
-
-
-def _counted(function: Callable[[], Any], expected: torch.Tensor) -> int:
-    """Operations of a definition, whose values have to be those expected."""
-    Number.operations = 0
-    result = function()
-    count = Number.operations
-    torch.testing.assert_close(_values(result), expected.detach().double(), rtol=1e-4, atol=1e-5)
-    return count
-
-
-def _places(*sizes: int) -> Iterable[tuple[int, ...]]:
-    return itertools.product(*map(range, sizes))
-
-
-def _cost(name: str, *args: Any, **kwargs: Any) -> Any:
-    return evaluate(call(name, *map(describe, args), **{k: describe(v) for k, v in kwargs.items()})).cost
-
 
 # ---------------------------------------------------------------------------------------------- convolution
 
@@ -118,17 +43,17 @@ def _convolution(x: Any, w: Any, shape: tuple[int, ...], p: dict[str, Any]) -> A
     """Each output element: a sum of (C/g)·R·S products, with zeros where the window lies in the padding."""
     out = np.empty(shape, dtype=object)
     outputs, channels, kernel = shape[1] // p["groups"], w.shape[1], w.shape[2:]
-    for place in _places(*shape):
+    for place in places(*shape):
         n, k, at = place[0], place[1], place[2:]
         first = k // outputs * channels
         terms = []
-        for c, *tap in _places(channels, *kernel):
+        for c, *tap in places(channels, *kernel):
             source = [
                 a * s + t * d - o for a, s, t, d, o in zip(at, p["stride"], tap, p["dilation"], p["padding"], strict=True)
             ]
             inside = all(0 <= i < size for i, size in zip(source, x.shape[2:], strict=True))
             terms.append((x[(n, first + c, *source)] if inside else Number(0.0)) * w[(k, c, *tap)])
-        out[place] = _total(terms)
+        out[place] = total(terms)
     return out
 
 
@@ -139,22 +64,22 @@ def test_convolution(p: dict[str, Any]) -> None:
     x, w = torch.rand(1, 2 * p["groups"], *p["sizes"]), torch.rand(p["groups"], 2, *p["kernel"])
     name = f"conv{p['rank']}d"
     expected = getattr(F, name)(x, w, **options)
-    count = _counted(lambda: _convolution(_numbers(x), _numbers(w), tuple(expected.shape), p), expected)
-    assert _cost(f"torch.nn.functional.{name}", x, w, **options).matmul_flops == count
+    count = counted(lambda: _convolution(numbers(x), numbers(w), tuple(expected.shape), p), expected)
+    assert cost_of(f"torch.nn.functional.{name}", x, w, **options).matmul_flops == count
 
 
 def _transposed(x: Any, w: Any, shape: tuple[int, ...], p: dict[str, Any]) -> Any:
     """Each input element times each weight of its group is added where it falls, padding around the output included."""
-    out = {place: Number(0.0) for place in _places(*shape)}
+    out = {place: Number(0.0) for place in places(*shape)}
     channels, outputs = x.shape[1] // p["groups"], w.shape[1]
-    for n, c, *at in _places(*x.shape):
-        for k, *tap in _places(outputs, *w.shape[2:]):
+    for n, c, *at in places(*x.shape):
+        for k, *tap in places(outputs, *w.shape[2:]):
             product = x[(n, c, *at)] * w[(c, k, *tap)]
             place = [a * s + t * d - o for a, s, t, d, o in zip(at, p["stride"], tap, p["dilation"], p["padding"], strict=True)]
             target = (n, c // channels * outputs + k, *place)
             out[target] = out.get(target, Number(0.0)) + product
     result = np.empty(shape, dtype=object)
-    for place in _places(*shape):
+    for place in places(*shape):
         result[place] = out[place]
     return result
 
@@ -166,15 +91,15 @@ def test_transposed_convolution(p: dict[str, Any]) -> None:
     x, w = torch.rand(1, p["groups"], *p["sizes"]), torch.rand(p["groups"], 2, *p["kernel"])
     name = f"conv_transpose{p['rank']}d"
     expected = getattr(F, name)(x, w, **options)
-    count = _counted(lambda: _transposed(_numbers(x), _numbers(w), tuple(expected.shape), p), expected)
-    assert _cost(f"torch.nn.functional.{name}", x, w, **options).matmul_flops == count
+    count = counted(lambda: _transposed(numbers(x), numbers(w), tuple(expected.shape), p), expected)
+    assert cost_of(f"torch.nn.functional.{name}", x, w, **options).matmul_flops == count
 
 
 # ---------------------------------------------------------------------------------------------- attention
 
 
 def _dot(a: Iterable[Number], b: Iterable[Number]) -> Number:
-    return _total(x * y for x, y in zip(a, b, strict=True))
+    return total(x * y for x, y in zip(a, b, strict=True))
 
 
 def _attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
@@ -182,13 +107,13 @@ def _attention(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
     batch, heads, queries, size = q.shape
     out = np.empty((batch, heads, queries, v.shape[-1]), dtype=object)
     weights: dict[tuple[int, int, int], dict[int, float]] = {}
-    for b, h, i in _places(batch, heads, queries):
+    for b, h, i in places(batch, heads, queries):
         own = h // (heads // k.shape[1])
         seen = [j for j in range(k.shape[2]) if not causal or j <= i]
         scores = [math.exp(_dot(q[b, h, i], k[b, own, j]).value / math.sqrt(size)) for j in seen]
         weights[b, h, i] = {j: s / sum(scores) for j, s in zip(seen, scores, strict=True)}
         for d in range(v.shape[-1]):
-            out[b, h, i, d] = _total(v[b, own, j, d] * w for j, w in weights[b, h, i].items())
+            out[b, h, i, d] = total(v[b, own, j, d] * w for j, w in weights[b, h, i].items())
     return out, weights
 
 
@@ -198,8 +123,8 @@ def test_attention(queries: int, keys: int, size: int, values: int, shared: int,
     q, k, v = torch.rand(1, 2 * shared, queries, size), torch.rand(1, 2, keys, size), torch.rand(1, 2, keys, values)
     options = {"is_causal": causal, "enable_gqa": shared > 1}
     expected = F.scaled_dot_product_attention(q, k, v, **options)
-    count = _counted(lambda: _attention(_numbers(q), _numbers(k), _numbers(v), causal)[0], expected)
-    assert _cost("torch.nn.functional.scaled_dot_product_attention", q, k, v, **options).matmul_flops == count
+    count = counted(lambda: _attention(numbers(q), numbers(k), numbers(v), causal)[0], expected)
+    assert cost_of("torch.nn.functional.scaled_dot_product_attention", q, k, v, **options).matmul_flops == count
 
 
 def _attention_gradients(q: Any, k: Any, v: Any, weights: Any, grad: Any) -> list[Any]:
@@ -227,21 +152,17 @@ def test_attention_backward(causal: bool) -> None:
     q, k, v = (torch.rand(1, 2, n, d, requires_grad=True) for n, d in ((3, 2), (4, 2), (4, 3)))
     out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     grad = torch.rand_like(out)
-    numbers = [_numbers(x) for x in (q, k, v)]
-    _, weights = _attention(*numbers, causal)
+    given = [numbers(x) for x in (q, k, v)]
+    _, weights = _attention(*given, causal)
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(out, (q, k, v), grad)])
-    gradients = lambda: np.concatenate([g.ravel() for g in _attention_gradients(*numbers, weights, _numbers(grad))])  # noqa: E731
+    gradients = lambda: np.concatenate([g.ravel() for g in _attention_gradients(*given, weights, numbers(grad))])  # noqa: E731
     (piece,) = evaluate_backward(
         call("torch.nn.functional.scaled_dot_product_attention", *map(describe, (q, k, v)), is_causal=causal)
     )
-    assert piece.cost.matmul_flops == _counted(gradients, expected)
+    assert piece.cost.matmul_flops == counted(gradients, expected)
 
 
 # ---------------------------------------------------------------------------------------------- recurrent cells and layers
-
-
-def _sigmoid(x: Number) -> Number:
-    return Number(1.0) / (1 + (-x).of(math.exp))
 
 
 def _gates(w: Any, x: Any, count: list[int]) -> list[Number]:
@@ -257,7 +178,7 @@ def _lstm_step(x: Any, h: Any, c: Any, w: list[Any], products: list[int]) -> tup
     for bias in w[2:]:
         sums = [s + b for s, b in zip(sums, bias, strict=True)]
     n = len(h)
-    i, f, o = ([_sigmoid(s) for s in sums[k * n : (k + 1) * n]] for k in (0, 1, 3))
+    i, f, o = ([sigmoid(s) for s in sums[k * n : (k + 1) * n]] for k in (0, 1, 3))
     g = [s.of(math.tanh) for s in sums[2 * n : 3 * n]]
     c = [f[k] * c[k] + i[k] * g[k] for k in range(n)]
     return [o[k] * c[k].of(math.tanh) for k in range(n)], c
@@ -268,7 +189,7 @@ def _gru_step(x: Any, h: Any, w: list[Any], products: list[int]) -> Any:
     if len(w) > 2:
         a, b = ([s + t for s, t in zip(p, q, strict=True)] for p, q in ((a, w[2]), (b, w[3])))
     n = len(h)
-    r, z = ([_sigmoid(a[k] + b[k]) for k in range(at, at + n)] for at in (0, n))
+    r, z = ([sigmoid(a[k] + b[k]) for k in range(at, at + n)] for at in (0, n))
     new = [(a[2 * n + k] + r[k] * b[2 * n + k]).of(math.tanh) for k in range(n)]
     return [(1 - z[k]) * new[k] + z[k] * h[k] for k in range(n)]
 
@@ -286,8 +207,8 @@ def test_recurrent_layer(kind: str, biased: bool) -> None:
     products = [0]
 
     def layer() -> Any:
-        w, h, c, made = [_numbers(p) for p in weights], [Number(0.0)] * state, [Number(0.0)] * state, []
-        for step in _numbers(x)[:, 0]:
+        w, h, c, made = [numbers(p) for p in weights], [Number(0.0)] * state, [Number(0.0)] * state, []
+        for step in numbers(x)[:, 0]:
             if kind == "lstm":
                 h, c = _lstm_step(step, h, c, w, products)
             elif kind == "gru":
@@ -300,6 +221,6 @@ def test_recurrent_layer(kind: str, biased: bool) -> None:
             made.append(h)
         return np.array(made, dtype=object)[:, None]
 
-    count = _counted(layer, expected)
-    cost = _cost(f"torch.{kind}", x, start, weights, biased, 1, 0.0, False, False, False)
+    count = counted(layer, expected)
+    cost = cost_of(f"torch.{kind}", x, start, weights, biased, 1, 0.0, False, False, False)
     assert (cost.matmul_flops, cost.vector_flops) == (products[0], count - products[0])
