@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.test_compiled_module import module, triton
 
 from pyprof.cli import main
 from pyprof.load import load
@@ -30,6 +29,7 @@ from pyprof.prof.frame import Frame
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.report.inductor import Busy, busy, categories, grouped, kernels
 from tests.conftest import ROOT
+from tests.report.compiled.test_compiled_module import module, triton
 
 PROGRAMS = ROOT / "tests" / "programs"
 
