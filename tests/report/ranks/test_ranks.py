@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +259,44 @@ def test_eight_real_ranks(captures: Path) -> None:
         assert {("all_reduce", 394241 * 4), ("all_reduce", 112 * 4), ("all_to_all", 24 * 8)} <= sizes
         assert set(found["ranks"]) == {-1} and all(np.isnan(np.array(found["busbw_gbs"], np.float64)))
         assert whole.waits.caused.sum() == whole.waits.wait.sum() and len(set(found["waiting"])) == 1
+
+
+def test_eight_real_ranks_counted_by_hand(captures: Path) -> None:
+    """From the events themselves: NCCL's kernels in order of begin, microseconds of the machine's one clock."""
+    folder = captures / "kineto" / "v100_dlrm_8ranks"
+    nccl, busy = [], []
+    for rank in range(8):
+        with gzip.open(folder / f"worker{rank}.pt.trace.json.gz") as stream:
+            trace = json.load(stream)["traceEvents"]
+        (step,) = [e for e in trace if e.get("name") == "ProfilerStep#10" and e["cat"] == "user_annotation"]
+        calls = [e for e in trace if e.get("cat") == "cuda_runtime" and 0 <= e["ts"] - step["ts"] < step["dur"]]
+        inside = {e["args"].get("correlation") for e in calls}
+        gpu = [e for e in trace if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        begin = min(e["ts"] for e in gpu if e["args"]["correlation"] in inside)
+        events = [e for e in gpu if e["cat"] == "kernel"]
+        found = sorted((e["ts"], e["dur"]) for e in events if e["name"].startswith("nccl"))
+        nccl.append(found)
+        own = {t for e in events if not e["name"].startswith("nccl") for t in range(e["ts"], e["ts"] + e["dur"])}
+        own = {t for t in own if t >= begin}  # what ran before the step's first activity is of the step before
+        talk = {t for ts, dur in found for t in range(ts, ts + dur)}
+        busy.append((len(own), len(talk), len(own & talk)))
+    start = np.array([[ts for ts, _ in own] for own in nccl])
+    with looked_at(folder) as whole:
+        assert np.array(columns(whole, "ranks")["wait_us"]) == pytest.approx((start.max(axis=0) - start).sum(axis=1), abs=30)
+        late = np.bincount(start.argmax(axis=0), minlength=8)
+        assert columns(whole, "ranks")["late"] == late.tolist()
+        seen = zip(*(columns(whole, "ranks")[f"{name}_us"] for name in ("compute", "communication", "overlap")), strict=True)
+        assert [tuple(round(float(str(v))) for v in row) for row in seen] == busy
+
+
+def test_a_data_set_gives_what_its_captures_give(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("kineto/v100_dlrm_8ranks", "nsys/h100_2gpu_train.nsys2026.2.sqlite"):
+        assert main(["ranks", str(captures / name)]) == 0
+        direct = capsys.readouterr().out
+        out = str(tmp_path / name.replace("/", "_").partition(".")[0])
+        assert main(["parse", str(captures / name), "-o", out, "--jobs", "1"]) == 0
+        capsys.readouterr()
+        assert main(["ranks", out]) == 0 and capsys.readouterr().out == direct
 
 
 def test_two_ranks_of_one_capture(captures: Path) -> None:
