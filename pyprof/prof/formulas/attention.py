@@ -168,6 +168,17 @@ def sdpa_overrideable(
     return _dense(query, key, value, is_causal).forward(key.shape[-2], opt(attn_bias))
 
 
+@formula("torch.nn.attention.flex_attention.flex_attention", kind="matmul", composed=True)
+def flex_attention(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, score_mod: Any = None, block_mask: Any = None, *more: Any,
+    **options: Any,
+) -> Cost:  # fmt: skip
+    # A change of the scores is a function of each pair; which blocks a mask leaves is data.
+    if block_mask is not None:
+        raise Missing("the blocks of a mask are data, not recorded")
+    return _dense(query, key, value, False).forward(key.shape[-2])
+
+
 # ---------------------------------------------------------------------------------------------- (batch, sequence, heads, size)
 
 
