@@ -252,7 +252,12 @@ def var_mean_backward(
     return (Piece("input", vector(3 * input.numel, small, small, small, input, gradient(input))),)
 
 
-@backward(*spellings("median"), *spellings("nanmedian"), *spellings("mode"))
+@backward(*spellings("mode"))
+def mode_backward(input: TensorSpec, dim: Any = -1, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
+    return _selected(input, dim)
+
+
+@backward(*spellings("median"), *spellings("nanmedian"))
 def median_backward(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
     return _selected(input, dim)
 

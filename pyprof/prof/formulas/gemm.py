@@ -126,7 +126,8 @@ def mv_backward(input: TensorSpec, vec: TensorSpec, out: Any = None) -> tuple[Pi
 def dot(input: TensorSpec, tensor: TensorSpec, out: Any = None) -> Cost:
     # inner() contracts the last dimension of both; for vectors that is dot().
     if not input.shape or not tensor.shape:
-        return vector(product(broadcast(input.shape, tensor.shape)), input, tensor, result(out, (), input.dtype))
+        shape = broadcast(input.shape, tensor.shape)
+        return vector(product(shape), input, tensor, result(out, shape, input.dtype))
     k = input.shape[-1]
     m, n = input.numel // max(k, 1), tensor.numel // max(k, 1)
     return product_cost(

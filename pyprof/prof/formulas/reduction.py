@@ -153,7 +153,12 @@ def argmax(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = 
     return vector(input.numel, input, result(out, shape, "int64"))
 
 
-@formula(*spellings("median"), *spellings("nanmedian"), *spellings("mode"))
+@formula(*spellings("mode"))
+def mode(input: TensorSpec, dim: Any = -1, keepdim: Any = False, out: Any = None) -> Cost:
+    return _with_positions(input, dim, keepdim, 1)
+
+
+@formula(*spellings("median"), *spellings("nanmedian"))
 def median(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> Cost:
     if dim is None:
         return vector(input.numel, input, spec((), input.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
-from pyprof.prof.formulas.tensors import copy_cost, gradient, vector, wants
+from pyprof.prof.formulas.tensors import copy_cost, gradient, need, spec, vector, wants
 
 __all__: list[str] = []
 
@@ -69,13 +69,15 @@ def diagflat(input: TensorSpec, offset: Any = 0) -> Cost:
 
 
 @formula(*spellings("diag"))
-def diag(input: TensorSpec, *options: Any, **more: Any) -> Cost:
+def diag(input: TensorSpec, diagonal: Any = 0, out: Any = None) -> Cost:
     """A vector on the diagonal of a new matrix, or the diagonal of a matrix as a new vector."""
-    if len(input.shape) == 2 and not more:
-        row = min(input.shape)
-        return copy_cost(TensorSpec((row,), input.dtype), TensorSpec((row,), input.dtype))
-    size = input.shape[-1] if input.shape else 1
-    return copy_cost(input, TensorSpec((*input.shape, size), input.dtype))
+    shift = need(diagonal, "diagonal")
+    if len(input.shape) == 2:
+        rows, columns = input.shape
+        row = spec((max(0, min(rows + min(shift, 0), columns - max(shift, 0))),), input.dtype)
+        return copy_cost(row, row)
+    size = (input.shape[-1] if input.shape else 1) + abs(shift)
+    return copy_cost(input, spec((size, size), input.dtype))
 
 
 @formula(*spellings("diag_embed"))

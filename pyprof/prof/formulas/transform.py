@@ -32,6 +32,8 @@ def _transform(input: TensorSpec, axes: list[int], sizes: list[int], real: str) 
     length = product(sizes)
     operations = 5 * points * math.log2(length) if length > 1 else 0
     floating = promote(input, to_float=True) or input.dtype
+    if not real and floating not in _REAL:  # real numbers, transformed as such; the other half is the conjugate
+        operations /= 2
     if real and axes:
         half = list(shape)
         half[axes[-1]] = sizes[-1] // 2 + 1

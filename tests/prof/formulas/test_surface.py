@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
+from pyprof.opcall import OpCall
 from pyprof.prof.formulas import evaluate, is_structural, known
-from tests.prof.formulas.formula_oracles import call, t
+from tests.prof.formulas.formula_oracles import Called, Dispatched, call, t
 
 # Ops without a formula: a pattern of whole names, and why.
 WITHOUT = {
@@ -51,6 +54,57 @@ def test_every_op_of_the_dispatcher_has_a_formula_or_a_reason() -> None:
 def test_reasons_do_not_hide_what_has_a_formula() -> None:
     # The one pattern that is open on both sides hides nothing else.
     assert {op for op in _ops() if "mps" in op and known(f"aten::{op}")} == set()
+
+
+# Python-level ops whose one dispatcher op costs another thing, and why.
+APART = {
+    r"inv|cholesky|ldl_factor|lu_factor|tensorinv": "the op behind returns an error code too",
+    r"det|slogdet|solve|solve_ex|tensorsolve": "the op behind returns the factors too",
+    r"eigvals|eigvalsh|svdvals": "the CPU's op behind computes vectors that are thrown away",
+    r"msort|argsort|multilabel_margin_loss": "the op behind returns more than the op itself",
+    r"diff": "the two operands are views of one tensor",
+    r"sum_to_size|batch_norm|ravel|isreal": "the op behind does what these sizes or types do not need, or is a copy of its own",
+    r"selu": "elu with a scale folded into its factors",
+}
+
+
+def _pair(op: Any, sample: Any) -> tuple[OpCall, OpCall] | None:
+    """The Python-level call and the dispatcher's op, where there is one of each that is no view."""
+    called, ran = Called(), Dispatched()
+    for recorder in (called, ran):
+        try:
+            with recorder:
+                op(sample.input, *sample.args, **sample.kwargs)
+        except (AssertionError, RuntimeError, TypeError, NotImplementedError, IndexError, ValueError):
+            return None
+    inner = [c for c in ran.calls if not is_structural(c.name)]
+    names = [c.name for c in (*called.calls, *ran.calls)]
+    return (called.calls[0], inner[0]) if len(called.calls) == len(inner) == 1 and all(map(known, names)) else None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_op_costs_the_same_by_its_name_in_python_and_in_the_dispatcher() -> None:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    torch.manual_seed(0)
+    apart: dict[str, str] = {}
+    same = 0
+    for op in op_db:
+        dtype = torch.float32 if op.supports_dtype(torch.float32, "cpu") else torch.int64
+        if not op.supports_dtype(dtype, "cpu"):
+            continue
+        for _, sample in zip(range(3), op.sample_inputs_func(op, torch.device("cpu"), dtype, False), strict=False):
+            found = _pair(op, sample)
+            if found is None:
+                continue
+            ours, theirs = (evaluate(c).cost for c in found)
+            if (ours.flops, ours.bytes) == (theirs.flops, theirs.bytes):
+                same += 1
+            else:
+                apart.setdefault(found[0].op, f"{found[0]} {ours.flops} {ours.bytes}, {found[1]} {theirs.flops} {theirs.bytes}")
+    assert {op: text for op, text in apart.items() if not any(re.fullmatch(p, op) for p in APART)} == {}
+    assert [p for p in APART if not any(re.fullmatch(p, op) for op in apart)] == []
+    assert same > 1200
 
 
 def test_what_asks_about_a_tensor_costs_nothing() -> None:
