@@ -1,4 +1,4 @@
-"""Backward of ops whose forward stands with their families: products with vectors, distances, transforms, places and parts.
+"""Backward of ops whose forward stands with their families: products with vectors, distances, transforms, places, losses.
 
 As everywhere, each product of a backward counts on its own, and a piece is what one kernel would do: it reads the incoming
 gradient and what the derivative needs, and writes the gradient of one input.
@@ -10,8 +10,15 @@ from typing import Any
 
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
-from pyprof.prof.formulas.loss import cdist_backward, pdist_backward
+from pyprof.prof.formulas.loss import (
+    cdist_backward,
+    ctc_loss,
+    ctc_loss_backward,
+    multi_margin_loss_backward,
+    pdist_backward,
+)  # fmt: skip
 from pyprof.prof.formulas.pointwise import spellings
+from pyprof.prof.formulas.pool import targets
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward
 from pyprof.prof.formulas.tensors import (
     broadcast,
@@ -288,28 +295,97 @@ def cross_backward(input: TensorSpec, other: TensorSpec, dim: Any = None, out: A
     )
 
 
-# ---------------------------------------------------------------------------------------------- linear systems
+@backward(*spellings("dist"))
+def dist_backward(input: TensorSpec, other: TensorSpec, p: Any = 2) -> tuple[Piece, ...]:
+    # The difference again, times gradient over distance; the other's is its negative.
+    shape = broadcast(input.shape, other.shape)
+    pairs = (("input", input), ("other", other))
+    return tuple(
+        Piece(name, vector(2 * product(shape), input, other, spec((), input.dtype), gradient(x)))
+        for name, x in pairs
+        if wants(x)
+    )
 
 
-@backward("torch.linalg.inv", "torch.linalg.inv_ex", "aten::linalg_inv", "aten::linalg_inv_ex", *spellings("inverse"))
-def inv_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
-    # -A⁻ᴴ·g·A⁻ᴴ: two products.
+@backward(*spellings("diff"))
+def diff_backward(
+    input: TensorSpec, n: Any = 1, dim: Any = -1, prepend: Any = None, append: Any = None, out: Any = None
+) -> tuple[Piece, ...]:
+    # Each element is in two differences: a subtraction an element, as often as differences were taken.
+    return (Piece("input", vector(need(n, "n") * input.numel, gradient(input), gradient(input))),) if wants(input) else ()
+
+
+@backward(*spellings("trapz", "ta"), *spellings("trapezoid", "ta"), *spellings("cumulative_trapezoid", "ta"))
+def trapezoid_backward(y: TensorSpec, x: Any = None, dx: Any = None, dim: Any = -1) -> tuple[Piece, ...]:
+    # Half of the widths on both sides, times the gradient.
+    if not wants(y):
+        return ()
+    return (Piece("y", vector(3 * y.numel, gradient(y), x if isinstance(x, TensorSpec) else None, gradient(y))),)
+
+
+# ---------------------------------------------------------------------------------------------- losses of few lines
+
+
+@backward("torch.nn.functional.multi_margin_loss", "aten::multi_margin_loss")
+def multi_margin_back(input: TensorSpec, target: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
+    number = spec((), input.dtype)
+    return (Piece("input", multi_margin_loss_backward(number, input, target)),) if wants(input) else ()
+
+
+@backward("torch.nn.functional.ctc_loss", "torch.ctc_loss", "aten::ctc_loss", "torch._ctc_loss", "aten::_ctc_loss")
+def ctc_back(
+    log_probs: TensorSpec,
+    targets: TensorSpec,
+    input_lengths: Any = None,
+    target_lengths: Any = None,
+    *options: Any,
+    **more: Any,
+) -> tuple[Piece, ...]:
+    if not wants(log_probs):
+        return ()
+    once = ctc_loss(log_probs, targets, input_lengths, target_lengths).vector_flops or 0
+    count = log_probs.shape[1] if len(log_probs.shape) > 2 else 1
+    states, losses = spec((once // 6,), log_probs.dtype), spec((count,), log_probs.dtype)
+    return (Piece("input", ctc_loss_backward(losses, log_probs, targets, input_lengths, target_lengths, losses, states)),)
+
+
+@backward("torch.cosine_similarity", "aten::cosine_similarity", "torch.nn.functional.cosine_similarity")
+def cosine_backward(x1: TensorSpec, x2: TensorSpec, dim: Any = 1, eps: Any = 1e-8) -> tuple[Piece, ...]:
+    # g·(y/(|x||y|) - cos·x/|x|²): two products, a difference and the gradient.
+    shape = broadcast(x1.shape, x2.shape)
+    axis = need(dim, "dim") % max(len(shape), 1)
+    small = spec([n for d, n in enumerate(shape) if d != axis], promote(x1, x2))
+    pairs = (("input", x1, x2), ("other", x2, x1))
+    return tuple(Piece(name, vector(4 * product(shape), small, small, x, y, gradient(x))) for name, x, y in pairs if wants(x))
+
+
+@backward("torch.nn.functional.pairwise_distance", "torch.pairwise_distance", "aten::pairwise_distance")
+def pairwise_backward(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, eps: Any = 1e-6, keepdim: Any = False) -> tuple[Piece, ...]:
+    shape = broadcast(x1.shape, x2.shape)
+    small = spec(shape[:-1], promote(x1, x2))
+    pairs = (("input", x1), ("other", x2))
+    return tuple(Piece(name, vector(3 * product(shape), small, small, x1, x2, gradient(x))) for name, x in pairs if wants(x))
+
+
+# ---------------------------------------------------------------------------------------------- pools by drawn windows
+
+
+@backward("torch.nn.functional.fractional_max_pool2d", "aten::fractional_max_pool2d",
+          "torch.nn.functional.fractional_max_pool3d", "aten::fractional_max_pool3d")  # fmt: skip
+def fractional_back(
+    input: TensorSpec, kernel_size: Any, output_size: Any = None, *options: Any, **more: Any
+) -> tuple[Piece, ...]:
     if not wants(input):
         return ()
-    n, batch, same = input.shape[-1], product(input.shape[:-2]), gradient(input)
-    one = product_cost(n, n, n, same, same, same, batch=batch, dtype=input.dtype)
-    return (Piece("dgrad", one), Piece("dgrad", one))
+    if output_size is None:
+        raise Missing("output_size not recorded")
+    small = spec(targets(output_size, input, 3 if len(input.shape) > 4 else 2), input.dtype)
+    return (Piece("input", vector(small.numel, small, spec(small.shape, "int64"), gradient(input))),)
 
 
-@backward("torch.linalg.solve", "aten::linalg_solve", "torch.linalg.solve_ex", "aten::linalg_solve_ex",
-          "aten::_linalg_solve_ex")  # fmt: skip
-def solve_backward(A: TensorSpec, B: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
-    # dB = A⁻ᴴ·g with the factors kept, 2n² a column; dA = -dB·Xᴴ, a product of n by n.
-    alone = len(B.shape) == 1 or B.shape == A.shape[:-1]
-    outer = broadcast(A.shape[:-2], B.shape[:-1] if alone else B.shape[:-2])
-    n, columns = A.shape[-1], 1 if alone else B.shape[-1]
-    batch, x = product(outer), spec((*outer, n, columns), B.dtype)
-    pieces = [Piece("input", Cost(0, 2 * n * n * columns * batch, nbytes(A, x, x)))]
-    if wants(A):
-        pieces.append(Piece("dgrad", product_cost(n, n, columns, x, x, gradient(A), batch=batch, dtype=A.dtype)))
-    return tuple(pieces)
+@backward("torch.nn.functional.max_unpool2d", "aten::max_unpool2d", "torch.nn.functional.max_unpool3d", "aten::max_unpool3d")
+def max_unpool_backward(
+    input: TensorSpec, indices: TensorSpec, output_size: Any = None, *options: Any, **more: Any
+) -> tuple[Piece, ...]:
+    # What was put somewhere is gathered from there.
+    return (Piece("input", copy_cost(gradient(input), indices, gradient(input))),) if wants(input) else ()
