@@ -137,16 +137,27 @@ def _some_lines(records: Records, rows: slice, pieces: _Pieces, sequences: Seque
     columns = (records[name][rows].tolist() for name in own)
     shared = (pieces.where(rows), pieces.numbers(rows, ("pid", "rank")))
     rest = (pieces.numbers(rows, ("step", "recomputed", "regs", "smem", "bytes", "graph_node")), pieces.ops(rows))
-    head, name_of = pieces.head, pieces.name_of
-    for row, low, high, where, process, size, ops in zip(
-        zip(*columns, strict=True), bounds[:-1], bounds[1:], *shared, *rest, strict=True
+    launched = ("start_ns", "corr", "launch_ns", "launch_dur_ns", "instance")
+    whole = np.logical_and.reduce([records[column][rows] >= 0 for column in launched]).tolist()  # as nearly all are
+    head, name_of, sequence = pieces.head, pieces.name_of, sequences.text
+    for row, low, high, where, process, size, ops, known in zip(
+        zip(*columns, strict=True), bounds[:-1], bounds[1:], *shared, *rest, whole, strict=True
     ):
         name, duration, stack, direction, seq, sub, start, corr, launch, launch_dur, instance, forward = row
+        if known:
+            numbered = (
+                f', "start": {start}{process}, "corr": {corr}, "launch": {launch}, "launchdur": {launch_dur}, '
+                f'"instance": {instance}'
+            )
+        else:
+            numbered = (
+                f"{_optional('start', start)}{process}{_optional('corr', corr)}{_optional('launch', launch)}"
+                f"{_optional('launchdur', launch_dur)}{_optional('instance', instance)}"
+            )
+        served = f', "fwd_instance": {forward}' if forward >= 0 else ""
         yield (
-            f"{name_of[name][0]}{duration}{head[stack]}{sequences.text(stack, direction, numbers[low:high], seq, sub)}{where}"
-            f"{_optional('start', start)}{process}{_optional('corr', corr)}{_optional('launch', launch)}"
-            f"{_optional('launchdur', launch_dur)}{_optional('instance', instance)}{_optional('fwd_instance', forward)}"
-            f"{size}{ops}"
+            f"{name_of[name][0]}{duration}{head[stack]}{sequence(stack, direction, numbers[low:high], seq, sub)}{where}"
+            f"{numbered}{served}{size}{ops}"
         )
 
 
