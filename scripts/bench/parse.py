@@ -1,10 +1,11 @@
 """What parse and prof take on a capture, as CPU seconds and peak memory of whole processes, beside the least that SQLite takes.
 
-    python scripts/bench/parse.py CAPTURE.sqlite [--repeat 5] [--only NAME...] [--json]
+    python scripts/bench/parse.py CAPTURE [--repeat 5] [--only NAME...] [--json]
 
-The floor is SQLite's own machine reading max() of every needed column of an nsys export, measured in the same run: ratios to it
-say more than seconds on a machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection
-report is run on the same file where nsys is on PATH, the original PyProf with --original.
+The floor is SQLite's own machine reading max() of every needed column of an nsys export, measured in the same run (of a
+torch.profiler trace, which repeat_kineto.py makes as long as wanted, the bytes read): ratios to it say more than seconds on a
+machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection report is run on the same file
+where nsys is on PATH, the original PyProf with --original.
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ NEEDED = {
     "NVTX_EVENTS": ("start", "end", "eventType", "globalTid", "domainId", "textId", "text"),
     "StringIds": ("id", "value"),
 }  # fmt: skip
+MAGIC = b"SQLite format 3\x00"
 PACKAGES = ("numpy", "pandas", "pyarrow", "adbc-driver-sqlite", "msgspec", "sqlalchemy")
 
 
 def read_floor(path: str) -> None:
-    """Let SQLite read every needed column, and nothing else."""
+    """Let SQLite read every needed column, and nothing else; of a trace read the bytes."""
+    with open(path, "rb") as stream:
+        if stream.read(len(MAGIC)) != MAGIC:
+            while stream.read(1 << 20):
+                pass
+            return
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
         for table, columns in NEEDED.items():
             present = {row[1] for row in db.execute(f'PRAGMA table_info("{table}")')}
@@ -71,7 +78,7 @@ def commands(capture: str, folder: Path, original: str | None) -> dict[str, list
     }
     if original is not None:
         found["original PyProf parse"] = ["/usr/bin/env", f"PYTHONPATH={original}", python, "-m", "pyprof.parse", capture]
-    if (nsys := shutil.which("nsys")) is not None:
+    if (nsys := shutil.which("nsys")) is not None and capture.endswith((".sqlite", ".nsys-rep")):
         found["nsys nvtx_gpu_proj_trace"] = [nsys, "stats", "--report", "nvtx_gpu_proj_trace", capture]
     return found
 
