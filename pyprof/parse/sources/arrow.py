@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import adbc_driver_manager as adbc  # not its dbapi, which imports pyarrow.dataset and pandas
+import adbc_driver_sqlite
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from adbc_driver_sqlite import dbapi
 
 __all__ = ["ArrowReader", "OddFile"]
 
 _BATCH_ROWS = "65536"
-_FAULTS = (dbapi.Error, pa.ArrowException, OSError)
+_FAULTS = (adbc.Error, pa.ArrowException, OSError)
 
 
 class OddFile(Exception):
@@ -29,24 +30,27 @@ class ArrowReader:
 
     def __init__(self, uri: str) -> None:
         try:
-            self._connection = dbapi.connect(uri)
+            self._database = adbc_driver_sqlite.connect(uri)
+            self._connection = adbc.AdbcConnection(self._database)
         except _FAULTS as error:
             raise OddFile(str(error)) from error
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+        self._database.close()
 
     def batches(self, sql: str, numbers: int) -> Iterator[Any]:
         """The rows in Arrow batches: that many integer columns, and then texts.
 
         Raises OddFile, perhaps after some batches.
         """
-        cursor = self._connection.cursor()
+        statement = adbc.AdbcStatement(self._connection)
         try:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
-            cursor.execute(sql)
-            for batch in cursor.fetch_record_batch():
+            statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
+            statement.set_sql_query(sql)
+            stream, _ = statement.execute_query()
+            for batch in pa.RecordBatchReader.from_stream(stream):
                 types = batch.schema.types
                 if types[:numbers] != [pa.int64()] * numbers or any(kind != pa.string() for kind in types[numbers:]):
                     raise OddFile(f"types {types}")
@@ -56,7 +60,7 @@ class ArrowReader:
         except _FAULTS as error:
             raise OddFile(str(error)) from error
         finally:
-            cursor.close()
+            statement.close()
 
     def integers(self, sql: str, columns: int) -> list[npt.NDArray[np.int64]]:
         """The integer columns of a query. Raises OddFile."""
