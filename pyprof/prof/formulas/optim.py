@@ -109,9 +109,10 @@ def update_scale(input: Any, *state: Any, **more: Any) -> Cost:
 # ---------------------------------------------------------------------------------------------- fused steps
 
 
-def _step(operations: int, grads: list[TensorSpec], states: list[list[TensorSpec]]) -> Cost:
-    """The parameters and their state, read and written, and the gradients read."""
-    return Cost(0, operations * _count(states[0]), nbytes(grads, states, states))
+def _step(operations: int, grads: list[TensorSpec], states: list[list[TensorSpec]], grad_scale: Any = None) -> Cost:
+    """The parameters and their state, read and written, and the gradients read; where these are scaled, divided and written."""
+    scaled = opt(grad_scale) is not None
+    return Cost(0, (operations + scaled) * _count(states[0]), nbytes(grads, states, states, grads if scaled else None))
 
 
 def _flag(value: Any) -> bool:
@@ -136,7 +137,7 @@ def _register_adam(op: str, decay: int) -> None:
             raise Missing("lists of tensors were not kept apart")
         states = [params, first, second] + ([_tensors(max_exp_avg_sqs)] if _flag(amsgrad) else [])
         operations = _ADAM_OPERATIONS + (decay if _decays(weight_decay) else 0) + _flag(amsgrad)
-        return _step(operations, gradients, states)
+        return _step(operations, gradients, states, grad_scale)
 
     adam.__qualname__ = op
     formula(f"torch.{op}_", f"aten::{op}_", f"torch.{op}", f"aten::{op}")(adam)
@@ -157,7 +158,7 @@ def fused_sgd(
     if not gradients:
         raise Missing("lists of tensors were not kept apart")
     operations = 2 + 2 * bool(buffers) + 2 * _decays(weight_decay) + 2 * _flag(nesterov)
-    return _step(operations, gradients, [params] + ([buffers] if buffers else []))
+    return _step(operations, gradients, [params] + ([buffers] if buffers else []), grad_scale)
 
 
 @formula("torch._fused_adagrad_", "aten::_fused_adagrad_", "torch._fused_adagrad", "aten::_fused_adagrad")

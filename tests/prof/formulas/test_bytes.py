@@ -12,11 +12,12 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pyprof.prof.formulas import evaluate, is_structural, known
-from tests.prof.formulas.formula_oracles import Touch, Touched
+from tests.prof.formulas.formula_oracles import Touch, Touched, call, t
 
 # Arguments of which only the shape or the dtype is asked, or which are overwritten without being read: by pattern of names.
 UNREAD = {
@@ -26,6 +27,8 @@ UNREAD = {
     r"(native_)?batch_norm_backward": {"running_mean", "running_var"},
     r"native_layer_norm_backward": {"bias"},
     r"rrelu_with_noise_?": {"noise"},
+    r"_foreach_copy_": {"self"},
+    r"_fused_\w+": {"state_steps"},  # a number a parameter
 }
 # Ops that read as many elements of this argument as they return: a part of it, or what indices ask for, as often as they do.
 PARTS = {
@@ -46,6 +49,10 @@ OTHERWISE = {
     r"log_sigmoid_forward": "keeps a buffer on a CPU alone",
     r"(_?native_batch_norm\w*)": "running statistics are changed while training, whatever its schema says",
 }  # fmt: skip
+
+
+# Arguments that a schema says are changed, and which are only where gradients are scaled; steps are numbers.
+UNCHANGED = {"grads", "state_steps"}
 
 
 def _find(table: dict[str, Any], name: str) -> Any:
@@ -133,6 +140,53 @@ def test_bytes_are_those_of_the_storages_touched() -> None:
             wrong.setdefault(name, f"{ours} bytes where {_expected(touch)} were touched: {touch.call}")
     assert wrong == {}
     assert len(held) > 400
-    ran = {touch.name for touch in touches}
+    ran = {touch.name for touch in touches} | {"_foreach_copy_", "_fused_adam_"}  # these run in optimizers
     for table in (UNREAD, PARTS, OTHERWISE):
         assert [pattern for pattern in table if not any(re.fullmatch(pattern, name) for name in ran)] == []
+
+
+OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+    ("Adam", {"fused": True}),
+    ("Adam", {"fused": True, "amsgrad": True, "weight_decay": 0.1}),
+    ("AdamW", {"fused": True}),
+    ("SGD", {"fused": True, "momentum": 0.9, "nesterov": True}),
+    ("Adagrad", {"fused": True}),
+    *(
+        (name, {"foreach": True})
+        for name in ("Adam", "AdamW", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+    ),
+    ("SGD", {"foreach": True, "momentum": 0.9, "weight_decay": 0.1}),
+    ("Adam", {"foreach": False, "amsgrad": True}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=[f"{i}-{row[0]}" for i, row in enumerate(OPTIMIZERS)])
+def test_bytes_of_optimizers_are_parameters_gradients_and_state(name: str, options: dict[str, Any]) -> None:
+    parameters = [torch.rand(4, 5, requires_grad=True), torch.rand(7, requires_grad=True)]
+    optimizer = getattr(torch.optim, name)(parameters, lr=0.1, **options)
+    recorder, held = Touched(), 0
+    for _ in range(2):
+        for parameter in parameters:
+            parameter.grad = torch.rand_like(parameter)
+        with recorder:
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+    for touch in recorder.touches:
+        name = f"{touch.call.module}::{touch.name}"
+        if not known(name) or is_structural(name) or _find(OTHERWISE, touch.name):
+            continue
+        expected = _expected(touch)
+        if touch.name.startswith("_fused"):
+            expected -= sum(size for argument, size in touch.changed.items() if argument in UNCHANGED)
+        assert evaluate(touch.call).cost.bytes == expected, touch.call
+        held += 1
+    assert held > 3
+
+
+def test_scaled_gradients_are_written_back() -> None:
+    one, number = t(100), t()
+    lists = [[one], [one], [one], [one], [], [number]]
+    plain = evaluate(call("aten::_fused_adam_", *lists, 0.1, 0.9, 0.999, 0.0, 1e-8, False, False)).cost
+    scaled = evaluate(call("aten::_fused_adam_", *lists, 0.1, 0.9, 0.999, 0.0, 1e-8, False, False, number, number)).cost
+    assert (plain.bytes, scaled.bytes) == (2800, 3200)
+    assert (plain.flops, scaled.flops) == (1200, 1300)
