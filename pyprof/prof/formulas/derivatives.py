@@ -10,6 +10,7 @@ from typing import Any
 
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
+from pyprof.prof.formulas.index import selected
 from pyprof.prof.formulas.loss import (
     cdist_backward,
     ctc_loss,
@@ -226,6 +227,42 @@ def col2im_backward(
     window, sizes = product(pair(kernel_size, 2, "kernel_size")), pair(output_size, 2, "output_size")
     grad = spec((*input.shape[:-2], input.shape[-2] // window, *sizes), input.dtype)
     return (Piece("input", copy_cost(grad, gradient(input))),)
+
+
+@backward(*spellings("index_put"), *spellings("index_put_"))
+def index_put_backward(
+    input: TensorSpec, indices: list[TensorSpec], values: Any = None, accumulate: Any = False, *more: Any
+) -> tuple[Piece, ...]:
+    # The input's is the incoming one, with zeros where it was overwritten; that of the values is gathered, and summed where
+    # they were broadcast.
+    shape, tensors = selected(input, indices)
+    rows, grad = spec(shape, input.dtype), gradient(input)
+    pieces = []
+    if wants(input) and accumulate is not True:
+        pieces.append(Piece("input", copy_cost(grad, grad, tensors)))
+    if isinstance(values, TensorSpec) and wants(values):
+        summed = rows.numel if values.shape != rows.shape else 0
+        pieces.append(Piece("values", vector(summed, rows, tensors, gradient(values))))
+    return tuple(pieces)
+
+
+@backward("Tensor.unfold", "aten::unfold", *spellings("unfold_copy", "ta"))
+def unfold_view_backward(input: TensorSpec, dimension: Any, size: Any, step: Any) -> tuple[Piece, ...]:
+    # The elements of overlapping windows are added into zeros.
+    if not wants(input) or not input.shape:
+        return ()
+    length, window = input.shape[need(dimension, "dimension")], need(size, "size")
+    count = (length - window) // need(step, "step") + 1
+    grad = spec((input.numel // max(length, 1) * count * window,), input.dtype)
+    return (Piece("input", vector(grad.numel, grad, gradient(input))),)
+
+
+@backward("Tensor.expand_as", "aten::expand_as")
+def expand_as_backward(input: TensorSpec, other: TensorSpec) -> tuple[Piece, ...]:
+    if not wants(input) or input.shape == other.shape:
+        return ()
+    grad = spec(other.shape, input.dtype)
+    return (Piece("input", vector(grad.numel, grad, gradient(input))),)
 
 
 @backward(*spellings("masked_select"))

@@ -184,3 +184,15 @@ def test_backward_of_vectors_distances_and_transforms() -> None:
     assert pieces("torch.fft.fft", t(8, dtype="complex64")) == [(0, 120, 128)]
     assert pieces("torch.nn.functional.unfold", t(1, 2, 4, 4), 2) == [(0, 72, 4 * (72 + 32))]
     assert pieces("torch.linalg.inv", t(6, 6)) == [(432, 0, 432), (432, 0, 432)]
+
+
+def test_backward_of_chosen_places_and_windows() -> None:
+    def pieces(name: str, *args: Any) -> list[tuple[str, int | None, int | None]]:
+        return [(p.name, p.cost.flops, p.cost.bytes) for p in evaluate_backward(call(name, *args))]
+
+    index = [t(3, dtype="int64")]
+    assert pieces("aten::index_put", t(10, 4), index, t(3, 4)) == [("input", 0, 344), ("values", 0, 48 + 24 + 48)]
+    assert pieces("aten::index_put", t(10, 4), index, t(4), True) == [("values", 12, 48 + 24 + 16)]
+    assert pieces("Tensor.unfold", t(2, 10), 1, 4, 2) == [("input", 32, 128 + 80)]
+    assert pieces("Tensor.expand_as", t(1, 5), t(4, 5)) == [("input", 20, 100)]
+    assert pieces("Tensor.expand_as", t(4, 5), t(4, 5)) == []
