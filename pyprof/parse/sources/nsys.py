@@ -156,7 +156,8 @@ class _Reader:
     def _launches(self) -> Table:
         raw = self.db.integers(_RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"))
         known = raw["globalTid"] >= 0  # a call of no thread is of no process either
-        raw = {name: values[known] for name, values in raw.items()}
+        if not known.all():
+            raw = {name: values[known] for name, values in raw.items()}
         return make_table(
             "launches",
             {
