@@ -30,7 +30,7 @@ def legacy_view(stack: Stack, numbers: list[int], seq: int) -> Legacy:
         return Legacy([], [], [], mod, op)
     pairs = _pruned(sorted(set(zip(numbers, stack.seq_names, strict=True))))
     ids = sorted({number for number, _ in pairs})
-    if len(ids) > 1 and ids[0] == 0:
+    if len(ids) > 1 and ids[0] == 0 and seq != 0:
         ids = ids[1:]
     main = [seq] if seq in ids else []
     mod, op = _ops(stack, [name for _, name in pairs])

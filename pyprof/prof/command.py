@@ -163,5 +163,6 @@ def _coverage(frame: Frame, inside: npt.NDArray[np.int64]) -> None:
     )
     if len(inside) < len(records):
         return  # reasons were counted over all records
-    for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: -item[1][1])[:5]:
-        print(f"  no FLOPs for {count} rows ({100 * spent / total:.1f} % of the time): {reason}", file=sys.stderr)
+    for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: (-item[1][1], item[0]))[:5]:
+        rows = f"{count} row{'s' * (count != 1)}"
+        print(f"  no FLOPs for {rows} ({100 * spent / total:.1f} % of the time): {reason}", file=sys.stderr)

@@ -147,7 +147,7 @@ class Report:
     @property
     def devices(self) -> Ints:
         """The lines that are whole devices."""
-        return np.flatnonzero(self.lines.stream < 0)
+        return np.flatnonzero(self.lines.whole)
 
     def sums(self, line: Ints, values: Ints) -> Ints:
         """Values added up for each line."""
@@ -159,7 +159,8 @@ class Report:
         """Columns that say which line."""
         lines = self.lines
         pool = ["all", *(str(n) for n in np.unique(lines.stream).tolist())]
-        names = np.where(lines.stream < 0, 0, 1 + np.searchsorted(np.unique(lines.stream), lines.stream))
+        names = np.where(lines.whole, 0, 1 + np.searchsorted(np.unique(lines.stream), lines.stream))
+        names = np.where(lines.stream == -2, -1, names)
         columns = [_column("pid", "PId", "process"), _column("device", "Device", "device ordinal", 3)]
         values: list[Values] = [Numbers(lines.pid[line]), Numbers(lines.device[line])]
         if stream:
@@ -204,7 +205,7 @@ def streams(report: Report) -> Table:
 def _shown_gaps(report: Report) -> Ints:
     """The gaps of whole devices or of streams, longest first."""
     gaps = report.gaps
-    rows = np.flatnonzero((report.lines.stream[gaps.line] >= 0) == report.by_stream)
+    rows = np.flatnonzero(report.lines.whole[gaps.line] != report.by_stream)
     return rows[np.lexsort((gaps.line[rows], gaps.start[rows], -gaps.own[rows]))]
 
 
@@ -279,7 +280,7 @@ def latency(report: Report) -> Table:
     cells: dict[str, list[float]] = {key: [] for key in ("launches", "least", *names, "most", "took", "short", "shorttime")}
     used = []
     for line in range(len(lines)):
-        mine = (activities.device if lines.stream[line] < 0 else activities.stream) == line
+        mine = (activities.device if lines.whole[line] else activities.stream) == line
         known = np.flatnonzero(mine & (launch >= 0))
         if not len(known):
             continue

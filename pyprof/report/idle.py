@@ -1,6 +1,6 @@
 """Records and the capture's API calls -> where each stream and each device idles, and why.
 
-Lines are the streams of each device of each process, and each device as a whole (all its streams together, stream -1). A gap
+Lines are the streams of each device of each process, and each device as a whole (all its streams together). A gap
 lies between the end of what ran on a line and the begin of the next. It has one reason, found from the launch of the next:
 
     sync       launched after the line had run dry, for the host was waiting for the device then
@@ -37,12 +37,13 @@ REASONS = ("sync", "host", "launch", "queued", "copy", "kernel", "unknown")
 SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
 QUEUED_NS = 5_000
 _FOLLOWS_NS = 10_000
+_WHOLE, _NO_STREAM = -1, -2
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """pid, device and stream (-1: the whole device) of each line; of: the line of its device."""
+    """pid, device and stream (-1: the whole device, -2: an unknown stream) of each line; of: the line of its device."""
 
     pid: Ints
     device: Ints
@@ -51,6 +52,11 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.pid)
+
+    @property
+    def whole(self) -> Bools:
+        """Which lines are whole devices."""
+        return np.asarray(self.stream == _WHOLE)
 
 
 class Activities:
@@ -120,7 +126,7 @@ def _lines(pid: Ints, device: Ints, stream: Ints) -> tuple[Lines, Ints, Ints]:
     whole = streams == np.iinfo(np.int64).min
     of = np.maximum.accumulate(np.where(whole, np.arange(len(whole)), 0))
     of_stream, of_device = np.split(found.inverse, 2)
-    return Lines(pids, devices, np.where(whole, -1, streams), of), of_stream, of_device
+    return Lines(pids, devices, np.where(whole, _WHOLE, np.where(streams == -1, _NO_STREAM, streams)), of), of_stream, of_device
 
 
 @dataclass(frozen=True)

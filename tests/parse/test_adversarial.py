@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pyprof.cli import main
 from pyprof.errors import PyprofError
 from pyprof.load import load_capture, op_rules
 from pyprof.parse.netdict import lines
@@ -187,3 +188,28 @@ def test_a_record_with_an_odd_value_is_read_or_refused_by_number(tmp_path: Path,
         assert "line 1 is" in str(error) and error.hint
     else:
         assert len(rows) == 1
+
+
+def test_the_sequence_number_0_of_a_backward_function_is_kept_by_net_dict(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("AddmmBackward0, seq = 0, op_id = 1", 10, 90)
+    n.range("aten::mm, seq = 2, op_id = 2, sizes = [[3, 4], [4, 5]]", 20, 80)
+    n.kernel(GEMM, 50, 100, 200)
+    records = load(n, tmp_path)
+    again = read_lines(lines(records), "net.dict", op_rules())
+    assert table(records, "seq", "altseq", "dir") == table(again, "seq", "altseq", "dir") == [("0", "2", "bprop")]
+
+
+def test_reasons_without_flops_stand_in_one_order_whatever_the_order_of_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n = Nsys()
+    for number, op in enumerate("zebra yak wolf xerus".split()):
+        n.range(f"mine::{op}, op_id = {number}", 10 + 20 * number, 20 + 20 * number)
+        n.kernel(GEMM, 15 + 20 * number, 1000 + 10 * number, 1005 + 10 * number)
+    said = set()
+    for seed in range(4):
+        assert main(["prof", str(n.write(tmp_path / "net.sqlite", shuffle=seed))]) == 0
+        said.add(capsys.readouterr().err)
+    (only,) = said
+    assert only.count("no FLOPs for 1 row (25.0 %") == 4

@@ -353,3 +353,13 @@ def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, ca
 def test_what_cannot_be_done(tmp_path: Path, data: Path) -> None:
     for arguments, error in ((["--csv"], UsageError), (["--bins", "0"], UsageError), ([], InputError)):
         assert main(["gaps", str(data / "kineto_cpu.json.gz"), *arguments]) == error("", "").exit_code
+
+
+def test_a_stream_that_is_not_known_is_a_line_of_its_own_and_no_device(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 10, 100, 200)
+    n.kernel(GEMM, 20, 300, 400, stream=-1)
+    report = report_of(n, tmp_path)
+    streams = [(row["stream"], row["rows"], row["busy"]) for row in rows_of(TABLES["streams"](report))]
+    assert sorted(streams) == [("7", "1", "100"), ("all", "2", "200"), ("na", "1", "100")]
+    assert len(rows_of(TABLES["overlap"](report))) == 1 and len(report.devices) == 1

@@ -21,7 +21,7 @@ def late_launches(frame: Frame) -> list[Advice]:
     if not len(activities):
         return []
     gaps = find_gaps(activities, None)
-    late = np.isin(gaps.reason, (HOST, LAUNCH)) & (activities.lines.stream[gaps.line] < 0) & (gaps.own > 0)
+    late = np.isin(gaps.reason, (HOST, LAUNCH)) & activities.lines.whole[gaps.line] & (gaps.own > 0)
     copied = (records["kind"][gaps.before] == ActivityKind.MEMCPY) & (records["copykind"][gaps.before] == _TO_HOST)
     pool = [call.op for call in records.calls]
     found = []
