@@ -51,6 +51,10 @@ def read_floor(path: str) -> None:
                 db.execute(f'SELECT {wanted} FROM "{table}"').fetchall()
 
 
+PEERS = ("original PyProf parse", "nsys nvtx_gpu_proj_trace")
+LEAST_LINES = 100
+
+
 def measure(command: Sequence[str], output: Path) -> tuple[float, float, float]:
     """Run a command; CPU seconds, peak memory in MiB, seconds of the clock, with its children. SystemExit if it fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -77,9 +81,10 @@ def commands(capture: str, folder: Path, original: str | None) -> dict[str, list
         "prof of the capture, all columns, CSV": [*own, "prof", capture, "--csv", "-c", all_columns()],
     }
     if original is not None:
-        found["original PyProf parse"] = ["/usr/bin/env", f"PYTHONPATH={original}", python, "-m", "pyprof.parse", capture]
+        # In its own folder, for `-m` looks in the current one first.
+        found[PEERS[0]] = ["/usr/bin/env", "-C", original, f"PYTHONPATH={original}", python, "-m", "pyprof.parse", capture]
     if (nsys := shutil.which("nsys")) is not None and capture.endswith((".sqlite", ".nsys-rep")):
-        found["nsys nvtx_gpu_proj_trace"] = [nsys, "stats", "--report", "nvtx_gpu_proj_trace", capture]
+        found[PEERS[1]] = [nsys, "stats", "--report", "nvtx_gpu_proj_trace", capture]
     return found
 
 
@@ -116,10 +121,20 @@ def main() -> None:
         return
     table: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, command in commands(options.capture, Path(folder), options.original).items():
+        for name, command in commands(os.path.abspath(options.capture), Path(folder), options.original).items():
             if name != "floor" and options.only and not any(part in name for part in options.only):
                 continue
-            runs = [measure(command, Path(folder) / "out") for _ in range(options.repeat)]
+            output = Path(folder) / "out"
+            try:
+                runs = [measure(command, output) for _ in range(options.repeat)]
+            except SystemExit as error:
+                if name not in PEERS:
+                    raise
+                print(f"{name}: {error}", file=sys.stderr)
+                continue
+            if name in PEERS and output.read_bytes().count(b"\n") < LEAST_LINES:  # nsys ends well without its report
+                print(f"{name}: it wrote nothing", file=sys.stderr)
+                continue
             cpu, memory, clock = (statistics.median(run[i] for run in runs) for i in range(3))
             floor = table["floor"]["cpu_s"] if table else cpu
             table[name] = {"cpu_s": cpu, "peak_mib": memory, "clock_s": clock, "to_floor": cpu / floor}
