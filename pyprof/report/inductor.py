@@ -88,7 +88,7 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
         amounts.append((np.where(any_known, total, of_own), np.where(of_own >= 0, ns, spent)))
     (moved, known_ns), (flops, _) = amounts
     peak = _peaks(frame, code, rows, len(launches))
-    names = np.array([f"{launch.kernel} {launch.graph}" for launch in launches], np.str_)
+    names = np.array([f"{one.kernel} {one.graph} {one.category} {one.file} {one.nodes}" for one in launches], np.str_)
     order = np.lexsort((names, -ns))
     order = order[count[order] > 0]
     count, ns, moved, flops, known_ns = (column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns))

@@ -213,3 +213,19 @@ def test_reasons_without_flops_stand_in_one_order_whatever_the_order_of_rows(
         said.add(capsys.readouterr().err)
     (only,) = said
     assert only.count("no FLOPs for 1 row (25.0 %") == 4
+
+
+def test_kernels_of_one_name_and_time_stand_in_one_order_in_inductor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[3, 4], [4, 5]]", 10, 20)
+    n.kernel(ADD, 15, 1000, 1010)
+    n.range("aten::add, op_id = 2, sizes = [[3, 4], [3, 4], []]", 30, 40)
+    n.kernel(ADD, 35, 1010, 1020)
+    n.kernel(ADD, None, 1000, 1010, stream=13)
+    said = set()
+    for seed in range(6):
+        assert main(["inductor", str(n.write(tmp_path / "net.sqlite", shuffle=seed))]) == 0
+        said.add(capsys.readouterr().out)
+    assert len(said) == 1 and "vectorized_elementwise_kernel" in said.pop()
