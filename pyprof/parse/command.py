@@ -63,7 +63,8 @@ def report(records: Records) -> None:
     for note in records.notes:
         print(f"note: {note}", file=sys.stderr)
     for what, count in sorted(records.counts.items()):
-        print(f"note: {count} {what}", file=sys.stderr)
+        text = what.replace("kernels", "kernel", 1).replace("functions", "function", 1) if count == 1 else what
+        print(f"note: {count} {text}", file=sys.stderr)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -296,14 +296,13 @@ def latency(report: Report) -> Table:
             cells[key].append(value)
     columns, values = report.where(np.array(used, np.int64))
     told = {
-        "launches": "activities with a launch in the capture", "least": "shortest time from the launch to the begin, in ns",
-        "most": "longest, in ns", "took": "median time of the launching call, in ns",
-        "short": "kernels shorter than the call that launched them", "shorttime": "time of these, in ns",
+        "launches": "activities with a launch in the capture", "least": "shortest time from the launch to the begin",
+        "most": "longest", "took": "median time of the launching call",
+        "short": "kernels shorter than the call that launched them", "shorttime": "time of these",
     }  # fmt: skip
-    columns += [
-        _column(key, key.capitalize(), told.get(key, "quantile of the time from the launch to the begin, in ns"))
-        for key in cells
-    ]
+    for key in cells:
+        text = told.get(key, "quantile of the time from the launch to the begin")
+        columns.append(_column(key, key.capitalize(), text) if key in ("launches", "short") else _ns(key, text))
     return Table(columns, [*values, *(Numbers(np.array(cell, np.int64)) for cell in cells.values())])
 
 

@@ -219,13 +219,16 @@ def test_kernels_of_one_name_and_time_stand_in_one_order_in_inductor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     n = Nsys()
-    n.range("aten::mm, op_id = 1, sizes = [[3, 4], [4, 5]]", 10, 20)
-    n.kernel(ADD, 15, 1000, 1010)
-    n.range("aten::add, op_id = 2, sizes = [[3, 4], [3, 4], []]", 30, 40)
-    n.kernel(ADD, 35, 1010, 1020)
-    n.kernel(ADD, None, 1000, 1010, stream=13)
+    ops = (
+        ("aten::mm", "[[3, 4], [4, 5]]"),
+        ("aten::layer_norm", "[[3, 4], []]"),
+        ("aten::conv2d", "[[3, 4, 5, 5], [4, 4, 3, 3]]"),
+    )
+    for at, (op, sizes) in enumerate(ops):  # of three categories
+        n.range(f"{op}, op_id = {at}, sizes = {sizes}", 100 * at, 100 * at + 50)
+        n.kernel("strange", 100 * at + 10, 1000 + 10 * at, 1010 + 10 * at)
     said = set()
-    for seed in range(6):
+    for seed in range(8):
         assert main(["inductor", str(n.write(tmp_path / "net.sqlite", shuffle=seed))]) == 0
         said.add(capsys.readouterr().out)
-    assert len(said) == 1 and "vectorized_elementwise_kernel" in said.pop()
+    assert len(said) == 1 and said.pop().count("strange") == 3
