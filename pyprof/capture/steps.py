@@ -102,6 +102,7 @@ class StepClock:
 
         from pyprof.nvtx import api
         from pyprof.nvtx.compiling import hide_from_compiler
+        from pyprof.nvtx.optimizers import classes
         from pyprof.nvtx.patch import Patches
 
         hide_from_compiler(self._stepped, self._returned)
@@ -109,7 +110,7 @@ class StepClock:
         self._hook = register_optimizer_step_post_hook(self._stepped)
         self._patches = Patches()
         base: Any = torch.optim.Optimizer
-        for cls in _classes(base):
+        for cls in classes(base):
             self._wrap(cls)
         orig = base._patch_step_function
 
@@ -196,15 +197,3 @@ class StepClock:
         vars(step).update({_MARK: step, "_torchdynamo_inline": own})
         pass_through_compiler(step)
         self._patches.replace(cls, "step", step)
-
-
-def _classes(root: type) -> list[type]:
-    """A class and all that derive from it, each once."""
-    found: dict[type, None] = {}
-    left = [root]
-    while left:
-        cls = left.pop()
-        if cls not in found:
-            found[cls] = None
-            left += cls.__subclasses__()
-    return list(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyprof.nvtx.patch import Patches, dress, is_wrapper
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.unseen import hide
 
-__all__ = ["patch_optimizers"]
+__all__ = ["classes", "patch_optimizers"]
 
 
 def _handle(name: str) -> Any:
@@ -57,15 +57,16 @@ def make_step(orig: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def _classes(root: type) -> Iterator[type]:
-    seen = set()
+def classes(root: type) -> list[type]:
+    """A class and all that derive from it, each once."""
+    found: dict[type, None] = {}
     left = [root]
     while left:
         cls = left.pop()
-        if cls not in seen:
-            seen.add(cls)
+        if cls not in found:
+            found[cls] = None
             left += cls.__subclasses__()
-            yield cls
+    return list(found)
 
 
 def _wrap_class(patches: Patches, cls: type) -> None:
@@ -84,7 +85,7 @@ def _wrap_class(patches: Patches, cls: type) -> None:
 def patch_optimizers(patches: Patches) -> None:
     """Wrap `step` of every optimizer class there is, and of those that appear later, when one is first made."""
     base = torch.optim.Optimizer
-    for cls in _classes(base):
+    for cls in classes(base):
         _wrap_class(patches, cls)
     orig = base._patch_step_function
 
