@@ -10,6 +10,7 @@ from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.prof.columns import choose, unknown_as
 from pyprof.prof.frame import Frame
+from pyprof.prof.group import group_by
 
 __all__ = ["print_top"]
 
@@ -21,19 +22,12 @@ def print_top(records: Records, stream: TextIO, count: int, width: int) -> None:
 
     Calls: executions of the op; Share: of the time of all rows. Lines are cut at `width` characters.
     """
-    rows = records.select(np.isin(records["kind"], _KINDS))
-    frame = Frame(rows)
-    texts = [unknown_as(column.compute(frame)) for column in choose("dir,op,params")]
-    numbers: dict[tuple[str, ...], int] = {}
-    group = np.array([numbers.setdefault(key, len(numbers)) for key in zip(*texts, strict=True)], np.int64)
-    spent = np.bincount(group, rows["dur_ns"], len(numbers))
-    alone = int(rows["instance"].max(initial=-1)) + 1 + np.arange(len(rows))
-    calls = np.unique(np.stack([group, np.where(rows["instance"] >= 0, rows["instance"], alone)]), axis=1)[0]
-    executions = np.bincount(calls, minlength=len(numbers))
-    keys, total = list(numbers), spent.sum()
+    frame = Frame(records.select(np.isin(records["kind"], _KINDS)))
+    table = group_by(frame, np.arange(len(frame.records)), choose("dir,op,params"))
+    shown = table.take(table.rows[:count])
+    cells = {column.key: unknown_as(values) for column, values in zip(shown.columns, shown.values, strict=True)}
     stream.write(f"{'Time(ms)':>11} {'Share':>6} {'Calls':>7} {'Direc':5} {'Op':20} Params\n")
-    for at in np.argsort(-spent, kind="stable")[:count].tolist():
-        direction, op, params = keys[at]
-        share = 100 * spent[at] / total if total else 0.0
-        line = f"{spent[at] / 1e6:11.3f} {share:5.1f}% {executions[at]:7d} {direction:5} {op:20} {params}"
+    keys = ("time", "share", "calls", "dir", "op", "params")
+    for time, share, calls, direction, op, params in zip(*(cells[key] for key in keys), strict=True):
+        line = f"{int(time) / 1e6:11.3f} {share:>5}% {calls:>7} {direction:5} {op:20} {params}"
         stream.write(line[:width].rstrip() + "\n")
