@@ -26,19 +26,21 @@ def unfused(frame: Frame) -> list[Advice]:
     name = frame.of_name(lambda text: text)
     fused = np.array([_FUSED.search(text) is not None for text in name.pool] + [False])[name.codes]
     stepping = (records["phase"] == PHASES.index("optimizer")) & ~fused
+    names: dict[str, int] = {}
+    op = np.array([*(names.setdefault(call.op, len(names)) for call in records.calls), -1], np.int64)
     found = []
     for gpu, (device, _) in enumerate(frame.gpus):
         rows = kernels_of(frame, np.flatnonzero(stepping & (records["gpu"] == gpu)))
         known = rows[(costs.bytes[rows] > 0) & (records["own"][rows] >= 0)]
         if len(rows) < _FEW or not len(known) or not device.dram_bytes_per_s:
             continue
-        ops = np.array([records.calls[own].op for own in records["own"][known].tolist()])
-        moved = max(int(costs.bytes[known[ops == op]].sum()) for op in np.unique(ops).tolist())
+        bytes_of = np.zeros(len(names), np.int64)
+        np.add.at(bytes_of, op[records["own"][known]], costs.bytes[known])
+        moved = int(bytes_of.max())
         time = int(records["dur_ns"][rows].sum())
         saves = time - round(moved / device.dram_bytes_per_s * 1e9)
         if saves > 0:
-            pool = [call.op for call in records.calls]
-            evidence = f"{len(rows)} kernels: {most(records['own'][rows].astype(np.int64), records['dur_ns'][rows], pool)}"
+            evidence = f"{len(rows)} kernels: {most(op[records['own'][rows]], records['dur_ns'][rows], list(names))}"
             change = "fused=True of torch.optim's Adam, AdamW, SGD and Adagrad, or torch.compile of its step"
             found.append(Advice("an optimizer of many kernels", change, evidence, time, saves))
     return found

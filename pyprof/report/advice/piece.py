@@ -37,12 +37,13 @@ def kernels_of(frame: Frame, rows: Ints) -> Ints:
 def most(codes: Ints, weight: Ints, pool: Sequence[str], count: int = 3) -> str:
     """The texts of most weight, each with how often it occurs: `12 x a, 3 x b`."""
     named = codes >= 0
-    codes, weight = codes[named], weight[named]
+    used, inverse = np.unique(codes[named], return_inverse=True)
+    weights, counts = np.zeros(len(used), np.int64), np.bincount(inverse.ravel(), minlength=len(used))
+    np.add.at(weights, inverse.ravel(), weight[named])
     times: dict[str, list[int]] = {}
-    for code in np.unique(codes).tolist():
-        mine = codes == code
+    for code, heavy, often in zip(used.tolist(), weights.tolist(), counts.tolist(), strict=True):
         entry = times.setdefault(pool[code], [0, 0])
-        entry[0] += int(weight[mine].sum())
-        entry[1] += int(mine.sum())
+        entry[0] += heavy
+        entry[1] += often
     first = sorted(times.items(), key=lambda item: (-item[1][0], item[0]))[:count]
     return ", ".join(f"{number} x {text}" for text, (_, number) in first)

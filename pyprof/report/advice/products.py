@@ -32,24 +32,28 @@ def products(frame: Frame) -> list[Advice]:
     pool = sorted({tag for tag in tags if tag})
     tag = np.array([pool.index(t) if t else -1 for t in tags], np.int64)[records["call"][rows]]
     distinct, first, inverse = distinct_rows(costs.problem[rows], names.codes[rows], tag, records["gpu"][rows])
-    found = []
+    said: dict[int, tuple[str, str]] = {}
+    peaks, drams = (np.full(distinct.shape[1], np.nan) for _ in range(2))
     for number, (problem, name, kind, gpu) in enumerate(distinct.T.tolist()):
         if kind < 0 or name < 0 or not 0 <= gpu < len(frame.gpus):
             continue
         device, dtype, one = frame.gpus[gpu][0], pool[kind], rows[first[number]]
         align = costs.kernels[costs.kernel[one]].align if used[one] else None
-        said = _change(dtype, costs.problems[problem], align)
+        change = _change(dtype, costs.problems[problem], align)
         peak, dram = device.peaks.get("tf32" if dtype == "fp32" else dtype), device.dram_bytes_per_s
-        if said is None or not peak or not dram:
-            continue
-        mine = rows[inverse == number]
-        least = np.maximum(costs.matmul_flops[mine] / peak, costs.bytes[mine] / dram) * 1e9
-        time = records["dur_ns"][mine]
-        saves = int(np.maximum(time - least, 0).sum())
+        if change is not None and peak and dram:
+            said[number], peaks[number], drams[number] = change, peak, dram
+    least = np.maximum(costs.matmul_flops[rows] / peaks[inverse], costs.bytes[rows] / drams[inverse]) * 1e9
+    time, size = records["dur_ns"][rows], distinct.shape[1]
+    saves, spent = (np.bincount(inverse, values, size) for values in (np.maximum(time - least, 0), time))
+    count = np.bincount(inverse, minlength=size)
+    found = []
+    for number, change in said.items():
+        problem, name, kind, _ = distinct[:, number].tolist()
         m, n, k, batch = costs.problems[problem]
-        evidence = f"{len(mine)} x {names.pool[name]}, {dtype} m={m} n={n} k={k} batch={batch}"
-        if saves > 0:
-            found.append(Advice(*said, evidence, int(time.sum()), saves))
+        evidence = f"{count[number]} x {names.pool[name]}, {pool[kind]} m={m} n={n} k={k} batch={batch}"
+        if int(saves[number]) > 0:
+            found.append(Advice(*change, evidence, int(spent[number]), int(saves[number])))
     return found
 
 
