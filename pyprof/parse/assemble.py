@@ -153,7 +153,7 @@ class Assembly:
         own = self.root >= 0
         if not (replay >= 0).any():
             return np.full(len(replay), -1, np.int64)
-        executions = np.unique(np.stack([self.root[own], rows["replay_ns"][own], replay[own]]), axis=1)
+        executions = distinct_rows(self.root[own], rows["replay_ns"][own], replay[own]).columns
         times = np.unique(executions[1])
         known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
         start = self.trace.activities["start_ns"][rows["activity"]]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.trace import Trace
 
 __all__ = ["Recorded", "launch_of_activity", "ranks", "recorded_in_graph", "replays", "take"]
@@ -93,9 +94,8 @@ def recorded_in_graph(trace: Trace, when: Ints, thread: Ints) -> Recorded:
         row_of.setdefault((int(process[row]), int(nodes["node"][row])), row)
     origin = nodes["origin"].tolist()
     rows = np.flatnonzero(in_graph)
-    keys = np.stack([activities["process"][rows].astype(np.int64), activities["graph_node"][rows]])
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    found = np.array([_first_recording(row_of, origin, (int(p), int(n))) for p, n in distinct.T], np.int64)[inverse.ravel()]
+    distinct, _, inverse = distinct_rows(activities["process"][rows], activities["graph_node"][rows])
+    found = np.array([_first_recording(row_of, origin, (p, n)) for p, n in distinct.T.tolist()], np.int64)[inverse]
     rows, found = rows[found >= 0], found[found >= 0]
     thread, when = thread.copy(), when.copy()
     thread[rows], when[rows] = nodes["thread"][found], nodes["start_ns"][found]
@@ -127,17 +127,15 @@ def replays(trace: Trace, launch: Ints, in_graph: Bools) -> tuple[Ints, Ints]:
         return replay, begin
     start, thread = activities["start_ns"][rows], take(trace.launches["thread"], launch[rows])
     has = launch[rows] >= 0
-    keys = np.stack(  # by value, so that the numbers do not depend on the order of rows
-        [
-            np.where(has, take(trace.launches["start_ns"], launch[rows]), -1),
-            take(trace.processes["pid"], activities["process"][rows]),
-            np.where(has, take(trace.threads["tid"], thread), -1),
-            activities["corr"][rows],
-        ]
-    )
-    execution = np.unique(keys, axis=1, return_inverse=True)[1].ravel()
+    execution = distinct_rows(  # by value, so that the numbers do not depend on the order of rows
+        np.where(has, take(trace.launches["start_ns"], launch[rows]), -1),
+        take(trace.processes["pid"], activities["process"][rows]),
+        np.where(has, take(trace.threads["tid"], thread), -1),
+        activities["corr"][rows],
+    ).inverse
     node = activities["graph_node"][rows]
-    name = ranks([trace.strings[code] for code in activities["name"][rows].tolist()])
+    used, code = np.unique(activities["name"][rows], return_inverse=True)
+    name = ranks([trace.strings[text] for text in used.tolist()])[code.ravel()]
     same = [activities[c][rows] for c in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "stream", "device")]
     order = np.lexsort((*same, name, activities["end_ns"][rows], start, node, execution))
     new = np.ones(len(rows), np.bool_)
@@ -145,10 +143,10 @@ def replays(trace: Trace, launch: Ints, in_graph: Bools) -> tuple[Ints, Ints]:
     first = np.flatnonzero(new)
     times = np.empty(len(rows), np.int64)
     times[order] = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
-    distinct, inverse = np.unique(np.stack([execution, times]), axis=1, return_inverse=True)
+    distinct, _, inverse = distinct_rows(execution, times)
     earliest = np.full(distinct.shape[1], np.iinfo(np.int64).max)
-    np.minimum.at(earliest, inverse.ravel(), start)
-    replay[rows], begin[rows] = inverse.ravel(), earliest[inverse.ravel()]
+    np.minimum.at(earliest, inverse, start)
+    replay[rows], begin[rows] = inverse, earliest[inverse]
     return replay, begin
 
 
@@ -167,4 +165,4 @@ def _pair_codes(first: Ints, second: Ints) -> Ints:
     if width < 1 << 40:
         code: Ints = (first + 1) * width + (second - low)
         return code
-    return np.unique(np.stack([first, second]), axis=1, return_inverse=True)[1].ravel().astype(np.int64)
+    return distinct_rows(first, second).inverse

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.records import Records
 
 __all__ = ["INFERRED", "infer"]
@@ -96,14 +97,14 @@ def _from_links(records: Records) -> Records:
     if not len(rows):
         return records
     calls, made = list(records.calls), dict[tuple[int, int], int]()
-    pairs, inverse = np.unique(np.stack([records["call"][rows], records["own"][rows]]), axis=1, return_inverse=True)
+    pairs, _, inverse = distinct_rows(records["call"][rows], records["own"][rows])
     for call, own in pairs.T.tolist():
         filler = fill[call]
         filled = None if filler is None else filler(calls[call], records.calls[own])
         if filled is not None:
             made[call, own] = len(calls)
             calls.append(filled)
-    code = np.array([made.get((int(c), int(o)), -1) for c, o in pairs.T], np.int64)[inverse.ravel()]
+    code = np.array([made.get((call, own), -1) for call, own in pairs.T.tolist()], np.int64)[inverse]
     of_instance = np.full(int(records["instance"].max(initial=-1)) + int(records["fwd_instance"].max()) + 2, -1, np.int64)
     told = rows[code >= 0]
     of_instance[records["fwd_instance"][told]] = code[code >= 0]
@@ -127,15 +128,15 @@ def _from_forward(records: Records) -> Records:
     if not len(rows):
         return records
     calls = list(records.calls)
-    pairs, inverse = np.unique(np.stack([records["own"][rows], records["call"][rows]]), axis=1, return_inverse=True)
-    codes = pairs[0].astype(np.int64)
+    pairs, _, inverse = distinct_rows(records["own"][rows], records["call"][rows])
+    codes = pairs[0].copy()
     for index, (own, call) in enumerate(pairs.T.tolist()):
         filled = _FILL[calls[own].op](calls[own], calls[call])
         if filled is not None:
             codes[index] = len(calls)
             calls.append(filled)
     column = records["own"].copy()
-    column[rows] = codes[inverse.ravel()]
+    column[rows] = codes[inverse]
     return records.with_ops({"own": column}, calls)
 
 
