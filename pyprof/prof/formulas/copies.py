@@ -7,9 +7,9 @@ from typing import Any
 from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import copy_cost, gradient, need, opt, spec, wants
+from pyprof.prof.formulas.tensors import copy_cost, dtype_from, gradient, need, opt, spec, wants
 
-__all__ = ["dtype_from"]
+__all__: list[str] = []
 
 NOTHING = Cost(0, 0, 0)
 
@@ -79,20 +79,6 @@ def copy_backward(input: Any, src: Any = None, non_blocking: Any = False) -> tup
     if not isinstance(src, TensorSpec) or not wants(src) or src.dtype == getattr(input, "dtype", None):
         return ()
     return (Piece("source", copy_cost(gradient(input), gradient(src))),)
-
-
-# Kineto and emit_nvtx give a dtype as the number that c10 gives it.
-_CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128",
-          "bool", "qint8", "quint8", "qint32", "bfloat16")  # fmt: skip
-
-
-def dtype_from(value: Any) -> str | None:
-    """The dtype that an argument names, itself or by its code; None where it does not."""
-    if isinstance(value, (DTypeArg, TensorSpec)):
-        return value.dtype
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _CODES[value] if 0 <= value < len(_CODES) else None
-    return None
 
 
 def _target(options: tuple[Any, ...], more: dict[str, Any], numbers: bool) -> str | None:

@@ -189,12 +189,18 @@ def repeat_interleave_backward(
     return (Piece("input", vector(grad.numel, grad, gradient(input))),)
 
 
-@backward(*spellings("diag_embed"), *spellings("diagflat"), *spellings("diag"))
-def diag_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
-    if not wants(input):
-        return ()
-    part = spec((min(input.shape),), input.dtype) if len(input.shape) == 2 else gradient(input)
-    return (Piece("input", copy_cost(part, gradient(input))),)
+@backward(*spellings("diag_embed"), *spellings("diagflat"))
+def diag_embed_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
+    return (Piece("input", copy_cost(gradient(input), gradient(input))),) if wants(input) else ()
+
+
+@backward(*spellings("diag"))
+def diag_backward(input: TensorSpec, diagonal: Any = 0, out: Any = None) -> tuple[Piece, ...]:
+    if len(input.shape) != 2:
+        return diag_embed_backward(input)
+    (rows, columns), shift = input.shape, need(diagonal, "diagonal")
+    part = spec((max(0, min(rows + min(shift, 0), columns - max(shift, 0))),), input.dtype)
+    return (Piece("input", copy_cost(part, gradient(input))),) if wants(input) else ()
 
 
 @backward(*spellings("trace"))

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.gemm import product_cost
-from pyprof.prof.formulas.linalg import matrix_exp_backward
+from pyprof.prof.formulas.linalg import matrix_exp_backward, solution, weight
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward
-from pyprof.prof.formulas.tensors import broadcast, gradient, nbytes, product, spec, vector, wants
+from pyprof.prof.formulas.tensors import gradient, nbytes, product, spec, vector, wants
 
 __all__: list[str] = []
 
@@ -33,11 +33,9 @@ def inv_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, 
           "aten::_linalg_solve_ex")  # fmt: skip
 def solve_backward(A: TensorSpec, B: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
     # dB = A⁻ᴴ·g with the factors kept, 2n² a column; dA = -dB·Xᴴ, a product of n by n.
-    alone = len(B.shape) == 1 or B.shape == A.shape[:-1]
-    outer = broadcast(A.shape[:-2], B.shape[:-1] if alone else B.shape[:-2])
-    n, columns = A.shape[-1], 1 if alone else B.shape[-1]
-    batch, x = product(outer), spec((*outer, n, columns), B.dtype)
-    pieces = [Piece("input", Cost(0, 2 * n * n * columns * batch, nbytes(A, x, x)))]
+    x = solution(A, B)
+    n, columns, batch = *x.shape[-2:], product(x.shape[:-2])
+    pieces = [Piece("input", Cost(0, weight(A) * 2 * n * x.numel, nbytes(A, x, x)))]
     if wants(A):
         pieces.append(Piece("dgrad", product_cost(n, n, columns, x, x, gradient(A), batch=batch, dtype=A.dtype)))
     return tuple(pieces)
@@ -78,7 +76,7 @@ def qr_backward(input: TensorSpec, mode: Any = "reduced", out: Any = None) -> tu
         product_cost(n, n, m, q, q, r, batch=batch, dtype=dtype),
         product_cost(m, n, n, q, r, q, batch=batch, dtype=dtype),
     )
-    solve = Cost(0, batch * m * n * n, nbytes(r, q, q))
+    solve = Cost(0, weight(input) * batch * m * n * n, nbytes(r, q, q))
     return (*(Piece("dgrad", p) for p in products), Piece("input", solve))
 
 
@@ -89,7 +87,7 @@ def det_backward(input: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
     if not wants(input):
         return ()
     n, batch, same = input.shape[-1], product(input.shape[:-2]), gradient(input)
-    return (Piece("input", vector(2 * batch * n**3, same, same, same)),)
+    return (Piece("input", vector(weight(input) * 2 * batch * n**3, same, same, same)),)
 
 
 @backward("torch.linalg.matrix_exp", "aten::linalg_matrix_exp", *spellings("matrix_exp"))

@@ -12,11 +12,9 @@ from typing import Any
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, formula
-from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, need, opt, spec, vector
+from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, dtype_from, need, opt, spec, vector
 
 __all__ = ["given_out", "made_dtype", "made_shape"]
-
-_CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 
 def made_shape(sizes: tuple[Any, ...], more: dict[str, Any]) -> tuple[int, ...]:
@@ -38,6 +36,11 @@ def made_dtype(values: Any, more: dict[str, Any], default: str | None) -> str | 
     return default
 
 
+def _coded(options: tuple[Any, ...], more: dict[str, Any], default: str | None) -> str | None:
+    """The dtype where the dispatcher gives it as a code, the first of the options; else as `made_dtype`."""
+    return (dtype_from(options[0]) if options else None) or made_dtype(options, more, default)
+
+
 def given_out(more: dict[str, Any]) -> TensorSpec | None:
     """The tensor to write into, where the caller gave one."""
     given = more.get("out")
@@ -56,7 +59,9 @@ def _register_sized(op: str, weight: int) -> None:
         return vector(weight * made.numel, made)
 
     def sized_new(input: TensorSpec, *sizes: Any, **more: Any) -> Cost:
-        made = spec(made_shape(sizes, more), made_dtype(sizes, more, input.dtype))
+        listed = bool(sizes) and isinstance(sizes[0], (list, tuple))
+        dtype = _coded(sizes[1:], more, input.dtype) if listed else made_dtype(sizes, more, input.dtype)
+        made = spec(made_shape(sizes, more), dtype)
         return vector(weight * made.numel, made)
 
     sized.__qualname__ = op
@@ -68,12 +73,10 @@ def _register_sized(op: str, weight: int) -> None:
 
 def _aten_dtype(sizes: tuple[Any, ...], more: dict[str, Any]) -> str | None:
     """The dtype, which the dispatcher gives as the code after the list of sizes."""
-    code = sizes[1] if len(sizes) > 1 and isinstance(sizes[0], (list, tuple)) else None
-    if code is UNKNOWN:
+    listed = bool(sizes) and isinstance(sizes[0], (list, tuple))
+    if listed and sizes[1:2] == (UNKNOWN,):
         return None
-    if isinstance(code, int) and not isinstance(code, bool):
-        return _CODES[code] if code < len(_CODES) else ("bfloat16" if code == 15 else None)
-    return made_dtype(sizes, more, DEFAULT_FLOAT)
+    return _coded(sizes[1:], more, DEFAULT_FLOAT) if listed else made_dtype(sizes, more, DEFAULT_FLOAT)
 
 
 for _op, _weight in _SIZED.items():
@@ -83,12 +86,12 @@ for _op, _weight in _SIZED.items():
 @formula("torch.full", "aten::full")
 def full(size: Any, fill_value: Any, *options: Any, **more: Any) -> Cost:
     by_value = {bool: "bool", int: "int64", complex: "complex64"}.get(type(fill_value), DEFAULT_FLOAT)
-    return vector(0, given_out(more) or spec(made_shape((size,), more), made_dtype(options, more, by_value)))
+    return vector(0, given_out(more) or spec(made_shape((size,), more), _coded(options, more, by_value)))
 
 
 @formula("Tensor.new_full", "aten::new_full")
 def new_full(input: TensorSpec, size: Any, fill_value: Any, *options: Any, **more: Any) -> Cost:
-    return vector(0, spec(made_shape((size,), more), made_dtype(options, more, input.dtype)))
+    return vector(0, spec(made_shape((size,), more), _coded(options, more, input.dtype)))
 
 
 _LIKE = {"zeros_like": 0, "ones_like": 0, "full_like": 0, "rand_like": 1, "randn_like": 3, "randint_like": 1}
@@ -96,7 +99,9 @@ _LIKE = {"zeros_like": 0, "ones_like": 0, "full_like": 0, "rand_like": 1, "randn
 
 def _register_like(op: str, weight: int) -> None:
     def like(input: TensorSpec, *options: Any, **more: Any) -> Cost:
-        return vector(weight * input.numel, spec(input.shape, made_dtype(options, more, input.dtype)))
+        values = {"full_like": 1, "randint_like": len(options)}.get(op, 0)  # bounds and values stand before the dtype
+        coded = _coded(options[values:], more, made_dtype(options, more, input.dtype))
+        return vector(weight * input.numel, spec(input.shape, coded))
 
     like.__qualname__ = op
     formula(*spellings(op, "ta"))(like)
@@ -157,9 +162,12 @@ def rfftfreq(n: Any, d: Any = 1.0, *options: Any, **more: Any) -> Cost:
 @formula("torch.eye", "aten::eye")
 def eye(n: Any, m: Any = None, *options: Any, **more: Any) -> Cost:
     rows = need(n, "n")
-    return vector(
-        0, given_out(more) or spec((rows, m if isinstance(m, int) else rows), made_dtype((m, *options), more, DEFAULT_FLOAT))
-    )
+    if len(options) == 3:  # aten::eye(n, dtype, layout, device, pin_memory); with m there are four
+        m, options = None, (m, *options)
+    elif isinstance(m, DTypeArg):
+        m, options = None, (m,)
+    columns = m if isinstance(m, int) else rows
+    return vector(0, given_out(more) or spec((rows, columns), _coded(options, more, DEFAULT_FLOAT)))
 
 
 @formula("torch.tril_indices", "aten::tril_indices")

@@ -15,9 +15,9 @@ from pyprof.dtypes import lookup
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import broadcast, nbytes, need, opt, product, promote, reduced, spec, vector, wants
+from pyprof.prof.formulas.tensors import broadcast, dtype_of, nbytes, need, opt, product, promote, reduced, spec, vector, wants
 
-__all__: list[str] = []
+__all__ = ["matrix_exp_backward", "solution", "weight"]
 
 
 def _square(input: TensorSpec) -> tuple[int, int]:
@@ -27,14 +27,15 @@ def _square(input: TensorSpec) -> tuple[int, int]:
     return product(input.shape[:-2]), input.shape[-1]
 
 
-def _weight(input: TensorSpec) -> int:
+def weight(input: TensorSpec) -> int:
+    """How many operations one of the element type is."""
     found = lookup(input.dtype)
     return 4 if found is not None and found.kind == "complex" else 1
 
 
 def _cubes(input: TensorSpec, factor: float, *others: Any) -> Cost:
     batch, n = _square(input)
-    return Cost(0, round(_weight(input) * batch * factor * n**3), nbytes(input, *others))
+    return Cost(0, round(weight(input) * batch * factor * n**3), nbytes(input, *others))
 
 
 def _same(input: TensorSpec) -> TensorSpec:
@@ -100,7 +101,7 @@ for _ops, _factor in _TOP_LEVEL.items():
 def _lu_flops(input: TensorSpec) -> int:
     """Of an (m, n) matrix, k the lesser: 2mnk - (m + n)k² + 2k³/3; 2n³/3 of a square one."""
     (m, n), k = input.shape[-2:], _least(input)
-    return round(_weight(input) * product(input.shape[:-2]) * (2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3))
+    return round(weight(input) * product(input.shape[:-2]) * (2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3))
 
 
 def _lu_parts(input: TensorSpec) -> list[TensorSpec]:
@@ -170,14 +171,14 @@ def eigvals(input: TensorSpec, out: Any = None) -> Cost:
 def cholesky_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
     # A product, and two triangular solves with n right hand sides, n³ each.
     batch, n = _square(input)
-    cubes = _weight(input) * 2 * batch * n**3
+    cubes = weight(input) * 2 * batch * n**3
     return (Piece("input", Cost(cubes, cubes, nbytes(input, _same(input), _same(input)))),) if wants(input) else ()
 
 
 def _qr_flops(input: TensorSpec) -> float:
     """Of the factorisation alone: 2mn² - 2n³/3, m the greater size; building Q of it is as much again."""
     m, n = max(input.shape[-2:]), _least(input)
-    return _weight(input) * product(input.shape[:-2]) * (2 * m * n * n - 2 * n**3 / 3)
+    return weight(input) * product(input.shape[:-2]) * (2 * m * n * n - 2 * n**3 / 3)
 
 
 @formula("torch.linalg.qr", "aten::linalg_qr", *spellings("qr"))
@@ -198,9 +199,9 @@ def _svd(input: TensorSpec, full: Any, vectors: Any) -> Cost:
     (m, n), k, batch = input.shape[-2:], _least(input), product(input.shape[:-2])
     values = _words(input, (k,), dtype=_real(input))
     if vectors is False:
-        return Cost(0, round(_weight(input) * batch * (4 * max(m, n) * k * k - 4 * k**3 / 3)), nbytes(input, values))
+        return Cost(0, round(weight(input) * batch * (4 * max(m, n) * k * k - 4 * k**3 / 3)), nbytes(input, values))
     sides = _words(input, *([(m, m), (n, n)] if full is True else [(m, k), (k, n)]), dtype=input.dtype)
-    return Cost(0, _weight(input) * batch * (14 * max(m, n) * k * k + 8 * k**3), nbytes(input, values, sides))
+    return Cost(0, weight(input) * batch * (14 * max(m, n) * k * k + 8 * k**3), nbytes(input, values, sides))
 
 
 @formula("torch.linalg.svd", "aten::linalg_svd")
@@ -224,7 +225,7 @@ def pinv(input: TensorSpec, *options: Any, **more: Any) -> Cost:
     (m, n), k, batch = input.shape[-2:], _least(input), product(input.shape[:-2])
     tolerances = [o for o in (*options, *more.values()) if isinstance(o, TensorSpec)]
     one = _svd(input, False, True).vector_flops or 0
-    return Cost(0, one + _weight(input) * batch * (2 * m * n * k + n * k), nbytes(input, tolerances, _same(input)))
+    return Cost(0, one + weight(input) * batch * (2 * m * n * k + n * k), nbytes(input, tolerances, _same(input)))
 
 
 @formula("torch.linalg.svdvals", "aten::linalg_svdvals")
@@ -250,14 +251,18 @@ def _is_vector(matrix: TensorSpec, right: TensorSpec) -> bool:
     return len(right.shape) == 1 or right.shape == matrix.shape[:-1]
 
 
-def _solved(matrix: TensorSpec, right: TensorSpec, factor: float, *more: Any) -> Cost:
-    """Each matrix factored once, factor·n³, and 2n² for each column of the right side; more: what else is touched."""
-    batch, n = _square(matrix)
+def solution(matrix: TensorSpec, right: TensorSpec) -> TensorSpec:
+    """The solution's sizes, (..., n, columns), from whichever side the unknowns stand."""
+    n = _square(matrix)[1]
     outer = right.shape[:-1] if _is_vector(matrix, right) else right.shape[:-2]
     columns = right.numel // max(n * product(outer), 1)
-    shape = broadcast(matrix.shape[:-2], outer)
-    written = spec((*shape, n, columns), right.dtype)
-    flops = _weight(matrix) * (factor * batch * n**3 + 2 * n * n * columns * product(shape))
+    return spec((*broadcast(matrix.shape[:-2], outer), n, columns), right.dtype)
+
+
+def _solved(matrix: TensorSpec, right: TensorSpec, factor: float, *more: Any) -> Cost:
+    """Each matrix factored once, factor·n³, and 2n² for each column of the right side; more: what else is touched."""
+    (batch, n), written = _square(matrix), solution(matrix, right)
+    flops = weight(matrix) * (factor * batch * n**3 + 2 * n * written.numel)
     return Cost(0, round(flops), nbytes(matrix, right, more, written))
 
 
@@ -311,7 +316,7 @@ def lstsq(input: TensorSpec, b: TensorSpec, *options: Any, **more: Any) -> Cost:
     # QR, and for each column Qᵀ·b and a triangular solve.
     (m, n), batch = input.shape[-2:], product(input.shape[:-2])
     columns = b.numel // max(m * batch, 1)
-    flops = _qr_flops(input) + _weight(input) * batch * 4 * m * n * columns
+    flops = _qr_flops(input) + weight(input) * batch * 4 * m * n * columns
     # With more rows than unknowns the squared residuals of the columns come too.
     written = spec((batch, n + (m > n), columns), input.dtype)
     return Cost(0, round(flops), nbytes(input, b, written))
@@ -349,7 +354,7 @@ def lu_unpack(
 
 @formula("aten::matrix_exp_backward")
 def matrix_exp_backward(input: TensorSpec, grad: TensorSpec) -> Cost:
-    # The exponential of a block matrix of twice the size.
+    """The exponential of a block matrix of twice the size."""
     return _cubes(input, 8 * 20.0, grad, _same(input))
 
 
@@ -364,7 +369,7 @@ def linear_combination(input: TensorSpec, coefficients: TensorSpec) -> Cost:
 def orgqr(input: TensorSpec, input2: TensorSpec) -> Cost:
     # Q of k reflections of (m, n): 4mnk - 2(m + n)k² + 4k³/3 (LAWN 41).
     (m, n), k = input.shape[-2:], input2.shape[-1] if input2.shape else 1
-    flops = _weight(input) * product(input.shape[:-2]) * (4 * m * n * k - 2 * (m + n) * k * k + 4 * k**3 / 3)
+    flops = weight(input) * product(input.shape[:-2]) * (4 * m * n * k - 2 * (m + n) * k * k + 4 * k**3 / 3)
     return Cost(0, round(flops), nbytes(input, input2, _same(input)))
 
 
@@ -372,15 +377,13 @@ def orgqr(input: TensorSpec, input2: TensorSpec) -> Cost:
 def tensorinv(input: TensorSpec, ind: Any = 2) -> Cost:
     # The inverse of a matrix of the product of the first dimensions.
     rows = product(input.shape[: need(ind, "ind")])
-    return Cost(0, 2 * _weight(input) * rows**3, nbytes(input, _same(input)))
+    return Cost(0, 2 * weight(input) * rows**3, nbytes(input, _same(input)))
 
 
 @formula("torch.linalg.tensorsolve", "aten::linalg_tensorsolve")
 def tensorsolve(input: TensorSpec, other: TensorSpec, dims: Any = None) -> Cost:
     rows = other.numel
-    return Cost(
-        0, round(_weight(input) * (2 * rows**3 / 3 + 2 * rows * rows)), nbytes(input, other, spec((rows,), input.dtype))
-    )
+    return Cost(0, round(weight(input) * (2 * rows**3 / 3 + 2 * rows * rows)), nbytes(input, other, spec((rows,), input.dtype)))
 
 
 # ---------------------------------------------------------------------------------------------- norms of matrices
@@ -388,12 +391,13 @@ def tensorsolve(input: TensorSpec, other: TensorSpec, dims: Any = None) -> Cost:
 
 def _matrix_norm(input: TensorSpec, ord: Any, dim: Any, keepdim: Any, dtype: Any) -> Cost:
     axes = tuple(d % len(input.shape) for d in need(dim, "dim"))
-    output = spec(reduced(input.shape, axes, keepdim is True), promote(input, to_float=True))
+    kind = dtype_of(dtype) or promote(spec((), _real(input)), to_float=True)
+    output = spec(reduced(input.shape, axes, keepdim is True), kind)
     rows, columns = (input.shape[a] for a in axes)
     batch = input.numel // max(rows * columns, 1)
     if need(ord, "ord") in ("nuc", 2, -2):  # the singular values; their sum, greatest or least
         m, n = max(rows, columns), min(rows, columns)
-        return Cost(0, round(_weight(input) * batch * (4 * m * n * n - 4 * n**3 / 3)) + batch * n, nbytes(input, output))
+        return Cost(0, round(weight(input) * batch * (4 * m * n * n - 4 * n**3 / 3)) + batch * n, nbytes(input, output))
     # Frobenius: square, sum and a root. 1 and infinity: absolute values, sums, the greatest of them.
     rest = 1 if ord == "fro" else columns if ord in (1, -1) else rows
     return Cost(0, 2 * input.numel + rest * batch, nbytes(input, output))

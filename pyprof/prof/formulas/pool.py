@@ -103,37 +103,44 @@ def max_pool_backward(grad_output: TensorSpec, input: TensorSpec, *options: Any)
 
 
 # oneDNN's and the quantised ones keep no positions for the user; their backward finds the greatest again.
-_WITHOUT_INDICES = (
-    "mkldnn_max_pool2d",
-    "mkldnn_max_pool3d",
-    "quantized_max_pool1d",
-    "quantized_max_pool2d",
-    "quantized_max_pool3d",
-)
+_WITHOUT_INDICES = {1: ("quantized",), 2: ("mkldnn", "quantized"), 3: ("mkldnn", "quantized")}
 
 
-@formula(*(f"{place}{op}" for op in _WITHOUT_INDICES for place in ("torch.", "aten::")))
-def max_pool_alone(
-    input: TensorSpec, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False
-) -> Cost:
-    rank = max(len(pair(kernel_size, len(input.shape) - 2, "kernel_size")), 1)
-    return _pool(input, rank, kernel_size, _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode), None, False)
+def _register_alone(rank: int, libraries: tuple[str, ...]) -> None:
+    def max_pool_alone(
+        input: TensorSpec, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: Any = False
+    ) -> Cost:
+        shape = _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        return _pool(input, rank, kernel_size, shape, None, False)
+
+    formula(*(f"{place}{library}_max_pool{rank}d" for library in libraries for place in ("torch.", "aten::")))(max_pool_alone)
 
 
-@formula("aten::mkldnn_max_pool2d_backward", "aten::mkldnn_max_pool3d_backward")
-def mkldnn_max_pool_backward(
+for _rank, _libraries in _WITHOUT_INDICES.items():
+    _register_alone(_rank, _libraries)
+
+
+@formula("aten::mkldnn_max_pool2d_backward")
+def mkldnn_max_pool2d_backward(
     grad_output: TensorSpec, output: TensorSpec, input: TensorSpec, kernel_size: Any, *options: Any
 ) -> Cost:
-    return _pool_again(grad_output, input, kernel_size)
+    return _pool_again(grad_output, input, kernel_size, 2)
+
+
+@formula("aten::mkldnn_max_pool3d_backward")
+def mkldnn_max_pool3d_backward(
+    grad_output: TensorSpec, output: TensorSpec, input: TensorSpec, kernel_size: Any, *options: Any
+) -> Cost:
+    return _pool_again(grad_output, input, kernel_size, 3)
 
 
 @formula("aten::max_pool2d_backward")
 def max_pool2d_backward(grad_output: TensorSpec, input: TensorSpec, kernel_size: Any, *options: Any) -> Cost:
-    return _pool_again(grad_output, input, kernel_size)
+    return _pool_again(grad_output, input, kernel_size, 2)
 
 
-def _pool_again(grad: TensorSpec, input: TensorSpec, kernel: Any) -> Cost:
-    window = product(pair(kernel, len(input.shape) - 2, "kernel_size"))
+def _pool_again(grad: TensorSpec, input: TensorSpec, kernel: Any, rank: int) -> Cost:
+    window = product(pair(kernel, rank, "kernel_size"))
     return vector((window + 1) * grad.numel, grad, input, gradient(input))
 
 

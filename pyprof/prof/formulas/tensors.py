@@ -17,6 +17,7 @@ __all__ = [
     "broadcast",
     "copy_cost",
     "dims",
+    "dtype_from",
     "dtype_of",
     "gradient",
     "nbytes",
@@ -59,6 +60,20 @@ def wants(value: Any) -> bool:
 def dtype_of(value: Any) -> str | None:
     """torch's name of a dtype argument; None where it was left out."""
     return value.dtype if isinstance(value, DTypeArg) else None
+
+
+# Kineto and emit_nvtx give a dtype as the number that c10 gives it.
+_CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128",
+          "bool", "qint8", "quint8", "qint32", "bfloat16")  # fmt: skip
+
+
+def dtype_from(value: Any) -> str | None:
+    """The dtype that an argument names, itself or by its code; None where it does not."""
+    if isinstance(value, (DTypeArg, TensorSpec)):
+        return value.dtype
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _CODES[value] if 0 <= value < len(_CODES) else None
+    return None
 
 
 def pair(value: Any, rank: int, name: str) -> tuple[int, ...]:

@@ -196,3 +196,58 @@ def test_backward_of_chosen_places_and_windows() -> None:
     assert pieces("Tensor.unfold", t(2, 10), 1, 4, 2) == [("input", 32, 128 + 80)]
     assert pieces("Tensor.expand_as", t(1, 5), t(4, 5)) == [("input", 20, 100)]
     assert pieces("Tensor.expand_as", t(4, 5), t(4, 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "moved"),
+    [
+        # c10's numbers of dtypes: bool 11, bfloat16 15, float64 7
+        ("aten::zeros", ([4, 4], 11), 16),
+        ("aten::zeros_like", (t(4, 4), 11), 16),
+        ("aten::full_like", (t(4, 4), 3, 15), 32),
+        ("aten::new_zeros", (t(4, 4), [4, 4], 11), 16),
+        ("aten::new_full", (t(4, 4), [4, 4], 1, 7), 128),
+        ("aten::full", ([4, 4], 1.0, 15), 32),
+        ("aten::eye", (4, 11, None, None, None), 16),
+        ("aten::eye", (4, 5, 11, None, None, None), 20),
+        ("torch.eye", (4, 5), 80),
+        ("aten::linalg_matrix_norm", (t(4, 4), "fro", [-2, -1], False, DTypeArg("float64")), 64 + 8),
+        ("aten::linalg_matrix_norm", (t(4, 4, dtype="complex64"), "fro", [-2, -1], False, None), 128 + 4),
+    ],
+)
+def test_dtypes_given_by_number_and_of_results(name: str, arguments: tuple[Any, ...], moved: int) -> None:
+    assert evaluate(call(name, *arguments)).cost.bytes == moved
+
+
+def test_a_system_with_the_unknowns_on_the_left_has_as_many_columns_backward_as_forward() -> None:
+    # X·A = B, B (7, 4): seven right hand sides of 2·4² each, and a product of (4, 7) by (7, 4).
+    given = call("torch.linalg.solve", t(4, 4), t(7, 4), left=False)
+    pieces = {piece.name: piece.cost for piece in evaluate_backward(given)}
+    assert pieces["input"].vector_flops == 7 * 2 * 16 and pieces["dgrad"].matmul_flops == 2 * 4 * 4 * 7
+    whole = call("torch.linalg.solve", t(4, 4, dtype="complex64"), t(4, 7, dtype="complex64"))
+    assert next(p for p in evaluate_backward(whole) if p.name == "input").cost.vector_flops == 4 * 7 * 2 * 16
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "moved"),
+    [
+        ("torch.diag", (t(3, 5),), 4 * (3 + 15)),
+        ("torch.diag", (t(3, 5), 3), 4 * (2 + 15)),
+        ("torch.diag", (t(5),), 4 * (5 + 5)),
+        ("torch.diag_embed", (t(3, 5),), 4 * (15 + 15)),
+        ("torch.diagflat", (t(3, 5),), 4 * (15 + 15)),
+    ],
+)
+def test_gradients_of_diagonals(name: str, arguments: tuple[Any, ...], moved: int) -> None:
+    (piece,) = evaluate_backward(call(name, *arguments))
+    assert piece.cost.bytes == moved
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (1, 3, 8, 8)])
+def test_pools_of_libraries_take_inputs_without_a_batch(shape: tuple[int, ...]) -> None:
+    # 3·4·4 windows of four values.
+    small = (*shape[:-2], 4, 4)
+    for name in ("aten::mkldnn_max_pool2d", "aten::quantized_max_pool2d"):
+        cost = evaluate(call(name, t(*shape), [2, 2], [2, 2])).cost
+        assert (cost.flops, cost.bytes) == (4 * 48, 4 * (192 + 48))
+    assert evaluate(call("aten::max_pool2d_backward", t(*small), t(*shape), [2, 2])).cost.flops == 5 * 48
