@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.parse.distinct import distinct_rows
 from pyprof.prof.columns import Column, unknown_as
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.select import ordered
@@ -45,7 +46,7 @@ def group_by(frame: Frame, rows: Ints, keys: Sequence[Column]) -> Table:
     coded = [_coded(key.compute(frame).take(rows)) for key in keys]
     if not len(rows):
         return Table([*keys, *_SUMS], [*(Texts(rows, []) for _ in keys), *(Numbers(rows) for _ in _SUMS)])
-    group, first = _together([key.codes for key in coded])
+    _, first, group = distinct_rows(*(key.codes for key in coded))
     table = _summed(frame, rows, group, len(first))
     values = [key.take(first) for key in coded]
     whole = Table([*keys, *table.columns], [*values, *table.values])
@@ -63,17 +64,6 @@ def _coded(values: Values) -> Texts:
     pool = sorted(set(texts))
     code = {text: number for number, text in enumerate(pool)}
     return Texts(np.array([code[text] for text in texts], np.int64)[inverse.ravel()], pool)
-
-
-def _together(codes: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """One code for each distinct combination of several: (code of each row, a row that has it for each code)."""
-    group, first = np.zeros(len(codes[0]), np.int64), np.zeros(0, np.int64)
-    for column in codes:
-        # Both stay below the number of rows, so that the product fits.
-        inverse = np.unique(column, return_inverse=True)[1].ravel().astype(np.int64)
-        _, first, group = np.unique(group * (int(inverse.max(initial=0)) + 1) + inverse, return_index=True, return_inverse=True)
-        group = group.ravel()
-    return group, first
 
 
 def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Table:
@@ -154,7 +144,7 @@ def _summed(frame: Frame, rows: Ints, group: Ints, groups: int, total_of: Ints |
     everything = np.maximum(records["dur_ns"][rows if total_of is None else total_of], 0).sum(dtype=np.float64)
     instance = records["instance"][rows]
     alone = int(records["instance"].max(initial=-1)) + 1 + rows
-    executions = group[_together([group, np.where(instance >= 0, instance, alone)])[1]]
+    executions = group[distinct_rows(group, np.where(instance >= 0, instance, alone)).first]
     share = 100 * time.astype(np.float64) / everything if everything else np.full(groups, np.nan)
     values: list[Values] = [
         Numbers(np.bincount(executions, minlength=groups)),

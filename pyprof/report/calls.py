@@ -51,8 +51,8 @@ def calls_of(trace: Trace) -> Calls:
     launches, activities = trace.launches, trace.activities
     thread = launches["thread"].astype(np.int64)
     process = trace.threads["process"][thread].astype(np.int64)
-    by_name = {code: _WAITS.match(trace.strings[code]) is not None for code in np.unique(launches["name"]).tolist()}
-    waits = np.array([by_name[code] for code in launches["name"].tolist()], np.bool_)
+    names, code = np.unique(launches["name"], return_inverse=True)
+    waits = np.array([_WAITS.match(trace.strings[name]) is not None for name in names.tolist()], np.bool_)[code.ravel()]
     launch = launch_of_activity(trace)
     copies = np.flatnonzero((activities["kind"] == ActivityKind.MEMCPY) & (launch >= 0))
     done = launches["end_ns"][launch[copies]] >= activities["end_ns"][copies]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from typing import TextIO
 
 import numpy as np
@@ -130,14 +131,20 @@ class Report:
 
     def waits(self, rows: Ints) -> list[Values]:
         """For these gaps the API call that the host waited in, the op that made it and its source line."""
-        used, codes = np.unique(self.gaps.call[rows], return_inverse=True)
+        codes, told = self._waited
+        return [Texts(codes[rows], texts) for texts in told]
+
+    @cached_property
+    def _waited(self) -> tuple[Ints, list[list[str]]]:
+        """For each gap a code into the distinct calls, and what is told of those."""
+        used, codes = np.unique(self.gaps.call, return_inverse=True)
         known = used[used >= 0]
         told: dict[int, tuple[str, str, str]] = {-1: ("-", "-", "-")}
         if self.trace is not None and self.calls is not None and len(known):
             origin = origins(self.trace, op_rules(), self.calls, known)
             names = [self.trace.strings[code] for code in self.calls.name[known].tolist()]
             told |= {row: (name, *of) for row, name, of in zip(known.tolist(), names, origin, strict=True)}
-        return [Texts(codes.ravel(), [told[row][part] for row in used.tolist()]) for part in range(3)]
+        return codes.ravel(), [[told[row][part] for row in used.tolist()] for part in range(3)]
 
     @property
     def lines(self) -> Lines:

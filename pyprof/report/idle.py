@@ -28,14 +28,14 @@ from pyprof.parse.trace import ActivityKind
 from pyprof.report.calls import Calls
 from pyprof.report.intervals import Segments, between, count_before, latest, union
 
-__all__ = ["QUEUED_NS", "REASONS", "Activities", "Gaps", "Lines", "find_gaps"]
+__all__ = ["REASONS", "Activities", "Gaps", "Lines", "find_gaps"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 REASONS = ("sync", "host", "launch", "queued", "copy", "kernel", "unknown")
 SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
-QUEUED_NS = 5_000
+_QUEUED_NS = 5_000
 _FOLLOWS_NS = 10_000
 _WHOLE, _NO_STREAM = -1, -2
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
@@ -169,7 +169,7 @@ def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
     waited &= (activities.end[other] > dry) & (begin - activities.end[other] <= _FOLLOWS_NS)
     is_copy = activities.column("kind")[other] == ActivityKind.MEMCPY
     reason[waited] = np.where(is_copy, COPY, KERNEL)[waited]
-    reason[in_time & (begin - dry <= QUEUED_NS)] = QUEUED
+    reason[in_time & (begin - dry <= _QUEUED_NS)] = QUEUED
     reason[in_time & (took >= 0) & (launch + took > dry)] = LAUNCH
     is_late = launch > dry
     reason[is_late] = HOST

@@ -240,10 +240,6 @@ def kernels(groups: Groups, times: Busy) -> Table:
     return Table(_KERNEL, values)
 
 
-def _source(launch: Launch, moved: int) -> str:
-    return "na" if moved < 0 else launch.source or "op"
-
-
 def _shared(sums: dict[str, Ints], times: Busy) -> list[Values]:
     """The columns that both tables have."""
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 __all__ = ["Segments", "between", "count_before", "depth", "latest", "union"]
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

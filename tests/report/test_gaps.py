@@ -22,7 +22,7 @@ from pyprof.prof.frame import Frame
 from pyprof.prof.group import Table
 from pyprof.report.calls import Calls
 from pyprof.report.gaps import TABLES, Report
-from pyprof.report.idle import QUEUED_NS, REASONS, Activities, find_gaps
+from pyprof.report.idle import REASONS, Activities, find_gaps
 from tests.tiny import Nsys, tid
 
 GEMM, NCCL = "ampere_sgemm_128x64_tn", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -101,6 +101,19 @@ def test_a_copy_that_another_stream_waited_for(tmp_path: Path) -> None:
     gaps = find_gaps(Activities(records), None)
     assert [REASONS[code] for code in gaps.reason] == ["queued", "copy"]
     assert (gaps.end - gaps.start).tolist() == [1_000, 31_000]
+
+
+@pytest.mark.parametrize(("idle", "reason"), [(5_000, "queued"), (5_001, "unknown")])
+def test_what_a_device_takes_between_kernels_has_a_bound(idle: int, reason: str) -> None:
+    gaps = find_gaps(Activities(records_from([Row(1_000, 9_000, 7, 0), Row(10_000 + idle, 1_000, 7, 0)])), None)
+    assert {REASONS[code] for code in gaps.reason} == {reason}
+
+
+@pytest.mark.parametrize(("later", "reason"), [(10_000, "kernel"), (10_001, "unknown")])
+def test_what_follows_another_stream_has_a_bound(later: int, reason: str) -> None:
+    rows = [Row(1_000, 9_000, 7, 0), Row(9_500, 30_500, 20, 0), Row(40_000 + later, 1_000, 7, 0)]
+    gaps = find_gaps(Activities(records_from(rows)), None)
+    assert [REASONS[code] for code in gaps.reason[gaps.end - gaps.start == 30_000 + later]] == [reason]
 
 
 def test_autograds_thread_waits_for_the_main_one(tmp_path: Path) -> None:
@@ -204,12 +217,12 @@ def reason_of(row: Row, dry: int, begin: int, calls: list[Call], device: list[Ro
         return "host"
     if row.launch + row.took > dry:
         return "launch"
-    if begin - dry <= QUEUED_NS:
+    if begin - dry <= 5_000:
         return "queued"
     ended = [other for other in device if dry < other.start + other.dur <= begin]
     if ended:
         nearest = max(ended, key=lambda other: other.start + other.dur)
-        if begin - nearest.start - nearest.dur <= 2 * QUEUED_NS:
+        if begin - nearest.start - nearest.dur <= 10_000:
             return "copy" if nearest.kind == ActivityKind.MEMCPY else "kernel"
     return "unknown"
 

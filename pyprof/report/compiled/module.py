@@ -233,9 +233,7 @@ class _Reader:
         if kernel in self.kernels:
             self.kernels[kernel].sites.append(self._site(kernel, node))
             return
-        if function.startswith(
-            ("empty", "reinterpret_tensor", "as_strided", "alloc_from_pool", "assert_", "copy_if_misaligned")
-        ):
+        if function.startswith(_NO_KERNEL):
             return
         for argument in [*node.args, *(k.value for k in node.keywords if k.arg == "out")]:
             view = self._value(argument)  # whatever is handed to a library function may have been written by it
