@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.records import Records
 from pyprof.parse.trace import ActivityKind
 from pyprof.parse.window import add_window, in_window
@@ -37,6 +38,7 @@ from pyprof.prof.group import Table
 from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
+from pyprof.report.intervals import union
 
 __all__ = ["Busy", "Groups", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
 
@@ -129,24 +131,16 @@ def busy(records: Records, rows: Ints) -> Busy:
     """
     start, spent = records["start_ns"][rows], np.maximum(records["dur_ns"][rows], 0)
     on_cpu = records["kind"][rows] == ActivityKind.CPU
-    device = np.stack([records["pid"][rows], np.where(on_cpu, -1, records["device"][rows])])
-    union = wall = 0
-    for at in np.unique(device, axis=1).T.tolist():
-        mine = (device[0] == at[0]) & (device[1] == at[1])
-        first, last = int(start[mine].min()), int((start + spent)[mine].max())
-        wall += last - first
+    devices, _, device = distinct_rows(records["pid"][rows], np.where(on_cpu, -1, records["device"][rows]))
+    count = devices.shape[1]
+    covered = union(device, start, start + spent).total(count)
+    wall = 0
+    for number in range(count):
+        mine = device == number
+        wall += int((start + spent)[mine].max()) - int(start[mine].min())
         if on_cpu[mine].all() and len(np.unique(records["tid"][rows][mine])) == 1:
-            union += int(spent[mine].sum())
-        else:
-            union += _union(start[mine], (start + spent)[mine])
-    return Busy(int(spent.sum()), min(union, wall), wall)
-
-
-def _union(start: Ints, end: Ints) -> int:
-    """How much of time is covered by at least one of the intervals."""
-    order = np.argsort(start, kind="stable")
-    begin, reach = start[order], np.maximum.accumulate(end[order])
-    return int(reach[0] - begin[0] + np.maximum(reach[1:] - np.maximum(begin[1:], reach[:-1]), 0).sum())
+            covered[number] = spent[mine].sum()
+    return Busy(int(spent.sum()), min(int(covered.sum()), wall), wall)
 
 
 # ---------------------------------------------------------------------------------------------- tables
