@@ -35,10 +35,11 @@ def launch_of_activity(trace: Trace) -> Ints:
     last before the activity; where all began after it (clocks of host and device differ a little), the first.
     """
     activities, launches = trace.activities, trace.launches
-    process = take(trace.threads["process"], launches["thread"])
-    usable = np.flatnonzero((launches["corr"] >= 0) & (launches["thread"] >= 0))
+    # Most calls of some captures start nothing: they leave before anything is made of them.
+    usable = np.flatnonzero((launches["corr"] >= 0) & (launches["thread"] >= 0) & np.isin(launches["corr"], activities["corr"]))
+    process = take(trace.threads["process"], launches["thread"][usable])
     codes = _pair_codes(
-        np.concatenate([process[usable], activities["process"]]).astype(np.int64),
+        np.concatenate([process, activities["process"]]).astype(np.int64),
         np.concatenate([launches["corr"][usable], activities["corr"]]),
     )
     known, wanted = codes[: len(usable)], codes[len(usable) :]

@@ -40,19 +40,20 @@ class ArrowReader:
         self._connection.close()
         self._database.close()
 
-    def batches(self, sql: str, numbers: int) -> Iterator[Any]:
-        """The rows in Arrow batches: that many integer columns, and then texts.
+    def batches(self, sql: str, numbers: int, *, blobs: bool = False) -> Iterator[Any]:
+        """The rows in Arrow batches: that many integer columns, and then texts or blobs.
 
         Raises OddFile, perhaps after some batches.
         """
         statement = adbc.AdbcStatement(self._connection)
+        rest = pa.binary() if blobs else pa.string()
         try:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
             statement.set_sql_query(sql)
             stream, _ = statement.execute_query()
             for batch in pa.RecordBatchReader.from_stream(stream):
                 types = batch.schema.types
-                if types[:numbers] != [pa.int64()] * numbers or any(kind != pa.string() for kind in types[numbers:]):
+                if types[:numbers] != [pa.int64()] * numbers or any(kind != rest for kind in types[numbers:]):
                     raise OddFile(f"types {types}")
                 if any(column.null_count for column in batch.columns):
                     raise OddFile("a value that is missing")
@@ -69,3 +70,32 @@ class ArrowReader:
             for part, column in zip(parts, batch.columns, strict=True):
                 part.append(column.to_numpy())
         return [np.concatenate(part) for part in parts]
+
+    def integers_and_bytes(
+        self, sql: str, columns: int, width: int
+    ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """The integer columns of a query, and of its last, of blobs of `width` bytes or none, the bytes and which have any.
+
+        Raises OddFile.
+        """
+        numbers: list[list[Any]] = [[np.empty(0, np.int64)] for _ in range(columns)]
+        packed, whole = [np.empty((0, width), np.uint8)], [np.empty(0, np.bool_)]
+        for batch in self.batches(sql, columns, blobs=True):
+            # Copies: a column of the batch would keep the whole batch with its blobs.
+            for part, column in zip(numbers, batch.columns[:-1], strict=True):
+                part.append(column.to_numpy().copy())
+            has, rows = _rows_of_bytes(batch.column(columns), width)
+            packed.append(rows)
+            whole.append(has)
+        return [np.concatenate(part) for part in numbers], np.concatenate(packed), np.concatenate(whole)
+
+
+def _rows_of_bytes(blobs: Any, width: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint8]]:
+    """Which blobs of an array hold bytes, and those, rows x width; zeros where none."""
+    _, offsets, data = blobs.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[blobs.offset : blobs.offset + len(blobs) + 1]
+    has = np.diff(bounds) > 0
+    rows = np.zeros((len(blobs), width), np.uint8)
+    if has.any():
+        rows[has] = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]].reshape(-1, width)
+    return has, rows

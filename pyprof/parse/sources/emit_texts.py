@@ -38,16 +38,15 @@ class EmitTexts:
         # Markers are long and repeat: they are not searched, whatever they hold.
         marker = pc.starts_with(texts, "{").to_numpy(zero_copy_only=False)
         if marker.any():
-            self._repeated(texts, np.flatnonzero(marker), out)
-            rows = np.flatnonzero(~marker)
-            self._cut_off(texts.take(pa.array(rows)), rows, out)
+            for rows, read in ((np.flatnonzero(marker), self._repeated), (np.flatnonzero(~marker), self._cut_off)):
+                read(texts.take(pa.array(rows)), rows, out)
         else:
             self._cut_off(texts, np.arange(len(texts)), out)
         return out[0], out[1], out[2]
 
     def _repeated(self, texts: Any, rows: Ints, out: Ints) -> None:
-        """Texts of which each distinct one is read."""
-        distinct = texts.take(pa.array(rows)).dictionary_encode()
+        """Texts of which each distinct one is read; rows: where they stand."""
+        distinct = texts.dictionary_encode()
         said = np.array([self.decode(_python(text)) for text in distinct.dictionary], np.int64).reshape(-1, 3)
         out[:, rows] = said[distinct.indices.to_numpy()].T
 
@@ -63,17 +62,38 @@ class EmitTexts:
             numbers[index], fine = _numbers(digits)
             sure &= fine
         sure &= ~inputs | pc.ends_with(texts, "]").to_numpy(zero_copy_only=False)
-        name, sizes = name.dictionary_encode(), sizes.dictionary_encode(null_encoding="encode")
         has = seq.is_valid().to_numpy(zero_copy_only=False)
+        unknown = self._by_kind(texts, rows, (name, sizes, has * 2 + inputs), numbers, sure, out)
+        older = (has & ~keyed)[unknown]
+        if older.any():
+            self._without_op_id(texts.take(pa.array(unknown[older])), rows[unknown[older]], out)
+            unknown = unknown[~older]
+        self._repeated(texts.take(pa.array(unknown)), rows[unknown], out)
+
+    def _without_op_id(self, texts: Any, rows: Ints, out: Ints) -> None:
+        """The same of texts of which most are NAME, seq = N[, sizes = ..], as torch wrote them before it had op ids."""
+        name, tail, once = _cut(texts, _SEQ)
+        seq, sizes, one_size = _cut(tail, _SIZES)
+        numbers = np.full((2, len(rows)), -1, np.int64)
+        numbers[0], fine = _numbers(seq)
+        unknown = self._by_kind(texts, rows, (name, sizes, np.full(len(rows), 4)), numbers, fine & once & one_size, out)
+        self._repeated(texts.take(pa.array(unknown)), rows[unknown], out)
+
+    def _by_kind(self, texts: Any, rows: Ints, kind: tuple[Any, Any, Ints], numbers: Ints, sure: Any, out: Ints) -> Ints:
+        """Texts that are the same but for their numbers, by one of each; returns which are to be read on their own.
+
+        kind: what each has for name and sizes, and which keys; numbers: its seq and op_id; sure: whether nothing else varies.
+        """
+        name, sizes = kind[0].dictionary_encode(), kind[1].dictionary_encode(null_encoding="encode")
         width = len(sizes.dictionary)
-        kind = (name.indices.to_numpy().astype(np.int64) * width + sizes.indices.to_numpy()) * 4 + has * 2 + inputs
-        kinds, first, which = distinct_rows(np.where(sure, kind, -1))
+        code = (name.indices.to_numpy().astype(np.int64) * width + sizes.indices.to_numpy()) * 8 + kind[2]
+        kinds, first, which = distinct_rows(np.where(sure, code, -1))
         names, shapes = (part.dictionary.cast(pa.binary()).to_pylist() for part in (name, sizes))
         labels = np.full(kinds.shape[1], -1, np.int64)
         trusted = np.zeros(kinds.shape[1], np.bool_)
-        for index, code in enumerate(kinds[0].tolist()):
-            if code >= 0:
-                key = (names[code // 4 // width], shapes[code // 4 % width], code & 3)
+        for index, number in enumerate(kinds[0].tolist()):
+            if number >= 0:
+                key = (names[number // 8 // width], shapes[number // 8 % width], number & 7)
                 if key not in self.known:
                     row = int(first[index])
                     label, said_seq, said_op = self.decode(_python(texts[row]))
@@ -81,11 +101,7 @@ class EmitTexts:
                     self.known[key] = label, same and _INPUTS_KEY.encode() not in (key[1] or b"")
                 labels[index], trusted[index] = self.known[key]
         out[0, rows], out[1:, rows] = labels[which], numbers
-        single = np.flatnonzero(~trusted[which])
-        if len(single):
-            few = pc.take(texts, pa.array(single))
-            self._repeated(few, np.arange(len(single)), found := np.empty((3, len(single)), np.int64))
-            out[:, rows[single]] = found
+        return np.flatnonzero(~trusted[which])
 
 
 def _python(text: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -24,9 +24,10 @@ from pyprof.parse.distinct import distinct_rows
 if TYPE_CHECKING:
     from pyprof.parse.sources.arrow import ArrowReader
 
-__all__ = ["MAGIC", "Database", "is_sqlite", "map_distinct", "to_integer", "to_text"]
+__all__ = ["MAGIC", "Database", "distinct_values", "is_sqlite", "map_distinct", "to_integer", "to_text"]
 
 MAGIC = b"SQLite format 3\x00"
+Read = TypeVar("Read")
 _BATCH_ROWS = 65_536
 ARROW_FROM_BYTES = 32 << 20  # below, importing pyarrow takes longer than it saves
 # A damaged file can put bytes that are no text into SQLite's own message, which Python then fails to decode.
@@ -143,10 +144,10 @@ class Database:
         except _FAULTS as error:
             raise self._damaged(error) from error
 
-    def select(self, table: str, columns: Sequence[str], where: str = "") -> str:
-        """SQL that reads columns of a table; one that the table lacks, and every NULL, reads as -1."""
+    def select(self, table: str, columns: Sequence[str], where: str = "", *, also: Sequence[str] = ()) -> str:
+        """SQL that reads columns of a table; one that it lacks, and every NULL, reads as -1. also: expressions after them."""
         present = self.columns(table)
-        parts = [f'coalesce("{c}", -1)' if c in present else "-1" for c in columns]
+        parts = [*(f'coalesce("{c}", -1)' if c in present else "-1" for c in columns), *also]
         return f'SELECT {", ".join(parts)} FROM "{table}"' + (f" WHERE {where}" if where else "")
 
     def integers(self, table: str, columns: Sequence[str], where: str = "") -> dict[str, npt.NDArray[np.int64]]:
@@ -154,20 +155,42 @@ class Database:
         if not self.columns(table):
             return {c: np.empty(0, np.int64) for c in columns}
         sql = self.select(table, columns, where)
-        if (read := self._by_arrow(sql, len(columns))) is not None:
+        if (read := self._by_arrow(lambda arrow: arrow.integers(sql, len(columns)))) is not None:
             return dict(zip(columns, read, strict=True))
         parts = [_as_integers(batch, len(columns)) for batch in self.batches(sql)]
         stacked = np.concatenate(parts) if parts else np.empty((0, len(columns)), np.int64)
         return {c: np.ascontiguousarray(stacked[:, i]) for i, c in enumerate(columns)}
 
-    def _by_arrow(self, sql: str, columns: int) -> list[npt.NDArray[np.int64]] | None:
-        """The columns where the file is as it should be, else None."""
+    def integers_and_bytes(
+        self, table: str, columns: Sequence[str], blob: str, width: int, where: str = ""
+    ) -> tuple[dict[str, npt.NDArray[np.int64]], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """Integer columns of a table, of a column of blobs the first `width` bytes (rows x width), and whether they were there.
+
+        What is no blob or a shorter one reads as zeros. The table has the column of blobs.
+        """
+        value = f'"{blob}"'
+        there = f"typeof({value}) = 'blob' AND length({value}) >= {width}"
+        sql = self.select(table, columns, where, also=(f"CASE WHEN {there} THEN substr({value}, 1, {width}) ELSE x'' END",))
+        read = self._by_arrow(lambda arrow: arrow.integers_and_bytes(sql, len(columns), width))
+        if read is None:
+            parts, blobs = [np.empty((0, len(columns)), np.int64)], list[bytes]()
+            for batch in self.batches(sql):
+                parts.append(_as_integers([row[:-1] for row in batch], len(columns)))
+                blobs += [row[-1] for row in batch]
+            whole = np.fromiter(map(bool, blobs), np.bool_, len(blobs))
+            packed = np.zeros((len(blobs), width), np.uint8)
+            packed[whole] = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, width)
+            read = [np.ascontiguousarray(column) for column in np.concatenate(parts).T], packed, whole
+        return dict(zip(columns, read[0], strict=True)), read[1], read[2]
+
+    def _by_arrow(self, read: Callable[[ArrowReader], Read]) -> Read | None:
+        """What is read by columns where the file is as it should be, else None."""
         if self.arrow is None:
             return None
         from pyprof.parse.sources.arrow import OddFile
 
         try:
-            return self.arrow.integers(sql, columns)
+            return read(self.arrow)
         except OddFile:
             return None
 
@@ -198,12 +221,21 @@ def to_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def _heads(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where runs of one value begin. Threads and processes stay the same for many rows: runs are far fewer than rows."""
+    return np.concatenate([np.arange(min(len(values), 1)), np.flatnonzero(values[1:] != values[:-1]) + 1])
+
+
+def distinct_values(values: npt.NDArray[np.int64]) -> set[int]:
+    """The values that occur."""
+    return set(np.unique(values[_heads(values)]).tolist())
+
+
 def map_distinct(values: npt.NDArray[np.int64], function: Callable[[int], int]) -> npt.NDArray[np.int64]:
     """A function of integers applied once to each distinct value, smallest first."""
     if not len(values):
         return np.empty(0, np.int64)
-    # Threads and processes stay the same for many rows: the heads of such runs are far fewer than rows.
-    heads = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    heads = _heads(values)
     found = distinct_rows(values[heads])
     mapped = np.array([function(value) for value in found.columns[0].tolist()], np.int64)[found.inverse]
     return np.repeat(mapped, np.diff(np.append(heads, len(values))))
