@@ -2,10 +2,10 @@
 
     python scripts/bench/parse.py CAPTURE [--repeat 5] [--only NAME...] [--json]
 
-The floor is SQLite's own machine reading max() of every needed column of an nsys export, measured in the same run (of a
-torch.profiler trace, which repeat_kineto.py makes as long as wanted, the bytes read): ratios to it say more than seconds on a
-machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection report is run on the same file
-where nsys is on PATH, the original PyProf with --original.
+The floor is SQLite's own machine reading max() of every needed column of an nsys export or an nvprof file, measured in the same
+run (of a torch.profiler trace the bytes read; repeat_kineto.py and repeat_nvprof.py make captures as long as wanted): ratios to
+it say more than seconds on a machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection
+report is run on the same file where nsys is on PATH, the original PyProf with --original.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-NEEDED = {
+NSYS = {
     "CUPTI_ACTIVITY_KIND_KERNEL": (
         "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "gridX", "gridY", "gridZ", "blockX", "blockY",
         "blockZ", "registersPerThread", "demangledName", "staticSharedMemory", "dynamicSharedMemory",
@@ -32,6 +32,19 @@ NEEDED = {
     "NVTX_EVENTS": ("start", "end", "eventType", "globalTid", "domainId", "textId", "text"),
     "StringIds": ("id", "value"),
 }  # fmt: skip
+_CALL = ("start", "end", "processId", "threadId", "correlationId", "cbid")
+_NVPROF_KERNEL = (
+    "start", "end", "deviceId", "streamId", "correlationId", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
+    "registersPerThread", "name", "staticSharedMemory", "dynamicSharedMemory",
+)  # fmt: skip
+NVPROF = {
+    "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL": _NVPROF_KERNEL,
+    "CUPTI_ACTIVITY_KIND_KERNEL": _NVPROF_KERNEL,
+    "CUPTI_ACTIVITY_KIND_RUNTIME": _CALL,
+    "CUPTI_ACTIVITY_KIND_DRIVER": _CALL,
+    "CUPTI_ACTIVITY_KIND_MARKER": ("flags", "timestamp", "id", "objectKind", "objectId", "name", "domain"),
+    "StringTable": ("_id_", "value"),
+}
 MAGIC = b"SQLite format 3\x00"
 PACKAGES = ("numpy", "pandas", "pyarrow", "adbc-driver-sqlite", "msgspec", "sqlalchemy")
 
@@ -44,7 +57,8 @@ def read_floor(path: str) -> None:
                 pass
             return
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-        for table, columns in NEEDED.items():
+        of_nvprof = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'StringTable'").fetchone()[0]
+        for table, columns in (NVPROF if of_nvprof else NSYS).items():
             present = {row[1] for row in db.execute(f'PRAGMA table_info("{table}")')}
             wanted = ", ".join(f'max("{column}")' for column in columns if column in present)
             if wanted:

@@ -38,7 +38,7 @@ def _object(tid: int) -> bytes:
     return struct.pack("<II", 77, tid) + b"TIVI"  # the rest of the union is not initialised
 
 
-def _write(path: Path, kernel_table: str) -> Path:
+def write(path: Path, kernel_table: str) -> Path:
     ranges = [
         (1, 10, 50, MAIN, 3),
         (2, 12, 48, MAIN, 1),
@@ -84,7 +84,7 @@ def _write(path: Path, kernel_table: str) -> Path:
 
 @pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL"])
 def test_forward_and_backward(tmp_path: Path, table: str) -> None:
-    trace = open_trace(_write(tmp_path / "net.sql", table))
+    trace = open_trace(write(tmp_path / "net.sql", table))
     first, second = (json.loads(line) for line in lines(attribute(trace, rules(["aten::mm"]))))
     assert (first["kShortName"], first["kLongName"]) == ("kernel", "void kernel<float>(float*, int)")
     assert (first["tid"], second["tid"], first["pid"]) == (MAIN, ENGINE, 77)
@@ -136,7 +136,7 @@ ODD = st.one_of(
 def test_any_cell_may_hold_anything(tmp_path: Path, cell: tuple[str, str], value: object, row: int) -> None:
     path = tmp_path / "net.sql"
     path.unlink(missing_ok=True)
-    _write(path, "CUPTI_ACTIVITY_KIND_KERNEL")
+    write(path, "CUPTI_ACTIVITY_KIND_KERNEL")
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"UPDATE {cell[0]} SET {cell[1]} = ? WHERE rowid = {row}", (value,))
         db.commit()
@@ -147,7 +147,7 @@ def test_any_cell_may_hold_anything(tmp_path: Path, cell: tuple[str, str], value
 
 
 def test_a_range_without_a_readable_time_is_counted(tmp_path: Path) -> None:
-    path = _write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
+    path = write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE CUPTI_ACTIVITY_KIND_MARKER SET timestamp = 'soon' WHERE id = 2")
         db.commit()

@@ -1,0 +1,130 @@
+"""nvprof's files read by whole columns: the same answer as row by row, for sound files and for odd ones, in any order of rows."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyprof.load import load_capture
+from pyprof.parse.netdict import lines
+from pyprof.parse.sources import nvprof_names, open_trace, sqlite
+from tests.conftest import ROOT
+from tests.parse.sources.test_columns import both_ways
+from tests.parse.sources.test_nvprof import CELLS, NAMES, ODD, write
+
+MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
+
+
+def test_a_real_capture_repeated_and_shuffled_reads_the_same(
+    captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once, script = captures / "nvprof/v100_lm/net.sql", ROOT / "scripts/bench/repeat_nvprof.py"
+    rows, columns = both_ways(once, monkeypatch)
+    assert rows == columns and len(rows[0]) == 189
+    found = []
+    for options in ([], ["--shuffled"]):
+        path = tmp_path / f"long{len(options)}.sql"
+        done = subprocess.run(
+            [sys.executable, str(script), str(once), str(path), "--times", "4", *options], capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        found += both_ways(path, monkeypatch)
+    assert all(each == found[0] for each in found) and len(found[0][0]) == 4 * 189
+
+
+def untyped(db: sqlite3.Connection, table: str) -> None:
+    """The same table, of whose columns none says what it holds."""
+    columns = ", ".join(row[1] for row in db.execute(f"PRAGMA table_info({table})"))
+    db.executescript(
+        f"ALTER TABLE {table} RENAME TO old; CREATE TABLE {table} ({columns}); INSERT INTO {table} SELECT * FROM old; DROP TABLE old"
+    )
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.sampled_from([(table, column) for table, columns in CELLS.items() for column in columns.split()]),
+    ODD,
+    st.sampled_from(["rowid = 1", "rowid = 2", "rowid = 7", "rowid > 0"]),
+    st.booleans(),
+)
+def test_odd_files_read_the_same(tmp_path: Path, cell: tuple[str, str], value: object, where: str, typed: bool) -> None:
+    path = tmp_path / "net.sql"
+    path.unlink(missing_ok=True)
+    write(path, "CUPTI_ACTIVITY_KIND_KERNEL")
+    with closing(sqlite3.connect(path)) as db:
+        if not typed:
+            untyped(db, cell[0])
+        db.execute(f"UPDATE OR IGNORE {cell[0]} SET {cell[1]} = ? WHERE {where}", (value,))
+        db.commit()
+    with pytest.MonkeyPatch.context() as patch:
+        rows, columns = both_ways(path, patch)
+    assert rows == columns and rows[0]
+
+
+def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", 0)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a row was read")
+
+    monkeypatch.setattr(nvprof_names.Names, "_by_rows", refuse)
+    monkeypatch.setattr(sqlite, "_as_integers", refuse)
+    assert len(open_trace(write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")).ranges["start_ns"]) == 5
+
+
+def test_an_id_used_again_ends_with_the_first_end_after_its_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(2, 10), (4, 20), (4, 30), (2, 30), (2, 50), (4, 60)]  # flags, time; the second begins when another has just ended
+    for order in (rows, rows[::-1]):
+        path = tmp_path / "net.sql"
+        path.unlink(missing_ok=True)
+        write(path, "CUPTI_ACTIVITY_KIND_KERNEL")
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(f"DELETE FROM {MARKER}")
+            db.executemany(f"INSERT INTO {MARKER} VALUES (?, ?, 9, 2, x'4d000000407c0000', 3, 0)", order)
+            db.execute(f"INSERT INTO {MARKER} VALUES (4, 5, 8, 2, x'4d000000407c0000', 3, 0)")
+            db.commit()
+        for least in (1 << 60, 0):
+            monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
+            ranges = open_trace(path).ranges
+            pairs = sorted(zip(ranges["start_ns"].tolist(), ranges["end_ns"].tolist(), strict=True))
+            assert pairs == [(10, 20), (30, 30), (50, 60)] and not ranges["open"].any()
+
+
+def test_blobs_of_another_size_name_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"UPDATE {MARKER} SET objectId = x'4d' WHERE id = 1")
+        db.execute(f"UPDATE {MARKER} SET objectId = 'a text' WHERE id = 3")
+        db.execute(f"UPDATE {MARKER} SET objectId = x'4d0000004037dcea0102030405060708' WHERE id = 2")
+        db.commit()
+    for least in (1 << 60, 0):
+        monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
+        trace = open_trace(path)
+        by_begin = dict(zip(trace.ranges["start_ns"].tolist(), trace.ranges["thread"].tolist(), strict=True))
+        assert by_begin[10] == by_begin[60] == -1 and by_begin[12] == by_begin[95] >= 0
+
+
+def test_a_name_that_is_not_there_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DELETE FROM StringTable WHERE _id_ = 1")
+        db.commit()
+    for least in (1 << 60, 0):
+        monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
+        trace = open_trace(path)
+        texts = sorted(trace.markers[label].text for label in trace.ranges["label"].tolist())
+        assert texts == ["", "MmBackward", NAMES[3], NAMES[3], "mm"] and sorted(trace.ranges["seq"].tolist()) == [
+            -1,
+            -1,
+            -1,
+            0,
+            5,
+        ]
+    assert len(list(lines(load_capture(path)))) == 2
