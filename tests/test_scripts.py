@@ -42,7 +42,7 @@ case $out in *%p*) for pid in 41 42; do cp "$CAPTURE" "${out/\\%p/$pid}"; done ;
 
 
 def put(folder: Path, name: str, text: str) -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
     (folder / name).chmod(0o755)
 
@@ -52,7 +52,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of stand-ins, first on PATH, with no other nsys to be found."""
     bare = tmp_path / "bare"
     bare.mkdir()
-    for name in ("awk", "bash", "cat", "cksum", "cp", "dirname", "env", "head", "mkdir", "mktemp", "rm", "rmdir", "sed"):
+    for name in ("awk", "bash", "cat", "cksum", "cp", "dirname", "env", "head", "ln", "mkdir", "mktemp", "rm", "rmdir", "sed"):
         (bare / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", f"{tmp_path}/tools:{bare}")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -174,6 +174,16 @@ class TestInstallNsys:
         done = run("install_nsys", tmp_path / "nsys", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (0, f"{tmp_path}/nsys/bin\n")
         assert "already there: version 1" in done.stderr
+
+    def test_the_reports_of_nsys_find_their_module(self, tools: Path, tmp_path: Path) -> None:
+        put(tmp_path / "nsys", "placeholder", "")
+        put(tmp_path / "nsys" / "bin", "nsys", "#!/usr/bin/env bash\necho version 1\n")
+        here, there = (tmp_path / "nsys" / f"{side}-linux-x64" / "python" / "lib" for side in ("host", "target"))
+        put(here, "kernel_helper.py", "")
+        put(there, "nsysstats.py", "found = True\n")
+        for _ in range(2):
+            assert run("install_nsys", tmp_path / "nsys", cwd=tmp_path).returncode == 0
+            assert (here / "nsysstats.py").read_text() == "found = True\n"
 
     def test_without_apt_one_line_says_so(self, tools: Path, tmp_path: Path) -> None:
         done = run("install_nsys", tmp_path / "nsys", cwd=tmp_path)

@@ -5,13 +5,15 @@
 The floor is SQLite's own machine reading max() of every needed column of an nsys export or an nvprof file, measured in the same
 run (of a torch.profiler trace the bytes read; repeat_kineto.py and repeat_nvprof.py make captures as long as wanted): ratios to
 it say more than seconds on a machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection
-report is run on the same file where nsys is on PATH, the original PyProf with --original.
+report is run on the same file where nsys is on PATH, and with --original the original PyProf. That reads no op_id and no
+registered texts: where an export has the latter it is given a copy in which they are written out.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -73,8 +75,10 @@ def measure(command: Sequence[str], output: Path) -> tuple[float, float, float]:
     """Run a command; CPU seconds, peak memory in MiB, seconds of the clock, with its children. SystemExit if it fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     actions = [(os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o644), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+    # With bytecode kept, as where a package is installed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begin = os.times().elapsed
-    child = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+    child = os.posix_spawn(command[0], command, environment, file_actions=actions)
     _, status, used = os.wait4(child, 0)
     if status:
         raise SystemExit(f"failed with status {status}: {' '.join(command)}")
@@ -96,10 +100,40 @@ def commands(capture: str, folder: Path, original: str | None) -> dict[str, list
     }
     if original is not None:
         # In its own folder, for `-m` looks in the current one first.
-        found[PEERS[0]] = ["/usr/bin/env", "-C", original, f"PYTHONPATH={original}", python, "-m", "pyprof.parse", capture]
+        place = os.path.abspath(original)
+        path = os.pathsep.join((place, *tqdm_without_bar(folder)))
+        copy = str(written_out(capture, folder))
+        found[PEERS[0]] = ["/usr/bin/env", "-C", place, f"PYTHONPATH={path}", python, "-m", "pyprof.parse", copy]
     if (nsys := shutil.which("nsys")) is not None and capture.endswith((".sqlite", ".nsys-rep")):
-        found[PEERS[1]] = [nsys, "stats", "--report", "nvtx_gpu_proj_trace", capture]
+        found[PEERS[1]] = [nsys, "stats", "--report", "nvtx_gpu_proj_trace", "--format", "csv", capture]
     return found
+
+
+def tqdm_without_bar(folder: Path) -> list[str]:
+    """A folder with what the original needs of tqdm, where that is not installed: the bar costs it nothing then."""
+    if importlib.util.find_spec("tqdm") is not None:
+        return []
+    place = folder / "without_tqdm"
+    place.mkdir()
+    (place / "tqdm.py").write_text("def tqdm(rows, *args, **options):\n    return rows\n", encoding="utf-8")
+    return [str(place)]
+
+
+def written_out(capture: str, folder: Path) -> Path:
+    """An nsys export with the texts of its registered strings in NVTX_EVENTS itself: the same file where none is missing."""
+    if not capture.endswith((".sqlite", ".sql")):
+        return Path(capture)
+    missing = "FROM NVTX_EVENTS WHERE text IS NULL AND textId IS NOT NULL"
+    with sqlite3.connect(f"file:{capture}?mode=ro", uri=True) as db:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+        if "NVTX_EVENTS" not in tables or db.execute(f"SELECT count(*) {missing}").fetchone() == (0,):
+            return Path(capture)
+    copy = folder / "written_out.sqlite"
+    shutil.copy(capture, copy)
+    copy.chmod(0o644)
+    with sqlite3.connect(copy) as db:
+        db.execute("UPDATE NVTX_EVENTS SET text = (SELECT value FROM StringIds WHERE id = textId) WHERE text IS NULL")
+    return copy
 
 
 def all_columns() -> str:
