@@ -84,30 +84,32 @@ class _Writer:
 
     def __init__(self, records: Records) -> None:
         self.pa = _pyarrow()
+        from pyprof.parse.arrow_arrays import to_arrow, to_arrow_texts
+
+        self.to_arrow, self.to_texts = to_arrow, to_arrow_texts
         self.records = records
         self.pools: dict[str, tuple[Any, npt.NDArray[np.int32]]] = {}
         for pool in dict.fromkeys(_CODED.values()):
             texts, codes = _shared(_texts(records, pool))
-            self.pools[pool] = self.pa.array(texts, self.pa.string()), codes
-        self.spelled = {name: self.pa.array(texts, self.pa.string()) for name, texts in _SPELLED.items()}
+            self.pools[pool] = self.to_texts(texts), codes
+        self.spelled = {name: self.to_texts(texts) for name, texts in _SPELLED.items()}
 
     def table(self, begin: int, end: int) -> Any:
-        pa, records = self.pa, self.records
+        pa, records, to_arrow = self.pa, self.records, self.to_arrow
         arrays = {}
         for name in COLUMNS:
             values = records[name][begin:end]
             unknown = values == -1
-            mask = unknown if unknown.any() else None
             if name in _CODED:
                 texts, codes = self.pools[_CODED[name]]
-                arrays[name] = pa.DictionaryArray.from_arrays(pa.array(codes[values], mask=mask), texts)
+                arrays[name] = pa.DictionaryArray.from_arrays(to_arrow(codes[values], unknown), texts)
             elif name in self.spelled:
-                arrays[name] = pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32), mask=mask), self.spelled[name])
+                arrays[name] = pa.DictionaryArray.from_arrays(to_arrow(values.astype(np.int32), unknown), self.spelled[name])
             else:
-                arrays[name] = pa.array(np.ascontiguousarray(values), mask=mask)
+                arrays[name] = to_arrow(values, unknown)
         offsets = records.seq_offsets[begin : end + 1]
         numbers = records.seq_numbers[offsets[0] : offsets[-1]]
-        arrays[_NUMBERS] = pa.LargeListArray.from_arrays(pa.array(offsets - offsets[0]), pa.array(numbers))
+        arrays[_NUMBERS] = pa.LargeListArray.from_arrays(to_arrow(offsets - offsets[0]), to_arrow(numbers))
         table = pa.table(arrays)
         facts = {"version": SCHEMA_VERSION, "source": records.source, "counts": records.counts, "notes": records.notes}
         facts["utc_ns"] = records.utc_ns
@@ -199,14 +201,16 @@ class _Store:
         return chunks
 
     def _read(self, name: str) -> Array:
+        from pyprof.parse.arrow_arrays import to_numpy
+
         dtype = COLUMNS[name][0]
         parts = [np.empty(0, dtype)]
         for chunk in self._chunks(name):
             if name in _CODED or name in _SPELLED:
                 codes = [self._code(name, text) for text in chunk.dictionary.to_pylist()]
-                parts.append(np.array([*codes, -1], dtype)[chunk.indices.fill_null(len(codes)).to_numpy()])
+                parts.append(np.array([*codes, -1], dtype)[to_numpy(chunk.indices, len(codes))])
             else:
-                parts.append(chunk.fill_null(-1).to_numpy().astype(dtype, copy=False))
+                parts.append(to_numpy(chunk, -1).astype(dtype, copy=False))
         return np.concatenate(parts)
 
     def _code(self, name: str, text: str) -> int:
@@ -229,9 +233,11 @@ class _Store:
         return self.strings if name == "strings" else self.pools[name]
 
     def sequences(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        from pyprof.parse.arrow_arrays import to_numpy
+
         chunks = self._chunks(_NUMBERS)
-        lengths = [np.diff(chunk.offsets.to_numpy()) for chunk in chunks]
-        numbers = [chunk.flatten().to_numpy() for chunk in chunks]
+        lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
+        numbers = [to_numpy(chunk.flatten()) for chunk in chunks]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))])
         return offsets.astype(np.int64), np.concatenate([np.empty(0, np.int64), *numbers])
 

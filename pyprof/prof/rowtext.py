@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyprof.parse.arrow_arrays import to_arrow, to_arrow_texts
 from pyprof.prof.columns import unknown_as
 from pyprof.prof.frame import Floats, Texts, Values
 
@@ -29,14 +30,15 @@ class Rows:
     """
 
     def __init__(self, values: list[Values], separator: str, end: str) -> None:
-        self.values, self.separator, self.end = values, separator, end
-        self.pools = [pa.array(v.pool, pa.string()) if isinstance(v, Texts) else None for v in values]
+        self.values = values
+        self.separator, self.end, self.nothing = to_arrow_texts((separator, end, ""))  # scalars
+        self.pools = [to_arrow_texts(v.pool) if isinstance(v, Texts) else None for v in values]
 
     def text(self, rows: slice) -> str:
         """The lines of these rows, each with its end."""
         columns = [_texts(v.take(rows), pool) for v, pool in zip(self.values, self.pools, strict=True)]
         fields = {"null_handling": "replace", "null_replacement": "na"}
-        columns[-1] = pc.binary_join_element_wise(columns[-1], self.end, "", **fields)
+        columns[-1] = pc.binary_join_element_wise(columns[-1], self.end, self.nothing, **fields)
         joined = pc.binary_join_element_wise(*columns, self.separator, **fields)
         offsets = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset :][: len(joined) + 1]
         text: str = joined.buffers()[2][int(offsets[0]) : int(offsets[-1])].to_pybytes().decode()
@@ -47,19 +49,19 @@ def _texts(values: Values, pool: Any) -> Any:
     """The fields of one column, null where unknown."""
     if isinstance(values, Texts):
         codes = values.codes
-        return pool.take(pa.array(np.ascontiguousarray(codes), mask=codes < 0))
+        return pool.take(to_arrow(codes, codes < 0))
     if isinstance(values, Floats):
         return _fractions(values)
     numbers = values.values
     if numbers.dtype == np.object_:  # sums beyond 64 bits
-        return pa.array(unknown_as(values), pa.string())
-    return pa.array(np.ascontiguousarray(numbers), mask=numbers < 0).cast(pa.string())
+        return to_arrow_texts(unknown_as(values))
+    return to_arrow(numbers, numbers < 0).cast(pa.string())
 
 
 def _fractions(values: Floats) -> Any:
     """Rounded as Python rounds: where the product with the power of ten leaves a doubt, Python is asked."""
     if values.digits > _MOST_DIGITS:
-        return pa.array(unknown_as(values), pa.string())
+        return to_arrow_texts(unknown_as(values))
     numbers: npt.NDArray[np.float64] = np.ascontiguousarray(values.values, np.float64)
     unknown = np.isnan(numbers)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -75,6 +77,6 @@ def _fractions(values: Floats) -> Any:
     texts = pa.Array.from_buffers(kind, len(digits), [None, pa.py_buffer(parts)]).cast(pa.string())
     if doubt.any():
         asked = np.flatnonzero(doubt)
-        told = pa.array([f"{number:.{values.digits}f}" for number in numbers[asked].tolist()], pa.string())
-        texts = pc.replace_with_mask(texts, pa.array(doubt), told)
-    return pc.if_else(pa.array(unknown), pa.scalar(None, pa.string()), texts) if unknown.any() else texts
+        told = to_arrow_texts([f"{number:.{values.digits}f}" for number in numbers[asked].tolist()])
+        texts = pc.replace_with_mask(texts, to_arrow(doubt), told)
+    return pc.if_else(to_arrow(unknown), pa.nulls(1, pa.string())[0], texts) if unknown.any() else texts

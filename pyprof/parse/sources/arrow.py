@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pyprof.parse.arrow_arrays import to_numpy
+
 __all__ = ["ArrowReader", "OddFile"]
 
 _BATCH_ROWS = "65536"
@@ -68,7 +70,7 @@ class ArrowReader:
         parts: list[list[Any]] = [[np.empty(0, np.int64)] for _ in range(columns)]
         for batch in self.batches(sql, columns):
             for part, column in zip(parts, batch.columns, strict=True):
-                part.append(column.to_numpy())
+                part.append(to_numpy(column))
         return [np.concatenate(part) for part in parts]
 
     def integers_and_bytes(

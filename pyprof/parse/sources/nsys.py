@@ -190,6 +190,7 @@ class _Reader:
         """The rows where the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
         if self.db.arrow is None or not any(name in text_type for name in ("TEXT", "CHAR", "CLOB")):
             return None
+        from pyprof.parse.arrow_arrays import to_numpy
         from pyprof.parse.sources.arrow import OddFile
         from pyprof.parse.sources.emit_texts import EmitTexts
 
@@ -197,7 +198,7 @@ class _Reader:
         texts = EmitTexts(collected.decode)
         try:
             for batch in self.db.arrow.batches(sql, 6):
-                collected.add_columns([column.to_numpy() for column in batch.columns[:6]], batch.column(6), texts.codes)
+                collected.add_columns([to_numpy(column) for column in batch.columns[:6]], batch.column(6), texts.codes)
         except OddFile:
             return None
         collected.complete = True

@@ -100,11 +100,11 @@ def _column(field: Field) -> Column:
 
 
 def _arrow(pa: Any, values: Values) -> Any:
+    from pyprof.parse.arrow_arrays import to_arrow, to_arrow_texts
+
     if isinstance(values, Texts):
         unknown = values.codes < 0
-        return pa.DictionaryArray.from_arrays(
-            pa.array(values.codes.astype(np.int32), mask=unknown), pa.array(list(values.pool), pa.string())
-        )
+        return pa.DictionaryArray.from_arrays(to_arrow(values.codes.astype(np.int32), unknown), to_arrow_texts(values.pool))
     if isinstance(values, Numbers):
-        return pa.array(values.values, mask=values.values < 0)
-    return pa.array(values.values, mask=np.isnan(values.values))
+        return to_arrow(values.values, values.values < 0)
+    return to_arrow(values.values, np.isnan(values.values))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyprof.errors import PyprofError
@@ -123,6 +123,8 @@ PIECES = st.sampled_from([
 
 
 @given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=12), st.randoms())
+@example(["a, op_id = 4, sizes = [, input_op_ids = [(1,-1)]", "a, op_id = 4, sizes = [, input_op_ids = []"], random.Random(0))
+@example(["AddmmBackward, seq = 7", "AddmmBackward, seq = 8, sizes = [[4, 2]]", "AddmmBackward, op_id = 8"], random.Random(0))
 def test_texts_say_by_columns_what_they_say_alone(texts: list[str], order: random.Random) -> None:
     from pyprof.parse.sources.emit_texts import EmitTexts
 
@@ -136,3 +138,19 @@ def test_texts_say_by_columns_what_they_say_alone(texts: list[str], order: rando
     for batch in (texts, order.sample(texts, len(texts))):
         expected = np.array([decode(text) for text in batch], np.int64).reshape(-1, 3).T
         assert (np.stack(reader.codes(pa.array(batch, pa.string()))) == expected).all()
+
+
+def test_texts_of_old_versions_are_read_once_for_many_calls() -> None:
+    """They have a sequence number and no op_id."""
+    from pyprof.parse.sources.emit_texts import EmitTexts
+
+    asked: list[str] = []
+
+    def decode(text: str) -> tuple[int, int, int]:
+        asked.append(text)
+        return len(asked), *split_ids(text)[1:3]
+
+    texts = [f"MulBackward0, seq = {number}{sizes}" for number in range(50) for sizes in ("", ", sizes = [[3], []]")]
+    label, seq, op_id = EmitTexts(decode).codes(pa.array(texts, pa.string()))
+    assert len(asked) == 2
+    assert (label.tolist(), seq.tolist(), set(op_id)) == ([1, 2] * 50, [n for n in range(50) for _ in range(2)], {-1})

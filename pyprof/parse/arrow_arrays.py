@@ -1,0 +1,79 @@
+"""numpy arrays and texts -> Arrow arrays, and back, over their buffers.
+
+`pyarrow.array`, `Array.to_numpy` and every Python scalar given to a function of Arrow's import pandas where that is installed,
+which takes a quarter of a second and is not needed for what stands in buffers already. What the arrays mean is not known here.
+Imported only where pyarrow is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["to_arrow", "to_arrow_texts", "to_numpy"]
+
+_MOST_BYTES = 2**31 - 1
+
+
+def to_arrow(values: npt.NDArray[Any], unknown: npt.NDArray[np.bool_] | None = None) -> Any:
+    """Numbers or truth values, null where `unknown` says so. The numbers are not copied and must not be changed afterwards."""
+    validity, nulls = None, 0
+    if unknown is not None and (nulls := int(np.count_nonzero(unknown))):
+        validity = _bits(~unknown)
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(pa.bool_(), len(values), [validity, _bits(values)], nulls)
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [validity, data], nulls)
+
+
+def to_arrow_texts(texts: Sequence[str | None]) -> Any:
+    """Texts, null where None.
+
+    Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where they take 2 GiB or more.
+    """
+    encoded = [b"" if text is None else text.encode() for text in texts]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    if offsets[-1] > _MOST_BYTES:
+        raise pa.ArrowCapacityError(f"{offsets[-1]} bytes of text are more than an array holds")
+    unknown = np.fromiter((text is None for text in texts), np.bool_, len(texts))
+    nulls = int(np.count_nonzero(unknown))
+    buffers = [_bits(~unknown) if nulls else None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(texts), buffers, nulls)
+
+
+def to_numpy(array: Any, missing: int | float | bool | None = None) -> npt.NDArray[Any]:
+    """An Arrow array of numbers or truth values, `missing` where null; a view of Arrow's memory where it can be one.
+
+    Raises ValueError for a null where nothing stands for it.
+    """
+    validity, data = array.buffers()
+    begin, end = array.offset, array.offset + len(array)
+    if pa.types.is_boolean(array.type):
+        values = _truth(data, begin, end)
+    else:
+        values = np.frombuffer(data, array.type.to_pandas_dtype())[begin:end] if len(array) else _empty(array.type)
+    if not array.null_count:
+        return values
+    if missing is None:
+        raise ValueError(f"{array.null_count} values are missing")
+    return np.where(_truth(validity, begin, end), values, np.asarray(missing, values.dtype))
+
+
+def _empty(kind: Any) -> npt.NDArray[Any]:
+    return np.empty(0, kind.to_pandas_dtype())
+
+
+def _bits(values: npt.NDArray[np.bool_]) -> Any:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def _truth(bits: Any, begin: int, end: int) -> npt.NDArray[np.bool_]:
+    if begin == end:
+        return np.empty(0, np.bool_)
+    packed = np.frombuffer(bits, np.uint8)[begin // 8 : (end + 7) // 8]
+    return np.unpackbits(packed, bitorder="little")[begin % 8 : begin % 8 + end - begin].view(np.bool_)
