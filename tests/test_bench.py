@@ -39,3 +39,13 @@ def test_many_runs_pairs(tmp_path: Path) -> None:
         n.write(tmp_path / f"rank{rank}.sqlite")
     found = _run("many.py", str(tmp_path), "--jobs", "2", "--repeat", "1")
     assert len(found["pairs"]) == 1 and found["jobs"] == 2  # type: ignore[arg-type]
+
+
+def test_deep_measures_each_depth() -> None:
+    rows = _run("deep.py", "--ranges", "24", "48", "--depths", "8", "0", "--repeat", "1")["rows"]
+    assert [(row["depth"], row["ranges"], row["rows"]) for row in rows] == [
+        (8, 24, 72),
+        (8, 48, 144),
+        (24, 24, 72),
+        (48, 48, 144),
+    ]  # type: ignore[attr-defined]

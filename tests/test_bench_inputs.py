@@ -8,8 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from pyprof.load import load_capture
+from pyprof.load import load_capture, op_rules
+from pyprof.parse.attribute import Attribution
+from pyprof.parse.sources import open_trace
 from pyprof.parse.trace import ActivityKind
 from tests.tiny import Nsys, tid
 
@@ -68,3 +71,23 @@ def test_an_nvprof_file_repeated_is_what_a_longer_program_would_have_recorded(ca
             assert (part[column] == short[column]).all(), column
         assert [part.calls[c].name for c in part["call"].tolist()] == [short.calls[c].name for c in short["call"].tolist()]
         assert len(np.unique(part["instance"])) == len(np.unique(short["instance"]))
+
+
+@pytest.mark.parametrize("depth", [8, 300, 0])
+def test_kernels_of_a_deep_capture_are_in_the_ranges_that_they_were_put_in(tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "deep.sqlite"
+    done = _run(BENCH / "deep.py", "--ranges", 600, "--depths", depth, "--write", path)
+    assert done.returncode == 0 and "1800 rows" in done.stdout, done.stderr
+    trace = open_trace(path)
+    run = Attribution(trace, op_rules())
+    at = run.gpu_rows()["at"]
+    order = np.argsort(trace.activities["corr"])
+    row = run.nested.row[at[order]]
+    level = np.arange(600) % (depth or 600)
+    # Of a range popped too early and the one in it the later is no part of the stack, a start/end range that crosses never.
+    own = ~np.isin(level % 8, (3, 4, 7))
+    assert len(order) == 600 and (at >= 0).all() and (row[own] == np.arange(600)[own]).all()
+    assert (row <= np.arange(600)).all() and (level[row] + 2 >= level).all()
+    nested = np.cumsum(~np.isin(np.arange(depth or 600) % 8, (4, 7)))[level]
+    told = [count for what, count in load_capture(path).counts.items() if "128 nested ranges" in what]
+    assert sum(told) == np.count_nonzero(nested > 128) == {8: 0, 300: 260, 0: 430}[depth]
