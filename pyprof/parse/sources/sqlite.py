@@ -173,14 +173,10 @@ class Database:
         sql = self.select(table, columns, where, also=(f"CASE WHEN {there} THEN substr({value}, 1, {width}) ELSE x'' END",))
         read = self._by_arrow(lambda arrow: arrow.integers_and_bytes(sql, len(columns), width))
         if read is None:
-            parts, blobs = [np.empty((0, len(columns)), np.int64)], list[bytes]()
-            for batch in self.batches(sql):
-                parts.append(_as_integers([row[:-1] for row in batch], len(columns)))
-                blobs += [row[-1] for row in batch]
-            whole = np.fromiter(map(bool, blobs), np.bool_, len(blobs))
-            packed = np.zeros((len(blobs), width), np.uint8)
-            packed[whole] = np.frombuffer(b"".join(blobs), np.uint8).reshape(-1, width)
-            read = [np.ascontiguousarray(column) for column in np.concatenate(parts).T], packed, whole
+            parts = [(np.empty((0, len(columns)), np.int64), np.empty((0, width), np.uint8), np.empty(0, np.bool_))]
+            parts += [_numbers_and_bytes(batch, len(columns), width) for batch in self.batches(sql)]
+            numbers, packed, whole = (np.concatenate(part) for part in zip(*parts, strict=True))
+            read = [np.ascontiguousarray(column) for column in numbers.T], packed, whole
         return dict(zip(columns, read[0], strict=True)), read[1], read[2]
 
     def _by_arrow(self, read: Callable[[ArrowReader], Read]) -> Read | None:
@@ -201,6 +197,16 @@ def _as_integers(rows: list[tuple[Any, ...]], width: int) -> npt.NDArray[np.int6
     except (TypeError, ValueError, OverflowError):
         flat = np.fromiter((to_integer(value) for row in rows for value in row), np.int64, len(rows) * width)
     return flat.reshape(len(rows), width)
+
+
+def _numbers_and_bytes(
+    rows: list[tuple[Any, ...]], columns: int, width: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Rows of integers and then a blob of `width` bytes or none."""
+    whole = np.fromiter((bool(row[-1]) for row in rows), np.bool_, len(rows))
+    packed = np.zeros((len(rows), width), np.uint8)
+    packed[whole] = np.frombuffer(b"".join(row[-1] for row in rows), np.uint8).reshape(-1, width)
+    return _as_integers([row[:-1] for row in rows], columns), packed, whole
 
 
 def to_integer(value: Any) -> int:
