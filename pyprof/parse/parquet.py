@@ -8,7 +8,7 @@ A column is read from the file when it is first asked for. pyarrow is needed (th
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,10 @@ def _texts(records: Records, pool: str) -> list[str]:
         return [sound_text(text) for text in records.strings.values]
     if pool == "calls":
         return [call_text(call) for call in records.calls]
-    items = records.stacks if pool == "stacks" else records.gpus
-    return [sound_text(json.dumps(asdict(item), ensure_ascii=False, separators=(",", ":"))) for item in items]
+    items: list[Any] = records.stacks if pool == "stacks" else records.gpus
+    names = [field.name for field in fields(items[0])] if items else []
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return [sound_text(encode({name: getattr(item, name) for name in names})) for item in items]
 
 
 def _shared(texts: list[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
