@@ -249,12 +249,20 @@ def named(given: str) -> Gpu:
     """The device that the user names: one of the table, or a JSON file. Raises InputError for neither."""
     if given.endswith(".json") or Path(given).is_file():
         return from_file(given)
-    found = _lookup(given) or next((gpu for gpu, _ in load() if gpu.name.lower() == given.lower()), None)
+    found = _of_table(given)
     if found is None:
-        near = difflib.get_close_matches(given, [gpu.name for gpu, _ in load()], 3, 0.4)
+        names = [gpu.name for gpu, _ in load()]
+        # One model is sold in several forms: their names begin with what most people call it.
+        near = [name for name in names if name.lower().startswith(given.lower()) and given]
+        near = near or difflib.get_close_matches(given, names, 3, 0.4)
         hint = f"did you mean {', '.join(near)}? " if near else ""
         raise InputError(f"no device {given!r}", f"{hint}or a JSON file with its numbers, see pyprof.hardware.gpus.from_file")
     return found
+
+
+def _of_table(given: str) -> Gpu | None:
+    """A device by the name that a driver or the table has for it."""
+    return _lookup(given) or next((gpu for gpu, _ in load() if gpu.name.lower() == given.lower()), None)
 
 
 _FIELDS = ("name", "arch", "sms", "boost_hz", "tensor_hz", "dram_bytes_per_s", "l2_bytes", "peaks")
@@ -284,7 +292,7 @@ def _from_fields(path: str | Path, given: dict[str, Any]) -> Gpu:
         raise InputError(f"{path}: no field {sorted(unknown)[0]!r}", f"fields: {', '.join(_FIELDS)}, like")
     base = Gpu("custom", "", None, None, None, None, None, confidence="user", source=str(path))
     if "like" in given:
-        like = _lookup(str(given.pop("like")))
+        like = _of_table(str(given.pop("like")))
         if like is None:
             raise InputError(f"{path}: the table has no device like that", "names as torch.cuda.get_device_name() prints them")
         base = replace(like, confidence="user", source=str(path))

@@ -86,8 +86,11 @@ def stored(folder: File) -> list[Any]:
 def parse_many(files: Sequence[File], out: File, load: Load, jobs: int, scheduler: str | None = None) -> Iterator[Outcome]:
     """Parse each file into `out`, at most `jobs` at a time or on a dask cluster; outcomes come as they are ready.
 
-    Raises InputError where `out` cannot be written.
+    Raises InputError where `out` cannot be written, ToolError where there is no pyarrow to write with.
     """
+    from pyprof.parse.parquet import need_pyarrow
+
+    need_pyarrow()
     try:
         if isinstance(out, Path):
             out.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from pyprof.parse.calltext import call_text, parse_call_text
 from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, SCHEMA_VERSION, GpuInfo, Records, Stack
 from pyprof.parse.trace import ActivityKind, Strings
 
-__all__ = ["MAGIC", "is_parquet", "read", "write"]
+__all__ = ["MAGIC", "is_parquet", "need_pyarrow", "read", "write"]
 
 MAGIC = b"PAR1"
 _KEY = b"pyprof"
@@ -50,7 +50,8 @@ def is_parquet(path: Path) -> bool:
         return stream.read(len(MAGIC)) == MAGIC
 
 
-def _pyarrow() -> Any:
+def need_pyarrow() -> Any:
+    """The package; raises ToolError where it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -85,7 +86,7 @@ class _Writer:
     """Arrow tables of some rows after others."""
 
     def __init__(self, records: Records) -> None:
-        self.pa = _pyarrow()
+        self.pa = need_pyarrow()
         from pyprof.parse.arrow_arrays import to_arrow, to_arrow_texts
 
         self.to_arrow, self.to_texts = to_arrow, to_arrow_texts
@@ -162,7 +163,7 @@ class _Store:
     """One open file: whole columns, and pools that grow with the texts that they meet."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.pa = path, _pyarrow()
+        self.path, self.pa = path, need_pyarrow()
         try:
             self.file = self.pa.parquet.ParquetFile(path)
         except (self.pa.ArrowException, OSError) as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import InputError
-from pyprof.hardware.gpus import OPS_PER_CLOCK, PRECISIONS, Gpu, find, from_file, load
+from pyprof.hardware.gpus import OPS_PER_CLOCK, PRECISIONS, Gpu, find, from_file, load, named
 
 GPUS = [gpu for gpu, _ in load()]
 HALF = {
@@ -160,6 +160,8 @@ def test_from_file(tmp_path: Path) -> None:
     gpu = from_file(path)
     assert (gpu.name, gpu.sms, gpu.arch, gpu.peaks["bf16"]) == ("mine", 100, "9.0", 7e14)
     assert gpu.dram_bytes_per_s == 4.8e12
+    path.write_text(json.dumps({"like": "h200-sxm"}))
+    assert from_file(path).dram_bytes_per_s == 4.8e12
     for wrong in (
         '{"like": "no such"}',
         '{"sms": -1}',
@@ -175,3 +177,11 @@ def test_from_file(tmp_path: Path) -> None:
             from_file(path)
     with pytest.raises(InputError, match="cannot be read"):
         from_file(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("said", ["A100", "h100", "V100"])
+def test_what_most_people_call_a_model_leads_to_its_forms(said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        named(said)
+    offered = caught.value.hint.removeprefix("did you mean ").split("? ")[0].split(", ")
+    assert len(offered) > 1 and all(name.startswith(said.upper()) and named(name).name == name for name in offered)

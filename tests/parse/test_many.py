@@ -30,6 +30,16 @@ def capture(path: Path, kernels: int) -> Path:
     return n.write(path)
 
 
+def test_without_pyarrow_one_line_says_so_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(capture(tmp_path / f"rank{r}.sqlite", 1)) for r in range(2)]
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["parse", *files, "-o", str(tmp_path / "out")]) == 1
+    first, *hint = capsys.readouterr().err.splitlines()
+    assert "needs pyarrow" in first and [line[:6] for line in hint] == ["hint: "] and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_data_set_by_rank_goes_on_and_names_what_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str

@@ -107,9 +107,13 @@ def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[
     their own, and gives way to them where its own arguments were not recorded. Raises ValueError for a name that has a formula
     already.
 
+        from pyprof.prof.formulas import Cost
+
         @pyprof.formula("mymod.fused_mlp")
         def fused_mlp(x, w1, w2):
             return Cost(matmul_flops=4 * x.numel * w1.shape[0], vector_flops=0)
+
+    It counts for captures that this process reads afterwards (`pyprof.load`, `pyprof.table`).
     """
     if kind not in _KINDS:
         raise ValueError(f"no kind {kind!r} of formulas; there are {', '.join(map(repr, _KINDS))}")
