@@ -5,7 +5,7 @@ The second half of attribution: numbers for instances, codes for calls and stack
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,14 @@ from pyprof.hardware.kernels import classify
 from pyprof.markers import Kind, is_backward_name
 from pyprof.opcall import OpCall
 from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.found import Found
 from pyprof.parse.launches import ranks, take
+from pyprof.parse.pairing import Side, pair
 from pyprof.parse.paths import Paths
+from pyprof.parse.recompute import settled
 from pyprof.parse.records import COLUMNS, GpuInfo, Records
-from pyprof.parse.trace import ActivityKind, Trace
-
-if TYPE_CHECKING:
-    from pyprof.parse.attribute import Attribution
+from pyprof.parse.trace import ActivityKind, Table, Trace
+from pyprof.parse.whole import Whole
 
 __all__ = ["Assembly"]
 
@@ -47,55 +48,79 @@ class _Columns(dict[str, npt.NDArray[Any]]):
 
 
 class Assembly:
-    """The columns of Records, from rows whose launch and range are known."""
+    """The columns of Records, from rows whose launch and range are known.
 
-    def __init__(self, run: Attribution, rows: dict[str, Any]) -> None:
-        self.run, self.trace, self.rows = run, run.trace, rows
-        self.at: Ints = rows["at"]
-        self.by_time: Bools = rows["by_time"]
-        self.engine_threads = run.autograd_threads()
-        self.own_at = np.where(self.by_time, -1, self.at)
+    rows: what `launches.launched` says of them, or `cpu.cpu_rows`; found: what the slices say. Both are given up on the way.
+    """
+
+    def __init__(self, whole: Whole, rows: dict[str, Any], found: Found, paths: Paths) -> None:
+        self.whole, self.trace, self.rows, self.found, self.paths = whole, whole.trace, rows, found, paths
+        self.counts: dict[str, int] = {}
+        self._count_rows()
+        self.engine_threads = self._autograd_threads()
+        thread = rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
+        state = settled(found.state, thread, found.threads.constant())
+        self.recomputed, again = state, state == 1
+        self.on_engine = (thread >= 0) & np.append(self.engine_threads, False)[thread] & ~again
+        self.is_backward = (found.function >= 0) | found.in_engine | self.on_engine
         self._join_backward()
 
-    def _inside(self, values: npt.NDArray[Any], position: Ints) -> Ints:
-        if not len(values):
-            return np.full(len(position), -1, np.int64)
-        return np.where(position >= 0, values[np.maximum(position, 0)], -1).astype(np.int64)
+    def _count_rows(self) -> None:
+        kernels = self.trace.activities["kind"] == ActivityKind.KERNEL
+        if len(kernels):
+            self.counts["kernels without a launch in the capture"] = int((~self.rows["launched"] & kernels).sum())
+        self.counts["kernels of CUDA graphs"] = int(self.rows["in_graph"].sum())
+        self.counts |= self.paths.cut
+
+    def _autograd_threads(self) -> Bools:
+        """Threads of the autograd engine: never the main one, they run backward functions, no Python-level range of theirs lies
+        outside of those, and their own sequence counter stands still (it moves where a checkpoint runs forward again)."""
+        threads = self.found.threads
+        main = self.trace.threads["main"] == 1
+        return np.asarray(threads.runs & ~main & ~threads.python & (threads.low >= threads.high))
 
     def _join_backward(self) -> None:
-        run = self.run
-        self.recomputed = self._inside(run.recomputed.state, self.own_at)
-        again = self.recomputed == 1
-        function = np.where(again, -1, self._inside(run.function, self.own_at))
-        distinct, inverse = np.unique(function, return_inverse=True)
-        owner = np.full(len(distinct), -1, np.int64)
-        real = distinct >= 0
-        owner[real] = run.forward_of(distinct[real], self.engine_threads)
-        self.owner = owner[inverse.ravel()]
-        self.root = run.root(self.own_at)
-        self.fwd_root = run.root(self.owner)
-        thread = self.rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
-        on_engine = (thread >= 0) & take(self.engine_threads, thread).astype(bool) & ~again
-        self.on_engine = on_engine
-        in_engine = (self._inside(run.engine, self.own_at) >= 0) & ~again
-        self.is_backward = (function >= 0) | in_engine | on_engine
-        self.function = function
+        """For each row the forward op of its autograd function, as a place in `ops`, and the stack of that; -1 none."""
+        found = self.found
+        functions, forward = found.functions.whole(), found.forward.whole()
+        owner = np.append(self._owners(forward, functions), -1)[found.function]
+        self.fwd_root: Ints = np.append(forward["root"], -1)[owner]
+        self.fwd_stack: Ints = np.append(forward["stack"], -1)[owner]
+        self.ops = found.ops.whole()
+
+    def _owners(self, forward: Table, functions: Table) -> Ints:
+        """For each autograd function the place of its forward range, -1 none."""
+        candidates = np.flatnonzero(~self.engine_threads[forward["thread"]])
+        asked = np.flatnonzero(functions["seq"] >= 0)
+        process = self.trace.threads["process"].astype(np.int64)
+        names = [m.call.op if m.call is not None else m.name for m in self.trace.markers]
+        sides = [
+            Side(process[t["thread"][p]], t["thread"][p].astype(np.int64), t["seq"][p], t["start"][p], names, t["label"][p])
+            for t, p in ((forward, candidates), (functions, asked))
+        ]
+        paired = pair(sides[0], sides[1], functions["hint"][asked].astype(np.int64))
+        self.counts["backward functions whose forward thread cannot be told"] = paired.ties
+        self.counts["backward functions whose forward op is not in the capture"] = paired.missing
+        owner = np.full(len(functions["seq"]), -1, np.int64)
+        owner[asked] = np.append(candidates, -1)[paired.owner]
+        return owner
 
     def records(self) -> Records:
-        trace, rows = self.trace, self.rows
+        trace, rows, found = self.trace, self.rows, self.found
         columns = _Columns(self._measured())
         process = self._process()
         columns["pid"] = np.where(process >= 0, take(trace.processes["pid"], process), -1)
         columns["rank"] = np.where(process >= 0, take(trace.processes["rank"], process), -1)
-        thread = rows["launch_thread"]
-        columns["tid"] = np.where(thread >= 0, take(trace.threads["tid"], thread), -1)
+        columns["tid"] = self._tid()
         for name in ("dur_ns", "launch_ns", "launch_dur_ns"):
             columns[name] = rows[name]
-        columns["by_time"], columns["recomputed"] = self.by_time, self.recomputed
+        columns["by_time"], columns["recomputed"] = found.by_time, self.recomputed
         gpus, columns["gpu"] = _gpus(trace, process, columns["device"])
+        columns["step"] = self.whole.steps(np.where(rows["launched"], rows["launch_thread"], -1), rows["launch_ns"])
         self._ops(columns)
         self._phases(columns)
-        paths = self._stacks(columns)
+        columns["stack"] = found.stack
+        columns["scope"] = np.where(self.is_backward & (self.fwd_stack >= 0), self.fwd_stack, found.stack)
         order = self._order(columns)
         trace.activities.clear()
         if (order[1:] < order[:-1]).any():
@@ -103,13 +128,18 @@ class Assembly:
                 columns[name] = columns[name][order]
         records = Records(
             {name: columns[name] for name in COLUMNS if name in columns},
-            trace.strings, paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns,
+            trace.strings, self.paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes),
+            utc_ns=trace.utc_ns,
         )  # fmt: skip
-        records.seq_offsets, records.seq_numbers = paths.sequence_numbers(self.own_at[order], self.run.seq)
+        records.seq_offsets, records.seq_numbers = found.sequence_numbers(order)
         records.columns["seq"], records.columns["sub"] = _sequence(records, self.on_engine[order])
-        records.columns["step"] = self._steps(order)
-        records.counts = {name: count for name, count in self.run.counts.items() if count}
+        records.columns = {name: records.columns[name] for name in COLUMNS}
+        records.counts = {name: count for name, count in self.counts.items() if count}
         return records
+
+    def _tid(self) -> Ints:
+        thread = self.rows["launch_thread"]
+        return np.where(thread >= 0, take(self.trace.threads["tid"], thread), -1)
 
     def _measured(self) -> dict[str, npt.NDArray[Any]]:
         """What the capture says of each row itself."""
@@ -127,7 +157,7 @@ class Assembly:
         process = self.trace.activities["process"]
         if len(process):
             return process.astype(np.int64)
-        return take(self.trace.threads["process"], self.rows["launch_thread"])
+        return self.whole.process(self.rows["launch_thread"])
 
     def _order(self, columns: _Columns) -> Ints:
         """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
@@ -149,42 +179,45 @@ class Assembly:
 
         A forward op without kernels has no replays: those of the backward kernel stand for them.
         """
-        rows, replay = self.rows, self.rows["replay"]
-        own = self.root >= 0
+        rows, replay, root = self.rows, self.rows["replay"], self.found.root
+        own = root >= 0
         if not (replay >= 0).any():
             return np.full(len(replay), -1, np.int64)
-        executions = distinct_rows(self.root[own], rows["replay_ns"][own], replay[own]).columns
+        executions = distinct_rows(root[own], rows["replay_ns"][own], replay[own]).columns
         times = np.unique(executions[1])
         known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
         start = self.trace.activities["start_ns"][rows["activity"]]
-        wanted = self.fwd_root * (len(times) + 1) + np.searchsorted(times, start, "right")
+        wanted = self.fwd_root.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, start, "right")
         at = np.searchsorted(known, wanted, "right") - 1
         found = backward & (at >= 0) & (take(executions[0], at) == self.fwd_root)
         return np.where(found, take(executions[2], at), replay)
 
     def _ops(self, columns: _Columns) -> None:
         """Instances numbered in order of begin; calls as codes into a pool of distinct ones."""
-        run, replay = self.run, self.rows["replay"]
+        found, replay = self.found, self.rows["replay"]
         backward = self.is_backward & (self.fwd_root >= 0)
-        both = np.concatenate([self.root, np.where(backward, self.fwd_root, -1)])
+        both = np.concatenate([found.root, np.where(backward, self.fwd_root, -1)])
         ran = np.concatenate([replay, self._forward_replay(backward)])
         distinct, _, inverse = distinct_rows(both, np.where(both >= 0, ran, -1))
         root, turn = distinct
         replay_ns = np.full(int(replay.max(initial=-1)) + 1, -1, np.int64)
         replay_ns[replay[replay >= 0]] = self.rows["replay_ns"][replay >= 0]
-        begin = np.where(turn >= 0, take(replay_ns, turn), take(run.start, root))
-        thread = take(run.thread, root)
-        pid = take(self.trace.processes["pid"], take(self.trace.threads["process"], thread))
+        begin = np.where(turn >= 0, take(replay_ns, turn), take(self.ops["start"], root))
+        thread = take(self.ops["thread"], root)
+        pid = take(self.trace.processes["pid"], self.whole.process(thread))
         order = np.lexsort((turn, root, take(self.trace.threads["tid"], thread), pid, begin))
         number = np.full(len(root), -1, np.int64)
         number[order[root[order] >= 0]] = np.arange(int((root >= 0).sum()))
         columns["instance"], columns["fwd_instance"] = np.split(number[inverse], 2)
         self.calls: list[OpCall] = []
         code_of_label = np.full(len(self.trace.markers) + 1, -1, np.int64)
-        op_at = np.where(backward, self.fwd_root, self.root)
-        inner_at = self._inside(run.inner, self.own_at)
-        for name, position in (("call", op_at), ("own", self.root), ("inner", inner_at)):
-            label = np.where(position >= 0, take(run.label, position), -1)
+        label_of = np.append(self.ops["label"], -1)
+        wanted = {
+            "call": label_of[np.where(backward, self.fwd_root, found.root)],
+            "own": label_of[found.root],
+            "inner": found.inner,
+        }
+        for name, label in wanted.items():
             for distinct in np.unique(label[label >= 0]).tolist():
                 if code_of_label[distinct] < 0:
                     code_of_label[distinct] = len(self.calls)
@@ -198,10 +231,9 @@ class Assembly:
     def _phases(self, columns: _Columns) -> None:
         columns["dir"] = self.is_backward.astype(np.int64)
         phase = np.where(self.is_backward, BACKWARD, FORWARD)
-        aside = self.run.aside(
-            Kind.OPTIMIZER, np.where(self.by_time, -1, self.rows["range_thread"]), self.rows["when"], leaks=False
-        )
-        phase[(self._inside(self.run.optimizer, self.own_at) >= 0) | (aside >= 0)] = OPTIMIZER
+        thread = np.where(self.found.by_time, -1, self.rows["range_thread"])
+        aside = self.whole.aside(Kind.OPTIMIZER, thread, self.rows["when"], leaks=False)
+        phase[self.found.optimizer | (aside >= 0)] = OPTIMIZER
         names = np.asarray(columns["name"])
         strings = self.trace.strings
         distinct = [code for code in np.unique(names).tolist() if code >= 0]
@@ -209,40 +241,6 @@ class Assembly:
         phase[np.isin(names, communication)] = COMMUNICATION
         phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
         columns["phase"] = phase
-
-    def _stacks(self, columns: _Columns) -> Paths:
-        run = self.run
-        paths = Paths(self.trace, run.nested, run.facts)
-        thread = self.rows["stack_thread"]
-        columns["stack"] = paths.codes(self.at, self.by_time, thread, self.rows["when"], run.seq)
-        run.counts |= paths.cut
-        scope = np.array(columns["stack"])
-        joined = self.is_backward & (self.owner >= 0)
-        if joined.any():
-            at = self.owner[joined]
-            scope[joined] = paths.codes(at, np.zeros(len(at), np.bool_), run.thread[at], run.start[at], run.seq)
-        columns["scope"] = scope
-        return paths
-
-    def _steps(self, order: Ints) -> Ints:
-        """The step range around the launch; where there is none, the one open then on the thread that marks the steps.
-
-        A kernel of a CUDA graph is of the step that launched the graph, not of the one that recorded it.
-        """
-        run, rows = self.run, self.rows
-        if not (run.facts.kind == Kind.STEP).any():
-            return np.full(len(order), -1, np.int64)
-        step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers] + [-1], np.int64)
-        label = np.full(len(order), -1, np.int64)
-        main = run.step_thread(take(self.trace.threads["process"], rows["launch_thread"]))
-        for thread in (rows["launch_thread"], main):
-            asked = np.flatnonzero((label < 0) & rows["launched"] & (thread >= 0))
-            who, when = thread[asked], rows["launch_ns"][asked]
-            at = self._inside(run.step_range, run.nested.innermost(who, when))
-            aside = run.aside(Kind.STEP, who, when)
-            found = np.where(aside >= 0, take(self.trace.ranges["label"], aside), -1)
-            label[asked] = np.where(at >= 0, take(run.label, at), found)
-        return step_of_label[label][order]
 
 
 def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:

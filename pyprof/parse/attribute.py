@@ -1,12 +1,12 @@
 """Trace -> Records: kernel -> launch -> range stack -> op instance, and backward joined to forward.
 
-The rules are those of the README's "How a kernel finds its op". Numpy over all rows; Python only over distinct stacks. No file
-formats, no formulas: what must be known of ops is asked through `OpRules`.
+The rules are those of the README's "How a kernel finds its op". A capture is attributed slice by slice of its time; what only
+the whole tells is joined in `assemble`. Numpy over all rows; Python only over distinct stacks. No file formats, no formulas:
+what must be known of ops is asked through `OpRules`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,268 +16,227 @@ from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
 from pyprof.parse.assemble import Assembly
 from pyprof.parse.cpu import cpu_rows
-from pyprof.parse.launches import launch_of_activity, recorded_in_graph, replays, take
-from pyprof.parse.pairing import Side, pair
-from pyprof.parse.recompute import recomputed
+from pyprof.parse.found import Found
+from pyprof.parse.launches import launched
+from pyprof.parse.loose import NEVER
+from pyprof.parse.paths import Paths, sequence_numbers
 from pyprof.parse.records import Records
-from pyprof.parse.stacks import Facts, Nested, OpRules, nest_all, top_down
-from pyprof.parse.trace import ActivityKind, Trace
+from pyprof.parse.slices import MOST_KERNELS, Slice, Slices
+from pyprof.parse.stacks import OpRules, nest_all
+from pyprof.parse.trace import Trace
+from pyprof.parse.walk import Walk
+from pyprof.parse.whole import Whole
 
-__all__ = ["attribute"]
+__all__ = ["attribute", "innermost_ranges", "place", "walk_all"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Array = npt.NDArray[Any]
+Rows = dict[str, Any]
 
 
-def attribute(trace: Trace, rules: OpRules) -> Records:
+def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records:
     """Give every activity of a capture its launch, stack, op and phase; without GPU activity, every op its time on the CPU.
 
+    most: how many kernels are attributed at a time, about; the result does not depend on it.
     Raises EmptyCapture where there are neither activities nor op ranges.
     """
-    run = Attribution(trace, rules)
+    run = _Run(Whole(trace, rules))
     del trace  # columns are given up on the way, where the caller keeps none
-    return run.records()
+    return run.records(most)
 
 
-class Attribution:
-    """One run over one Trace; positions are those of Nested, rows those of the table named."""
+def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, npt.NDArray[Any]]:
+    """For each activity whether it has a launch, and the row of the innermost range that it was launched in, -1 none."""
+    run = _Run(Whole(trace, rules))
+    rows = launched(run.whole.trace)
+    return rows["launched"], run.on_gpu(rows, MOST_KERNELS).range
 
-    def __init__(self, trace: Trace, rules: OpRules) -> None:
-        # Tables of its own, of which columns are given up as soon as they are not needed: there are millions of rows.
-        tables = [dict(table) for table in (trace.activities, trace.launches, trace.ranges)]
-        self.trace = replace(trace, activities=tables[0], launches=tables[1], ranges=tables[2])
-        self.rules = rules
-        self.counts: dict[str, int] = {}
-        self.facts = Facts.of(trace.markers, rules)
-        self.nested: Nested = nest_all(trace, self.facts)
-        self.label: Array = trace.ranges["label"][self.nested.row]
-        self.seq: Ints = trace.ranges["seq"][self.nested.row]
-        del self.trace.ranges["seq"], self.trace.ranges["op_id"]
-        self.thread: Array = trace.ranges["thread"][self.nested.row]
-        self.start = self.nested.start
-        self.recomputed = recomputed(self.nested, self.facts, trace.markers, self.label, self.seq, self.thread)
-        self._walk_down()
 
-    def _walk_down(self) -> None:
-        """For each range, what the ranges around it make of a kernel launched inside it."""
-        facts, label = self.facts, self.label
-        here = np.arange(len(label), dtype=np.int32)  # narrow: there are many, and several columns of them
-        copy, backward = facts.copy[label], facts.backward[label]
-        kind = facts.kind[label]
-        boundary = np.isin(kind, (Kind.BACKWARD, Kind.ENGINE))
+def walk_all(whole: Whole) -> Walk:
+    """All ranges of a capture at once, for those who ask for more than kernels."""
+    nested, crossed = nest_all(whole.trace, whole.facts, np.flatnonzero(whole.kept))
+    if len(crossed):
+        whole.set_aside(crossed)
+    return Walk(whole.trace.ranges, nested, whole.facts, whole.any_numbers)
 
-        none = np.int32(-1)
 
-        def root(own: Array, inherited: Array) -> Array:
-            of_copy = (inherited >= 0) & copy[np.maximum(inherited, 0)]
-            keep = (inherited >= 0) & ~(copy[own] & ~of_copy)
-            found = np.where(keep, inherited, np.where(facts.candidate[label[own]] | copy[own], own, none))
-            return np.where(boundary[own], none, found)
+def place(whole: Whole, walk: Walk, thread: Ints, when: Ints) -> tuple[Ints, Bools, Ints]:
+    """The position of the range that each kernel was launched in (-1 none), whether that is by time, and the thread of it.
 
-        def nearest(mask: Bools, reset: Bools | None = None) -> Array:
-            def takes(own: Array, inherited: Array) -> Array:
-                kept = inherited if reset is None else np.where(reset[own], none, inherited)
-                return np.where(mask[own], own, kept)
+    Launches on a thread without ranges take those of the user's that are open on the process's main thread.
+    """
+    at = np.full(len(thread), -1, np.int64)
+    known = np.flatnonzero(thread >= 0)
+    at[known] = walk.nested.innermost(thread[known], when[known])
+    by_time, thread = np.zeros(len(at), np.bool_), thread.copy()
+    bare = known[at[known] < 0]
+    bare = bare[~whole.loose.open(thread[bare], when[bare])]
+    main = whole.main_thread(whole.process(thread[bare]))
+    other = (main >= 0) & (main != thread[bare])
+    bare, main = bare[other], main[other]
+    if not len(bare):
+        return at, by_time, thread
+    found = walk.nested.innermost(main, when[bare])
+    found = np.append(walk.context(), -1)[found]
+    taken = (found >= 0) | whole.loose.open(main, when[bare])
+    at[bare], by_time[bare] = found, taken
+    thread[bare[taken]] = main[taken]
+    return at, by_time, thread
 
-            if not mask.any():
-                return np.broadcast_to(none, len(mask))
-            return top_down(self.nested, here, takes)
 
-        self.formula_root = top_down(self.nested, here, root)
-        self.last_op = nearest(facts.is_op[label])
-        self.backward = nearest(backward, boundary & ~backward)
-        self.engine = nearest(kind == Kind.ENGINE)
-        self.function = self._functions(nearest(boundary), backward)
-        self.inner = nearest(facts.inner[label])
-        self.optimizer = nearest(kind == Kind.OPTIMIZER)
-        self.step_range = nearest(kind == Kind.STEP)
+class _Run:
+    """One run over one capture."""
 
-    def _functions(self, edge: Array, backward: Bools) -> Array:
-        """For each range the autograd function that a kernel launched in it serves.
+    def __init__(self, whole: Whole) -> None:
+        self.whole, self.trace, self.facts = whole, whole.trace, whole.facts
 
-        The engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function has
-        returned, still within its own range around it: that is work of the function too. edge: the innermost of both.
-        """
-        ran = np.full(len(edge) + 1, -1, np.int32)
-        functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
-        ran[self.nested.parent[functions]] = functions
-        ran[-1] = -1
-        outside = (self.backward < 0) & (edge >= 0) & (self.engine == edge)
-        return np.where(outside, ran[edge], self.backward)
-
-    # ------------------------------------------------------------------ rows: GPU activities, or ops on the CPU
-
-    def records(self) -> Records:
-        activities = self.trace.activities
-        if len(activities["kind"]):
-            rows = self.gpu_rows()
+    def records(self, most: int) -> Records:
+        if len(self.trace.activities["kind"]):
+            rows = launched(self.trace)
+            self.trace.launches.clear()
+            found = self.on_gpu(rows, most)
         else:
-            if not self.facts.is_op[self.label].any():
-                raise EmptyCapture(
-                    "the capture holds neither GPU activity nor ranges of ops",
-                    "call pyprof.nvtx.init() in the program before its model is built, or run it inside "
-                    "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`",
-                )
-            rows = cpu_rows(self.trace, self.nested, self.facts, self.formula_root, self.rules.moves)
-        return Assembly(self, rows).records()
+            rows, found = self.on_cpu()
+        return Assembly(self.whole, rows, found, self.paths).records()
 
-    def gpu_rows(self) -> dict[str, Any]:
-        """For each activity its launch, and the range that it was launched in (`at`, -1 none)."""
-        trace, activities = self.trace, self.trace.activities
-        launch = launch_of_activity(trace)
-        has = launch >= 0
-        launch_ns = np.where(has, take(trace.launches["start_ns"], launch), -1)
-        thread = np.where(has, take(trace.launches["thread"], launch), -1)
-        recorded, when, in_graph = recorded_in_graph(trace, launch_ns, thread)
-        at = np.full(len(has), -1, np.int64)
-        placed = recorded >= 0
-        at[placed] = self.nested.innermost(recorded[placed], when[placed])
-        by_time, who = self._by_time(at, when, recorded)
-        replay, replay_ns = replays(trace, launch, in_graph)
-        launch_dur_ns = np.where(has, take(trace.launches["end_ns"], launch) - launch_ns, -1)
-        trace.launches.clear()
-        del trace.ranges["end_ns"]
-        self.counts["kernels without a launch in the capture"] = int((~has & (activities["kind"] == ActivityKind.KERNEL)).sum())
-        self.counts["kernels of CUDA graphs"] = int(in_graph.sum())
-        return {
-            "activity": np.arange(len(has)),
-            "at": at,
-            "by_time": by_time,
-            "launched": has,
-            "launch_ns": launch_ns,
-            "launch_dur_ns": launch_dur_ns,
-            "launch_thread": thread,
-            "when": when,
-            "range_thread": recorded,
-            "stack_thread": who,
-            "replay": replay,
-            "replay_ns": replay_ns,
-            "dur_ns": activities["end_ns"] - activities["start_ns"],
-        }
+    def on_gpu(self, rows: Rows, most: int) -> Found:
+        """What is found of each activity; rows: what `launched` says of them."""
+        slices = Slices(self.trace.ranges, self.whole.kept, self._engine_labels(), rows["when"], most)
+        found = self._start(len(rows["when"]))
+        for one in slices:
+            nested, crossed = nest_all(self.trace, self.facts, one.ranges)
+            if len(crossed):
+                # Which of several that cross goes may depend on others far away: it is found out on all of them at once.
+                if len(slices) > 1:
+                    crossed = nest_all(self.trace, self.facts, np.flatnonzero(self.whole.kept))[1]
+                self.whole.set_aside(crossed)
+                if len(slices) > 1:
+                    return self.on_gpu(rows, most)
+                self._start(0)
+            walk = Walk(self.trace.ranges, nested, self.facts, self.whole.any_numbers)
+            kernels = one.kernels
+            placed = place(self.whole, walk, rows["range_thread"][kernels], rows["when"][kernels])
+            self._take(found, walk, one, *placed, rows["when"][kernels])
+        return found
 
-    def _by_time(self, at: Ints, when: Ints, thread: Ints) -> tuple[Bools, Ints]:
-        """Launches on a thread without ranges take those of the user's that are open on the process's main thread.
+    def on_cpu(self) -> tuple[Rows, Found]:
+        """Ops in place of activities, and what is found of them."""
+        walk = walk_all(self.whole)
+        if not self.facts.is_op[walk.label].any():
+            raise EmptyCapture(
+                "the capture holds neither GPU activity nor ranges of ops",
+                "call pyprof.nvtx.init() in the program before its model is built, or run it inside "
+                "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`",
+            )
+        rows = cpu_rows(self.trace, walk, self.whole.rules.moves)
+        at = rows.pop("at")
+        found = self._start(len(at))
+        whole = Slice(-1 - NEVER, NEVER, walk.nested.row, np.arange(len(at)))
+        self._take(found, walk, whole, at, np.zeros(len(at), np.bool_), rows["range_thread"], rows["when"])
+        return rows, found
 
-        Gives which rows do, and for each row the thread whose ranges it has; `at` is changed in place.
-        """
-        by_time, thread = np.zeros(len(at), np.bool_), thread.copy()
-        bare = np.flatnonzero((thread >= 0) & (at < 0))
-        bare = bare[~self.nested.loose_open(self.trace, thread[bare], when[bare])]
-        main = self.main_thread(take(self.trace.threads["process"], thread[bare]))
-        other = (main >= 0) & (main != thread[bare])
-        bare, main = bare[other], main[other]
-        if not len(bare):
-            return by_time, thread
-        found = self.nested.innermost(main, when[bare])
-        context = top_down(
-            self.nested,
-            np.arange(len(self.label), dtype=np.int32),
-            lambda own, inherited: np.where(self.facts.context[self.label[own]], own, inherited),
-        )
-        found = np.where(found >= 0, take(context, found), -1)
-        taken = (found >= 0) | self.nested.loose_open(self.trace, main, when[bare])
-        at[bare], by_time[bare] = found, taken
-        thread[bare[taken]] = main[taken]
-        return by_time, thread
+    def _start(self, rows: int) -> Found:
+        self.paths = Paths(self.trace, self.facts, self.whole.loose)
+        return Found(rows, len(self.trace.threads["tid"]))
 
-    # ------------------------------------------------------------------ what a thread is for
+    def _engine_labels(self) -> Bools:
+        """What autograd's engine runs, and the engine itself: told by all that lies inside."""
+        return np.isin(self.facts.kind, (Kind.BACKWARD, Kind.ENGINE))
 
-    def main_thread(self, process: Ints) -> Ints:
-        """The main thread of each process, -1 where it is not known."""
-        threads = self.trace.threads
-        mains = np.flatnonzero(threads["main"] == 1)
-        mains = mains[np.argsort(-threads["tid"][mains], kind="stable")]  # of several the one with the lowest id
-        main_of = np.full(max(len(self.trace.processes["pid"]), int(threads["process"].max(initial=-1)) + 1) + 1, -1, np.int64)
-        main_of[threads["process"][mains]] = mains
-        main_of[-1] = -1
-        return main_of[process]
+    # ------------------------------------------------------------------ one slice
 
-    def step_thread(self, process: Ints) -> Ints:
-        """The thread whose steps are those of its process: the main one, or the only one that marks any; -1 none."""
+    def _take(self, found: Found, walk: Walk, one: Slice, at: Ints, by_time: Bools, thread: Ints, when: Ints) -> None:
+        """Put what is known of the kernels of a slice, and of its forward ranges, to the rest."""
+        rows = one.kernels
+        found.by_time[rows] = by_time
+        found.range[rows] = np.append(walk.nested.row, -1)[at]
+        found.stack[rows] = self.paths.codes(walk.nested, at, by_time, thread, when, walk.seq)
+        own = np.where(by_time, -1, at)
+        found.numbers.append((rows, *sequence_numbers(walk.nested, own, walk.seq)))
+        state = np.append(walk.recomputed.state, -1)[own]
+        found.state[rows] = state
+        function = np.where(state == 1, -1, np.append(walk.function, -1)[own])
+        found.function[rows] = self._functions(found, walk, one, function)
+        inner = np.append(walk.inner, -1)[own]
+        found.inner[rows] = np.where(inner >= 0, np.append(walk.label, -1)[inner], -1)
+        found.in_engine[rows] = (np.append(walk.engine, -1)[own] >= 0) & (state != 1)
+        found.optimizer[rows] = np.append(walk.optimizer, -1)[own] >= 0
+        forward = self._forward(walk, one)
+        roots = walk.root(np.concatenate([own, forward]))
+        places = self._ops(found, walk, one, roots)
+        found.root[rows] = places[: len(own)]
+        self._put_forward(found, walk, forward, places[len(own) :])
+        self._tell_threads(found, walk, one)
+
+    def _shared(self, one: Slice, row: Ints) -> Bools:
+        """Whether these ranges may lie in other slices as well."""
         ranges = self.trace.ranges
-        aside = self.nested.loose[self.facts.kind[ranges["label"][self.nested.loose]] == Kind.STEP]
-        marking = np.unique([*self.thread[self.facts.kind[self.label] == Kind.STEP], *ranges["thread"][aside]]).astype(np.int64)
-        owner = self.trace.threads["process"][marking]
-        main = self.main_thread(process)
-        result = np.where(np.isin(main, marking), main, -1)
-        for one in np.unique(process[(result < 0) & (process >= 0)]).tolist():
-            mine = marking[owner == one]
-            if len(mine) == 1:
-                result[process == one] = mine[0]
-        return result
+        return np.asarray((ranges["start_ns"][row] < one.begin) | (ranges["end_ns"][row] >= one.end))
 
-    def aside(self, kind: Kind, thread: Ints, when: Ints, *, leaks: bool = True) -> Ints:
-        """Of the ranges that nest with nothing the row of the one of a kind open then on the thread, -1 none.
+    def _ops(self, found: Found, walk: Walk, one: Slice, position: Ints) -> Ints:
+        """The places of op instances, -1 for none."""
+        distinct, inverse = _distinct(position, len(walk.label))
+        row = walk.nested.row[distinct]
+        places = found.ops.add(
+            self._shared(one, row), row=row, start=walk.start[distinct], thread=walk.thread[distinct],
+            label=walk.label[distinct],
+        )  # fmt: skip
+        return np.append(places, -1)[inverse]
 
-        The next range of the kind ends one that was never closed: the last step of a capture lasts to the end, a step that an
-        exception left does not. leaks: whether those count at all.
+    def _functions(self, found: Found, walk: Walk, one: Slice, position: Ints) -> Ints:
+        """The places of autograd functions, -1 for none."""
+        distinct, inverse = _distinct(position, len(walk.label))
+        row, parent = walk.nested.row[distinct], walk.nested.parent[distinct]
+        around = np.where(parent >= 0, walk.nested.row[parent], row)  # the engine's range
+        places = found.functions.add(
+            self._shared(one, row) | self._shared(one, around), row=row, start=walk.start[distinct],
+            thread=walk.thread[distinct], label=walk.label[distinct], seq=walk.seq[distinct],
+            hint=self.trace.ranges["fwd_thread"][row],
+        )  # fmt: skip
+        return np.append(places, -1)[inverse]
+
+    def _forward(self, walk: Walk, one: Slice) -> Ints:
+        """Positions of the ranges begun in this slice that an autograd function may name by number.
+
+        Of several in a row with one number only the last can be meant, where no function asks before it begins.
         """
-        nested, ranges = self.nested, self.trace.ranges
-        result = np.full(len(thread), -1, np.int64)
-        of_kind = self.facts.kind[ranges["label"][nested.loose]] == kind
-        if not leaks:
-            of_kind &= nested.loose_ends < np.iinfo(np.int64).max
-        rows, ends = nested.loose[of_kind], nested.loose_ends[of_kind]
-        inside = self.facts.kind[self.label] == kind
-        for number in np.unique(ranges["thread"][rows]).tolist():
-            own, mine = ranges["thread"][rows] == number, np.flatnonzero(thread == number)
-            begun = np.append(ranges["start_ns"][rows[own]], np.iinfo(np.int64).min)
-            last = np.searchsorted(begun[:-1], when[mine], "right") - 1  # -1 reads the element put behind
-            nests = np.append(np.sort(self.start[inside & (self.thread == number)]), np.iinfo(np.int64).min)
-            later = nests[np.searchsorted(nests[:-1], when[mine], "right") - 1] > begun[last]
-            still = (last >= 0) & ~later & (np.append(ends[own], 0)[last] > when[mine])
-            result[mine[still]] = rows[own][last[still]]
-        return result
+        own = (walk.kind == Kind.DISPATCH) & (walk.seq >= 0) & (walk.start >= one.begin) & (walk.start < one.end)
+        position = np.flatnonzero(own & ~walk.discarded())
+        asked = self.whole.first_asked(walk.seq[position])
+        position, asked = position[asked < NEVER], asked[asked < NEVER]
+        thread, seq, start = walk.thread[position], walk.seq[position], walk.start[position]
+        dominated = np.zeros(len(position), np.bool_)
+        dominated[:-1] = (thread[1:] == thread[:-1]) & (seq[1:] == seq[:-1]) & (start[1:] < asked[:-1])
+        return position[~dominated]
 
-    def autograd_threads(self) -> Bools:
-        """Threads of the autograd engine: never the main one, they run backward functions, no Python-level range of theirs lies
-        outside of those, and their own sequence counter stands still (it moves where a checkpoint runs forward again)."""
-        threads = len(self.trace.threads["tid"])
-        main = self.trace.threads["main"] == 1
-        outside = (self.backward < 0) & (self.engine < 0)
-        kind = self.facts.kind[self.label]
-        runs = np.zeros(threads, np.bool_)
-        runs[self.thread[self.facts.backward[self.label]]] = True
-        python = np.zeros(threads, np.bool_)
-        python[self.thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
-        python[self.thread[(kind == Kind.BACKWARD) & ~self.facts.backward[self.label]]] = True
-        low = np.full(threads, np.iinfo(np.int64).max)
-        high = np.full(threads, -1, np.int64)
-        own = (kind == Kind.DISPATCH) & (self.seq >= 0) & ~self._discarded()
-        np.minimum.at(low, self.thread[own], self.seq[own])
-        np.maximum.at(high, self.thread[own], self.seq[own])
-        return np.asarray(runs & ~main & ~python & (low >= high))
+    def _put_forward(self, found: Found, walk: Walk, position: Ints, root: Ints) -> None:
+        own = np.zeros(len(position), np.bool_)
+        thread = walk.thread[position].astype(np.int64)
+        stack = self.paths.codes(walk.nested, position, own, thread, walk.start[position], walk.seq)
+        found.forward.add(
+            own, row=walk.nested.row[position], start=walk.start[position], thread=thread, label=walk.label[position],
+            seq=walk.seq[position], root=root, stack=stack,
+        )  # fmt: skip
 
-    def _discarded(self) -> Bools:
-        """Ops run again only for the tensors that they keep: no backward function is theirs."""
-        return np.asarray((self.recomputed.state == 1) & ~self.recomputed.reentrant)
+    def _tell_threads(self, found: Found, walk: Walk, one: Slice) -> None:
+        """What this slice adds to what is known of threads."""
+        threads, kind = found.threads, walk.kind
+        backward = self.facts.backward[walk.label]
+        outside = (walk.backward < 0) & (walk.engine < 0)
+        threads.runs[walk.thread[backward]] = True
+        threads.python[walk.thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
+        threads.python[walk.thread[(kind == Kind.BACKWARD) & ~backward]] = True
+        own = (kind == Kind.DISPATCH) & (walk.seq >= 0) & ~walk.discarded()
+        threads.own_numbers(walk.thread[own], walk.seq[own])
+        again = walk.recomputed.numbered & (walk.start >= one.begin) & (walk.start < one.end)
+        threads.numbers_in_functions(walk.thread[again], walk.seq[again])
 
-    def forward_of(self, backward: Ints, engine_threads: Bools) -> Ints:
-        """For each position of a backward range the position of its forward range, -1 none."""
-        kind = self.facts.kind[self.label]
-        forward = (kind == Kind.DISPATCH) & (self.seq >= 0) & ~engine_threads[self.thread] & ~self._discarded()
-        candidates = np.flatnonzero(forward)
-        process = self.trace.threads["process"].astype(np.int64)
-        names = [m.call.op if m.call is not None else m.name for m in self.trace.markers]
-        numbered = self.seq[backward] >= 0
-        asked = backward[numbered]
-        sides = [
-            Side(process[self.thread[p]], self.thread[p], self.seq[p], self.start[p], names, self.label[p])
-            for p in (candidates, asked)
-        ]
-        hints = self.trace.ranges["fwd_thread"][self.nested.row[asked]].astype(np.int64)
-        found = pair(sides[0], sides[1], hints)
-        self.counts["backward functions whose forward thread cannot be told"] = found.ties
-        self.counts["backward functions whose forward op is not in the capture"] = found.missing
-        owner = np.full(len(backward), -1, np.int64)
-        owner[numbered] = np.where(found.owner >= 0, candidates[found.owner] if len(candidates) else -1, -1)
-        return owner
 
-    def root(self, position: Ints) -> Ints:
-        """The op instance (its outermost range) of kernels launched directly inside these ranges."""
-        if not len(self.label):
-            return np.full(len(position), -1, np.int64)
-        inside = np.maximum(position, 0)
-        found = np.where(self.formula_root[inside] >= 0, self.formula_root[inside], self.last_op[inside])
-        return np.where(position >= 0, found, -1).astype(np.int64)
+def _distinct(position: Ints, size: int) -> tuple[Ints, Ints]:
+    """The distinct positions, ascending without -1, and for each the place of its own, -1 for none."""
+    there = np.zeros(size + 1, np.bool_)
+    there[position] = True
+    there[-1] = False
+    number = np.cumsum(there) - 1
+    number[-1] = -1
+    return np.flatnonzero(there), number[position]

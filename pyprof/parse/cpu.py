@@ -16,18 +16,18 @@ from pyprof.markers import Kind
 from pyprof.opcall import OpCall
 from pyprof.parse.stacks import Facts, Nested, top_down
 from pyprof.parse.trace import ActivityKind, Trace
+from pyprof.parse.walk import Walk
 
 __all__ = ["cpu_rows"]
 
 Ints = npt.NDArray[np.int64]
 
 
-def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints, moves: Callable[[OpCall], bool]) -> dict[str, Any]:
-    """The rows that `attribute` takes in place of GPU activities; formula_root: per range, the op with a formula around it;
-    moves: whether a call copies or fills and computes nothing."""
-    label = trace.ranges["label"][nested.row]
-    thread = trace.ranges["thread"][nested.row].astype(np.int64)
-    start = trace.ranges["start_ns"][nested.row]
+def cpu_rows(trace: Trace, walk: Walk, moves: Callable[[OpCall], bool]) -> dict[str, Any]:
+    """The rows that `attribute` takes in place of GPU activities, with the position of each in `walk` (`at`); moves: whether a
+    call copies or fills and computes nothing."""
+    nested, facts, label, start, formula_root = walk.nested, walk.facts, walk.label, walk.start, walk.formula_root
+    thread = walk.thread.astype(np.int64)
     duration = np.maximum(trace.ranges["end_ns"][nested.row] - start, 0)
     here = np.arange(len(label))
     roots = formula_root == here
@@ -47,14 +47,13 @@ def cpu_rows(trace: Trace, nested: Nested, facts: Facts, formula_root: Ints, mov
     return {
         "activity": at,
         "at": busiest,
-        "by_time": np.zeros(len(at), np.bool_),
         "launched": np.ones(len(at), np.bool_),
         "launch_ns": start[at],
         "launch_dur_ns": np.full(len(at), -1, np.int64),
         "launch_thread": thread[at],
         "when": start[at],
         "range_thread": thread[at],
-        "stack_thread": thread[at],
+        "in_graph": np.zeros(len(at), np.bool_),
         "replay": np.full(len(at), -1, np.int64),
         "replay_ns": np.full(len(at), -1, np.int64),
         "dur_ns": np.maximum(own_time[at], 0),

@@ -14,9 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.markers import Kind, Marker
-from pyprof.parse.attribute import Attribution
+from pyprof.parse.attribute import place, walk_all
+from pyprof.parse.launches import launched
 from pyprof.parse.stacks import Nested, OpRules, top_down
 from pyprof.parse.trace import Trace
+from pyprof.parse.walk import Walk
+from pyprof.parse.whole import Whole
 
 __all__ = ["Executions", "executions"]
 
@@ -57,10 +60,11 @@ class Executions:
 
 def executions(trace: Trace, rules: OpRules) -> Executions:
     """All executions of a capture, in order of thread and begin."""
-    run = Attribution(trace, rules)
+    whole = Whole(trace, rules)
+    run = walk_all(whole)
     nested = run.nested
     names = [_name(m) for m in trace.markers]
-    shown, owner, above = _owners(run, names)
+    shown, owner, above = _owners(run, trace.markers, names)
     here = np.arange(len(run.label))
     cpu = np.maximum(trace.ranges["end_ns"][nested.row] - run.start, 0)
     inside = np.zeros(len(here), np.int64)
@@ -71,8 +75,9 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     on_device = len(activities["kind"]) > 0
     self_device, kernels = np.zeros(size, np.int64), np.zeros(size, np.int64)
     if on_device:
-        rows = run.gpu_rows()
-        at = np.where(rows["by_time"] | (rows["at"] < 0), -1, owner[rows["at"]]) if size else rows["at"]
+        rows = launched(trace)
+        at, by_time, _ = place(whole, run, rows["range_thread"], rows["when"])
+        at = np.where(by_time | (at < 0), -1, owner[at]) if size else at
         np.add.at(self_device, at[at >= 0], rows["dur_ns"][at >= 0])
         np.add.at(kernels, at[at >= 0], 1)
     mine = nested.innermost(memory["thread"].astype(np.int64), memory["time_ns"])
@@ -88,13 +93,13 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     )  # fmt: skip
 
 
-def _owners(run: Attribution, names: list[str]) -> tuple[Bools, Ints, Ints]:
+def _owners(run: Walk, markers: list[Marker], names: list[str]) -> tuple[Bools, Ints, Ints]:
     """(which ranges are executions, the innermost execution around or at each range, the one around it).
 
     Where an op has one op inside and that has its name too both are one, as in torch's table.
     """
     nested, label, here = run.nested, run.label, np.arange(len(run.label))
-    shown = np.array([_is_shown(m) for m in run.trace.markers] + [False], np.bool_)[label]
+    shown = np.array([_is_shown(m) for m in markers] + [False], np.bool_)[label]
     code_of: dict[str, int] = {}
     name = np.array([code_of.setdefault(text, len(code_of)) for text in names] + [-1], np.int64)[label]
     while True:

@@ -6,7 +6,7 @@ the graph is an execution of its own. No ranges and no ops here.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.trace import Trace
 
-__all__ = ["Recorded", "launch_of_activity", "ranks", "recorded_in_graph", "replays", "take"]
+__all__ = ["Recorded", "launch_of_activity", "launched", "ranks", "recorded_in_graph", "replays", "take"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -155,6 +155,34 @@ def ranks(texts: list[str]) -> Ints:
     """A number for each text that depends on the text alone, in their order."""
     rank_of = {text: rank for rank, text in enumerate(sorted(set(texts)))}
     return np.array([rank_of[text] for text in texts], np.int64)
+
+
+def launched(trace: Trace) -> dict[str, Any]:
+    """What is known of each activity without any range.
+
+    launched: whether its launch is in the capture; launch_ns, launch_dur_ns, launch_thread: begin, time and thread of that;
+    range_thread, when: where its ranges are; replay, replay_ns: see `replays`; in_graph; dur_ns: its own time.
+    """
+    activities = trace.activities
+    launch = launch_of_activity(trace)
+    has = launch >= 0
+    launch_ns = np.where(has, take(trace.launches["start_ns"], launch), -1)
+    thread = np.where(has, take(trace.launches["thread"], launch), -1)
+    recorded, when, in_graph = recorded_in_graph(trace, launch_ns, thread)
+    replay, replay_ns = replays(trace, launch, in_graph)
+    return {
+        "activity": np.arange(len(has)),
+        "launched": has,
+        "launch_ns": launch_ns,
+        "launch_dur_ns": np.where(has, take(trace.launches["end_ns"], launch) - launch_ns, -1),
+        "launch_thread": thread,
+        "when": when,
+        "range_thread": recorded,
+        "in_graph": in_graph,
+        "replay": replay,
+        "replay_ns": replay_ns,
+        "dur_ns": activities["end_ns"] - activities["start_ns"],
+    }
 
 
 def _pair_codes(first: Ints, second: Ints) -> Ints:

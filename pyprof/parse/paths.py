@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from pyprof.markers import Kind, Marker
 from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.loose import NEVER, Loose
 from pyprof.parse.records import Stack
 from pyprof.parse.stacks import Facts, Nested
 from pyprof.parse.trace import Trace
 
-__all__ = ["Paths"]
+__all__ = ["Paths", "sequence_numbers"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -42,84 +43,70 @@ _LIBRARY_FILE = re.compile(
 
 
 class Paths:
-    """Gives codes to stacks; `stacks` are the distinct ones so far."""
+    """Gives codes to stacks; `stacks` are the distinct ones so far. Ranges may come nested in slices, one after another."""
 
-    def __init__(self, trace: Trace, nested: Nested, facts: Facts) -> None:
-        self.trace, self.nested, self.facts = trace, nested, facts
+    def __init__(self, trace: Trace, facts: Facts, loose: Loose) -> None:
+        self.trace, self.facts, self.loose = trace, facts, loose
         self.stacks: list[Stack] = []
+        self.cut: dict[str, int] = {}  # how many kernels have a stack of which not all is told, by what is left out
+        self._chains = _Chains()
+        self._domains, self._sources = (int(trace.ranges[name].max(initial=-1)) + 2 for name in ("domain", "src"))
         self._code_of: dict[tuple[object, ...], int] = {}
+        self._told: dict[tuple[int, int, int], int] = {}  # chain, by time, set of loose ranges -> code
         self._sets: list[tuple[int, ...]] = [()]  # distinct sets of loose ranges, by code
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
-        self.cut: dict[str, int] = {}  # how many kernels have a stack of which not all is told, by what is left out
-        self._never = set(nested.loose[nested.loose_ends == np.iinfo(np.int64).max].tolist())
-        self._outer = self._outer_end()
 
     def _count(self, what: str, kernels: int) -> None:
         self.cut[what] = self.cut.get(what, 0) + kernels
 
-    def _outer_end(self) -> npt.NDArray[np.int32]:
-        """For each range the last one around it that still counts among the outermost; -1: it does itself."""
-        result = np.full(len(self.nested.row) + 1, -1, np.int32)
-        for depth, level in enumerate(self.nested.levels[_ENDS:], _ENDS):
-            above = self.nested.parent[level]
-            result[level] = above if depth == _ENDS else result[above]
-        self._deep = np.zeros(len(result), np.bool_)
-        for level in self.nested.levels[2 * _ENDS :]:
-            self._deep[level] = True
-        return result
+    def codes(self, nested: Nested, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
+        """The code of each stack: innermost range, whether taken by time, and the loose ranges open then on its thread.
 
-    def codes(self, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
-        """The code of each stack: innermost range, whether taken by time, and the loose ranges open then on its thread."""
+        at: positions in `nested`, -1 none; seq: the sequence number of each position.
+        """
+        chain = self._chain_ids(nested, at, seq)
         self._count(
             f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outer and the {_ENDS} inner are told",
-            int(self._deep[at].sum()),
+            self._chains.count_deep(chain),
         )
-        loose = self._loose(thread, when)
-        path = self._path_ids(at, seq)
-        _, first, inverse = distinct_rows(path, by_time, loose)
-        codes = np.array(
-            [self._stack(int(at[row]), bool(by_time[row]), int(loose[row]), seq) for row in first.tolist()], np.int64
-        )
-        return codes[inverse] if len(at) else np.empty(0, np.int64)
+        found = distinct_rows(chain, by_time, self._loose(thread, when))
+        codes = np.array([self._code(*key) for key in found.columns.T.tolist()], np.int64)
+        return codes[found.inverse] if len(at) else np.empty(0, np.int64)
 
-    def _path_ids(self, at: Ints, seq: Ints) -> Ints:
+    def _chain_ids(self, nested: Nested, at: Ints, seq: Ints) -> Ints:
         """An id for each range's chain of (label, domain, source line, whether it has a number): equal chains, equal ids."""
-        nested = self.nested
         used = np.zeros(len(nested.row), np.bool_)
         used[at[at >= 0]] = True
         for level in reversed(nested.levels):
             above = nested.parent[level[used[level]]]
             used[above[above >= 0]] = True
-        ranges, free = self.trace.ranges, 0
-        domains, sources = (int(ranges[name].max(initial=-1)) + 2 for name in ("domain", "src"))
-        path = np.full(len(nested.row) + 1, -1, np.int32)
+        ranges = self.trace.ranges
+        ids = np.full(len(nested.row) + 1, -1, np.int32)
         for level in nested.levels:
             here = level[used[level]]
-            if len(here):
-                label, domain, src = (ranges[name][nested.row[here]].astype(np.int64) for name in ("label", "domain", "src"))
-                unit = ((label * domains + domain + 1) * 2 + (seq[here] >= 0)) * sources + src + 1
-                above = path[nested.parent[here]]  # parent -1 reads the last element, which stays -1
-                inverse = distinct_rows(above, unit).inverse
-                path[here] = inverse + free
-                free += int(inverse.max()) + 1
-        return path[at].astype(np.int64)
+            if not len(here):
+                break
+            label, domain, src = (ranges[name][nested.row[here]].astype(np.int64) for name in ("label", "domain", "src"))
+            unit = ((label * self._domains + domain + 1) * 2 + (seq[here] >= 0)) * self._sources + src + 1
+            found = distinct_rows(ids[nested.parent[here]], unit)  # parent -1 reads the last element, which stays -1
+            ids[here] = self._chains.ids(*found.columns.tolist())[found.inverse]
+        return ids[at].astype(np.int64)
 
     def _loose(self, thread: Ints, when: Ints) -> Ints:
         """A code for the set of loose ranges open on each thread at each time; 0 is the empty set."""
-        rows, ends, ranges = self.nested.loose, self.nested.loose_ends, self.trace.ranges
         result = np.zeros(len(thread), np.int64)
-        for number in np.unique(ranges["thread"][rows]).tolist():
+        for number in np.unique(self.loose.thread).tolist():
             mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(when[mine], kind="stable")]
-            own = ranges["thread"][rows] == number
-            result[mine] = self._sets_at(rows[own], ends[own], when[mine])
+            result[mine] = self._sets_at(np.flatnonzero(self.loose.thread == number), when[mine])
         return result
 
-    def _sets_at(self, rows: Ints, ends: Ints, times: Ints) -> Ints:
+    def _sets_at(self, rows: Ints, times: Ints) -> Ints:
         """The sets of one thread at ascending times: one sweep over begins and ends, in which a set has a bounded size."""
-        never = ends == np.iinfo(np.int64).max
+        ends = self.loose.end[rows]
+        never = ends == NEVER
         # In numbers of `times`: a range is open at times[begin:end].
-        begin = np.searchsorted(times, self.trace.ranges["start_ns"][rows], "left")
+        begin = np.searchsorted(times, self.loose.start[rows], "left")
         end = np.where(never, len(times), np.searchsorted(times, ends, "left"))
         shown = begin < end
         changes = np.unique(np.concatenate([begin[shown], end[shown], [0, len(times)]]))
@@ -153,53 +140,107 @@ class Paths:
             self._sets.append(members)
         return code
 
-    def sequence_numbers(self, at: Ints, seq: Ints) -> tuple[Ints, Ints]:
-        """The numbers of each stack, outermost first: (offsets, numbers)."""
-        found: list[tuple[Ints, Ints]] = []  # rows and numbers, from the innermost ranges outwards
-        counts = np.zeros(len(at) + 1, np.int64)
-        rows, level = np.arange(len(at)), 0
-        current: npt.NDArray[Any] = at
-        while len(rows):
-            alive = current >= 0
-            current, rows = current[alive], rows[alive]
-            has = seq[current] >= 0
-            found.append((rows[has], seq[current[has]]))
-            counts[rows[has] + 1] += 1
-            outwards = self.nested.parent[current]
-            current = np.where(self._outer[current] >= 0, self._outer[current], outwards) if level == _ENDS - 1 else outwards
-            level += 1
-        offsets = np.cumsum(counts)
-        numbers, end = np.empty(int(offsets[-1]), np.int64), offsets[1:].copy()
-        for rows, values in found:
-            end[rows] -= 1
-            numbers[end[rows]] = values
-        return offsets, numbers
+    def _code(self, chain: int, by_time: int, loose: int) -> int:
+        code = self._told.get((chain, by_time, loose))
+        if code is None:
+            code = self._told[chain, by_time, loose] = self._new(chain, bool(by_time), loose)
+        return code
 
-    # ------------------------------------------------------------------ one distinct stack
-
-    def _stack(self, at: int, by_time: bool, loose: int, seq: Ints) -> int:
-        chain: list[int] = []
-        position = at
-        while position >= 0:
-            chain.append(position)
-            outer = int(self._outer[position]) if len(chain) == _ENDS else -1
-            position = outer if outer >= 0 else int(self.nested.parent[position])
-        chain.reverse()
-        if by_time:
-            chain = [p for p in chain if self.facts.context[self.trace.ranges["label"][self.nested.row[p]]]]
-        members = [(int(self.nested.row[p]), bool(seq[p] >= 0)) for p in chain]
-        extra = [(row, False) for row in self._sets[loose]]
-        members = extra + members  # what nests with nothing stands outermost, wherever it began
-        label, domain, src = (self.trace.ranges[name] for name in ("label", "domain", "src"))
-        opened = not self._never.isdisjoint(self._sets[loose])
-        key = (by_time, opened, *((int(label[r]), int(domain[r]), int(src[r]), numbered) for r, numbered in members))
+    def _new(self, chain: int, by_time: bool, loose: int) -> int:
+        aside = self._sets[loose]
+        members = [(int(self.loose.label[i]), int(self.loose.domain[i]), int(self.loose.src[i]), False) for i in aside]
+        opened = any(self.loose.end[i] == NEVER for i in aside)
+        for unit in self._chains.units(chain):  # what nests with nothing stands outermost, wherever it began
+            rest, src = divmod(unit, self._sources)
+            rest, numbered = divmod(rest, 2)
+            label, domain = divmod(rest, self._domains)
+            if not by_time or self.facts.context[label]:
+                members.append((label, domain - 1, src - 1, bool(numbered)))
+        key = (by_time, opened, *members)
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self.stacks)
             strings, markers = self.trace.strings, self.trace.markers
-            units = [_Unit(markers[label[r]], strings[int(domain[r])], strings[int(src[r])], has) for r, has in members]
+            units = [_Unit(markers[label], strings[domain], strings[src], has) for label, domain, src, has in members]
             self.stacks.append(_describe(units, opened=opened))
         return code
+
+
+class _Chains:
+    """Chains of ranges as a tree of units, each told by its unit and the chain around it. Of long ones both ends are told."""
+
+    def __init__(self) -> None:
+        self._id_of: dict[tuple[int, int], int] = {}
+        self._above: list[int] = []
+        self._unit: list[int] = []
+        self._depth: list[int] = []
+        self._outer: list[int] = []  # the last one around it that still counts among the outermost; -1: it does itself
+
+    def ids(self, above: list[int], unit: list[int]) -> Ints:
+        """The id of each unit inside a chain, -1 for none around it."""
+        return np.array([self._id(key) for key in zip(above, unit, strict=True)], np.int64)
+
+    def _id(self, key: tuple[int, int]) -> int:
+        found = self._id_of.get(key)
+        if found is None:
+            found = self._id_of[key] = len(self._unit)
+            above = key[0]
+            depth = self._depth[above] + 1 if above >= 0 else 0
+            self._above.append(above)
+            self._unit.append(key[1])
+            self._depth.append(depth)
+            self._outer.append(-1 if depth < _ENDS else above if depth == _ENDS else self._outer[above])
+        return found
+
+    def count_deep(self, chains: Ints) -> int:
+        """How many of these are not told whole."""
+        if max(self._depth, default=0) < 2 * _ENDS:
+            return 0
+        return int(np.array([*(depth >= 2 * _ENDS for depth in self._depth), False], np.bool_)[chains].sum())
+
+    def units(self, chain: int) -> list[int]:
+        """The units that are told, outermost first."""
+        found: list[int] = []
+        while chain >= 0:
+            found.append(self._unit[chain])
+            outer = self._outer[chain] if len(found) == _ENDS else -1
+            chain = outer if outer >= 0 else self._above[chain]
+        return found[::-1]
+
+
+def sequence_numbers(nested: Nested, at: Ints, seq: Ints) -> tuple[Ints, Ints]:
+    """The numbers of each stack, outermost first: (offsets, numbers); of a long one those of both ends."""
+    outer = _outer_end(nested)
+    found: list[tuple[Ints, Ints]] = []  # rows and numbers, from the innermost ranges outwards
+    counts = np.zeros(len(at) + 1, np.int64)
+    rows, level = np.arange(len(at)), 0
+    current: npt.NDArray[Any] = at
+    while len(rows):
+        alive = current >= 0
+        current, rows = current[alive], rows[alive]
+        has = seq[current] >= 0
+        found.append((rows[has], seq[current[has]]))
+        counts[rows[has] + 1] += 1
+        outwards = nested.parent[current]
+        if level == _ENDS - 1 and len(outer):
+            outwards = np.where(outer[current] >= 0, outer[current], outwards)
+        current = outwards
+        level += 1
+    offsets = np.cumsum(counts)
+    numbers, end = np.empty(int(offsets[-1]), np.int64), offsets[1:].copy()
+    for rows, values in found:
+        end[rows] -= 1
+        numbers[end[rows]] = values
+    return offsets, numbers
+
+
+def _outer_end(nested: Nested) -> npt.NDArray[np.int32]:
+    """For each range the last one around it that still counts among the outermost; -1: it does itself."""
+    result = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
+    for depth, level in enumerate(nested.levels[_ENDS:], _ENDS):
+        above = nested.parent[level]
+        result[level] = above if depth == _ENDS else result[above]
+    return result
 
 
 class _Unit(NamedTuple):

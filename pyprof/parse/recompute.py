@@ -14,40 +14,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.markers import Kind, Marker
+from pyprof.markers import Kind
 from pyprof.parse.stacks import Facts, Nested, top_down
 
-__all__ = ["Recomputed", "recomputed"]
+__all__ = ["UNSETTLED", "Recomputed", "recomputed", "settled"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
-_COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
-# Ops on no tensor: they show no number even where gradients are recorded, so that they say nothing of it.
-_FACTORIES = frozenset(
-    "aten::" + name
-    for name in (
-        "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn",
-        "randperm", "scalar_tensor", "tril_indices", "triu_indices", "zeros",
-    )
-)  # fmt: skip
+UNSETTLED = -2  # not 1; 0 or -1 depends on the whole thread
 
 
 @dataclass(frozen=True)
 class Recomputed:
     """By position in Nested.
 
-    state: 1 inside an op that runs forward again, 0 not, -1 cannot be told; reentrant: inside a function that runs the engine
-    itself, whose backward functions belong to the ops run again.
+    state: 1 inside an op that runs forward again, 0 not, -1 cannot be told, UNSETTLED what `settled` tells; reentrant: inside a
+    function that runs the engine itself, whose backward functions belong to the ops run again; numbered: inside a function's op
+    and with a number of its own, which is what `settled` looks at.
     """
 
     state: npt.NDArray[np.int8]
     reentrant: Bools
+    numbered: Bools
 
 
-def recomputed(nested: Nested, facts: Facts, markers: list[Marker], label: Array, seq: Ints, thread: Array) -> Recomputed:
-    """label, seq, thread: of each position. Ranges outside every op, autograd function and the engine are -1."""
+def recomputed(nested: Nested, facts: Facts, label: Array, seq: Ints, any_numbers: bool) -> Recomputed:
+    """label, seq: of each position; any_numbers: whether the capture has sequence numbers at all, here or elsewhere.
+
+    Ranges outside every op, autograd function and the engine are -1.
+    """
     kind = facts.kind[label]
     function, engine = kind == Kind.BACKWARD, kind == Kind.ENGINE
     boundary = function | engine
@@ -68,25 +65,34 @@ def recomputed(nested: Nested, facts: Facts, markers: list[Marker], label: Array
     reentrant = np.zeros(len(label), np.bool_)
     items = np.flatnonzero(item == here)
     if not len(items):
-        return Recomputed(state, reentrant)
+        return Recomputed(state, reentrant, reentrant)
     reentrant |= function & ~facts.backward[label]
     reentrant[around[engine & (around >= 0)]] = True
     numbered = (kind == Kind.DISPATCH) & (seq >= 0)
     of_item = np.zeros(len(label), np.bool_)
     of_item[items] = _has(numbered, item)[items]
     of_item[items] &= (kind[items] != Kind.DISPATCH) | numbered[items]
-    factory = np.array([m.call is not None and m.call.name in _FACTORIES for m in markers], np.bool_)[label]
-    found = _items(items, around[items], of_item[items], ~factory[items], reentrant[around[items]])
-    constant = _constant(thread, seq, numbered & (item >= 0))[thread[items]]
-    found[(found < 0) & constant] = 0
-    compiled = np.array([_COMPILED in m.name for m in markers], np.bool_)[label]
-    found[compiled[around[items]]] = -1  # fused kernels may make again what was not kept: they do not say so
-    if not numbered.any():
-        found[:] = -1  # the capture has no numbers at all
+    found = _items(items, around[items], of_item[items], ~facts.factory[label[items]], reentrant[around[items]])
+    found[found < 0] = UNSETTLED
+    found[facts.compiled[label[around[items]]]] = -1  # fused kernels may make again what was not kept: they do not say so
+    if not any_numbers:
+        found[:] = -1
     by_item = np.zeros(len(label), np.int8)
     by_item[items] = found
     state = np.where(item >= 0, by_item[item], state)
-    return Recomputed(state, (around >= 0) & reentrant[around])
+    return Recomputed(state, (around >= 0) & reentrant[around], numbered & (item >= 0))
+
+
+def settled(state: Array, thread: Array, constant: Bools) -> Array:
+    """States in which nothing is unsettled.
+
+    thread: of each state, -1 none; constant: for each thread whether the numbers inside its functions stand still: torch before
+    1.6 printed them in any mode, and where ops record gradients they grow.
+    """
+    unsettled = np.flatnonzero(state == UNSETTLED)
+    result = state.copy()
+    result[unsettled] = np.where(constant[thread[unsettled]], 0, -1)
+    return result
 
 
 def _has(mask: Bools, item: Array) -> Bools:
@@ -109,13 +115,3 @@ def _items(position: Ints, function: Array, numbered: Bools, telling: Bools, ree
     proven = reentrant | (plain[function] > last[function])
     between = (position >= first[function]) & (position <= last[function])
     return np.where(between, np.where(proven, 1, -1), 0)
-
-
-def _constant(thread: Array, seq: Ints, numbered: Bools) -> Bools:
-    """For each thread whether the numbers inside its functions stand still: torch before 1.6 printed them in any mode, and
-    where ops record gradients they grow."""
-    size = int(thread.max(initial=-1)) + 1
-    low, high = np.full(size, np.iinfo(np.int64).max), np.full(size, -1, np.int64)
-    np.minimum.at(low, thread[numbered], seq[numbered])
-    np.maximum.at(high, thread[numbered], seq[numbered])
-    return np.asarray((np.bincount(thread[numbered], minlength=size) > 1) & (low == high))

@@ -1,7 +1,8 @@
-"""The ranges of a Trace, nested for every thread at once, and what each range means for the kernels inside it.
+"""Ranges of a Trace, nested for every thread at once, and what each range means for the kernels inside it.
 
-Leaked ranges (never closed) are set aside before nesting: ops among them name nothing, the user's own stay as context. `Nested`
-is positions 0..n-1 over all kept ranges; each array below is indexed by position. No kernels here.
+Leaked ranges (never closed) are left out before nesting, and those that cross others while nesting: ops among them name
+nothing, the user's own stay as context. `Nested` is positions 0..n-1 over the rest; each array below is indexed by position.
+No kernels here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pyprof.parse.launches import ranks
 from pyprof.parse.nest import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.parse.trace import Trace
 
-__all__ = ["Facts", "Nested", "OpRules", "leaked", "nest_all", "top_down"]
+__all__ = ["Facts", "Nested", "OpRules", "by_thread", "leaked", "nest_all", "ties", "top_down"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -28,6 +29,15 @@ Positions = npt.NDArray[np.int32]
 
 _CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
 _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op
+_COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
+# Ops on no tensor: they show no sequence number even where gradients are recorded, so that they say nothing of it.
+_FACTORIES = frozenset(
+    "aten::" + name
+    for name in (
+        "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn",
+        "randperm", "scalar_tensor", "tril_indices", "triu_indices", "zeros",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,8 @@ class Facts:
     inner: Bools  # may be the innermost op: dispatcher ops and autograd functions
     structural: Bools
     context: Bools  # layers, steps and the user's ranges
+    factory: Bools  # makes a tensor of none
+    compiled: Bools  # the backward graph of torch.compile
     weight: Ints  # which of two that cross is set aside: the lighter; what context is set aside is still told
 
     @staticmethod
@@ -78,6 +90,8 @@ class Facts:
             inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
             structural=structural,
             context=np.isin(kind, _CONTEXT),
+            factory=_ask(names, lambda name: name in _FACTORIES),
+            compiled=_ask([m.name for m in markers], lambda name: _COMPILED in name),
             weight=np.select([op | (kind == Kind.ENGINE), ~np.isin(kind, _CONTEXT), kind != Kind.USER], [4, 3, 2], 1),
         )
 
@@ -88,11 +102,10 @@ def _ask(names: list[str], question: Callable[[str], bool]) -> Bools:
 
 @dataclass(frozen=True)
 class Nested:
-    """Kept ranges of all threads; position p is row `row[p]` of trace.ranges.
+    """Ranges of all threads; position p is row `row[p]` of trace.ranges.
 
     start: when it began; parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first;
-    forests: per thread, with the position of its first range; loose: rows of context ranges that nest with nothing (crossing,
-    or never closed), in order of begin; loose_ends: when they end, never for those that were never closed.
+    forests: per thread, with the position of its first range.
     """
 
     row: Ints
@@ -100,23 +113,11 @@ class Nested:
     parent: Positions
     levels: list[Ints]
     forests: dict[int, tuple[Forest, int]]
-    loose: Ints
-    loose_ends: Ints
-
-    def loose_open(self, trace: Trace, thread: Ints, times: Ints) -> Bools:
-        """Whether any loose range is open on each thread at each time."""
-        result = np.zeros(len(times), np.bool_)
-        owner, start = trace.ranges["thread"][self.loose], trace.ranges["start_ns"][self.loose]
-        for number, rows in _by_thread(thread, np.arange(len(thread))).items():
-            mine = owner == number
-            begun = np.searchsorted(np.sort(start[mine]), times[rows], "right")
-            result[rows] = begun > np.searchsorted(np.sort(self.loose_ends[mine]), times[rows], "right")
-        return result
 
     def innermost(self, thread: Ints, times: Ints) -> Ints:
         """Position of the innermost range open on each thread at each time, -1 none."""
         result = np.full(len(times), -1, np.int64)
-        for number, rows in _by_thread(thread, np.arange(len(thread))).items():
+        for number, rows in by_thread(thread, np.arange(len(thread))).items():
             if number in self.forests:
                 forest, offset = self.forests[number]
                 found = forest.innermost(times[rows])
@@ -139,23 +140,20 @@ def leaked(trace: Trace) -> Bools:
     return np.asarray(open_ | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
 
 
-def nest_all(trace: Trace, facts: Facts) -> Nested:
-    """Nest the ranges of every thread; see Nested."""
-    ranges = trace.ranges
-    open_ = leaked(trace)
-    context = facts.context[ranges["label"]] if len(facts.context) else np.zeros(len(open_), np.bool_)
-    loose = [np.flatnonzero(open_ & context)]
+def nest_all(trace: Trace, facts: Facts, rows: Ints) -> tuple[Nested, Ints]:
+    """Nest these rows of a trace's ranges on every thread: what nests, and the rows that were set aside since they cross."""
     forests: dict[int, tuple[Forest, int]] = {}
     rows_parts: list[Ints] = []
-    parents: list[npt.NDArray[np.int32]] = []
+    aside: list[Ints] = []
+    parents: list[Positions] = []
     offset = 0
-    for thread, rows in _by_thread(ranges["thread"], np.flatnonzero(~open_)).items():
-        rows, forest, crossed = _nest_thread(trace, facts, rows)
-        loose.append(crossed[context[crossed]])
+    for thread, own in by_thread(trace.ranges["thread"][rows], rows).items():
+        nesting, forest, crossed = _nest_thread(trace, facts, own)
+        aside.append(crossed)
         parents.append(np.where(forest.parent >= 0, forest.parent + offset, -1).astype(np.int32))
         forests[thread] = forest.to_look_up(), offset
-        rows_parts.append(rows)
-        offset += len(rows)
+        rows_parts.append(nesting)
+        offset += len(nesting)
     start = _joined([forest.start for forest, _ in forests.values()])
     for forest, at in forests.values():
         forest.start = start[at : at + len(forest.start)]
@@ -164,25 +162,15 @@ def nest_all(trace: Trace, facts: Facts) -> Nested:
         _joined([f.by_depth[d] + at if at else f.by_depth[d] for f, at in forests.values() if d < len(f.by_depth)])
         for d in range(deepest)
     ]
-    aside_rows = np.concatenate(loose)
-    never = np.where(open_[aside_rows], np.iinfo(np.int64).max, ranges["end_ns"][aside_rows])
-    order = sort_ranges(ranges["start_ns"][aside_rows], never, lambda at: _ties(trace, aside_rows[at]))
-    return Nested(
-        _joined(rows_parts),
-        start,
-        np.concatenate([np.empty(0, np.int32), *parents]),
-        levels,
-        forests,
-        aside_rows[order],
-        never[order],
-    )
+    none = np.empty(0, np.int32)
+    return Nested(_joined(rows_parts), start, np.concatenate([none, *parents]), levels, forests), _joined(aside)
 
 
 def _nest_thread(trace: Trace, facts: Facts, rows: Ints) -> tuple[Ints, Forest, Ints]:
     """Rows of one thread -> those that nest in order of begin, their forest, and those set aside."""
     ranges = trace.ranges
     start, end = ranges["start_ns"][rows], np.maximum(ranges["end_ns"][rows], ranges["start_ns"][rows])
-    order = sort_ranges(start, end, lambda at: _ties(trace, rows[at]))
+    order = sort_ranges(start, end, lambda at: ties(trace, rows[at]))
     rows, start, end = rows[order], start[order], end[order]
     del order
     forest = nest(start, end)
@@ -199,7 +187,7 @@ def _joined(parts: list[Ints]) -> Ints:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _ties(trace: Trace, rows: Ints) -> list[Ints]:
+def ties(trace: Trace, rows: Ints) -> list[Ints]:
     """What orders ranges with one begin and one end, outer first; nothing of it depends on the order of rows in the file."""
     ranges = trace.ranges
     label = ranges["label"][rows]
@@ -220,10 +208,11 @@ def _code_ranks(trace: Trace, codes: Ints) -> Ints:
     return ranks([trace.strings[code] for code in distinct.tolist()])[inverse.ravel()]
 
 
-def _by_thread(thread: Ints, rows: Ints) -> dict[int, Ints]:
-    order = rows[stable_order(thread[rows])]
+def by_thread(thread: Array, rows: Ints) -> dict[int, Ints]:
+    """Rows by their thread, each in the order given; thread: of each row, below 0 none."""
+    order = stable_order(thread)
     threads, first = np.unique(thread[order], return_index=True)
-    parts = np.split(order, first[1:]) if len(order) else []
+    parts = np.split(rows[order], first[1:]) if len(order) else []
     return {int(t): part for t, part in zip(threads.tolist(), parts, strict=True) if t >= 0}
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.attribute import Attribution
+from pyprof.parse.attribute import walk_all
 from pyprof.parse.launches import launch_of_activity
 from pyprof.parse.paths import Paths
 from pyprof.parse.stacks import OpRules
 from pyprof.parse.trace import ActivityKind, Strings, Trace
+from pyprof.parse.whole import Whole
 
 __all__ = ["Calls", "calls_of", "origins"]
 
@@ -71,10 +72,11 @@ def calls_of(trace: Trace) -> Calls:
 
 def origins(trace: Trace, rules: OpRules, calls: Calls, rows: Ints) -> list[tuple[str, str]]:
     """For each of these calls the op that made it, and the source line of that or else its layers; `-` what nothing says."""
-    run = Attribution(trace, rules)
+    whole = Whole(trace, rules)
+    run = walk_all(whole)
     at = run.nested.innermost(calls.thread[rows], calls.start_ns[rows])
-    paths = Paths(trace, run.nested, run.facts)
-    codes = paths.codes(at, np.zeros(len(rows), np.bool_), calls.thread[rows], calls.start_ns[rows], run.seq)
+    paths = Paths(trace, run.facts, whole.loose)
+    codes = paths.codes(run.nested, at, np.zeros(len(rows), np.bool_), calls.thread[rows], calls.start_ns[rows], run.seq)
     found = []
     for root, code in zip(run.root(at).tolist(), codes.tolist(), strict=True):
         marker = trace.markers[run.label[root]] if root >= 0 else None

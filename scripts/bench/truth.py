@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyprof.load import op_rules
 from pyprof.markers import split_ids
-from pyprof.parse.attribute import Attribution
+from pyprof.parse.attribute import innermost_ranges
 from pyprof.parse.sources import open_trace
 from pyprof.parse.trace import ActivityKind
 
@@ -25,16 +25,15 @@ Found = tuple[str, int, int]  # what a range says, its sequence number and its o
 def attributed(capture: str) -> dict[tuple[int, int], tuple[bool, Found | None]]:
     """For each kernel by (pid, correlation id) whether it has a launch, and its innermost range."""
     trace = open_trace(Path(capture))
-    run = Attribution(trace, op_rules())
-    rows = run.gpu_rows()
+    has, rows = innermost_ranges(trace, op_rules())
     ranges, markers = trace.ranges, trace.markers
-    row = [int(run.nested.row[at]) if at >= 0 else -1 for at in rows["at"].tolist()]
+    row = rows.tolist()
     label, seq, op_id = (ranges[name].tolist() for name in ("label", "seq", "op_id"))
     activities = trace.activities
     keys = zip(trace.processes["pid"][activities["process"]].tolist(), activities["corr"].tolist(), strict=True)
     kernel = (activities["kind"] == ActivityKind.KERNEL).tolist()
     found: dict[tuple[int, int], tuple[bool, Found | None]] = {}
-    for key, is_kernel, launched, at in zip(keys, kernel, rows["launched"].tolist(), row, strict=True):
+    for key, is_kernel, launched, at in zip(keys, kernel, has.tolist(), row, strict=True):
         if is_kernel and key in found:
             raise SystemExit(f"two kernels of process and correlation id {key}")
         if is_kernel:
