@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.hardware.kernels import classify
-from pyprof.markers import Kind, is_backward_name
+from pyprof.markers import is_backward_name
 from pyprof.opcall import OpCall
-from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.distinct import distinct_places, distinct_rows
 from pyprof.parse.found import Found
 from pyprof.parse.launches import ranks, take
 from pyprof.parse.pairing import Side, pair
@@ -116,7 +116,7 @@ class Assembly:
             columns[name] = rows[name]
         columns["by_time"], columns["recomputed"] = found.by_time, self.recomputed
         gpus, columns["gpu"] = _gpus(trace, process, columns["device"])
-        columns["step"] = self.whole.steps(np.where(rows["launched"], rows["launch_thread"], -1), rows["launch_ns"])
+        columns["step"] = found.step
         self._ops(columns)
         self._phases(columns)
         columns["stack"] = found.stack
@@ -150,7 +150,7 @@ class Assembly:
             if len(activities["kind"]):  # each is a row
                 found[name] = activities[name]
             else:
-                found[name] = rows.get(name, np.full(len(rows["activity"]), -1))
+                found[name] = rows.get(name, np.full(len(rows["dur_ns"]), -1))
         return found
 
     def _process(self) -> Ints:
@@ -181,12 +181,10 @@ class Assembly:
         """
         rows, replay, root = self.rows, self.rows["replay"], self.found.root
         own = root >= 0
-        if not (replay >= 0).any():
-            return np.full(len(replay), -1, np.int64)
         executions = distinct_rows(root[own], rows["replay_ns"][own], replay[own]).columns
         times = np.unique(executions[1])
         known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
-        start = self.trace.activities["start_ns"][rows["activity"]]
+        start = self.trace.activities["start_ns"]
         wanted = self.fwd_root.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, start, "right")
         at = np.searchsorted(known, wanted, "right") - 1
         found = backward & (at >= 0) & (take(executions[0], at) == self.fwd_root)
@@ -196,10 +194,13 @@ class Assembly:
         """Instances numbered in order of begin; calls as codes into a pool of distinct ones."""
         found, replay = self.found, self.rows["replay"]
         backward = self.is_backward & (self.fwd_root >= 0)
-        both = np.concatenate([found.root, np.where(backward, self.fwd_root, -1)])
-        ran = np.concatenate([replay, self._forward_replay(backward)])
-        distinct, _, inverse = distinct_rows(both, np.where(both >= 0, ran, -1))
-        root, turn = distinct
+        both = np.concatenate([found.root, np.where(backward, self.fwd_root, -1).astype(np.int32)])
+        if (replay >= 0).any():
+            ran = np.concatenate([replay, self._forward_replay(backward)])
+            (root, turn), _, inverse = distinct_rows(both, np.where(both >= 0, ran, -1))
+        else:
+            root, inverse = distinct_places(both, len(self.ops["row"]))
+            turn = np.full(len(root), -1)
         replay_ns = np.full(int(replay.max(initial=-1)) + 1, -1, np.int64)
         replay_ns[replay[replay >= 0]] = self.rows["replay_ns"][replay >= 0]
         begin = np.where(turn >= 0, take(replay_ns, turn), take(self.ops["start"], root))
@@ -208,7 +209,8 @@ class Assembly:
         order = np.lexsort((turn, root, take(self.trace.threads["tid"], thread), pid, begin))
         number = np.full(len(root), -1, np.int64)
         number[order[root[order] >= 0]] = np.arange(int((root >= 0).sum()))
-        columns["instance"], columns["fwd_instance"] = np.split(number[inverse], 2)
+        columns["instance"], columns["fwd_instance"] = np.split(np.append(number, -1)[inverse], 2)
+        del both, inverse
         self.calls: list[OpCall] = []
         code_of_label = np.full(len(self.trace.markers) + 1, -1, np.int64)
         label_of = np.append(self.ops["label"], -1)
@@ -231,9 +233,7 @@ class Assembly:
     def _phases(self, columns: _Columns) -> None:
         columns["dir"] = self.is_backward.astype(np.int64)
         phase = np.where(self.is_backward, BACKWARD, FORWARD)
-        thread = np.where(self.found.by_time, -1, self.rows["range_thread"])
-        aside = self.whole.aside(Kind.OPTIMIZER, thread, self.rows["when"], leaks=False)
-        phase[self.found.optimizer | (aside >= 0)] = OPTIMIZER
+        phase[self.found.optimizer] = OPTIMIZER
         names = np.asarray(columns["name"])
         strings = self.trace.strings
         distinct = [code for code in np.unique(names).tolist() if code >= 0]

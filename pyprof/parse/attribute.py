@@ -16,6 +16,7 @@ from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
 from pyprof.parse.assemble import Assembly
 from pyprof.parse.cpu import cpu_rows
+from pyprof.parse.distinct import distinct_places
 from pyprof.parse.found import Found
 from pyprof.parse.launches import launched
 from pyprof.parse.loose import NEVER
@@ -97,6 +98,11 @@ class _Run:
             found = self.on_gpu(rows, most)
         else:
             rows, found = self.on_cpu()
+        found.step = self.whole.steps(np.where(rows["launched"], rows["launch_thread"], -1), rows["launch_ns"])
+        thread = np.where(found.by_time, -1, rows["range_thread"])
+        found.optimizer |= self.whole.aside(Kind.OPTIMIZER, thread, rows["when"], leaks=False) >= 0
+        del rows["when"]
+        self.trace.ranges.clear()
         return Assembly(self.whole, rows, found, self.paths).records()
 
     def on_gpu(self, rows: Rows, most: int) -> Found:
@@ -175,7 +181,7 @@ class _Run:
 
     def _ops(self, found: Found, walk: Walk, one: Slice, position: Ints) -> Ints:
         """The places of op instances, -1 for none."""
-        distinct, inverse = _distinct(position, len(walk.label))
+        distinct, inverse = distinct_places(position, len(walk.label))
         row = walk.nested.row[distinct]
         places = found.ops.add(
             self._shared(one, row), row=row, start=walk.start[distinct], thread=walk.thread[distinct],
@@ -185,7 +191,7 @@ class _Run:
 
     def _functions(self, found: Found, walk: Walk, one: Slice, position: Ints) -> Ints:
         """The places of autograd functions, -1 for none."""
-        distinct, inverse = _distinct(position, len(walk.label))
+        distinct, inverse = distinct_places(position, len(walk.label))
         row, parent = walk.nested.row[distinct], walk.nested.parent[distinct]
         around = np.where(parent >= 0, walk.nested.row[parent], row)  # the engine's range
         places = found.functions.add(
@@ -230,13 +236,3 @@ class _Run:
         threads.own_numbers(walk.thread[own], walk.seq[own])
         again = walk.recomputed.numbered & (walk.start >= one.begin) & (walk.start < one.end)
         threads.numbers_in_functions(walk.thread[again], walk.seq[again])
-
-
-def _distinct(position: Ints, size: int) -> tuple[Ints, Ints]:
-    """The distinct positions, ascending without -1, and for each the place of its own, -1 for none."""
-    there = np.zeros(size + 1, np.bool_)
-    there[position] = True
-    there[-1] = False
-    number = np.cumsum(there) - 1
-    number[-1] = -1
-    return np.flatnonzero(there), number[position]

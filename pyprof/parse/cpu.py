@@ -45,7 +45,6 @@ def cpu_rows(trace: Trace, walk: Walk, moves: Callable[[OpCall], bool]) -> dict[
     names = [m.call.name if m.call is not None else m.name for m in trace.markers]
     code = {int(i): trace.strings.code(names[i]) for i in np.unique(label[busiest]).tolist()}
     return {
-        "activity": at,
         "at": busiest,
         "launched": np.ones(len(at), np.bool_),
         "launch_ns": start[at],

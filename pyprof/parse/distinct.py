@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Distinct", "distinct_rows"]
+__all__ = ["Distinct", "distinct_places", "distinct_rows"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -42,6 +42,16 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
         size *= width
     first, inverse = _first_and_inverse(key, size)
     return Distinct(np.stack([column[first] for column in wide]), first, inverse)
+
+
+def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
+    """The distinct numbers from 0 to size - 1, ascending without -1, and for each the index of its own, -1 for -1."""
+    there = np.zeros(size + 1, np.bool_)
+    there[places] = True
+    there[-1] = False
+    number = np.cumsum(there) - 1
+    number[-1] = -1
+    return np.flatnonzero(there), number[places]
 
 
 def _packed(column: Ints) -> tuple[Ints, int]:

@@ -83,14 +83,15 @@ class Found:
     """Columns over the rows of a capture (activities, or ops on the CPU), -1 where there is none.
 
     stack: code of its stack; root: place in `ops`; function: place in `functions`; inner: label; state: see `recompute`;
-    in_engine, optimizer: whether it is inside a range of autograd's engine, of an optimizer's step; by_time: its ranges are
-    those of the main thread at that time; range: the row of its innermost range. numbers: (rows, offsets, numbers) of each
+    step: its training step; in_engine, optimizer: inside a range of autograd's engine, of an optimizer's; by_time: its ranges
+    are those of the main thread at that time; range: the row of its innermost range. numbers: (rows, offsets, numbers) of each
     slice: the sequence numbers of each row's stack, outermost first.
     """
 
     def __init__(self, rows: int, threads: int) -> None:
         self.stack, self.root, self.function, self.inner = (np.full(rows, -1, np.int32) for _ in range(4))
         self.range = np.full(rows, -1, np.int32)
+        self.step: Array = np.broadcast_to(np.int64(-1), rows)
         self.state = np.full(rows, -1, np.int8)
         self.in_engine, self.optimizer, self.by_time = (np.zeros(rows, np.bool_) for _ in range(3))
         self.numbers: list[tuple[Ints, Ints, Ints]] = []

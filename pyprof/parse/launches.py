@@ -40,7 +40,7 @@ def launch_of_activity(trace: Trace) -> Ints:
     process = take(trace.threads["process"], launches["thread"][usable])
     codes = _pair_codes(
         np.concatenate([process, activities["process"]]).astype(np.int64),
-        np.concatenate([launches["corr"][usable], activities["corr"]]),
+        np.concatenate([launches["corr"][usable], activities["corr"]]).astype(np.int64),
     )
     known, wanted = codes[: len(usable)], codes[len(usable) :]
     tid = take(trace.threads["tid"], launches["thread"][usable])
@@ -77,12 +77,12 @@ def _outermost(code: Ints, tid: Ints, start: Ints, end: Ints) -> Ints:
 class Recorded(NamedTuple):
     """Where the ranges of each activity are: thread (-1 nowhere), time, and whether it ran as a node of a CUDA graph."""
 
-    thread: Ints
+    thread: npt.NDArray[Any]
     when: Ints
     in_graph: Bools
 
 
-def recorded_in_graph(trace: Trace, when: Ints, thread: Ints) -> Recorded:
+def recorded_in_graph(trace: Trace, when: Ints, thread: npt.NDArray[Any]) -> Recorded:
     """Kernels of a CUDA graph take thread and time at which their node was recorded, where the capture tells it."""
     activities, nodes = trace.activities, trace.graph_nodes
     in_graph = activities["graph_node"] >= 0
@@ -123,9 +123,10 @@ def replays(trace: Trace, launch: Ints, in_graph: Bools) -> tuple[Ints, Ints]:
     """
     activities = trace.activities
     rows = np.flatnonzero(in_graph)
-    replay, begin = np.full(len(launch), -1, np.int64), np.full(len(launch), -1, np.int64)
     if not len(rows):
-        return replay, begin
+        none = np.broadcast_to(np.int64(-1), len(launch))
+        return none, none
+    replay, begin = np.full(len(launch), -1, np.int64), np.full(len(launch), -1, np.int64)
     start, thread = activities["start_ns"][rows], take(trace.launches["thread"], launch[rows])
     has = launch[rows] >= 0
     execution = distinct_rows(  # by value, so that the numbers do not depend on the order of rows
@@ -167,11 +168,10 @@ def launched(trace: Trace) -> dict[str, Any]:
     launch = launch_of_activity(trace)
     has = launch >= 0
     launch_ns = np.where(has, take(trace.launches["start_ns"], launch), -1)
-    thread = np.where(has, take(trace.launches["thread"], launch), -1)
+    thread = np.where(has, take(trace.launches["thread"], launch), -1).astype(np.int32)
     recorded, when, in_graph = recorded_in_graph(trace, launch_ns, thread)
     replay, replay_ns = replays(trace, launch, in_graph)
     return {
-        "activity": np.arange(len(has)),
         "launched": has,
         "launch_ns": launch_ns,
         "launch_dur_ns": np.where(has, take(trace.launches["end_ns"], launch) - launch_ns, -1),

@@ -16,7 +16,19 @@ import numpy.typing as npt
 
 from pyprof.markers import Marker, decode
 
-__all__ = ["COPY_KINDS", "TABLES", "ActivityKind", "Column", "Labels", "Strings", "Table", "Trace", "make_table", "narrowed"]
+__all__ = [
+    "COPY_KINDS",
+    "TABLES",
+    "ActivityKind",
+    "Column",
+    "Labels",
+    "Strings",
+    "Table",
+    "Trace",
+    "concatenated",
+    "make_table",
+    "narrowed",
+]
 
 Array = npt.NDArray[Any]
 
@@ -36,16 +48,18 @@ COPY_KINDS = {
 
 
 class Column(NamedTuple):
-    """One column of a table: name, numpy type, default where a source has nothing, meaning."""
+    """One column of a table: name, numpy type, default where a source has nothing, meaning; narrow: whether a source may give
+    fewer bits."""
 
     name: str
     dtype: str
     default: int
     doc: str
+    narrow: bool
 
 
-def _c(name: str, dtype: str, doc: str, default: int = -1) -> Column:
-    return Column(name, dtype, default, doc)
+def _c(name: str, dtype: str, doc: str, default: int = -1, *, narrow: bool = False) -> Column:
+    return Column(name, dtype, default, doc, narrow)
 
 
 TABLES: dict[str, tuple[Column, ...]] = {
@@ -56,7 +70,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("process", "i4", "row of `processes`"),
         _c("device", "i4", "device ordinal as the process sees it; -1 unknown or CPU"),
         _c("stream", "i8", "stream id"),
-        _c("corr", "i8", "correlation id, unique within a process; -1 none"),
+        _c("corr", "i8", "correlation id, unique within a process; -1 none", narrow=True),
         _c("name", "i4", "code into `strings`: the whole demangled name"),
         _c("grid_x", "i4", "blocks"),
         _c("grid_y", "i4", "blocks"),
@@ -75,7 +89,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("start_ns", "i8", "begin of the API call"),
         _c("end_ns", "i8", "its end"),
         _c("thread", "i4", "row of `threads`"),
-        _c("corr", "i8", "correlation id"),
+        _c("corr", "i8", "correlation id", narrow=True),
         _c("name", "i4", "code into `strings`: name of the API call"),
     ),
     "ranges": (
@@ -83,8 +97,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("end_ns", "i8", "pop or end; the session's end where it never came"),
         _c("thread", "i4", "row of `threads` that opened it"),
         _c("label", "i4", "row of `markers`"),
-        _c("seq", "i8", "autograd sequence number; -1 none"),
-        _c("op_id", "i8", "emit_nvtx's op_id; -1 none"),
+        _c("seq", "i8", "autograd sequence number; -1 none", narrow=True),
+        _c("op_id", "i8", "emit_nvtx's op_id; -1 none", narrow=True),
         _c("domain", "i4", "code into `strings`: NVTX domain name; -1 the default domain"),
         _c("open", "i1", "1: never closed in the capture", 0),
         _c("free", "i1", "1: a start/end range, outside the thread's push/pop stack", 0),
@@ -131,10 +145,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 
 Table = dict[str, Array]
+_LONG = ("activities", "launches", "ranges", "memory")
 
 
 def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
     """A table with every declared column in its declared type; columns not given hold their default.
+
+    In long tables those take no memory and cannot be written to.
 
     Raises KeyError for a column that is not declared, ValueError where lengths differ.
     """
@@ -145,10 +162,14 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
     for column in declared:
         values = given.pop(column.name, None)
         if values is None:
-            values = np.full(rows, column.default, column.dtype)
+            values = np.broadcast_to(np.array(column.default, column.dtype), rows)
+            values = values if name in _LONG else values.copy()
         if len(values) != rows:
             raise ValueError(f"{name}.{column.name}: {len(values)} values where {rows} were expected")
-        table[column.name] = narrowed(np.asarray(values), column.dtype, column.default)
+        values = np.asarray(values)
+        if not (column.narrow and values.dtype.kind == "i" and values.dtype.itemsize < np.dtype(column.dtype).itemsize):
+            values = narrowed(values, column.dtype, column.default)
+        table[column.name] = values
     if given:
         raise KeyError(f"{name} has no column {next(iter(given))!r}")
     return table
@@ -162,6 +183,14 @@ def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
         if low < limits.min or high > limits.max:
             values = np.where((values < limits.min) | (values > limits.max), unknown, values)
     return values.astype(dtype, copy=False)
+
+
+def concatenated(tables: list[Table]) -> Table:
+    """Tables of one kind one after another; the same arrays where only one has rows."""
+    filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
+    if len(filled) == 1:
+        return filled[0]
+    return {name: np.concatenate([table[name] for table in filled]) for name in filled[0]}
 
 
 class Strings:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyprof.parse.arrow_arrays import to_numpy
+from pyprof.parse.sources.columns import joined, narrowest
 
 __all__ = ["ArrowReader", "OddFile"]
 
@@ -65,13 +66,14 @@ class ArrowReader:
         finally:
             statement.close()
 
-    def integers(self, sql: str, columns: int) -> list[npt.NDArray[np.int64]]:
-        """The integer columns of a query. Raises OddFile."""
-        parts: list[list[Any]] = [[np.empty(0, np.int64)] for _ in range(columns)]
+    def integers(self, sql: str, columns: int, *, narrow: bool = False) -> list[npt.NDArray[Any]]:
+        """The integer columns of a query; narrow: those in 32 bits that fit. Raises OddFile."""
+        parts: list[list[Any]] = [[np.empty(0, np.int32 if narrow else np.int64)] for _ in range(columns)]
         for batch in self.batches(sql, columns):
             for part, column in zip(parts, batch.columns, strict=True):
-                part.append(to_numpy(column))
-        return [np.concatenate(part) for part in parts]
+                values = to_numpy(column)
+                part.append(narrowest(values) if narrow else values)
+        return [joined(part) for part in parts]
 
     def integers_and_bytes(
         self, sql: str, columns: int, width: int
@@ -85,7 +87,7 @@ class ArrowReader:
         for batch in self.batches(sql, columns, blobs=True):
             # Copies: a column of the batch would keep the whole batch with its blobs.
             for part, column in zip(numbers, batch.columns[:-1], strict=True):
-                part.append(column.to_numpy().copy())
+                part.append(to_numpy(column).copy())
             has, rows = _rows_of_bytes(batch.column(columns), width)
             packed.append(rows)
             whole.append(has)

@@ -305,7 +305,7 @@ class _Reader:
         trace, facts = self.trace, self.file.facts
         trace.devices = devices_of(facts.get("deviceProperties"), trace.strings)
         if processes == 1:
-            trace.processes["rank"][:] = rank_of_file(facts.get("distributedInfo"), self.path)
+            trace.processes["rank"] = np.full(1, rank_of_file(facts.get("distributedInfo"), self.path), np.int32)
         base = facts.get("baseTimeNanoseconds")
         trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
         trace.version = f"Kineto schema {facts.get('schemaVersion', '?')}"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pyprof.errors import EmptyCapture
 from pyprof.parse.sources.nsys_ranges import DOMAIN, RANGES, RangeRows
 from pyprof.parse.sources.sqlite import Database, map_distinct, to_text
-from pyprof.parse.trace import ActivityKind, Table, Trace, make_table
+from pyprof.parse.trace import ActivityKind, Table, Trace, concatenated, make_table
 
 __all__ = ["matches", "read"]
 
@@ -101,8 +101,7 @@ class _Reader:
             self._copies(_MEMCPY, ActivityKind.MEMCPY),
             self._copies(_MEMSET, ActivityKind.MEMSET),
         ]
-        tables = [make_table("activities", part) for part in parts]
-        return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+        return concatenated([make_table("activities", part) for part in parts])
 
     def _common(self, raw: dict[str, Ints], kind: int) -> dict[str, Any]:
         pids = raw["globalPid"]
@@ -112,7 +111,7 @@ class _Reader:
             process = np.where(pids < 0, -1, map_distinct(pids, self._process))
         node = raw["graphNodeId"]
         return {
-            "kind": np.full(len(pids), kind),
+            "kind": np.full(len(pids), kind, np.int8),
             "start_ns": raw["start"],
             "end_ns": np.maximum(raw["end"], raw["start"]),
             "process": process,
@@ -124,8 +123,9 @@ class _Reader:
 
     def _kernels(self) -> dict[str, Any]:
         name = "demangledName" if self.db.has(_KERNEL, "demangledName") else "shortName"
-        raw = self.db.integers(_KERNEL, (*_COMMON, *_GEOMETRY, name, "staticSharedMemory", "dynamicSharedMemory"))
-        static, dynamic = raw["staticSharedMemory"], raw["dynamicSharedMemory"]
+        smem = ("staticSharedMemory", "dynamicSharedMemory")
+        raw = self.db.integers(_KERNEL, (*_COMMON, *_GEOMETRY, name, *smem), narrow=True)
+        static, dynamic = (raw.pop(part).astype(np.int64) for part in smem)
         columns = self._common(raw, ActivityKind.KERNEL)
         columns["name"] = self._strings(raw[name])
         columns |= {f"{kind}_{axis.lower()}": raw[f"{kind}{axis}"] for kind in ("grid", "block") for axis in "XYZ"}
@@ -154,7 +154,7 @@ class _Reader:
         return columns
 
     def _launches(self) -> Table:
-        raw = self.db.integers(_RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"))
+        raw = self.db.integers(_RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), narrow=True)
         known = raw["globalTid"] >= 0  # a call of no thread is of no process either
         if not known.all():
             raw = {name: values[known] for name, values in raw.items()}
@@ -178,13 +178,13 @@ class _Reader:
         kinds = ", ".join(map(str, (*RANGES, DOMAIN)))
         where = f' WHERE "eventType" IN ({kinds})' if "eventType" in present else ""
         sql = numbers.replace(" FROM ", f", {text} FROM ", 1) + where
-        collected = self._ranges_by_arrow(sql, present.get("text", "")) or RangeRows(self.names, self.trace)
+        collected = self._ranges_by_arrow(sql, present.get("text", "")) or RangeRows(self.names, self.trace, self._thread)
         if not collected.complete:
             for batch in self.db.batches(sql):
                 collected.add(batch)
         if collected.unreadable:
             self.trace.notes.append(f"{collected.unreadable} NVTX ranges without a readable time or thread were left out")
-        return collected.table(self._thread)
+        return collected.table()
 
     def _ranges_by_arrow(self, sql: str, text_type: str) -> RangeRows | None:
         """The rows where the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
@@ -194,7 +194,7 @@ class _Reader:
         from pyprof.parse.sources.arrow import OddFile
         from pyprof.parse.sources.emit_texts import EmitTexts
 
-        collected = RangeRows(self.names, self.trace)
+        collected = RangeRows(self.names, self.trace, self._thread)
         texts = EmitTexts(collected.decode)
         try:
             for batch in self.db.arrow.batches(sql, 6):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pyprof.markers import split_ids
 from pyprof.parse.distinct import distinct_rows
+from pyprof.parse.sources.columns import joined, narrowest
 from pyprof.parse.sources.sqlite import map_distinct, to_integer, to_text
 from pyprof.parse.trace import Table, Trace, make_table
 
@@ -26,11 +27,13 @@ _PROCESS = ~((1 << 24) - 1)  # what a globalTid says of its process
 
 
 class RangeRows:
-    """Collects rows batch by batch; names: texts by textId; complete: whether all rows are in."""
+    """Collects rows batch by batch; names: texts by textId; thread: the row of `threads` of a globalTid; complete: whether all
+    rows are in."""
 
-    def __init__(self, names: dict[int, str], trace: Trace) -> None:
-        self.names, self.trace = names, trace
-        # Of start, end, whether it is a start/end range, tid, domain, label, seq and op_id the values of each batch.
+    def __init__(self, names: dict[int, str], trace: Trace, thread: Callable[[int], int]) -> None:
+        self.names, self.trace, self.thread = names, trace, thread
+        self.tid_of: dict[int, int] = {}  # row of `threads` -> globalTid
+        # Of start, end, whether it is a start/end range, thread, domain, label, seq and op_id the values of each batch.
         self.parts: list[list[npt.NDArray[Any]]] = [[] for _ in range(8)]
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> code of its name
         self.of_text: dict[str, int] = {}
@@ -53,9 +56,7 @@ class RangeRows:
             label, seq, op_id = self.decode(to_text(text)) if text else self._registered(text_id)
             rows.append((start, end, event, tid, domain, label, seq, op_id))
         if rows:
-            columns: list[npt.NDArray[Any]] = [np.ascontiguousarray(column) for column in np.array(rows, np.int64).T]
-            columns[2] = ~np.isin(columns[2], (*_PUSH_POP, -1))
-            columns[5] = columns[5].astype(np.int32)
+            columns: list[Ints] = [np.ascontiguousarray(column) for column in np.array(rows, np.int64).T]
             self._put(columns)
 
     def add_columns(self, columns: list[Ints], texts: Any, codes: Callable[[Any], tuple[Ints, Ints, Ints]]) -> None:
@@ -71,14 +72,29 @@ class RangeRows:
             distinct, inverse = np.unique(text_id[empty], return_inverse=True)
             said = np.array([self._registered(i) for i in distinct.tolist()], np.int64)[inverse.ravel()]
             label[empty], seq[empty], op_id[empty] = said.T
-        free = ~np.isin(event, (*_PUSH_POP, -1))
-        found: list[npt.NDArray[Any]] = [start, end, free, tid, domain, label.astype(np.int32), seq, op_id]
-        # Copies: a column of Arrow's batch would keep the whole batch with its texts.
-        self._put([column[~named] for column in found] if named.any() else [column.copy() for column in found])
+        found: list[Ints] = [start, end, event, tid, domain, label, seq, op_id]
+        self._put([column[~named] for column in found] if named.any() else found)
 
-    def _put(self, columns: list[npt.NDArray[Any]]) -> None:
-        for part, column in zip(self.parts, columns, strict=True):
+    def _put(self, columns: list[Ints]) -> None:
+        """Start, end, eventType, globalTid, domainId, label, seq and op_id of some rows."""
+        start, end, event, tid, domain, label, seq, op_id = columns
+        free = ~np.isin(event, (*_PUSH_POP, -1))
+        # Copies: a column of Arrow's batch would keep the whole batch with its texts.
+        numbers = [narrowest(column) for column in (domain, label, seq, op_id)]
+        found: list[npt.NDArray[Any]] = [
+            start.copy(),
+            end.copy(),
+            free,
+            map_distinct(tid, self._row).astype(np.int32),
+            *numbers,
+        ]
+        for part, column in zip(self.parts, found, strict=True):
             part.append(column)
+
+    def _row(self, tid: int) -> int:
+        row = self.thread(tid)
+        self.tid_of[row] = tid
+        return row
 
     def _domain(self, tid: int, domain: int, name: str) -> None:
         key = (tid & _PROCESS, domain)
@@ -102,38 +118,33 @@ class RangeRows:
             label = self.of_text[text] = self.trace.labels.code(text)
         return label, -1, -1
 
-    def table(self, thread: Callable[[int], int]) -> Table:
-        """All rows; thread: the row of `threads` of a globalTid."""
+    def table(self) -> Table:
+        """All rows."""
         if not self.parts[0]:
             return make_table("ranges")
-        start, end, free, tid, domain, label, seq, op_id = (_joined(part) for part in self.parts)
+        start, end, free, thread, domain, label, seq, op_id = (joined(part) for part in self.parts)
         return make_table(
             "ranges",
             {
                 "start_ns": start,
                 "end_ns": end,
-                "thread": map_distinct(tid, thread),
+                "thread": thread,
                 "label": label,
                 "seq": seq,
                 "op_id": op_id,
-                "domain": self._domain_codes(tid, domain),
+                "domain": self._domain_codes(thread, domain),
                 "open": end == -1,
                 "free": free,
             },
         )
 
-    def _domain_codes(self, tid: Ints, domain: Ints) -> npt.NDArray[np.int32]:
-        codes = np.full(len(domain), -1, np.int32)
+    def _domain_codes(self, thread: npt.NDArray[Any], domain: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         named = np.flatnonzero(domain > 0)
-        if len(named):
-            keys, _, inverse = distinct_rows(tid[named] & _PROCESS, domain[named])
-            unnamed = self.trace.strings.code("(domain without a name)")
-            codes[named] = np.array([self.domains.get((int(p), int(d)), unnamed) for p, d in keys.T])[inverse]
+        if not len(named):
+            return np.broadcast_to(np.int32(-1), len(domain))
+        codes = np.full(len(domain), -1, np.int32)
+        keys, _, inverse = distinct_rows(thread[named], domain[named])
+        unnamed = self.trace.strings.code("(domain without a name)")
+        found = [self.domains.get((self.tid_of[row] & _PROCESS, number), unnamed) for row, number in keys.T.tolist()]
+        codes[named] = np.array(found)[inverse]
         return codes
-
-
-def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """One array of several, which are given up."""
-    whole = np.concatenate(parts)
-    parts.clear()
-    return whole

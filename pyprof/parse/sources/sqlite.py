@@ -150,12 +150,17 @@ class Database:
         parts = [*(f'coalesce("{c}", -1)' if c in present else "-1" for c in columns), *also]
         return f'SELECT {", ".join(parts)} FROM "{table}"' + (f" WHERE {where}" if where else "")
 
-    def integers(self, table: str, columns: Sequence[str], where: str = "") -> dict[str, npt.NDArray[np.int64]]:
-        """Integer columns of a table, empty where it is absent; what is no integer reads as -1."""
+    def integers(
+        self, table: str, columns: Sequence[str], where: str = "", *, narrow: bool = False
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Integer columns of a table, empty where it is absent; what is no integer reads as -1.
+
+        narrow: where there are many rows, a column whose numbers fit may come in 32 bits.
+        """
         if not self.columns(table):
             return {c: np.empty(0, np.int64) for c in columns}
         sql = self.select(table, columns, where)
-        if (read := self._by_arrow(lambda arrow: arrow.integers(sql, len(columns)))) is not None:
+        if (read := self._by_arrow(lambda arrow: arrow.integers(sql, len(columns), narrow=narrow))) is not None:
             return dict(zip(columns, read, strict=True))
         parts = [_as_integers(batch, len(columns)) for batch in self.batches(sql)]
         stacked = np.concatenate(parts) if parts else np.empty((0, len(columns)), np.int64)
