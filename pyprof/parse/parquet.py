@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.errors import InputError, NotACapture, ToolError
+from pyprof.errors import InputError, ToolError
 from pyprof.opcall import OpCall, sound_text
 from pyprof.parse.calltext import call_text, parse_call_text
-from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, SCHEMA_VERSION, GpuInfo, Records, Stack
+from pyprof.parse.records import COLUMNS, DIRECTIONS, PHASES, Records
+from pyprof.parse.stored_facts import KEY, StoredFacts, check_types, read_facts, stored_gpu, stored_stack
 from pyprof.parse.trace import ActivityKind, Strings
 
 __all__ = ["MAGIC", "is_parquet", "need_pyarrow", "read", "write"]
 
 MAGIC = b"PAR1"
-_KEY = b"pyprof"
 _ROWS = 1 << 18  # of a row group: what is in memory at once while writing
 _SPELLED = {"kind": ActivityKind.NAMES, "dir": DIRECTIONS, "phase": PHASES}
 _CODED = {
@@ -38,8 +38,11 @@ _CODED = {
     "gpu": "gpus",
 }
 _NUMBERS = "seq_numbers"
+_TEXTS = "dictionary<values=string, indices=int32, ordered=0>"
+_DAMAGED = "the file is damaged: copy it or parse the capture again"
 # Columns that grow steadily: their differences are small.
 _STEADY = ("start_ns", "launch_ns", "corr", "instance", "fwd_instance", "seq")
+
 
 Array = npt.NDArray[Any]
 
@@ -114,9 +117,8 @@ class _Writer:
         numbers = records.seq_numbers[offsets[0] : offsets[-1]]
         arrays[_NUMBERS] = pa.LargeListArray.from_arrays(to_arrow(offsets - offsets[0]), to_arrow(numbers))
         table = pa.table(arrays)
-        facts = {"version": SCHEMA_VERSION, "source": records.source, "counts": records.counts, "notes": records.notes}
-        facts["utc_ns"] = records.utc_ns
-        return table.replace_schema_metadata({_KEY: json.dumps(facts).encode()})
+        facts = StoredFacts(records.source, records.counts, records.notes, records.utc_ns)
+        return table.replace_schema_metadata({KEY: facts.text()})
 
 
 def write(records: Records, path: Path) -> None:
@@ -126,6 +128,7 @@ def write(records: Records, path: Path) -> None:
     plain = [n for n in COLUMNS if n not in _CODED and n not in _SPELLED and n not in _STEADY]
     options = {
         "compression": "zstd",
+        "write_page_checksum": True,
         "use_dictionary": [*_CODED, *_SPELLED, *plain],
         "dictionary_pagesize_limit": 1 << 26,
         "column_encoding": dict.fromkeys(_STEADY, "DELTA_BINARY_PACKED"),
@@ -152,11 +155,19 @@ def read(path: Path) -> Records:
 def _text_value(pool: str, text: str) -> Any:
     if pool == "calls":
         return parse_call_text(text)
-    fields: dict[str, Any] = json.loads(text)
-    if pool == "stacks":
-        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-        return Stack(**plain)
-    return GpuInfo(**{**fields, "cc": tuple(fields["cc"]) if fields["cc"] else None})
+    return stored_stack(json.loads(text)) if pool == "stacks" else stored_gpu(json.loads(text))
+
+
+def _arrow_types() -> dict[str, str]:
+    """What `write` makes of each column, as `_type_name` says it."""
+    return {**dict.fromkeys(COLUMNS, "int"), **dict.fromkeys((*_CODED, *_SPELLED), _TEXTS), _NUMBERS: "large_list<int64>"}
+
+
+def _type_name(kind: Any) -> str:
+    text = str(kind)
+    if text in ("int8", "int16", "int32", "int64"):
+        return "int"
+    return f"large_list<{kind.value_type}>" if text.startswith("large_list<") else text  # whatever its elements are called
 
 
 class _Store:
@@ -165,22 +176,12 @@ class _Store:
     def __init__(self, path: Path) -> None:
         self.path, self.pa = path, need_pyarrow()
         try:
-            self.file = self.pa.parquet.ParquetFile(path)
+            self.file = self.pa.parquet.ParquetFile(path, page_checksum_verification=True)
+            schema = self.file.schema_arrow
         except (self.pa.ArrowException, OSError) as error:
-            raise InputError(f"{path}: cannot be read: {_first_line(error)}", "the file is damaged or cut short") from error
-        found = (self.file.schema_arrow.metadata or {}).get(_KEY)
-        if found is None:
-            raise NotACapture(f"{path}: a Parquet file, but not of records", "give one that `pyprof parse -o` wrote")
-        try:
-            self.facts: dict[str, Any] = json.loads(found)
-            version = self.facts["version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: its metadata cannot be read", "parse the capture again") from error
-        missing = {*COLUMNS, _NUMBERS} - set(self.file.schema_arrow.names)
-        if version != SCHEMA_VERSION or missing:
-            raise InputError(
-                f"{path}: records of version {version}, where this pyprof reads {SCHEMA_VERSION}", "parse the capture again"
-            )
+            raise InputError(f"{path}: cannot be read: {_first_line(error)}", "copy it or parse the capture again") from error
+        self.facts = read_facts(path, schema.metadata)
+        check_types(path, _arrow_types(), {field.name: _type_name(field.type) for field in schema})
         self.rows: int = self.file.metadata.num_rows
         self.strings = Strings()
         self.pools: dict[str, list[Any]] = {"stacks": [], "calls": [], "gpus": []}
@@ -200,7 +201,9 @@ class _Store:
         try:
             chunks: list[Any] = self.file.read([name]).column(0).chunks
         except (self.pa.ArrowException, OSError) as error:
-            raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", "the file is damaged") from error
+            raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
+        if (found := sum(map(len, chunks))) != self.rows:  # a damaged page can be passed over without a word
+            raise InputError(f"{self.path}: its column {name!r} has {found} rows of {self.rows}", _DAMAGED)
         return chunks
 
     def _read(self, name: str) -> Array:
@@ -210,10 +213,16 @@ class _Store:
         parts = [np.empty(0, dtype)]
         for chunk in self._chunks(name):
             if name in _CODED or name in _SPELLED:
-                codes = [self._code(name, text) for text in chunk.dictionary.to_pylist()]
+                try:
+                    codes = [self._code(name, text) for text in chunk.dictionary.to_pylist()]
+                except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                    raise InputError(f"{self.path}: a text of its column {name!r} cannot be read", _DAMAGED) from error
                 parts.append(np.array([*codes, -1], dtype)[to_numpy(chunk.indices, len(codes))])
             else:
-                parts.append(to_numpy(chunk, -1).astype(dtype, copy=False))
+                values = to_numpy(chunk, -1)
+                parts.append(values.astype(dtype, copy=False))
+                if not np.can_cast(values.dtype, dtype) and (parts[-1] != values).any():
+                    raise InputError(f"{self.path}: its column {name!r} holds what is too large for it", _DAMAGED)
         return np.concatenate(parts)
 
     def _code(self, name: str, text: str) -> int:
@@ -275,8 +284,8 @@ class _Stored(Records):
         self.columns: _Columns = _Columns(store, rows)
         self._changed: dict[str, Array] = {}  # what `with_ops` put in place of the file's
         self._changed_calls: list[OpCall] | None = None
-        self.source, self.counts, self.notes = str(facts["source"]), dict(facts["counts"]), list(facts["notes"])
-        self.utc_ns = int(facts.get("utc_ns", -1))
+        self.source, self.counts, self.notes = facts.source, dict(facts.counts), list(facts.notes)
+        self.utc_ns = facts.utc_ns
 
     def __getattr__(self, name: str) -> Any:
         if name in ("strings", "stacks", "calls", "gpus"):

@@ -31,6 +31,7 @@ from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, roofline
 __all__ = ["Floats", "Frame", "Numbers", "Texts", "Values"]
 
 Ints = npt.NDArray[np.int64]
+_MOST_SPARSE = 64  # times as many numbers of executions as there are rows before they are numbered anew
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
@@ -272,6 +273,10 @@ class Frame:
         """Time, operations and bytes of each record's instance over all its kernels; NaN unknown."""
         records, costs, group = self.records, self.costs, self._group
         instance, of_whole = records["instance"], self._whole["instance"]
+        if instance.max(initial=-1) > _MOST_SPARSE * len(of_whole):  # a few rows of a large capture, or a number that is none
+            both = np.concatenate([instance, of_whole])
+            place = np.where(both >= 0, np.unique(both, return_inverse=True)[1], -1)
+            instance, of_whole = place[: len(instance)], place[len(instance) :]
         time = np.bincount(of_whole[of_whole >= 0], self._whole["dur_ns"][of_whole >= 0], int(instance.max(initial=-1)) + 1)
         alone = records["dur_ns"].astype(np.float64)
         sums: dict[str, npt.NDArray[Any]] = {"ns": np.where(instance >= 0, time[instance] if len(time) else alone, alone)}

@@ -164,3 +164,119 @@ def test_ops_put_in_place_of_the_files_stay_where_rows_are_chosen(tmp_path: Path
     assert (chosen["call"].tolist(), chosen.calls[1].op, chosen["own"].tolist()) == ([1], "op", [0])
     assert [chosen.strings[code] for code in chosen["name"].tolist()] == ["k40"]
     assert [stored.calls[code].op for code in stored["call"].tolist()] == ["mm"] * 3
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    n = Nsys()
+    for i in range(3):
+        n.range(f"aten::mm, seq = {i}, op_id = {i}, sizes = [[4, 2], [2, 8]]", 100 * i, 100 * i + 90)
+        n.kernel("k", 100 * i + 5, 100 * i + 200, 100 * i + 210)
+    parquet.write(load_capture(n.write(tmp_path / "n.sqlite")), tmp_path / "n.parquet")
+    return tmp_path / "n.parquet"
+
+
+def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What all commands that read everything say of it: one line of ours and a hint."""
+    said = set()
+    for words in (["prof", str(path), "--csv", "-c", ",".join(column.key for column in SHOWN)], ["summary", str(path)]):
+        assert main(words) == 1, words
+        out, err = capsys.readouterr()
+        first, hint = err.splitlines()
+        assert out == "" and first.startswith(f"pyprof: error: {path}: ") and hint.startswith("hint: ")
+        said.add(first)
+    assert len(said) == 1
+    return said.pop()
+
+
+def test_columns_that_are_missing_or_of_another_type_are_named(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.parquet.ParquetFile(stored).read()
+    for at, name in enumerate(table.schema.names):
+        pa.parquet.write_table(table.drop_columns([name]), stored)
+        assert refused(stored, capsys).endswith(f"it has no column '{name}'")
+        for odd in (["a"], [1.5], [None], [[1]], [True], [2**64 - 1]):
+            other = pa.array(odd * len(table), pa.uint64() if odd[0] == 2**64 - 1 else None)
+            pa.parquet.write_table(table.set_column(at, name, other), stored)
+            if other.type != table.schema.types[at]:
+                assert f"its column '{name}' is {other.type}" in refused(stored, capsys).replace(
+                    "list<element: ", "list<item: "
+                )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("kind", "kernal"),
+        ("dir", ""),
+        ("phase", "sideways"),
+        ("gpu", "{"),
+        ("gpu", '{"name": 3}'),
+        ("gpu", '{"name": "A", "cc": [8]}'),
+        ("gpu", '{"nome": 3}'),
+        ("gpu", "3"),
+        ("stack", "[" * 100_000),
+        ("stack", '{"mod": 3}'),
+        ("stack", '{"mod": [3]}'),
+        ("stack", '{"open": ["a"]}'),
+        ("scope", '{"open": 2}'),
+        ("stack", "null"),
+    ],
+)
+def test_texts_that_parse_does_not_write_are_named(
+    stored: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    table = pa.parquet.ParquetFile(stored).read()
+    column = pa.array([text] * len(table)).dictionary_encode()
+    pa.parquet.write_table(table.set_column(table.schema.get_field_index(name), name, column), stored)
+    path = ["prof", str(stored), "--csv", "-c", ",".join(column.key for column in SHOWN)]
+    assert main(path) == 1
+    assert f"a text of its column '{name}' cannot be read\nhint: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["device", "grid_x"])
+def test_numbers_too_large_to_be_ones_are_named(stored: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    table = pa.parquet.ParquetFile(stored).read()
+    column = pa.array([1 << 62] * len(table))
+    pa.parquet.write_table(table.set_column(table.schema.get_field_index(name), name, column), stored)
+    assert main(["prof", str(stored), "--csv", "-c", ",".join(column.key for column in SHOWN)]) == 1
+    assert f"its column '{name}' holds what is too large for it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "{", "3", "[]", "{}", '{"version": 1}', '{"version": 2}', '{"version": 2, "source": 3, "counts": {}, "notes": []}',
+        '{"version": 2, "source": "", "counts": [], "notes": []}', '{"version": 2, "source": "", "counts": {"a": "b"}, "notes": []}',
+        '{"version": 2, "source": "", "counts": {}, "notes": [1]}', '{"version": 2, "source": "", "counts": {}, "notes": [], "x": 1}',
+        '{"version": 2, "source": "", "counts": {}, "notes": [], "utc_ns": 1180591620717411303424}', "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_metadata_that_parse_does_not_write_is_refused(stored: Path, capsys: pytest.CaptureFixture[str], facts: str) -> None:
+    table = pa.parquet.ParquetFile(stored).read().replace_schema_metadata({b"pyprof": facts.encode()})
+    pa.parquet.write_table(table, stored)
+    said = refused(stored, capsys)
+    assert "its metadata" in said or "records of version 1" in said
+
+
+def test_a_byte_changed_on_the_way_is_never_a_wrong_number(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pages carry checksums; all bytes before the footer are asked."""
+    words = ["prof", str(stored), "--csv", "--kinds", "all", "-c", ",".join(column.key for column in SHOWN)]
+    assert main(words) == 0
+    told, whole = capsys.readouterr().out, stored.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for at in range(4, footer, 7):
+        stored.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        code = main(words)
+        out, err = capsys.readouterr()
+        assert (code, out) == (0, told) or (code == 1 and out == "" and err.count("\n") == 2), f"byte {at}"
+
+
+def test_one_execution_with_a_very_large_number_takes_no_memory(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prof", str(stored), "--csv", "-c", "sil,flops,tflops,gbs,peak,lost"]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    table = pa.parquet.ParquetFile(stored).read()
+    numbers = pa.array([1 << 62, 5, 7])
+    pa.parquet.write_table(table.set_column(table.schema.get_field_index("instance"), "instance", numbers), stored)
+    assert main(words) == 0
+    assert capsys.readouterr().out == told and told.count("\n") == 4
