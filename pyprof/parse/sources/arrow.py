@@ -16,16 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyprof.parse.arrow_arrays import to_numpy
+from pyprof.parse.sources.btree import OddFile
 from pyprof.parse.sources.columns import joined, narrowest
 
 __all__ = ["ArrowReader", "OddFile"]
 
 _BATCH_ROWS = "65536"
 _FAULTS = (adbc.Error, pa.ArrowException, OSError)
-
-
-class OddFile(Exception):
-    """Something in the file is not of the type that its column has; read it row by row."""
 
 
 class ArrowReader:
