@@ -21,7 +21,6 @@ __all__ = ["SLACK", "Block", "Cells", "Ints", "OddFile", "PageFile", "varints"]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-BLOCK_BYTES = 2 << 20  # about what the second level of caches holds
 SLACK = 256  # bytes after what is there: whoever stands in it may look that far ahead
 _LONGEST_SPILL = 64 << 20  # of payloads in overflow pages, for each block
 _LEAF, _INTERIOR = 13, 5
@@ -171,9 +170,9 @@ class PageFile:
 
     # ------------------------------------------------------------------ cells
 
-    def cells(self, leaves: Ints, rowids: bool = False) -> Iterator[Cells]:
+    def cells(self, leaves: Ints, block_bytes: int, rowids: bool = False) -> Iterator[Cells]:
         """The cells of leaf pages, a block of pages at a time; what was yielded before is overwritten."""
-        at_once = max(min(BLOCK_BYTES // self.page_bytes, len(leaves)), 1)
+        at_once = max(min(block_bytes // self.page_bytes, len(leaves)), 1)
         block = Block(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
         for begin in range(0, len(leaves), at_once):
             part = leaves[begin : begin + at_once]
@@ -258,7 +257,8 @@ class PageFile:
 
 def _check_journals(path: Path) -> None:
     """Raise OddFile where changes may stand beside the file that are not yet in it, or must be taken back."""
+    real = path.resolve()
     for ending in (_JOURNAL, _WAL):
-        beside = path.with_name(path.name + ending)
+        beside = real.with_name(real.name + ending)
         if beside.exists() and beside.stat().st_size:
             raise OddFile(f"{beside.name} is there")

@@ -1,7 +1,8 @@
 """Texts of NVTX ranges in Arrow batches -> label codes, sequence numbers and op ids: what split_ids says of each, by columns.
 
-Of emit_nvtx's texts everything that changes with each call is cut off by column; each distinct remainder is read once, by
-split_ids itself on one whole text that has it. A text in which anything stands otherwise is read on its own.
+In the bytes of a batch what changes with each call is taken away: the digits of emit_nvtx's numbers are read and overwritten
+with zeros, and input ids are cut off. Each distinct remainder is then read once, by split_ids itself. A text in which anything
+stands otherwise is kept whole.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from pyprof.parse.arrow_arrays import to_arrow, to_numpy
-from pyprof.parse.distinct import distinct_rows
 
 __all__ = ["EmitTexts"]
 
 Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
 Decode = Callable[[str], tuple[int, int, int]]
-_SEQ, _OP_ID, _SIZES, _INPUTS_KEY = ", seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = "
-_INPUTS = _INPUTS_KEY + "["
-_MOST_DIGITS = 18  # of a number that needs no care
+
+_MOST_KNOWN = 100_000  # distinct remainders, whose bytes are kept
+_WHOLE, _WITHOUT_SEQ, _WITH_SEQ = range(3)  # what was done to a text: nothing, or its op id and perhaps its seq overwritten
 
 
 class EmitTexts:
@@ -31,95 +31,192 @@ class EmitTexts:
 
     def __init__(self, decode: Decode) -> None:
         self.decode = decode
-        self.known: dict[Any, tuple[int, bool]] = {}  # what a text says without its numbers -> (label, whether that is sure)
+        self.known: dict[tuple[bytes, int], tuple[int, int, int]] = {}
 
     def codes(self, texts: Any) -> tuple[Ints, Ints, Ints]:
         """Label, seq and op_id of each of a batch's texts, which hold no null."""
-        out = np.full((3, len(texts)), -1, np.int64)
-        # Markers are long and repeat: they are not searched, whatever they hold.
-        marker = to_numpy(pc.starts_with(texts, "{"))
-        if marker.any():
-            self._repeated(texts, np.flatnonzero(marker), out)
-            rows = np.flatnonzero(~marker)
-            self._cut_off(texts.take(to_arrow(rows)), rows, out)
-        else:
-            self._cut_off(texts, np.arange(len(texts)), out)
-        return out[0], out[1], out[2]
+        batch = _Batch(texts)
+        remainders, which = batch.distinct()
+        done = np.zeros(len(remainders), np.uint8)
+        done[which] = batch.done
+        said = np.array(list(map(self._said, remainders, done.tolist())), np.int64).reshape(-1, 3)
+        found = said[which]
+        changed = batch.done != _WHOLE
+        found[changed, 1:] = batch.numbers[changed]
+        # A whole text can be what another one is without its numbers; and one that was misread says other than zeros.
+        expected = (done == _WHOLE) | ((said[:, 1] == np.where(done == _WITH_SEQ, 0, -1)) & (said[:, 2] == 0))
+        for row in np.flatnonzero((batch.done != done[which]) | ~expected[which]).tolist():
+            found[row] = self.decode(_python(texts[row].as_buffer().to_pybytes()))
+        return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
 
-    def _repeated(self, texts: Any, rows: Ints, out: Ints) -> None:
-        """Texts of which each distinct one is read."""
-        distinct = texts.take(to_arrow(rows)).dictionary_encode()
-        said = np.array([self.decode(_python(text)) for text in distinct.dictionary], np.int64).reshape(-1, 3)
-        out[:, rows] = said[to_numpy(distinct.indices)].T
-
-    def _cut_off(self, texts: Any, rows: Ints, out: Ints) -> None:
-        """Texts of which most are NAME[, seq = N][, op_id = N][, sizes = ..][, input_op_ids = [..]]; rows: where they stand."""
-        before, inputs, one_input = _count(texts, _INPUTS)
-        before, sizes, one_size = _cut(before, _SIZES)
-        head, op_id, one_op = _cut(before, _OP_ID)
-        name, seq, one_seq = _cut(head, _SEQ)
-        numbered, has = to_numpy(op_id.is_valid()), to_numpy(seq.is_valid())
-        numbers, sure = np.full((2, len(rows)), -1, np.int64), (numbered | has) & one_op & one_seq & one_input & one_size
-        for index, digits in enumerate((seq, op_id)):
-            numbers[index], fine = _numbers(digits)
-            sure &= fine
-        sure &= (~inputs | to_numpy(pc.ends_with(texts, "]"))) & to_numpy(pc.ends_with(sizes, "]"), True)
-        name, sizes = name.dictionary_encode(), sizes.dictionary_encode(null_encoding="encode")
-        width = len(sizes.dictionary)
-        kind = to_numpy(name.indices).astype(np.int64) * width + to_numpy(sizes.indices)
-        kinds, first, which = distinct_rows(np.where(sure, kind * 8 + numbered * 4 + has * 2 + inputs, -1))
-        labels, trusted = self._labels(kinds[0], first, (name, sizes), texts, numbers)
-        out[0, rows], out[1:, rows] = labels[which], numbers
-        single = np.flatnonzero(~trusted[which])
-        if len(single):
-            few = texts.take(to_arrow(single))
-            self._repeated(few, np.arange(len(single)), found := np.empty((3, len(single)), np.int64))
-            out[:, rows[single]] = found
-
-    def _labels(
-        self, kinds: Ints, first: Ints, pieces: tuple[Any, Any], texts: Any, numbers: Ints
-    ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """The label of each kind of text, and whether all texts of that kind have it and the numbers that were cut."""
-        names, shapes = (piece.dictionary.cast(pa.binary()).to_pylist() for piece in pieces)
-        labels, trusted = np.full(len(kinds), -1, np.int64), np.zeros(len(kinds), np.bool_)
-        for index, code in enumerate(kinds.tolist()):
-            if code < 0:
-                continue
-            key = (names[code // 8 // len(shapes)], shapes[code // 8 % len(shapes)], code & 7)
-            if key not in self.known:
-                row = int(first[index])
-                label, said_seq, said_op = self.decode(_python(texts[row]))
-                same = (said_seq, said_op) == (numbers[0, row], numbers[1, row])
-                self.known[key] = label, same and _INPUTS_KEY.encode() not in (key[1] or key[0])
-            labels[index], trusted[index] = self.known[key]
-        return labels, trusted
+    def _said(self, remainder: bytes, done: int) -> tuple[int, int, int]:
+        said = self.known.get((remainder, done))
+        if said is None:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            whole = remainder + b"]" if done and remainder.endswith(_INPUTS_KEY) else remainder
+            said = self.known[remainder, done] = self.decode(_python(whole))
+        return said
 
 
-def _python(text: Any) -> str:
-    raw: bytes = text.as_buffer().to_pybytes()
+def _python(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _cut(texts: Any, separator: str) -> tuple[Any, Any, npt.NDArray[np.bool_]]:
-    """What stands before a separator, what after it (null where it is not there), and whether it stands there at most once."""
-    parts = pc.split_pattern(texts, separator)
-    begin = to_numpy(parts.offsets)
-    counts = np.diff(begin)
-    before = parts.values.take(to_arrow(begin[:-1], counts == 0))
-    after = parts.values.take(to_arrow(np.where(counts > 1, begin[:-1] + 1, 0), counts < 2))
-    return before, after, counts <= 2
+# ---------------------------------------------------------------------------------------------- bytes
 
 
-def _count(texts: Any, separator: str) -> tuple[Any, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """What stands before a separator, whether it is there, and whether at most once."""
-    parts = pc.split_pattern(texts, separator)
-    begin = to_numpy(parts.offsets)
-    counts = np.diff(begin)
-    return parts.values.take(to_arrow(begin[:-1])), counts > 1, counts <= 2
+def _word(text: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(text, "little"))
 
 
-def _numbers(digits: Any) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Numbers as split_ids reads them, -1 where there is none; and whether each is a plain one."""
-    plain = to_numpy(pc.ascii_is_decimal(digits), False) & (to_numpy(pc.binary_length(digits), 0) <= _MOST_DIGITS)
-    numbers = to_numpy(pc.if_else(to_arrow(plain), digits, pa.nulls(1, digits.type)[0]).cast(pa.int64()), -1)
-    return numbers, plain | to_numpy(digits.is_null())
+_SLACK = 32  # bytes beside the texts: words are taken that begin before a text or end after it
+_EQUALS, _SPACE, _OPEN, _CLOSE, _BRACE = b"= []{"
+_NO_KEY, _SEQ, _OP_ID, _SIZES, _INPUTS = range(5)
+_INPUTS_KEY = b", input_op_ids = ["
+# What stands before the "=" of a key.
+_BEFORE = {_SEQ: b", seq ", _OP_ID: b", op_id ", _SIZES: b", sizes ", _INPUTS: b", input_op_ids "}
+_BEFORE_WORD = {key: _word(text[-8:]) for key, text in _BEFORE.items()}
+_BEFORE_OTHER_WORD = _word(_BEFORE[_INPUTS][:8])
+_ALL = (1 << 64) - 1
+_FIRST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # of a word's bytes those that stand first
+_LAST = np.array([_ALL - (_ALL >> 8 * count) for count in range(9)], np.uint64)
+_ZEROS, _HIGH, _SIX = map(np.uint64, (0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606))
+_UNSIGNED = (b"18446744", b"07370955", b"1615, op")  # what AccumulateGrad prints as its seq, and what comes after
+
+
+def _shapes() -> Bytes:
+    """By the keys of a text in their order, 3 bits each: 8 where they are in emit_nvtx's, with 1 seq, 2 sizes, 4 inputs."""
+    shapes = np.zeros(1 << 12, np.uint8)
+    for given in range(8):
+        keys = [_SEQ] * (given & 1) + [_OP_ID] + [_SIZES] * (given >> 1 & 1) + [_INPUTS] * (given >> 2)
+        shapes[sum(key << 3 * place for place, key in enumerate(keys))] = 8 | given
+    return shapes
+
+
+_SHAPES = _shapes()
+
+
+class _Batch:
+    """The bytes of a batch, changed in place. done: what was done to each text; numbers: its seq and op id, -1 where whole."""
+
+    def __init__(self, texts: Any) -> None:
+        rows = len(texts)
+        self.done = np.zeros(rows, np.uint8)
+        self.numbers = np.full((rows, 2), -1, np.int64)
+        edges = np.zeros(1, np.int64)
+        if rows:
+            edges = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: rows + 1].astype(np.int64)
+        first, size = int(edges[0]), int(edges[-1] - edges[0])
+        self.data = np.zeros(size + 2 * _SLACK, np.uint8)
+        if size:
+            self.data[_SLACK:-_SLACK] = np.frombuffer(texts.buffers()[2], np.uint8)[first : first + size]
+        self.words = np.ndarray((len(self.data) - 7,), "V8", self.data.data, strides=(1,))
+        edges += _SLACK - first
+        self.begin, self.end = edges[:-1], edges[1:].copy()
+        if size:
+            self._find_keys(edges)
+
+    def distinct(self) -> tuple[list[bytes], Ints]:
+        """The distinct remainders, and which each text has."""
+        rows = len(self.begin)
+        if not rows:
+            return [], np.empty(0, np.int64)
+        cuts = np.empty(2 * rows, np.int32)  # every other piece is what was cut off
+        cuts[0::2], cuts[1::2] = self.begin, self.end
+        pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(cuts), pa.py_buffer(self.data)])
+        found = pieces.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))).dictionary_encode()
+        return found.dictionary.to_pylist(), found.indices.to_numpy().astype(np.int64)
+
+    def _word(self, at: Ints) -> Words:
+        return self.words[at].view("<u8")
+
+    def _find_keys(self, edges: Ints) -> None:
+        """Cut those texts that hold the keys of emit_nvtx in their order; markers hold what they like."""
+        equals = np.flatnonzero(self.data == _EQUALS)
+        before = self._word(equals - 8)
+        keys = np.zeros(len(equals) + 4, np.uint8)
+        for key, word in _BEFORE_WORD.items():
+            same = (before if key != _SEQ else before >> np.uint64(16)) == word
+            keys[:-4] |= same.view(np.uint8) * np.uint8(key)
+        at = np.searchsorted(equals, edges)
+        count = np.diff(at)
+        four = np.ndarray((len(equals) + 1,), "V4", keys.data, strides=(1,))[at[:-1]].view("<u4")
+        four &= _FIRST[np.minimum(count, 4)].astype(np.uint32)
+        packed = (four & 7) | (four >> 5 & 0o70) | (four >> 10 & 0o700) | (four >> 15 & 0o7000)
+        shape = _SHAPES[packed]
+        shape[(count > 4) | (self.data[self.begin] == _BRACE)] = 0
+        rows = np.flatnonzero(shape)
+        if len(rows):
+            self._cut(rows, shape[rows], equals, at[rows])
+
+    def _cut(self, rows: Ints, shape: Bytes, equals: Ints, at: Ints) -> None:
+        """Read and overwrite the numbers of texts, of which `at` tells the first "="."""
+        data, whole_end = self.data, self.end[rows]
+        seq, sizes, inputs = (shape & 1).astype(np.int64), shape >> 1 & 1, shape >> 2 & 1
+        op_id = equals[at + seq]
+        end, fine, kept = whole_end.copy(), np.ones(len(rows), np.bool_), whole_end.copy()
+        if len(some := np.flatnonzero(inputs)):
+            key = equals[(at + seq + sizes + 1)[some]]
+            end[some], kept[some] = key - 15, key + 3
+            fine[some] = (self._word(key - 15) == _BEFORE_OTHER_WORD) & (data[whole_end[some] - 1] == _CLOSE)
+            fine[some] &= (data[key + 1] == _SPACE) & (data[key + 2] == _OPEN)
+        if len(some := np.flatnonzero(sizes)):
+            # Closed before what follows: otherwise they would go on in the input ids.
+            key = equals[(at + seq + 1)[some]]
+            fine[some] &= (data[key + 1] == _SPACE) & (data[key + 2] == _OPEN) & (data[end[some] - 1] == _CLOSE)
+            end[some] = key - 8
+        found, plain = self._read(op_id, end)
+        fine &= plain
+        self.numbers[rows, 1] = found
+        done = np.full(len(rows), _WITHOUT_SEQ, np.uint8)
+        if len(some := np.flatnonzero(seq)):
+            key, until = equals[at[some]], op_id[some] - 8
+            found, plain = self._read(key, until)
+            unsigned = (until - key == 22) & (data[key + 1] == _SPACE)
+            for place, text in enumerate(_UNSIGNED):
+                unsigned &= self._word(key + 2 + 8 * place) == _word(text)
+            fine[some] &= plain | unsigned
+            self.numbers[rows[some], 0] = np.where(plain, found, -1)
+            done[some[plain]] = _WITH_SEQ
+            self._overwrite(key[wanted := plain & fine[some]], until[wanted])
+        self._overwrite(op_id[fine], end[fine])
+        self.end[rows[fine]] = kept[fine]
+        self.done[rows[fine]] = done[fine]
+
+    def _read(self, equals: Ints, end: Ints) -> tuple[Ints, Bools]:
+        """The numbers from behind "= " up to the ends, and which are nothing but 1 to 16 digits."""
+        size = end - equals - 2
+        fine = (self.data[equals + 1] == _SPACE) & (size >= 1) & (size <= 16)
+        value, plain = _eight_digits(self._word(end - 8), np.clip(size, 0, 8))
+        fine &= plain
+        if len(long := np.flatnonzero(fine & (size > 8))):
+            high, plain = _eight_digits(self._word(end[long] - 16), size[long] - 8)
+            value[long] += high * 100_000_000
+            fine[long] = plain
+        return value, fine
+
+    def _overwrite(self, equals: Ints, end: Ints) -> None:
+        """Zeros for the digits from behind "= " up to the ends; 16 at most."""
+        size = end - equals - 2
+        for start in (0, 8):
+            some = slice(None) if not start else np.flatnonzero(size > start)
+            at = equals[some] + 2 + start
+            mask = _FIRST[np.minimum(size[some] - start, 8)]
+            self.words[at] = ((self._word(at) & ~mask) | (_ZEROS & mask)).view("V8")
+
+
+def _eight_digits(words: Words, size: Ints) -> tuple[Ints, Bools]:
+    """The numbers that the last bytes of words spell, and whether all of them are digits.
+
+    Two digits are one number by a product and a sum in all words' bytes at once, then four, then eight.
+    """
+    mask = _LAST[size]
+    words = (words & mask) | (_ZEROS & ~mask)
+    fine = ((words & _HIGH) == _ZEROS) & (((words + _SIX) & _HIGH) == _ZEROS)
+    words = words - _ZEROS
+    words = words * np.uint64(10) + (words >> np.uint64(8))
+    pairs = np.uint64(0x000000FF000000FF)
+    low = (words & pairs) * np.uint64(100 + (1_000_000 << 32))
+    high = (words >> np.uint64(16) & pairs) * np.uint64(1 + (10_000 << 32))
+    return ((low + high) >> np.uint64(32)).astype(np.int64), fine

@@ -20,6 +20,8 @@ from pyprof.parse.sources.records import Columns, decode
 
 __all__ = ["OddFile", "PageReader"]
 
+BLOCK_BYTES = 2 << 20  # about what the second level of caches holds
+TEXT_BLOCK_BYTES = 4 << 20  # whoever reads texts has more to do for each block
 # A damaged schema can put bytes that are no text into SQLite's own message, which Python then fails to decode.
 _FAULTS = (sqlite3.Error, UnicodeDecodeError, OSError)
 
@@ -101,15 +103,15 @@ class PageReader:
         if len(roots) != 1 or type(roots[0][0]) is not int:
             raise OddFile(f"{table} is no table with pages")
         leaves = self._file.leaves(roots[0][0])
-        for cells in self._file.cells(leaves, asked.alias in asked.wanted):
+        for cells in self._file.cells(leaves, BLOCK_BYTES if text is None else TEXT_BLOCK_BYTES, asked.alias in asked.wanted):
             yield cells, asked, cells.pages / len(leaves)
 
     def _asked(self, table: str, columns: Sequence[str], text: str | None) -> Columns:
         rows = self._rows("SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid", table)
         place = {row[0]: index for index, row in enumerate(rows)}
         missing = {*columns, *([] if text is None else [text])} - set(place)
-        if missing or any(row[4] for row in rows):
-            raise OddFile(f"{table} lacks columns or has generated ones")
+        if missing or text in columns or any(row[4] for row in rows):
+            raise OddFile(f"{table} lacks columns, has generated ones, or is asked for one both as integers and texts")
         affinities = [_affinity(str(row[1]).upper()) for row in rows]
         if any(affinities[place[column]] == "REAL" for column in columns) or (
             text is not None and affinities[place[text]] != "TEXT"

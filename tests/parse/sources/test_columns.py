@@ -118,7 +118,9 @@ def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pyt
 PIECES = st.sampled_from([
     "aten::mm", "f<int, seq = 3>", ", seq = 12", ", seq = -1", ", seq = 18446744073709551615", ", op_id = 4", ", op_id = 5",
     ", op_id = ٣", ", op_id = ", ", op_id = 4611686018427387904", ", sizes = [[4, 2], []]", ", sizes = [", ", sizes = []",
-    ", input_op_ids = [(1,-1)]", ", input_op_ids = []", ", input_op_ids = x", "", " ", "\n", "é", "]", "{",
+    ", input_op_ids = [(1,-1)]", ", input_op_ids = []", ", input_op_ids = x", "", " ", "\n", "é", "]", "{", "=", "0", "7",
+    ", input_op_ids = [", ", op_id = 0", ", op_id = 123456789", ", seq = 9007199254740993", ", seq = 000", ", sizes = [[4], 2",
+    ", seq = 18446744073709551615, op_id = 8", "x_op_ids = [", ", seq  = 3", ", op_id = 99999999999999999",
 ])  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.parse.sources import btree
+from pyprof.parse.sources import pages
 from pyprof.parse.sources.pages import OddFile, PageReader
 
 Rows = list[tuple[Any, ...]]
@@ -115,7 +115,8 @@ def test_every_sound_table_reads_as_sqlite_reads_it() -> None:
     @given(tables(), st.sets(st.sampled_from(ASKED), min_size=1).map(sorted))
     def check(table: dict[str, Any], columns: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(btree, "BLOCK_BYTES", table["block"])
+            patch.setattr(pages, "BLOCK_BYTES", table["block"])
+            patch.setattr(pages, "TEXT_BLOCK_BYTES", table["block"])
             path = Path(folder) / "t.sqlite"
             make(path, **table)
             assert by_pages(path, columns) == by_sqlite(path, columns)
@@ -277,8 +278,21 @@ def test_integers_need_no_pyarrow_and_a_column_may_be_asked_twice(path: Path, mo
         first, second = reader.integers("t", ["a", "a"])
         assert first.tolist() == second.tolist() == [7] * 40
         assert reader.integers("t", []) == []
+        with pytest.raises(OddFile):
+            next(reader.batches("t", ["a", "txt"], "txt"))
         with pytest.raises(ImportError):
             next(reader.batches("t", ["a"], "txt"))
+
+
+def test_a_link_to_a_file_at_work_is_refused(path: Path) -> None:
+    make(path, page=512, schema="a INT, txt TEXT", rows=[])
+    link = path.with_name("folder") / "link.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    assert by_pages(link, ["a"]) == []
+    path.with_name("t.sqlite-wal").write_bytes(b"x" * 32)
+    with pytest.raises(OddFile):
+        by_pages(link, ["a"])
 
 
 def test_texts_that_are_not_utf_8_are_left_as_they_are(path: Path) -> None:
