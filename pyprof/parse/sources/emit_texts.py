@@ -23,7 +23,9 @@ Bools = npt.NDArray[np.bool_]
 Decode = Callable[[str], tuple[int, int, int]]
 
 _MOST_KNOWN = 100_000  # distinct remainders, whose bytes are kept
-_WHOLE, _WITHOUT_SEQ, _WITH_SEQ = range(3)  # what was done to a text: nothing, or its op id and perhaps its seq overwritten
+_WHOLE, _WITHOUT_SEQ, _WITH_SEQ, _UNSURE = range(
+    4
+)  # what was done to a text: nothing, or its op id and perhaps its seq overwritten
 
 
 class EmitTexts:
@@ -40,14 +42,14 @@ class EmitTexts:
         done = np.zeros(len(remainders), np.uint8)
         done[which] = batch.done
         said = np.array(list(map(self._said, remainders, done.tolist())), np.int64).reshape(-1, 3)
-        found = said[which]
-        changed = batch.done != _WHOLE
-        found[changed, 1:] = batch.numbers[changed]
+        label, (seq, op_id) = said[:, 0][which], batch.numbers
+        whole = np.flatnonzero(batch.done == _WHOLE)
+        seq[whole], op_id[whole] = said[which[whole], 1:].T
         # A whole text can be what another one is without its numbers; and one that was misread says other than zeros.
-        expected = (done == _WHOLE) | ((said[:, 1] == np.where(done == _WITH_SEQ, 0, -1)) & (said[:, 2] == 0))
-        for row in np.flatnonzero((batch.done != done[which]) | ~expected[which]).tolist():
-            found[row] = self.decode(_python(texts[row].as_buffer().to_pybytes()))
-        return found[:, 0].copy(), found[:, 1].copy(), found[:, 2].copy()
+        sure = (done == _WHOLE) | ((said[:, 1] == np.where(done == _WITH_SEQ, 0, -1)) & (said[:, 2] == 0))
+        for row in np.flatnonzero(batch.done != np.where(sure, done, _UNSURE)[which]).tolist():
+            label[row], seq[row], op_id[row] = self.decode(_python(texts[row].as_buffer().to_pybytes()))
+        return label, seq, op_id
 
     def _said(self, remainder: bytes, done: int) -> tuple[int, int, int]:
         said = self.known.get((remainder, done))
@@ -103,7 +105,7 @@ class _Batch:
     def __init__(self, texts: Any) -> None:
         rows = len(texts)
         self.done = np.zeros(rows, np.uint8)
-        self.numbers = np.full((rows, 2), -1, np.int64)
+        self.numbers = np.full((2, rows), -1, np.int64)
         edges = np.zeros(1, np.int64)
         if rows:
             edges = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: rows + 1].astype(np.int64)
@@ -168,7 +170,7 @@ class _Batch:
             end[some] = key - 8
         found, plain = self._read(op_id, end)
         fine &= plain
-        self.numbers[rows, 1] = found
+        self.numbers[1, rows] = found
         done = np.full(len(rows), _WITHOUT_SEQ, np.uint8)
         if len(some := np.flatnonzero(seq)):
             key, until = equals[at[some]], op_id[some] - 8
@@ -177,7 +179,7 @@ class _Batch:
             for place, text in enumerate(_UNSIGNED):
                 unsigned &= self._word(key + 2 + 8 * place) == _word(text)
             fine[some] &= plain | unsigned
-            self.numbers[rows[some], 0] = np.where(plain, found, -1)
+            self.numbers[0, rows[some]] = np.where(plain, found, -1)
             done[some[plain]] = _WITH_SEQ
             self._overwrite(key[wanted := plain & fine[some]], until[wanted])
         self._overwrite(op_id[fine], end[fine])
