@@ -7,12 +7,15 @@ stands otherwise is kept whole.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from pyprof.parse.arrow_arrays import to_arrow, to_numpy
 
 __all__ = ["EmitTexts"]
 
@@ -23,9 +26,8 @@ Bools = npt.NDArray[np.bool_]
 Decode = Callable[[str], tuple[int, int, int]]
 
 _MOST_KNOWN = 100_000  # distinct remainders, whose bytes are kept
-_WHOLE, _WITHOUT_SEQ, _WITH_SEQ, _UNSURE = range(
-    4
-)  # what was done to a text: nothing, or its op id and perhaps its seq overwritten
+_WHOLE, _SEQ_ZEROS, _OP_ID_ZEROS, _CUT, _UNSURE = 0, 1, 2, 4, 8  # bits of what was done to a text
+_DIGITS = re.compile(rb"(, (?:seq|op_id) = )0+")
 
 
 class EmitTexts:
@@ -46,7 +48,8 @@ class EmitTexts:
         whole = np.flatnonzero(batch.done == _WHOLE)
         seq[whole], op_id[whole] = said[which[whole], 1:].T
         # A whole text can be what another one is without its numbers; and one that was misread says other than zeros.
-        sure = (done == _WHOLE) | ((said[:, 1] == np.where(done == _WITH_SEQ, 0, -1)) & (said[:, 2] == 0))
+        zeros = np.where(done[:, None] & [_SEQ_ZEROS, _OP_ID_ZEROS], 0, -1)
+        sure = (done == _WHOLE) | (said[:, 1:] == zeros).all(axis=1)
         for row in np.flatnonzero(batch.done != np.where(sure, done, _UNSURE)[which]).tolist():
             label[row], seq[row], op_id[row] = self.decode(_python(texts[row].as_buffer().to_pybytes()))
         return label, seq, op_id
@@ -56,8 +59,13 @@ class EmitTexts:
         if said is None:
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
-            whole = remainder + b"]" if done and remainder.endswith(_INPUTS_KEY) else remainder
-            said = self.known[remainder, done] = self.decode(_python(whole))
+            # However many digits the numbers had, it is the same label.
+            whole = _DIGITS.sub(rb"\g<1>0", remainder) if done else remainder
+            said = self.known.get((whole, done))
+            if said is None:
+                ended = whole + b"]" if done and whole.endswith(_INPUTS_KEY) else whole
+                said = self.known[whole, done] = self.decode(_python(ended))
+            self.known[remainder, done] = said
         return said
 
 
@@ -84,19 +92,25 @@ _ALL = (1 << 64) - 1
 _FIRST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # of a word's bytes those that stand first
 _LAST = np.array([_ALL - (_ALL >> 8 * count) for count in range(9)], np.uint64)
 _ZEROS, _HIGH, _SIX = map(np.uint64, (0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606))
-_UNSIGNED = (b"18446744", b"07370955", b"1615, op")  # what AccumulateGrad prints as its seq, and what comes after
+_UNSIGNED = b"18446744073709551615"  # what AccumulateGrad prints as its seq
 
 
 def _shapes() -> Bytes:
-    """By the keys of a text in their order, 3 bits each: 8 where they are in emit_nvtx's, with 1 seq, 2 sizes, 4 inputs."""
+    """By the keys of a text in their order, 3 bits each: which are there, one bit each; 0 where it is not emit_nvtx's order."""
     shapes = np.zeros(1 << 12, np.uint8)
-    for given in range(8):
-        keys = [_SEQ] * (given & 1) + [_OP_ID] + [_SIZES] * (given >> 1 & 1) + [_INPUTS] * (given >> 2)
-        shapes[sum(key << 3 * place for place, key in enumerate(keys))] = 8 | given
+    for given in range(1 << 4):
+        keys = [key for key in (_SEQ, _OP_ID, _SIZES, _INPUTS) if given & _bit(key)]
+        if _SEQ in keys or _OP_ID in keys:
+            shapes[sum(key << 3 * place for place, key in enumerate(keys))] = given
     return shapes
 
 
+def _bit(key: int) -> int:
+    return 1 << (key - 1)
+
+
 _SHAPES = _shapes()
+_KEYS_IN = np.array([shape.bit_count() for shape in range(16)], np.int64)
 
 
 class _Batch:
@@ -127,8 +141,8 @@ class _Batch:
         cuts = np.empty(2 * rows, np.int32)  # every other piece is what was cut off
         cuts[0::2], cuts[1::2] = self.begin, self.end
         pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(cuts), pa.py_buffer(self.data)])
-        found = pieces.take(pa.array(np.arange(0, 2 * rows, 2, dtype=np.int32))).dictionary_encode()
-        return found.dictionary.to_pylist(), found.indices.to_numpy().astype(np.int64)
+        found = pieces.take(to_arrow(np.arange(0, 2 * rows, 2, dtype=np.int32))).dictionary_encode()
+        return found.dictionary.to_pylist(), to_numpy(found.indices).astype(np.int64)
 
     def _word(self, at: Ints) -> Words:
         return self.words[at].view("<u8")
@@ -153,38 +167,48 @@ class _Batch:
             self._cut(rows, shape[rows], equals, at[rows])
 
     def _cut(self, rows: Ints, shape: Bytes, equals: Ints, at: Ints) -> None:
-        """Read and overwrite the numbers of texts, of which `at` tells the first "="."""
-        data, whole_end = self.data, self.end[rows]
-        seq, sizes, inputs = (shape & 1).astype(np.int64), shape >> 1 & 1, shape >> 2 & 1
-        op_id = equals[at + seq]
-        end, fine, kept = whole_end.copy(), np.ones(len(rows), np.bool_), whole_end.copy()
-        if len(some := np.flatnonzero(inputs)):
-            key = equals[(at + seq + sizes + 1)[some]]
-            end[some], kept[some] = key - 15, key + 3
-            fine[some] = (self._word(key - 15) == _BEFORE_OTHER_WORD) & (data[whole_end[some] - 1] == _CLOSE)
+        """Read and overwrite the numbers of texts, of which `at` tells the first "="; from the last key to the first."""
+        data, kept = self.data, self.end[rows]
+        end = kept.copy()  # of what was not looked at yet
+        fine = np.ones(len(rows), np.bool_)
+        done = np.full(len(rows), _CUT, np.uint8)
+        at = at + _KEYS_IN[shape]
+        some = np.flatnonzero(shape & _bit(_INPUTS))
+        if len(some):
+            at[some] -= 1
+            key = equals[at[some]]
+            fine[some] = (self._word(key - 15) == _BEFORE_OTHER_WORD) & (data[end[some] - 1] == _CLOSE)
             fine[some] &= (data[key + 1] == _SPACE) & (data[key + 2] == _OPEN)
-        if len(some := np.flatnonzero(sizes)):
+            end[some], kept[some] = key - 15, key + 3
+        some = np.flatnonzero(shape & _bit(_SIZES))
+        if len(some):
             # Closed before what follows: otherwise they would go on in the input ids.
-            key = equals[(at + seq + 1)[some]]
+            at[some] -= 1
+            key = equals[at[some]]
             fine[some] &= (data[key + 1] == _SPACE) & (data[key + 2] == _OPEN) & (data[end[some] - 1] == _CLOSE)
             end[some] = key - 8
-        found, plain = self._read(op_id, end)
-        fine &= plain
-        self.numbers[1, rows] = found
-        done = np.full(len(rows), _WITHOUT_SEQ, np.uint8)
-        if len(some := np.flatnonzero(seq)):
-            key, until = equals[at[some]], op_id[some] - 8
+        parts = []
+        for column, name, bit in ((1, _OP_ID, _OP_ID_ZEROS), (0, _SEQ, _SEQ_ZEROS)):
+            some = np.flatnonzero(shape & _bit(name))
+            at[some] -= 1
+            key, until = equals[at[some]], end[some]
             found, plain = self._read(key, until)
-            unsigned = (until - key == 22) & (data[key + 1] == _SPACE)
-            for place, text in enumerate(_UNSIGNED):
-                unsigned &= self._word(key + 2 + 8 * place) == _word(text)
-            fine[some] &= plain | unsigned
-            self.numbers[0, rows[some]] = np.where(plain, found, -1)
-            done[some[plain]] = _WITH_SEQ
-            self._overwrite(key[wanted := plain & fine[some]], until[wanted])
-        self._overwrite(op_id[fine], end[fine])
+            self.numbers[column, rows[some]] = np.where(plain, found, -1)
+            fine[some] &= plain | (self._unsigned(key, until) if name == _SEQ else False)
+            done[some[plain]] |= bit
+            parts.append((some[plain], key[plain], until[plain]))
+            end[some] = key - len(_BEFORE[name])
+        for some, key, until in parts:
+            self._overwrite(key[fine[some]], until[fine[some]])
         self.end[rows[fine]] = kept[fine]
         self.done[rows[fine]] = done[fine]
+
+    def _unsigned(self, equals: Ints, end: Ints) -> Bools:
+        """Whether the one number stands there that is none."""
+        same: Bools = (end - equals == len(_UNSIGNED) + 2) & (self.data[equals + 1] == _SPACE)
+        for place in (0, 8, 12):
+            same &= self._word(equals + 2 + place) == _word(_UNSIGNED[place : place + 8])
+        return same
 
     def _read(self, equals: Ints, end: Ints) -> tuple[Ints, Bools]:
         """The numbers from behind "= " up to the ends, and which are nothing but 1 to 16 digits."""

@@ -150,6 +150,8 @@ def _as_arrow(block: Block, begins: Ints, sizes: Ints) -> Any:
     """Texts out of a block: Arrow copies every other one of those that the positions cut the block into."""
     import pyarrow as pa
 
+    from pyprof.parse.arrow_arrays import to_arrow
+
     rows = len(begins)
     order = np.argsort(begins, kind="stable")
     cuts = np.empty(2 * rows, np.int32)
@@ -160,4 +162,4 @@ def _as_arrow(block: Block, begins: Ints, sizes: Ints) -> Any:
     pieces = pa.Array.from_buffers(pa.string(), 2 * rows - 1, [None, pa.py_buffer(cuts), pa.py_buffer(block.raw)])
     which = np.empty(rows, np.int32)
     which[order] = np.arange(0, 2 * rows, 2, dtype=np.int32)
-    return pieces.take(pa.array(which))
+    return pieces.take(to_arrow(which))
