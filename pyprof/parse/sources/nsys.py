@@ -7,6 +7,7 @@ is read: they hold environments and command lines.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ _TID_MASK = (1 << _TID_BITS) - 1
 _KERNEL, _GRAPH = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 _RUNTIME, _NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
+_RANGE_COLUMNS = ("start", "end", "eventType", "globalTid", "domainId", "textId")
+_RANGE_KINDS = (*RANGES, DOMAIN)
 _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
 _GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
 
@@ -174,11 +177,9 @@ class _Reader:
             return make_table("ranges")
         present = self.db.columns(_NVTX)
         text = "coalesce(\"text\", '')" if "text" in present else "''"
-        numbers = self.db.select(_NVTX, ("start", "end", "eventType", "globalTid", "domainId", "textId"))
-        kinds = ", ".join(map(str, (*RANGES, DOMAIN)))
-        where = f' WHERE "eventType" IN ({kinds})' if "eventType" in present else ""
-        sql = numbers.replace(" FROM ", f", {text} FROM ", 1) + where
-        collected = self._ranges_by_arrow(sql, present.get("text", "")) or RangeRows(self.names, self.trace, self._thread)
+        kinds = ", ".join(map(str, _RANGE_KINDS))
+        sql = self.db.select(_NVTX, _RANGE_COLUMNS, f'"eventType" IN ({kinds})' if "eventType" in present else "", also=(text,))
+        collected = self._ranges_by_columns(sql, present) or self._new_rows()
         if not collected.complete:
             for batch in self.db.batches(sql):
                 collected.add(batch)
@@ -186,23 +187,49 @@ class _Reader:
             self.trace.notes.append(f"{collected.unreadable} NVTX ranges without a readable time or thread were left out")
         return collected.table()
 
-    def _ranges_by_arrow(self, sql: str, text_type: str) -> RangeRows | None:
-        """The rows where the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
-        if self.db.arrow is None or not any(name in text_type for name in ("TEXT", "CHAR", "CLOB")):
-            return None
-        from pyprof.parse.arrow_arrays import to_numpy
-        from pyprof.parse.sources.arrow import OddFile
-        from pyprof.parse.sources.emit_texts import EmitTexts
+    def _new_rows(self) -> RangeRows:
+        return RangeRows(self.names, self.trace, self._thread)
 
-        collected = RangeRows(self.names, self.trace, self._thread)
-        texts = EmitTexts(collected.decode)
-        try:
-            for batch in self.db.arrow.batches(sql, 6):
-                collected.add_columns([to_numpy(column) for column in batch.columns[:6]], batch.column(6), texts.codes)
-        except OddFile:
+    def _ranges_by_columns(self, sql: str, present: dict[str, str]) -> RangeRows | None:
+        """The rows where the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
+        if not any(name in present.get("text", "") for name in ("TEXT", "CHAR", "CLOB")):
             return None
-        collected.complete = True
-        return collected
+        try:
+            from pyprof.parse.sources.emit_texts import EmitTexts
+        except ImportError:  # without pyarrow
+            return None
+        from pyprof.parse.sources.btree import OddFile
+
+        for read in (self._batches_of_pages, self._batches_of_arrow):
+            collected = self._new_rows()
+            texts = EmitTexts(collected.decode)
+            try:
+                for columns, said in read(sql, "eventType" in present):
+                    collected.add_columns(columns, said, texts.codes)
+            except OddFile:
+                continue
+            collected.complete = True
+            return collected
+        return None
+
+    def _batches_of_pages(self, _: str, with_kind: bool) -> Iterator[tuple[list[Ints], Any]]:
+        from pyprof.parse.arrow_arrays import to_arrow
+
+        for columns, texts in self.db.batches_with_text(_NVTX, _RANGE_COLUMNS, "text"):
+            kept = np.isin(columns[_RANGE_COLUMNS.index("eventType")], _RANGE_KINDS)
+            if with_kind and not kept.all():
+                columns, texts = [column[kept] for column in columns], texts.filter(to_arrow(kept))
+            yield columns, texts
+
+    def _batches_of_arrow(self, sql: str, _: bool) -> Iterator[tuple[list[Ints], Any]]:
+        from pyprof.parse.arrow_arrays import to_numpy
+        from pyprof.parse.sources.btree import OddFile
+
+        if self.db.arrow is None:
+            raise OddFile("small, or ADBC is not there")
+        count = len(_RANGE_COLUMNS)
+        for batch in self.db.arrow.batches(sql, count):
+            yield [to_numpy(column) for column in batch.columns[:count]], batch.column(count)
 
     def _graph_nodes(self) -> Table:
         """Up to 2023.4 the table of nodes is called CUDA_GRAPH_EVENTS, later that is another table: told by its columns."""

@@ -14,8 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import numpy.typing as npt
 
 from pyprof.parse.sources.btree import Block, Cells, Ints, OddFile, PageFile
+from pyprof.parse.sources.columns import joined, narrowest
 from pyprof.parse.sources.records import Columns, decode
 
 __all__ = ["OddFile", "PageReader"]
@@ -53,12 +55,25 @@ class PageReader:
         self._connection.close()
         self._file.close()
 
-    def integers(self, table: str, columns: Sequence[str]) -> list[Ints]:
-        """Integer columns of a table in the order of its rows; NULL reads as -1.
+    def integers(self, table: str, columns: Sequence[str], *, narrow: bool = False) -> list[npt.NDArray[Any]]:
+        """Integer columns of a table in the order of its rows; NULL reads as -1; narrow: those in 32 bits that fit.
 
         Raises OddFile also where the table lacks a column, or a value is no integer.
         """
         distinct = list(dict.fromkeys(columns))
+        found = self._narrow(table, distinct) if narrow else self._wide(table, distinct)
+        return [found[distinct.index(column)] for column in columns]
+
+    def _narrow(self, table: str, columns: Sequence[str]) -> list[npt.NDArray[Any]]:
+        parts: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int32)] for _ in columns]
+        for cells, asked, _ in self._cells(table, columns, None):
+            read = [np.empty(len(cells.start), np.int64) for _ in columns]
+            decode(cells, asked, read)
+            for part, values in zip(parts, read, strict=True):
+                part.append(narrowest(values))
+        return [joined(part) for part in parts]
+
+    def _wide(self, table: str, distinct: Sequence[str]) -> list[Ints]:
         found = [np.empty(0, np.int64) for _ in distinct]
         rows = 0
         for cells, asked, share in self._cells(table, distinct, None):
@@ -73,7 +88,7 @@ class PageReader:
             rows += count
         for column in found:
             column.resize(rows, refcheck=False)
-        return [found[distinct.index(column)] for column in columns]
+        return found
 
     def batches(self, table: str, columns: Sequence[str], text_column: str) -> Iterator[tuple[list[Ints], Any]]:
         """The same in blocks of rows, each with a column of texts as a pyarrow StringArray; there NULL is an empty text.

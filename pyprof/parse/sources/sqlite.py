@@ -23,8 +23,11 @@ from pyprof.parse.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.arrow import ArrowReader
+    from pyprof.parse.sources.pages import PageReader
 
 __all__ = ["MAGIC", "Database", "distinct_values", "is_sqlite", "map_distinct", "to_integer", "to_text"]
+
+Ints = npt.NDArray[np.int64]
 
 MAGIC = b"SQLite format 3\x00"
 Read = TypeVar("Read")
@@ -86,8 +89,10 @@ class Database:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if "arrow" in self.__dict__ and self.arrow is not None:
-            self.arrow.close()
+        for name in ("pages", "arrow"):
+            reader = self.__dict__.get(name)
+            if reader is not None:
+                reader.close()
         self._connection.close()
         self._engine.dispose()
 
@@ -98,8 +103,20 @@ class Database:
         return InputError(f"{self.path}: cannot be read: {text}", "the file is damaged or cut short: export or copy it again")
 
     @cached_property
+    def pages(self) -> PageReader | None:
+        """The fastest reader of whole columns; None where the file is small or no plain one."""
+        if self.path.stat().st_size < ARROW_FROM_BYTES:
+            return None
+        from pyprof.parse.sources.pages import OddFile, PageReader
+
+        try:
+            return PageReader(self.path)
+        except OddFile:
+            return None
+
+    @cached_property
     def arrow(self) -> ArrowReader | None:
-        """A reader of whole columns; None where the file is small or ADBC is not installed."""
+        """A reader of whole columns and queries; None where the file is small or ADBC is not installed."""
         if self.path.stat().st_size < ARROW_FROM_BYTES:
             return None
         try:
@@ -159,6 +176,8 @@ class Database:
         """
         if not self.columns(table):
             return {c: np.empty(0, np.int64) for c in columns}
+        if not where and (whole := self._by_pages(table, columns, narrow=narrow)) is not None:
+            return whole
         sql = self.select(table, columns, where)
         if (read := self._by_arrow(lambda arrow: arrow.integers(sql, len(columns), narrow=narrow))) is not None:
             return dict(zip(columns, read, strict=True))
@@ -183,6 +202,36 @@ class Database:
             numbers, packed, whole = (np.concatenate(part) for part in zip(*parts, strict=True))
             read = [np.ascontiguousarray(column) for column in numbers.T], packed, whole
         return dict(zip(columns, read[0], strict=True)), read[1], read[2]
+
+    def _by_pages(self, table: str, columns: Sequence[str], *, narrow: bool) -> dict[str, npt.NDArray[Any]] | None:
+        """The columns where the file is as it should be, else None."""
+        present = [column for column in dict.fromkeys(columns) if column in self.columns(table)]
+        if self.pages is None or not present:
+            return None
+        from pyprof.parse.sources.pages import OddFile
+
+        try:
+            read = self.pages.integers(table, present, narrow=narrow)
+        except OddFile:
+            return None
+        found = dict(zip(present, read, strict=True))
+        missing = np.broadcast_to(np.int64(-1), len(read[0]))
+        return {column: found.get(column, missing) for column in columns}
+
+    def batches_with_text(self, table: str, columns: Sequence[str], text: str) -> Iterator[tuple[list[Ints], Any]]:
+        """Integer columns of a table and an Arrow array of texts, some rows at a time; NULL, and a column that the table lacks,
+        as -1 or an empty text.
+
+        Raises OddFile, perhaps after some batches, where only rows can be read one by one.
+        """
+        from pyprof.parse.sources.pages import OddFile
+
+        if self.pages is None:
+            raise OddFile("small, or no plain file")
+        present = [column for column in columns if column in self.columns(table)]
+        for read, texts in self.pages.batches(table, present, text):
+            found = dict(zip(present, read, strict=True))
+            yield [found.get(column, np.broadcast_to(np.int64(-1), len(texts))) for column in columns], texts
 
     def _by_arrow(self, read: Callable[[ArrowReader], Read]) -> Read | None:
         """What is read by columns where the file is as it should be, else None."""
