@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyprof.load import load_capture, op_rules
-from pyprof.parse.attribute import Attribution
+from pyprof.parse.attribute import innermost_ranges
 from pyprof.parse.sources import open_trace
 from pyprof.parse.trace import ActivityKind
 from tests.tiny import Nsys, tid
@@ -79,14 +79,13 @@ def test_kernels_of_a_deep_capture_are_in_the_ranges_that_they_were_put_in(tmp_p
     done = _run(BENCH / "deep.py", "--ranges", 600, "--depths", depth, "--write", path)
     assert done.returncode == 0 and "1800 rows" in done.stdout, done.stderr
     trace = open_trace(path)
-    run = Attribution(trace, op_rules())
-    at = run.gpu_rows()["at"]
+    launched, innermost = innermost_ranges(trace, op_rules())
     order = np.argsort(trace.activities["corr"])
-    row = run.nested.row[at[order]]
+    row = innermost[order]
     level = np.arange(600) % (depth or 600)
     # Of a range popped too early and the one in it the later is no part of the stack, a start/end range that crosses never.
     own = ~np.isin(level % 8, (3, 4, 7))
-    assert len(order) == 600 and (at >= 0).all() and (row[own] == np.arange(600)[own]).all()
+    assert len(order) == 600 and launched.all() and (row >= 0).all() and (row[own] == np.arange(600)[own]).all()
     assert (row <= np.arange(600)).all() and (level[row] + 2 >= level).all()
     nested = np.cumsum(~np.isin(np.arange(depth or 600) % 8, (4, 7)))[level]
     told = [count for what, count in load_capture(path).counts.items() if "128 nested ranges" in what]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pyprof.hardware.kernels import classify
 from pyprof.markers import is_backward_name
 from pyprof.opcall import OpCall
-from pyprof.parse.distinct import distinct_places, distinct_rows
+from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.found import Found
 from pyprof.parse.launches import ranks, take
 from pyprof.parse.pairing import Side, pair
@@ -27,11 +27,13 @@ __all__ = ["Assembly"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Array = npt.NDArray[Any]
 
 _COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
 _MEASURED = (
     "kind", "start_ns", "device", "stream", "corr", "name", "regs", "smem_bytes", "bytes", "copykind", "graph_node",
 )  # fmt: skip
+_ROWS = 1 << 18  # whose sequence numbers are looked at at a time
 FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = range(5)  # codes of records.PHASES
 
 
@@ -192,30 +194,17 @@ class Assembly:
 
     def _ops(self, columns: _Columns) -> None:
         """Instances numbered in order of begin; calls as codes into a pool of distinct ones."""
-        found, replay = self.found, self.rows["replay"]
+        found = self.found
         backward = self.is_backward & (self.fwd_root >= 0)
-        both = np.concatenate([found.root, np.where(backward, self.fwd_root, -1).astype(np.int32)])
-        if (replay >= 0).any():
-            ran = np.concatenate([replay, self._forward_replay(backward)])
-            (root, turn), _, inverse = distinct_rows(both, np.where(both >= 0, ran, -1))
-        else:
-            root, inverse = distinct_places(both, len(self.ops["row"]))
-            turn = np.full(len(root), -1)
-        replay_ns = np.full(int(replay.max(initial=-1)) + 1, -1, np.int64)
-        replay_ns[replay[replay >= 0]] = self.rows["replay_ns"][replay >= 0]
-        begin = np.where(turn >= 0, take(replay_ns, turn), take(self.ops["start"], root))
-        thread = take(self.ops["thread"], root)
-        pid = take(self.trace.processes["pid"], self.whole.process(thread))
-        order = np.lexsort((turn, root, take(self.trace.threads["tid"], thread), pid, begin))
-        number = np.full(len(root), -1, np.int64)
-        number[order[root[order] >= 0]] = np.arange(int((root >= 0).sum()))
-        columns["instance"], columns["fwd_instance"] = np.split(np.append(number, -1)[inverse], 2)
-        del both, inverse
+        forward = np.where(backward, self.fwd_root, -1)
+        replayed = (self.rows["replay"] >= 0).any()
+        number = self._replayed_instances if replayed else self._instances
+        columns["instance"], columns["fwd_instance"] = number(found.root, forward)
         self.calls: list[OpCall] = []
         code_of_label = np.full(len(self.trace.markers) + 1, -1, np.int64)
         label_of = np.append(self.ops["label"], -1)
         wanted = {
-            "call": label_of[np.where(backward, self.fwd_root, found.root)],
+            "call": label_of[np.where(backward, forward, found.root)],
             "own": label_of[found.root],
             "inner": found.inner,
         }
@@ -225,6 +214,37 @@ class Assembly:
                     code_of_label[distinct] = len(self.calls)
                     self.calls.append(self._call(distinct))
             columns[name] = code_of_label[label]
+
+    def _begin_order(self, root: Ints, begin: Ints, turn: Ints) -> Ints:
+        """Instances in order of begin; turn: which replay of a graph it is."""
+        thread = take(self.ops["thread"], root)
+        pid = take(self.trace.processes["pid"], self.whole.process(thread))
+        order: Ints = np.lexsort((turn, root, take(self.trace.threads["tid"], thread), pid, begin))
+        return order
+
+    def _instances(self, root: Array, forward: Array) -> tuple[Ints, Ints]:
+        """The numbers of op instances, of those of forward ops as well."""
+        used = np.zeros(len(self.ops["row"]) + 1, np.bool_)
+        used[root] = used[forward] = True
+        places = np.flatnonzero(used[:-1])
+        order = self._begin_order(places, self.ops["start"][places], np.zeros(len(places), np.int8))
+        number = np.full(len(used), -1, np.int64)
+        number[places[order]] = np.arange(len(places))
+        return number[root], number[forward]
+
+    def _replayed_instances(self, root: Array, forward: Array) -> tuple[Ints, Ints]:
+        """The same where CUDA graphs ran: each replay is an instance of its own."""
+        replay = self.rows["replay"]
+        both = np.concatenate([root, forward])
+        ran = np.concatenate([replay, self._forward_replay(forward >= 0)])
+        (place, turn), _, inverse = distinct_rows(both, np.where(both >= 0, ran, -1))
+        replay_ns = np.full(int(replay.max()) + 1, -1, np.int64)
+        replay_ns[replay[replay >= 0]] = self.rows["replay_ns"][replay >= 0]
+        order = self._begin_order(place, np.where(turn >= 0, take(replay_ns, turn), take(self.ops["start"], place)), turn)
+        number = np.full(len(place), -1, np.int64)
+        number[order[place[order] >= 0]] = np.arange(int((place >= 0).sum()))
+        own, forwards = np.split(number[inverse], 2)
+        return own, forwards
 
     def _call(self, label: int) -> OpCall:
         marker = self.trace.markers[label]
@@ -245,27 +265,33 @@ class Assembly:
 
 def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:
     """The sequence number that counts, and the running number of kernels of one op and one number."""
-    rows = len(records)
-    lengths = np.diff(records.seq_offsets)
+    main = np.full(len(records), -1, np.int64)
+    inner = np.array([_behind_functions(stack.seq_names) for stack in records.stacks], np.int64)
+    backward_at = np.array([stack.backward_at for stack in records.stacks], np.int64)
+    for begin in range(0, len(records), _ROWS):
+        part = slice(begin, begin + _ROWS)
+        offsets = records.seq_offsets[begin : begin + _ROWS + 1]
+        numbers = records.seq_numbers[offsets[0] : offsets[-1]]
+        stack, again = records["stack"][part], records["recomputed"][part] == 1
+        main[part] = _main_numbers(offsets - offsets[0], numbers, np.where(again, inner[stack], 0), on_engine[part])
+        has = (backward_at[stack] >= 0) & ~again
+        main[part][has] = records.seq_numbers[offsets[:-1][has] + backward_at[stack[has]]]
+    return main, _running_number(records, main, np.diff(records.seq_offsets))
+
+
+def _main_numbers(offsets: Ints, numbers: Ints, least: Ints, on_engine: Bools) -> Ints:
+    """Of rows with these numbers the one that counts where no autograd function says it; least: how many do not count."""
+    rows, lengths = len(offsets) - 1, np.diff(offsets)
     owner = np.repeat(np.arange(rows), lengths)
-    numbers = records.seq_numbers
     main = np.full(rows, -1, np.int64)
     # Forward: the lowest number that is not 0, or 0 where there is no other; of an op run again none of the function around it.
     low = np.full(rows, np.iinfo(np.int64).max)
-    inner = np.array([_behind_functions(stack.seq_names) for stack in records.stacks], np.int64)
-    again = records["recomputed"] == 1
-    least = np.where(again, inner[records["stack"]], 0) if rows else lengths
-    positive = (numbers > 0) & (np.arange(len(numbers)) - records.seq_offsets[owner] >= least[owner])
+    positive = (numbers > 0) & (np.arange(len(numbers)) - offsets[owner] >= least[owner])
     np.minimum.at(low, owner[positive], numbers[positive])
     main[lengths > least] = 0
     main = np.where(low < np.iinfo(np.int64).max, low, main)
     main[on_engine] = -1  # the engine's own counter says nothing
-    at = (
-        np.array([stack.backward_at for stack in records.stacks], np.int64)[records["stack"]] if rows else np.empty(0, np.int64)
-    )
-    has = (at >= 0) & ~again
-    main[has] = numbers[records.seq_offsets[:-1][has] + at[has]]
-    return main, _running_number(records, main, lengths)
+    return main
 
 
 def _behind_functions(names: tuple[str, ...]) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pyprof.parse.arrow_arrays import to_numpy
 from pyprof.parse.sources.btree import OddFile
-from pyprof.parse.sources.columns import joined, narrowest
+from pyprof.parse.sources.columns import Growing, narrowest
 
 __all__ = ["ArrowReader", "OddFile"]
 
@@ -65,12 +65,12 @@ class ArrowReader:
 
     def integers(self, sql: str, columns: int, *, narrow: bool = False) -> list[npt.NDArray[Any]]:
         """The integer columns of a query; narrow: those in 32 bits that fit. Raises OddFile."""
-        parts: list[list[Any]] = [[np.empty(0, np.int32 if narrow else np.int64)] for _ in range(columns)]
+        found = [Growing(np.int32 if narrow else np.int64) for _ in range(columns)]
         for batch in self.batches(sql, columns):
-            for part, column in zip(parts, batch.columns, strict=True):
+            for part, column in zip(found, batch.columns, strict=True):
                 values = to_numpy(column)
                 part.append(narrowest(values) if narrow else values)
-        return [joined(part) for part in parts]
+        return [part.whole() for part in found]
 
     def integers_and_bytes(
         self, sql: str, columns: int, width: int

@@ -188,7 +188,7 @@ class _Reader:
         return collected.table()
 
     def _new_rows(self) -> RangeRows:
-        return RangeRows(self.names, self.trace, self._thread)
+        return RangeRows(self.names, self.trace, self._thread, self.db.about_rows(_NVTX))
 
     def _ranges_by_columns(self, sql: str, present: dict[str, str]) -> RangeRows | None:
         """The rows where the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pyprof.markers import split_ids
 from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.sources.columns import joined, narrowest
+from pyprof.parse.sources.columns import Growing, narrowest
 from pyprof.parse.sources.sqlite import map_distinct, to_integer, to_text
 from pyprof.parse.trace import Table, Trace, make_table
 
@@ -27,14 +27,14 @@ _PROCESS = ~((1 << 24) - 1)  # what a globalTid says of its process
 
 
 class RangeRows:
-    """Collects rows batch by batch; names: texts by textId; thread: the row of `threads` of a globalTid; complete: whether all
-    rows are in."""
+    """Collects rows batch by batch; names: texts by textId; thread: the row of `threads` of a globalTid; rows: about how many
+    there will be; complete: whether all are in."""
 
-    def __init__(self, names: dict[int, str], trace: Trace, thread: Callable[[int], int]) -> None:
+    def __init__(self, names: dict[int, str], trace: Trace, thread: Callable[[int], int], rows: int) -> None:
         self.names, self.trace, self.thread = names, trace, thread
         self.tid_of: dict[int, int] = {}  # row of `threads` -> globalTid
-        # Of start, end, whether it is a start/end range, thread, domain, label, seq and op_id the values of each batch.
-        self.parts: list[list[npt.NDArray[Any]]] = [[] for _ in range(8)]
+        # Start, end, whether it is a start/end range, thread, domain, label, seq and op_id.
+        self.columns = [Growing(dtype, rows) for dtype in ("i8", "i8", "?", "i4", "i4", "i4", "i4", "i4")]
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> code of its name
         self.of_text: dict[str, int] = {}
         self.of_string: dict[int, tuple[int, int, int]] = {}  # textId -> (label, seq, op_id)
@@ -79,17 +79,10 @@ class RangeRows:
         """Start, end, eventType, globalTid, domainId, label, seq and op_id of some rows."""
         start, end, event, tid, domain, label, seq, op_id = columns
         free = ~np.isin(event, (*_PUSH_POP, -1))
-        # Copies: a column of Arrow's batch would keep the whole batch with its texts.
+        thread = map_distinct(tid, self._row).astype(np.int32)
         numbers = [narrowest(column) for column in (domain, label, seq, op_id)]
-        found: list[npt.NDArray[Any]] = [
-            start.copy(),
-            end.copy(),
-            free,
-            map_distinct(tid, self._row).astype(np.int32),
-            *numbers,
-        ]
-        for part, column in zip(self.parts, found, strict=True):
-            part.append(column)
+        for column, piece in zip(self.columns, (start, end, free, thread, *numbers), strict=True):
+            column.append(piece)
 
     def _row(self, tid: int) -> int:
         row = self.thread(tid)
@@ -120,9 +113,7 @@ class RangeRows:
 
     def table(self) -> Table:
         """All rows."""
-        if not self.parts[0]:
-            return make_table("ranges")
-        start, end, free, thread, domain, label, seq, op_id = (joined(part) for part in self.parts)
+        start, end, free, thread, domain, label, seq, op_id = (column.whole() for column in self.columns)
         return make_table(
             "ranges",
             {

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.parse.sources.btree import Block, Cells, Ints, OddFile, PageFile
-from pyprof.parse.sources.columns import joined, narrowest
+from pyprof.parse.sources.columns import Growing, narrowest
 from pyprof.parse.sources.records import Columns, decode
 
 __all__ = ["OddFile", "PageReader"]
@@ -65,13 +65,15 @@ class PageReader:
         return [found[distinct.index(column)] for column in columns]
 
     def _narrow(self, table: str, columns: Sequence[str]) -> list[npt.NDArray[Any]]:
-        parts: list[list[npt.NDArray[Any]]] = [[np.empty(0, np.int32)] for _ in columns]
-        for cells, asked, _ in self._cells(table, columns, None):
+        found: list[Growing] = []
+        for cells, asked, share in self._cells(table, columns, None):
+            if not found:  # as long as the first block lets expect
+                found = [Growing(np.int32, int(len(cells.start) / share * 1.03) + 1) for _ in columns]
             read = [np.empty(len(cells.start), np.int64) for _ in columns]
             decode(cells, asked, read)
-            for part, values in zip(parts, read, strict=True):
-                part.append(narrowest(values))
-        return [joined(part) for part in parts]
+            for column, values in zip(found, read, strict=True):
+                column.append(narrowest(values))
+        return [column.whole() for column in found] or [np.empty(0, np.int32) for _ in columns]
 
     def _wide(self, table: str, distinct: Sequence[str]) -> list[Ints]:
         found = [np.empty(0, np.int64) for _ in distinct]
