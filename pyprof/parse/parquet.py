@@ -178,10 +178,11 @@ class _Store:
         try:
             self.file = self.pa.parquet.ParquetFile(path, page_checksum_verification=True)
             schema = self.file.schema_arrow
-        except (self.pa.ArrowException, OSError) as error:
+            types = {field.name: _type_name(field.type) for field in schema}
+        except (self.pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read: {_first_line(error)}", "copy it or parse the capture again") from error
         self.facts = read_facts(path, schema.metadata)
-        check_types(path, _arrow_types(), {field.name: _type_name(field.type) for field in schema})
+        check_types(path, _arrow_types(), types)
         self.rows: int = self.file.metadata.num_rows
         self.strings = Strings()
         self.pools: dict[str, list[Any]] = {"stacks": [], "calls": [], "gpus": []}

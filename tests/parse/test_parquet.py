@@ -280,3 +280,9 @@ def test_one_execution_with_a_very_large_number_takes_no_memory(stored: Path, ca
     pa.parquet.write_table(table.set_column(table.schema.get_field_index("instance"), "instance", numbers), stored)
     assert main(words) == 0
     assert capsys.readouterr().out == told and told.count("\n") == 4
+
+
+def test_a_damaged_name_of_a_column_is_said(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = stored.read_bytes()
+    stored.write_bytes(whole.replace(b"by_time", b"by_ti\xede"))
+    assert "cannot be read: " in refused(stored, capsys)
