@@ -101,6 +101,10 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
             f"nothing was recorded: the program made {recording.steps} steps, and step {steps[0][0]} was to be the first",
             "steps are counted from 0 by the optimizer's step; without an optimizer call pyprof.step()",
         )
+    if steps is not None and recording.steps < steps[-1][1]:
+        ended = "1 step" if recording.steps == 1 else f"{recording.steps} steps"
+        asked = ",".join(f"{first}:{last}" for first, last in steps)
+        print(f"pyprof: the program ended after {ended}: not all of {asked} are in the capture", file=sys.stderr)
     if not recording.captures:
         raise ToolError("the program left no capture", "it may have been killed, or have ended by os._exit")
     from pyprof.load import load

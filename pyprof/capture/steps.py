@@ -34,7 +34,7 @@ def parse_steps(text: str) -> Steps:
         first, last = (int(match[1]), int(match[2])) if match is not None else (0, 0)
         if first >= last or (found and first < found[-1][1]):
             raise UsageError(
-                f"--steps takes A:B with A before B, not {text!r}",
+                f"--steps takes A:B with A before B, several in order, not {text!r}",
                 "for example --steps 10:12, which records two steps, or 10:12,110:112, two and later two more",
             )
         found.append((first, last))

@@ -218,6 +218,14 @@ def test_steps_that_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
     assert "the program made 4 steps, and step 9 was to be the first" in done.stderr
 
 
+def test_steps_of_which_some_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
+    for asked, short in (("2:4", False), ("2:9", True), ("0:1,8:9", True)):
+        done = _run(tmp_path, "--tool", "torch", "--steps", asked, "-o", f"out{asked[-1]}{short}", program, "ok")
+        assert done.returncode == 0, done.stderr
+        said = f"pyprof: the program ended after 4 steps: not all of {asked} are in the capture"
+        assert (said in done.stderr.splitlines()) is short, asked
+
+
 def test_a_program_without_torch(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("import sys; print('torch' in sys.modules); sys.exit(int(sys.argv[1]))")
     done = _run(tmp_path, "--tool", "torch", "plain.py", "0")
