@@ -1,6 +1,7 @@
 """Which records lie in a part of a capture: training steps, an NVTX range or layer, a time. For every table and report.
 
 Gives a mask over Records and never drops rows itself: numbers, costs and rates of what remains stay those of the whole.
+Steps that are not there leave no row, which a note on standard error says.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +68,12 @@ def _in_steps(records: Records, text: str) -> Bools:
         raise InputError("no training steps are marked in this capture", "call pyprof.step() at the end of each step")
     first = int(found[1] or found[3] or 0)
     last = first + 1 if found[3] else int(found[2]) if found[2] else np.iinfo(np.int64).max
+    if first >= last:
+        raise UsageError(f"--step takes A:B with A before B, not {text!r}", "for example --step 10:12")
     inside: Bools = (steps >= first) & (steps < last)
+    if not inside.any():
+        there = f"{steps[steps >= 0].min()} to {steps.max()}"
+        print(f"note: nothing of step {text} is in this capture, whose steps are {there}", file=sys.stderr)
     return inside
 
 

@@ -169,7 +169,9 @@ def test_steps(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("7:9", set()),
     ):
         assert _rows(capsys, capture, "-c", EVERY, "--step", text) == [row for row in whole if row["Step"] in wanted]
-    for wrong in ("", "a", "-1:2", "1:2:3", "1.5"):
+    assert main(["prof", str(capture), "--step", "7:9"]) == 0
+    assert "note: nothing of step 7:9 is in this capture, whose steps are 0 to 2\n" in capsys.readouterr().err
+    for wrong in ("", "a", "-1:2", "1:2:3", "1.5", "2:1", "1:1"):
         assert _refused(capsys, capture, f"--step={wrong}")[0] == 2
 
 
