@@ -218,7 +218,10 @@ class _Store:
                     codes = [self._code(name, text) for text in chunk.dictionary.to_pylist()]
                 except (ValueError, TypeError, AttributeError, RecursionError) as error:
                     raise InputError(f"{self.path}: a text of its column {name!r} cannot be read", _DAMAGED) from error
-                parts.append(np.array([*codes, -1], dtype)[to_numpy(chunk.indices, len(codes))])
+                which = to_numpy(chunk.indices, len(codes))
+                if which.min(initial=0) < 0 or which.max(initial=0) > len(codes):
+                    raise InputError(f"{self.path}: its column {name!r} names texts that are not there", _DAMAGED)
+                parts.append(np.array([*codes, -1], dtype)[which])
             else:
                 values = to_numpy(chunk, -1)
                 parts.append(values.astype(dtype, copy=False))

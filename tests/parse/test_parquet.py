@@ -286,3 +286,14 @@ def test_a_damaged_name_of_a_column_is_said(stored: Path, capsys: pytest.Capture
     whole = stored.read_bytes()
     stored.write_bytes(whole.replace(b"by_time", b"by_ti\xede"))
     assert "cannot be read: " in refused(stored, capsys)
+
+
+@pytest.mark.parametrize("code", [-1, 7])
+def test_texts_that_are_not_there_are_said(
+    stored: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A damaged page of texts can hold fewer than it did."""
+    broken = pa.DictionaryArray.from_arrays(pa.array([code] * 3, pa.int32()), pa.array(["a"]), safe=False)
+    monkeypatch.setattr(parquet._Store, "_chunks", lambda store, name: [broken])
+    with pytest.raises(InputError, match="names texts that are not there"):
+        parquet.read(stored)["name"]
