@@ -16,6 +16,7 @@ from pyprof.opcall import OpCall
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.found import Found
 from pyprof.parse.launches import ranks, take
+from pyprof.parse.nest import stable_order
 from pyprof.parse.pairing import Side, pair
 from pyprof.parse.paths import Paths
 from pyprof.parse.recompute import settled
@@ -86,8 +87,8 @@ class Assembly:
         found = self.found
         functions, forward = found.functions.whole(), found.forward.whole()
         owner = np.append(self._owners(forward, functions), -1)[found.function]
-        self.fwd_root: Ints = np.append(forward["root"], -1)[owner]
-        self.fwd_stack: Ints = np.append(forward["stack"], -1)[owner]
+        self.fwd_root: Array = np.append(forward["root"], np.int32(-1))[owner]
+        self.fwd_stack: Array = np.append(forward["stack"], np.int32(-1))[owner]
         self.ops = found.ops.whole()
 
     def _owners(self, forward: Table, functions: Table) -> Ints:
@@ -115,29 +116,41 @@ class Assembly:
         columns["rank"] = np.where(process >= 0, take(trace.processes["rank"], process), -1)
         columns["tid"] = self._tid()
         for name in ("dur_ns", "launch_ns", "launch_dur_ns"):
-            columns[name] = rows[name]
+            columns[name] = rows.pop(name)
         columns["by_time"], columns["recomputed"] = found.by_time, self.recomputed
         gpus, columns["gpu"] = _gpus(trace, process, columns["device"])
         columns["step"] = found.step
         self._ops(columns)
         self._phases(columns)
+        self.ops.clear()
         columns["stack"] = found.stack
         columns["scope"] = np.where(self.is_backward & (self.fwd_stack >= 0), self.fwd_stack, found.stack)
+        found.forget()
         order = self._order(columns)
         trace.activities.clear()
         if (order[1:] < order[:-1]).any():
-            for name in columns:
-                columns[name] = columns[name][order]
+            for name, values in columns.items():
+                if values.strides != (0,):  # one value for all
+                    columns[name] = values[order]
         records = Records(
             {name: columns[name] for name in COLUMNS if name in columns},
             trace.strings, self.paths.stacks, self.calls, gpus, source=trace.source, notes=list(trace.notes),
             utc_ns=trace.utc_ns,
         )  # fmt: skip
         records.seq_offsets, records.seq_numbers = found.sequence_numbers(order)
-        records.columns["seq"], records.columns["sub"] = _sequence(records, self.on_engine[order])
+        records.columns["seq"] = _sequence(records, self.on_engine[order])
+        records.columns["sub"] = _running_number(records, self._thread_numbers()[order])
         records.columns = {name: records.columns[name] for name in COLUMNS}
         records.counts = {name: count for name, count in self.counts.items() if count}
         return records
+
+    def _thread_numbers(self) -> npt.NDArray[np.int32]:
+        """A number for the thread of each row; threads of one process and id are one."""
+        threads = self.trace.threads
+        pid = take(self.trace.processes["pid"], threads["process"])
+        number = np.append(distinct_rows(pid, threads["tid"]).inverse, -1).astype(np.int32)
+        found: npt.NDArray[np.int32] = number[self.rows["launch_thread"]]
+        return found
 
     def _tid(self) -> Ints:
         thread = self.rows["launch_thread"]
@@ -263,8 +276,8 @@ class Assembly:
         columns["phase"] = phase
 
 
-def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:
-    """The sequence number that counts, and the running number of kernels of one op and one number."""
+def _sequence(records: Records, on_engine: Bools) -> Ints:
+    """The sequence number that counts."""
     main = np.full(len(records), -1, np.int64)
     inner = np.array([_behind_functions(stack.seq_names) for stack in records.stacks], np.int64)
     backward_at = np.array([stack.backward_at for stack in records.stacks], np.int64)
@@ -276,7 +289,7 @@ def _sequence(records: Records, on_engine: Bools) -> tuple[Ints, Ints]:
         main[part] = _main_numbers(offsets - offsets[0], numbers, np.where(again, inner[stack], 0), on_engine[part])
         has = (backward_at[stack] >= 0) & ~again
         main[part][has] = records.seq_numbers[offsets[:-1][has] + backward_at[stack[has]]]
-    return main, _running_number(records, main, np.diff(records.seq_offsets))
+    return main
 
 
 def _main_numbers(offsets: Ints, numbers: Ints, least: Ints, on_engine: Bools) -> Ints:
@@ -299,22 +312,23 @@ def _behind_functions(names: tuple[str, ...]) -> int:
     return max((place + 1 for place, name in enumerate(names) if is_backward_name(name)), default=0)
 
 
-def _running_number(records: Records, main: Ints, lengths: Ints) -> Ints:
+def _running_number(records: Records, thread: Array) -> npt.NDArray[np.int32]:
+    """The running number of kernels of one op and one sequence number on one thread."""
     ops: dict[tuple[tuple[str, ...], ...], int] = {}
-    op_code = np.array([ops.setdefault((s.op, s.mod, s.seq_names), len(ops)) for s in records.stacks], np.int64)
+    op_code = np.array([ops.setdefault((s.op, s.mod, s.seq_names), len(ops)) for s in records.stacks], np.int32)
     cells = [s.op[:1] == ("forward",) and s.mod[0] in ("LSTMCell", "GRUCell", "RNNCell") for s in records.stacks]
     shown = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
-    rows = np.flatnonzero(shown & (lengths > 0) & (records["launch_ns"] >= 0))
-    order = rows[np.lexsort((records["start_ns"][rows], records["tid"][rows], records["pid"][rows]))]
-    sub = np.zeros(len(records), np.int64)
+    numbered = records.seq_offsets[1:] > records.seq_offsets[:-1]
+    rows = np.flatnonzero(shown & numbered & (records["launch_ns"] >= 0))
+    order = rows[stable_order(thread[rows])]  # records are in order of begin
+    sub = np.zeros(len(records), np.int32)
     if not len(order):
         return sub
     stack = records["stack"][order]
-    op, seq = op_code[stack], main[order]
+    op, seq, thread = op_code[stack], records["seq"][order], thread[order]
     any_seq = np.array(cells, np.bool_)[stack]  # a cell without cuDNN runs several ops, each with a number of its own
     new = np.ones(len(order), np.bool_)
-    same_thread = (np.diff(records["tid"][order]) == 0) & (np.diff(records["pid"][order]) == 0)
-    new[1:] = ~(same_thread & (np.diff(op) == 0) & ((np.diff(seq) == 0) | any_seq[1:]))
+    new[1:] = (thread[1:] != thread[:-1]) | (op[1:] != op[:-1]) | ((seq[1:] != seq[:-1]) & ~any_seq[1:])
     first = np.flatnonzero(new)
     sub[order] = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     return sub

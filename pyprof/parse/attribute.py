@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
 from pyprof.parse.assemble import Assembly
+from pyprof.parse.columns import narrowest
 from pyprof.parse.cpu import cpu_rows
 from pyprof.parse.distinct import distinct_places
 from pyprof.parse.found import Found
@@ -50,7 +51,9 @@ def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, npt.NDArray[A
     """For each activity whether it has a launch, and the row of the innermost range that it was launched in, -1 none."""
     run = _Run(Whole(trace, rules))
     rows = launched(run.whole.trace)
-    return rows["launched"], run.on_gpu(rows, MOST_KERNELS).range
+    found = run.on_gpu(rows, MOST_KERNELS, with_ranges=True)
+    assert found.range is not None  # asked for
+    return rows["launched"], found.range
 
 
 def walk_all(whole: Whole) -> Walk:
@@ -105,10 +108,12 @@ class _Run:
         self.trace.ranges.clear()
         return Assembly(self.whole, rows, found, self.paths).records()
 
-    def on_gpu(self, rows: Rows, most: int) -> Found:
-        """What is found of each activity; rows: what `launched` says of them."""
+    def on_gpu(self, rows: Rows, most: int, *, with_ranges: bool = False) -> Found:
+        """What is found of each activity; rows: what `launched` says of them; with_ranges: the row of its range as well."""
         slices = Slices(self.trace.ranges, self.whole.kept, self._engine_labels(), rows["when"], most)
         found = self._start(len(rows["when"]))
+        if with_ranges:
+            found.range = np.full(len(rows["when"]), -1, np.int32)
         for one in slices:
             nested, crossed = nest_all(self.trace, self.facts, one.ranges)
             if len(crossed):
@@ -117,7 +122,7 @@ class _Run:
                     crossed = nest_all(self.trace, self.facts, np.flatnonzero(self.whole.kept))[1]
                 self.whole.set_aside(crossed)
                 if len(slices) > 1:
-                    return self.on_gpu(rows, most)
+                    return self.on_gpu(rows, most, with_ranges=with_ranges)
                 self._start(0)
             walk = Walk(self.trace.ranges, nested, self.facts, self.whole.any_numbers)
             kernels = one.kernels
@@ -155,10 +160,12 @@ class _Run:
         """Put what is known of the kernels of a slice, and of its forward ranges, to the rest."""
         rows = one.kernels
         found.by_time[rows] = by_time
-        found.range[rows] = np.append(walk.nested.row, -1)[at]
+        if found.range is not None:
+            found.range[rows] = np.append(walk.nested.row, -1)[at]
         found.stack[rows] = self.paths.codes(walk.nested, at, by_time, thread, when, walk.seq)
         own = np.where(by_time, -1, at)
-        found.numbers.append((rows, *sequence_numbers(walk.nested, own, walk.seq)))
+        offsets, numbers = sequence_numbers(walk.nested, own, walk.seq)
+        found.numbers.append((rows.astype(np.int32), narrowest(offsets), narrowest(numbers)))
         state = np.append(walk.recomputed.state, -1)[own]
         found.state[rows] = state
         function = np.where(state == 1, -1, np.append(walk.function, -1)[own])

@@ -90,19 +90,23 @@ class Found:
 
     def __init__(self, rows: int, threads: int) -> None:
         self.stack, self.root, self.function, self.inner = (np.full(rows, -1, np.int32) for _ in range(4))
-        self.range = np.full(rows, -1, np.int32)
+        self.range: Array | None = None
         self.step: Array = np.broadcast_to(np.int64(-1), rows)
         self.state = np.full(rows, -1, np.int8)
         self.in_engine, self.optimizer, self.by_time = (np.zeros(rows, np.bool_) for _ in range(3))
-        self.numbers: list[tuple[Ints, Ints, Ints]] = []
+        self.numbers: list[tuple[Array, Array, Array]] = []
         self.ops = Pool(row="i4", start="i8", thread="i4", label="i4")
         self.functions = Pool(row="i4", start="i8", thread="i4", label="i4", seq="i8", hint="i4")
         self.forward = Pool(row="i4", start="i8", thread="i4", label="i4", seq="i8", root="i4", stack="i4")
         self.threads = Threads(threads)
 
+    def forget(self) -> None:
+        """Give up all that is in columns of records now."""
+        del self.root, self.function, self.inner, self.state, self.in_engine, self.optimizer
+
     def sequence_numbers(self, order: Ints) -> tuple[Ints, Ints]:
         """The numbers of the rows in an order, as (offsets, numbers); they are given up here."""
-        place = np.empty(len(order), np.int64)
+        place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order))
         lengths = np.zeros(len(order) + 1, np.int64)
         for rows, offsets, _ in self.numbers:

@@ -6,13 +6,14 @@ the graph is an execution of its own. No ranges and no ops here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.trace import Trace
+from pyprof.parse.trace import Table, Trace
 
 __all__ = ["Recorded", "launch_of_activity", "launched", "ranks", "recorded_in_graph", "replays", "take"]
 
@@ -37,32 +38,35 @@ def launch_of_activity(trace: Trace) -> Ints:
     activities, launches = trace.activities, trace.launches
     # Most calls of some captures start nothing: they leave before anything is made of them.
     usable = np.flatnonzero((launches["corr"] >= 0) & (launches["thread"] >= 0) & np.isin(launches["corr"], activities["corr"]))
-    process = take(trace.threads["process"], launches["thread"][usable])
-    codes = _pair_codes(
-        np.concatenate([process, activities["process"]]).astype(np.int64),
-        np.concatenate([launches["corr"][usable], activities["corr"]]).astype(np.int64),
-    )
-    known, wanted = codes[: len(usable)], codes[len(usable) :]
-    tid = take(trace.threads["tid"], launches["thread"][usable])
-    order = _outermost(known, tid, launches["start_ns"][usable], launches["end_ns"][usable])
-    rows = usable[order]
-    known, start = known[order], launches["start_ns"][rows]
-    first, last = np.searchsorted(known, wanted, "left"), np.searchsorted(known, wanted, "right")
-    found = (activities["corr"] >= 0) & (first < last)
-    chosen = first.copy()
-    for activity in np.flatnonzero(found & (last - first > 1)).tolist():  # rare: an id used again
-        begun = int(np.searchsorted(start[first[activity] : last[activity]], activities["start_ns"][activity], "right"))
-        chosen[activity] += max(begun - 1, 0)
-    result = np.full(len(wanted), -1, np.int64)
-    result[found] = rows[chosen[found]]
+    code = _pair_coder(activities["corr"])
+    known = code(trace.threads["process"][launches["thread"][usable]], launches["corr"][usable])
+    order = _outermost(known, trace.threads["tid"], launches, usable)
+    rows, known = usable[order], known[order]
+    del usable, order
+    wanted = code(activities["process"], activities["corr"])
+    first = np.searchsorted(known, wanted, "left")
+    found = activities["corr"] >= 0
+    found &= first < len(known)
+    found[found] = known[first[found]] == wanted[found]
+    if (known[1:] == known[:-1]).any():  # rare: an id used again
+        last = np.searchsorted(known, wanted, "right")
+        for activity in np.flatnonzero(found & (last - first > 1)).tolist():
+            starts = launches["start_ns"][rows[first[activity] : last[activity]]]
+            begun = int(np.searchsorted(starts, activities["start_ns"][activity], "right"))
+            first[activity] += max(begun - 1, 0)
+    del wanted, known
+    result = np.full(len(first), -1, np.int64)
+    result[found] = rows[first[found]]
     return result
 
 
-def _outermost(code: Ints, tid: Ints, start: Ints, end: Ints) -> Ints:
-    """The calls that lie in no other call with the same code on the same thread, ordered by (code, start, thread)."""
-    order = np.argsort(code, kind="stable")
+def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> Ints:
+    """Of these rows of launches, as places in `code`, those that lie in no other call with the same code on the same thread,
+    ordered by (code, start, thread)."""
+    order = np.argsort(code)  # not a stable one, which takes three times as long
     if not (code[order][1:] == code[order][:-1]).any():
         return order
+    tid, start, end = tid_of_thread[launches["thread"][rows]], launches["start_ns"][rows], launches["end_ns"][rows]
     order = np.lexsort((-end, start, tid, code))
     new = np.ones(len(order), np.bool_)
     new[1:] = (np.diff(code[order]) != 0) | (np.diff(tid[order]) != 0)
@@ -185,13 +189,19 @@ def launched(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _pair_codes(first: Ints, second: Ints) -> Ints:
-    """One code for each distinct pair, ordered as (first, second)."""
-    if not len(first):
-        return np.empty(0, np.int64)
-    low = int(second.min())
-    width = int(second.max()) - low + 1
-    if width < 1 << 40:
-        code: Ints = (first + 1) * width + (second - low)
-        return code
-    return distinct_rows(first, second).inverse
+def _pair_coder(corr: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], Ints]:
+    """What makes one number of a process and one of these correlation ids, ordered as (process, id)."""
+    low, high = int(corr.min(initial=0)), int(corr.max(initial=0))
+    if high - low >= 1 << 40:
+        distinct = np.unique(corr)
+        return lambda process, ids: (process.astype(np.int64) + 1) * len(distinct) + np.searchsorted(distinct, ids)
+
+    def code(process: npt.NDArray[Any], ids: npt.NDArray[Any]) -> Ints:
+        found = process.astype(np.int64)
+        found += 1
+        found *= high - low + 1
+        found += ids
+        found -= low
+        return found
+
+    return code

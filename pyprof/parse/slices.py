@@ -25,6 +25,7 @@ Bools = npt.NDArray[np.bool_]
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
+_ROWS = 1 << 20  # looked at at a time
 _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
@@ -45,19 +46,26 @@ class Slices:
     """
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
-        self.start, self.end, self.thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]
+        self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
         self.cuts = _cuts(when, most)
-        kept_rows = None if kept.all() else np.flatnonzero(kept)
-        first = _number(self.cuts, self.start if kept_rows is None else self.start[kept_rows])
-        following = np.append(self.cuts, NEVER)[first]
-        over = np.flatnonzero((self.end if kept_rows is None else self.end[kept_rows]) > following)
-        self.open_first = first[over].astype(np.int64)
-        self.open = over if kept_rows is None else kept_rows[over]  # rows that are open where a slice ends
+        first, self.open = self._place()
+        self.open_first = first[self.open].astype(np.int64)
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
         self.open_whole = whole[ranges["label"][self.open]] if len(whole) else np.zeros(len(self.open), np.bool_)
         number = self._fewer_cuts(len(first))
-        self.rows = _Groups(number[first], kept_rows, len(self.cuts) + 1)
-        self.kernels = _Groups(_number(self.cuts, when), None, len(self.cuts) + 1)
+        self.rows = _Groups(number[first], len(self.cuts) + 1)
+        self.kernels = _Groups(_number(self.cuts, when), len(self.cuts) + 1)
+
+    def _place(self) -> tuple[npt.NDArray[np.int16], Ints]:
+        """The slice in which each range begins, and the rows of those that are open where it ends."""
+        first = np.zeros(len(self.start), np.int16)
+        following = np.append(self.cuts, NEVER)
+        opened = [np.empty(0, np.int64)]
+        for begin in range(0, len(first) if len(self.cuts) else 0, _ROWS):
+            part = slice(begin, begin + _ROWS)
+            first[part] = _number(self.cuts, self.start[part])
+            opened.append(np.flatnonzero(self.kept[part] & (self.end[part] > following[first[part]])) + begin)
+        return first, np.concatenate(opened)
 
     def __len__(self) -> int:
         return len(self.cuts) + 1
@@ -86,8 +94,14 @@ class Slices:
         for number in range(len(self)):
             begin, end = edges[number], edges[number + 1]
             before = self.open[(self.open_first < number) & (self.open_last >= number)]
-            parts = [before, self._rest(number - 1, number, begin), self.rows[number], self._rest(number + 1, number, end)]
+            parts = [before, self._rest(number - 1, number, begin), self._own(number), self._rest(number + 1, number, end)]
             yield Slice(begin, end, np.concatenate(parts) if len(self) > 1 else parts[2], self.kernels[number])
+
+    def _own(self, number: int) -> Ints:
+        """Rows that begin in a slice."""
+        rows = self.rows[number]
+        kept = self.kept[rows]
+        return rows if kept.all() else rows[kept]
 
     def _rest(self, neighbour: int, number: int, edge: int) -> Ints:
         """Rows of the slice before or after that lie in a whole range across the edge, without those across it themselves."""
@@ -95,7 +109,7 @@ class Slices:
         across = self.open[self.open_whole & (self.open_first == first)] if 0 <= neighbour < len(self) else self.open[:0]
         if not len(across):
             return across
-        rows = self.rows[neighbour]
+        rows = self._own(neighbour)
         threads = int(self.thread.max()) + 2
         if neighbour < number:
             begin = np.full(threads, NEVER)
@@ -109,16 +123,16 @@ class Slices:
 class _Groups:
     """Rows by the number of their slice."""
 
-    def __init__(self, number: npt.NDArray[Any], rows: Ints | None, count: int) -> None:
-        self.order: Ints | None = rows
+    def __init__(self, number: npt.NDArray[Any], count: int) -> None:
+        self.order: npt.NDArray[np.int32] | None = None
         if (number[1:] < number[:-1]).any():
             order = stable_order(number)
-            number, self.order = number[order], order if rows is None else rows[order]
+            number, self.order = number[order], order.astype(np.int32)
         self.bounds = np.searchsorted(number, np.arange(count + 1)).tolist()
 
     def __getitem__(self, number: int) -> Ints:
         begin, end = self.bounds[number], self.bounds[number + 1]
-        return np.arange(begin, end) if self.order is None else self.order[begin:end]
+        return np.arange(begin, end) if self.order is None else self.order[begin:end].astype(np.int64)
 
 
 def _cuts(when: Ints, most: int) -> Ints:

@@ -69,7 +69,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("end_ns", "i8", "end, never before the begin"),
         _c("process", "i4", "row of `processes`"),
         _c("device", "i4", "device ordinal as the process sees it; -1 unknown or CPU"),
-        _c("stream", "i8", "stream id"),
+        _c("stream", "i8", "stream id", narrow=True),
         _c("corr", "i8", "correlation id, unique within a process; -1 none", narrow=True),
         _c("name", "i4", "code into `strings`: the whole demangled name"),
         _c("grid_x", "i4", "blocks"),
@@ -186,11 +186,17 @@ def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
 
 
 def concatenated(tables: list[Table]) -> Table:
-    """Tables of one kind one after another; the same arrays where only one has rows."""
+    """Tables of one kind one after another; they are given up, column by column."""
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
-    if len(filled) == 1:
-        return filled[0]
-    return {name: np.concatenate([table[name] for table in filled]) for name in filled[0]}
+    return {name: _end_to_end([table.pop(name) for table in filled]) for name in list(filled[0])}
+
+
+def _end_to_end(parts: list[Array]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    if all(part.strides == (0,) and part[0] == parts[0][0] for part in parts):  # a default, which takes no memory
+        return np.broadcast_to(parts[0][0], sum(map(len, parts)))
+    return np.concatenate(parts)
 
 
 class Strings:

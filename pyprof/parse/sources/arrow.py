@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pyprof.parse.arrow_arrays import to_numpy
+from pyprof.parse.columns import Growing, narrowest
 from pyprof.parse.sources.btree import OddFile
-from pyprof.parse.sources.columns import Growing, narrowest
 
 __all__ = ["ArrowReader", "OddFile"]
 

@@ -121,7 +121,7 @@ class _Reader:
             "device": raw["deviceId"],
             "stream": raw["streamId"],
             "corr": raw["correlationId"],
-            "graph_node": np.where(node == 0, -1, node),
+            "graph_node": np.where(node == 0, -1, node) if (node >= 0).any() else node,
         }
 
     def _kernels(self) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.markers import split_ids
+from pyprof.parse.columns import Growing, narrowest
 from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.sources.columns import Growing, narrowest
 from pyprof.parse.sources.sqlite import map_distinct, to_integer, to_text
 from pyprof.parse.trace import Table, Trace, make_table
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.parse.columns import Growing, narrowest
 from pyprof.parse.sources.btree import Block, Cells, Ints, OddFile, PageFile
-from pyprof.parse.sources.columns import Growing, narrowest
 from pyprof.parse.sources.records import Columns, decode
 
 __all__ = ["OddFile", "PageReader"]
