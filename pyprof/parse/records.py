@@ -126,7 +126,9 @@ class Records:
         return self.columns[name]
 
     def select(self, rows: npt.NDArray[Any]) -> Records:
-        """The records at these positions (or where a mask is true), sharing the pools."""
+        """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
+        if rows.dtype == np.bool_ and rows.all():
+            return self
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         lengths = np.diff(self.seq_offsets)[positions]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
