@@ -16,7 +16,7 @@ from pyprof.opcall import OpCall
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.found import Found
 from pyprof.parse.launches import ranks, take
-from pyprof.parse.nest import stable_order
+from pyprof.parse.nest import runs, stable_order
 from pyprof.parse.pairing import Side, pair
 from pyprof.parse.paths import Paths
 from pyprof.parse.recompute import settled
@@ -176,12 +176,16 @@ class Assembly:
 
     def _order(self, columns: _Columns) -> Ints:
         """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
-        first = [np.asarray(columns[c]) for c in ("start_ns", "pid", "device", "stream", "corr")]
-        order: Ints = np.lexsort(first[::-1])
-        same = np.zeros(len(order) + 1, np.bool_)  # row i is that of i - 1 in all of these
-        same[1:-1] = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in first])
-        tied = np.flatnonzero(same[:-1] | same[1:])
-        rows, group = order[tied], np.cumsum(~same)[tied]
+        start = np.asarray(columns["start_ns"])
+        order: Ints = np.argsort(start)
+        # Few begin in one nanosecond: the rest is asked of those only.
+        tied, group = runs(start[order][1:] == start[order][:-1])
+        keys = [group, *(np.asarray(columns[c])[order[tied]] for c in ("pid", "device", "stream", "corr"))]
+        by_keys = np.lexsort(keys[::-1])
+        order[tied] = order[tied][by_keys]
+        still, group = runs(np.logical_and.reduce([key[by_keys][1:] == key[by_keys][:-1] for key in keys]))
+        tied = tied[still]
+        rows = order[tied]
         rest = ("tid", "launch_ns", "dur_ns", "kind", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
         last = ("graph_node", "regs", "smem_bytes", "bytes", "copykind", "instance", "fwd_instance")
         name = ranks([self.trace.strings[code] for code in np.asarray(columns["name"])[rows].tolist()])

@@ -44,7 +44,7 @@ def launch_of_activity(trace: Trace) -> Ints:
     rows, known = usable[order], known[order]
     del usable, order
     wanted = code(activities["process"], activities["corr"])
-    first = np.searchsorted(known, wanted, "left")
+    first = _first_places(known, wanted)
     found = activities["corr"] >= 0
     found &= first < len(known)
     found[found] = known[first[found]] == wanted[found]
@@ -187,6 +187,17 @@ def launched(trace: Trace) -> dict[str, Any]:
         "replay_ns": replay_ns,
         "dur_ns": activities["end_ns"] - activities["start_ns"],
     }
+
+
+def _first_places(known: Ints, wanted: Ints) -> Ints:
+    """np.searchsorted(known, wanted) for what is there; for the rest some place that holds another number, or none."""
+    low, high = (int(known[0]), int(known[-1])) if len(known) else (0, -1)
+    if high - low >= 8 * len(known):
+        return np.searchsorted(known, wanted)
+    table = np.full(high - low + 2, len(known), np.int32)
+    table[known[::-1] - low] = np.arange(len(known) - 1, -1, -1, dtype=np.int32)
+    inside = (wanted >= low) & (wanted <= high)
+    return table[np.where(inside, wanted - low, high - low + 1)].astype(np.int64)
 
 
 def _pair_coder(corr: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], Ints]:

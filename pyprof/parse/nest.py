@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Forest", "crossing", "nest", "sort_ranges", "stable_order"]
+__all__ = ["Forest", "crossing", "nest", "runs", "sort_ranges", "stable_order"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -134,19 +134,19 @@ def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Any]] | 
     same = start[1:] == start[:-1]
     if not same.any():
         return order
-    tied, group = _runs(same)
+    tied, group = runs(same)
     by_end = tied[np.lexsort((order[tied], -end[tied], group))]
     order[tied] = order[by_end]
     same[tied[1:] - 1] &= end[by_end][1:] == end[by_end][:-1]
     if ties is None or not same.any():
         return order
-    tied, group = _runs(same)
+    tied, group = runs(same)
     rows = order[tied]
     order[tied] = rows[np.lexsort([*reversed(ties(rows)), group])]
     return order
 
 
-def _runs(same: Bools) -> tuple[Ints, Ints]:
+def runs(same: Bools) -> tuple[Ints, Ints]:
     """Of a column sorted the rows that are like one beside them, and a number for each run; same: like the one before."""
     joined = np.concatenate([[False], same, [False]])
     tied = np.flatnonzero(joined[:-1] | joined[1:])

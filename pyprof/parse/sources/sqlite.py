@@ -16,12 +16,13 @@ from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
-import sqlalchemy
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.parse.distinct import distinct_rows
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from pyprof.parse.sources.arrow import ArrowReader
     from pyprof.parse.sources.pages import PageReader
 
@@ -71,19 +72,15 @@ class Database:
         # An export beside which a journal was left, or in a folder without write permission, opens only as immutable.
         immutable = not os.access(path.parent, os.W_OK)
         uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if immutable else ''}"
-        self._engine = sqlalchemy.create_engine("sqlite://", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=None)
         self._columns: dict[str, dict[str, str]] = {}
         self._uri = uri
         try:
-            self._connection = self._engine.raw_connection()
-            driver = self._connection.driver_connection
-            assert driver is not None  # sqlite3 always has one
-            self._driver: sqlite3.Connection = driver
+            self._driver = sqlite3.connect(uri, uri=True)
             # A text that is not UTF-8 must not end the whole parse.
             self._driver.text_factory = lambda raw: raw.decode("utf-8", "replace")
             self._driver.execute("PRAGMA query_only = ON")
             self._names = {str(row[0]) for row in self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        except (*_FAULTS, sqlalchemy.exc.SQLAlchemyError) as error:
+        except _FAULTS as error:
             raise self._damaged(error) from error
 
     def __enter__(self) -> Database:
@@ -94,14 +91,20 @@ class Database:
             reader = self.__dict__.get(name)
             if reader is not None:
                 reader.close()
-        self._connection.close()
-        self._engine.dispose()
+        self._driver.close()
 
     def _damaged(self, error: Exception) -> InputError:
         text = str(error)
         if "not a database" in text:
             return NotACapture(f"{self.path}: not an SQLite database", "pass the file that `nsys export --type sqlite` wrote")
         return InputError(f"{self.path}: cannot be read: {text}", "the file is damaged or cut short: export or copy it again")
+
+    @cached_property
+    def _row_reader(self) -> Engine:
+        """What tables are read through row by row; large files seldom need it, and it takes a tenth of a second to import."""
+        import sqlalchemy
+
+        return sqlalchemy.create_engine("sqlite://", creator=lambda: self._driver, poolclass=sqlalchemy.StaticPool)
 
     @cached_property
     def pages(self) -> PageReader | None:
@@ -164,7 +167,8 @@ class Database:
     def batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in lists of at most 65,536."""
         try:
-            cursor = self._driver.execute(sql)
+            cursor = self._row_reader.raw_connection().cursor()
+            cursor.execute(sql)
             while rows := cursor.fetchmany(_BATCH_ROWS):
                 yield rows
         except _FAULTS as error:
