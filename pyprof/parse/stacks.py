@@ -117,10 +117,9 @@ class Nested:
     def innermost(self, thread: Ints, times: Ints) -> Ints:
         """Position of the innermost range open on each thread at each time, -1 none."""
         result = np.full(len(times), -1, np.int64)
-        rows = np.arange(len(times))
-        if (times[1:] < times[:-1]).any():  # what is asked for in order is found in the caches
-            rows = np.argsort(times)
-        for number, rows in by_thread(thread[rows], rows).items():
+        # What is asked for in order is found in the processor's caches.
+        asked = np.argsort(times) if (times[1:] < times[:-1]).any() else np.arange(len(times))
+        for number, rows in by_thread(thread[asked], asked).items():
             if number in self.forests:
                 forest, offset = self.forests[number]
                 found = forest.innermost(times[rows])

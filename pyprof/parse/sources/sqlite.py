@@ -170,7 +170,7 @@ class Database:
             cursor = self._row_reader.raw_connection().cursor()
             cursor.execute(sql)
             while rows := cursor.fetchmany(_BATCH_ROWS):
-                yield rows
+                yield list(rows)
         except _FAULTS as error:
             raise self._damaged(error) from error
 
