@@ -233,10 +233,11 @@ class Assembly:
             columns[name] = code_of_label[label]
 
     def _begin_order(self, root: Ints, begin: Ints, turn: Ints) -> Ints:
-        """Instances in order of begin; turn: which replay of a graph it is."""
-        thread = take(self.ops["thread"], root)
+        """Instances in order of begin; turn: which replay of a graph it is. Of one thread and time as their ranges nest."""
+        thread, start, depth = (take(self.ops[name], root) for name in ("thread", "start", "depth"))
         pid = take(self.trace.processes["pid"], self.whole.process(thread))
-        order: Ints = np.lexsort((turn, root, take(self.trace.threads["tid"], thread), pid, begin))
+        tid = take(self.trace.threads["tid"], thread)
+        order: Ints = np.lexsort((turn, depth, start, thread, tid, pid, begin))
         return order
 
     def _instances(self, root: Array, forward: Array) -> tuple[Ints, Ints]:

@@ -192,7 +192,7 @@ class _Run:
         row = walk.nested.row[distinct]
         places = found.ops.add(
             self._shared(one, row), row=row, start=walk.start[distinct], thread=walk.thread[distinct],
-            label=walk.label[distinct],
+            label=walk.label[distinct], depth=walk.nested.depth(distinct),
         )  # fmt: skip
         return np.append(places, -1)[inverse]
 
@@ -225,7 +225,7 @@ class _Run:
     def _put_forward(self, found: Found, walk: Walk, position: Ints, root: Ints) -> None:
         own = np.zeros(len(position), np.bool_)
         thread = walk.thread[position].astype(np.int64)
-        stack = self.paths.codes(walk.nested, position, own, thread, walk.start[position], walk.seq)
+        stack = self.paths.codes_of_ranges(walk.nested, position, thread, walk.start[position], walk.seq)
         found.forward.add(
             own, row=walk.nested.row[position], start=walk.start[position], thread=thread, label=walk.label[position],
             seq=walk.seq[position], root=root, stack=stack,

@@ -95,7 +95,7 @@ class Found:
         self.state = np.full(rows, -1, np.int8)
         self.in_engine, self.optimizer, self.by_time = (np.zeros(rows, np.bool_) for _ in range(3))
         self.numbers: list[tuple[Array, Array, Array]] = []
-        self.ops = Pool(row="i4", start="i8", thread="i4", label="i4")
+        self.ops = Pool(row="i4", start="i8", thread="i4", label="i4", depth="i4")
         self.functions = Pool(row="i4", start="i8", thread="i4", label="i4", seq="i8", hint="i4")
         self.forward = Pool(row="i4", start="i8", thread="i4", label="i4", seq="i8", root="i4", stack="i4")
         self.threads = Threads(threads)

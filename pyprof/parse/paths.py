@@ -60,7 +60,7 @@ class Paths:
         self.cut[what] = self.cut.get(what, 0) + kernels
 
     def codes(self, nested: Nested, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
-        """The code of each stack: innermost range, whether taken by time, and the loose ranges open then on its thread.
+        """The code of each kernel's stack: innermost range, whether taken by time, the loose ranges open then on its thread.
 
         at: positions in `nested`, -1 none; seq: the sequence number of each position.
         """
@@ -69,9 +69,19 @@ class Paths:
             f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outer and the {_ENDS} inner are told",
             self._chains.count_deep(chain),
         )
-        found = distinct_rows(chain, by_time, self._loose(thread, when))
+        loose, cut = self._loose(thread, when)
+        self._count(f"kernels inside more than {_MOST_LOOSE} ranges that overlap or were never closed; the first are told", cut)
+        return self._codes(chain, by_time, loose)
+
+    def codes_of_ranges(self, nested: Nested, at: Ints, thread: Ints, start: Ints, seq: Ints) -> Ints:
+        """The same for ranges themselves, which are no kernels: nothing is counted."""
+        loose, _ = self._loose(thread, start)
+        return self._codes(self._chain_ids(nested, at, seq), np.zeros(len(at), np.bool_), loose)
+
+    def _codes(self, chain: Ints, by_time: Bools, loose: Ints) -> Ints:
+        found = distinct_rows(chain, by_time, loose)
         codes = np.array([self._code(*key) for key in found.columns.T.tolist()], np.int64)
-        return codes[found.inverse] if len(at) else np.empty(0, np.int64)
+        return codes[found.inverse] if len(chain) else np.empty(0, np.int64)
 
     def _chain_ids(self, nested: Nested, at: Ints, seq: Ints) -> Ints:
         """An id for each range's chain of (label, domain, source line, whether it has a number): equal chains, equal ids."""
@@ -92,17 +102,18 @@ class Paths:
             ids[here] = self._chains.ids(*found.columns.tolist())[found.inverse]
         return ids[at].astype(np.int64)
 
-    def _loose(self, thread: Ints, when: Ints) -> Ints:
-        """A code for the set of loose ranges open on each thread at each time; 0 is the empty set."""
-        result = np.zeros(len(thread), np.int64)
+    def _loose(self, thread: Ints, when: Ints) -> tuple[Ints, int]:
+        """A code for the set of loose ranges open on each thread at each time, 0 the empty set; of how many not all is told."""
+        result, cut = np.zeros(len(thread), np.int64), 0
         for number in np.unique(self.loose.thread).tolist():
             mine = np.flatnonzero(thread == number)
             mine = mine[np.argsort(when[mine], kind="stable")]
-            result[mine] = self._sets_at(np.flatnonzero(self.loose.thread == number), when[mine])
-        return result
+            result[mine], more = self._sets_at(np.flatnonzero(self.loose.thread == number), when[mine])
+            cut += more
+        return result, cut
 
-    def _sets_at(self, rows: Ints, times: Ints) -> Ints:
-        """The sets of one thread at ascending times: one sweep over begins and ends, in which a set has a bounded size."""
+    def _sets_at(self, rows: Ints, times: Ints) -> tuple[Ints, int]:
+        """The same of one thread at ascending times: one sweep over begins and ends, in which a set has a bounded size."""
         ends = self.loose.end[rows]
         never = ends == NEVER
         # In numbers of `times`: a range is open at times[begin:end].
@@ -130,8 +141,7 @@ class Paths:
             cut += (until - since) * (max(leaked, len(opened)) > _MOST_LOOSE)
             members = sorted([*leaks, *opened[:_MOST_LOOSE]])
             result[since:until] = self._set_code(tuple(rows[members].tolist()))
-        self._count(f"kernels inside more than {_MOST_LOOSE} ranges that overlap or were never closed; the first are told", cut)
-        return result
+        return result, cut
 
     def _set_code(self, members: tuple[int, ...]) -> int:
         code = self._set_of.get(members)

@@ -114,6 +114,13 @@ class Nested:
     levels: list[Ints]
     forests: dict[int, tuple[Forest, int]]
 
+    def depth(self, position: Ints) -> Positions:
+        """In how many ranges each of these lies: the same in every slice that a range is nested in."""
+        depth = np.empty(len(self.row), np.int32)
+        for number, level in enumerate(self.levels):
+            depth[level] = number
+        return depth[position]
+
     def innermost(self, thread: Ints, times: Ints) -> Ints:
         """Position of the innermost range open on each thread at each time, -1 none."""
         result = np.full(len(times), -1, np.int64)

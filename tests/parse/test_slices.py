@@ -13,10 +13,12 @@ from pyprof.load import op_rules
 from pyprof.parse import slices
 from pyprof.parse.attribute import attribute
 from pyprof.parse.netdict import lines
+from pyprof.parse.records import Records
 from pyprof.parse.slices import Slices
 from pyprof.parse.sources import open_trace
 from pyprof.parse.trace import make_table
 from tests.parse.test_oracle import World
+from tests.tiny import Nsys, tid
 
 USER, ENGINE = 0, 1  # labels: what may be taken apart, and what may not
 
@@ -120,3 +122,46 @@ def test_real_captures_are_the_same_in_slices(captures: Path, file: str, most: i
     sliced = attribute(open_trace(path), op_rules(), most)
     assert list(lines(sliced)) == list(lines(whole))
     assert sliced.counts == whole.counts and sliced["instance"].tolist() == whole["instance"].tolist()
+
+
+def same_in_slices(n: Nsys, path: Path) -> Records:
+    """What is found of a capture, whatever number of slices it is cut into."""
+    n.write(path)
+    whole = attribute(open_trace(path), op_rules(), 1 << 30)
+    for most in (1, 2):
+        sliced = attribute(open_trace(path), op_rules(), most)
+        assert list(lines(sliced)) == list(lines(whole)) and sliced.counts == whole.counts
+    return whole
+
+
+def test_instances_that_begin_together_are_numbered_as_they_nest(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::addmm, op_id = 1", 10, 90)
+    n.range("aten::copy_, op_id = 2", 10, 20)
+    n.kernel("copy", 15, 1000, 1001)  # of the inner one, in a slice before that of the outer one's kernel
+    n.kernel("gemm", 80, 1002, 1003)
+    assert same_in_slices(n, tmp_path / "net.sqlite")["instance"].tolist() == [1, 0]
+
+
+def test_replays_that_begin_together_are_numbered_as_their_ops_began(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::addmm, op_id = 1", 10, 90)
+    n.range("aten::copy_, op_id = 2", 12, 20)
+    rows = [(15, 16, tid(), 1, None), (80, 81, tid(), 2, None)]
+    n.rows["CUDA_GRAPH_NODE_EVENTS"] += rows
+    corr = n.kernel("copy", 100, 1000, 1001, node=1)
+    n.kernel("gemm", None, 1002, 1003, corr=corr, node=2)
+    assert same_in_slices(n, tmp_path / "net.sqlite")["instance"].tolist() == [1, 0]
+
+
+def test_what_is_told_in_part_is_counted_of_kernels_only(tmp_path: Path) -> None:
+    n = Nsys()
+    for number in range(40):
+        n.range(f"never closed {number}", number, None)
+    for number in range(5):
+        n.range(f"aten::mul, seq = {number}, op_id = {number}", 100 + 10 * number, 108 + 10 * number)
+        n.range(f"MulBackward0, seq = {number}, op_id = {50 + number}", 300 + 10 * number, 308 + 10 * number, thread=8)
+    n.kernel("mul", 103, 1000, 1001)
+    n.kernel("mul", 304, 1002, 1003, thread=8)
+    counts = same_in_slices(n, tmp_path / "net.sqlite").counts
+    assert counts["kernels inside more than 32 ranges that overlap or were never closed; the first are told"] == 1
