@@ -50,9 +50,10 @@ def launch_of_activity(trace: Trace) -> Ints:
     found[found] = known[first[found]] == wanted[found]
     if (known[1:] == known[:-1]).any():  # rare: an id used again
         last = np.searchsorted(known, wanted, "right")
+        starts = launches["start_ns"][rows]
         for activity in np.flatnonzero(found & (last - first > 1)).tolist():
-            starts = launches["start_ns"][rows[first[activity] : last[activity]]]
-            begun = int(np.searchsorted(starts, activities["start_ns"][activity], "right"))
+            theirs = starts[first[activity] : last[activity]]  # no copy: there can be as many with the id as activities
+            begun = int(np.searchsorted(theirs, activities["start_ns"][activity], "right"))
             first[activity] += max(begun - 1, 0)
     del wanted, known
     result = np.full(len(first), -1, np.int64)

@@ -18,7 +18,7 @@ from pyprof.markers import Kind, Marker
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.loose import NEVER, Loose
 from pyprof.parse.records import Stack
-from pyprof.parse.stacks import Facts, Nested
+from pyprof.parse.stacks import Facts, Nested, by_thread
 from pyprof.parse.trace import Trace
 
 __all__ = ["Paths", "sequence_numbers"]
@@ -49,6 +49,7 @@ class Paths:
         self.trace, self.facts, self.loose = trace, facts, loose
         self.stacks: list[Stack] = []
         self.cut: dict[str, int] = {}  # how many kernels have a stack of which not all is told, by what is left out
+        self._loose_of = by_thread(loose.thread, np.arange(len(loose)))
         self._chains = _Chains()
         self._domains, self._sources = (int(trace.ranges[name].max(initial=-1)) + 2 for name in ("domain", "src"))
         self._code_of: dict[tuple[object, ...], int] = {}
@@ -105,11 +106,13 @@ class Paths:
     def _loose(self, thread: Ints, when: Ints) -> tuple[Ints, int]:
         """A code for the set of loose ranges open on each thread at each time, 0 the empty set; of how many not all is told."""
         result, cut = np.zeros(len(thread), np.int64), 0
-        for number in np.unique(self.loose.thread).tolist():
-            mine = np.flatnonzero(thread == number)
-            mine = mine[np.argsort(when[mine], kind="stable")]
-            result[mine], more = self._sets_at(np.flatnonzero(self.loose.thread == number), when[mine])
-            cut += more
+        if not len(self.loose):
+            return result, cut
+        for number, mine in by_thread(thread, np.arange(len(thread))).items():
+            if number in self._loose_of:
+                mine = mine[np.argsort(when[mine], kind="stable")]
+                result[mine], more = self._sets_at(self._loose_of[number], when[mine])
+                cut += more
         return result, cut
 
     def _sets_at(self, rows: Ints, times: Ints) -> tuple[Ints, int]:
