@@ -39,7 +39,7 @@ FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = range(5)  # codes of records
 
 
 class _Columns(dict[str, npt.NDArray[Any]]):
-    """Columns of Records, each in its type as soon as it is put."""
+    """Columns of Records, each in its type as soon as it is put; one of a single value takes no memory."""
 
     def __init__(self, columns: dict[str, npt.NDArray[Any]]) -> None:
         super().__init__()
@@ -47,7 +47,10 @@ class _Columns(dict[str, npt.NDArray[Any]]):
             self[name] = values
 
     def __setitem__(self, name: str, values: npt.NDArray[Any]) -> None:
-        super().__setitem__(name, np.asarray(values).astype(COLUMNS[name][0], copy=False))
+        values = np.asarray(values)
+        if len(values) and values[0] == values[-1] and (values == values[0]).all():
+            values = np.broadcast_to(values[0].astype(COLUMNS[name][0]), len(values))
+        super().__setitem__(name, values.astype(COLUMNS[name][0], copy=False))
 
 
 class Assembly:

@@ -98,6 +98,7 @@ class _Run:
         if len(self.trace.activities["kind"]):
             rows = launched(self.trace)
             self.trace.launches.clear()
+            del self.trace.activities["end_ns"]  # dur_ns says it
             found = self.on_gpu(rows, most)
         else:
             rows, found = self.on_cpu()

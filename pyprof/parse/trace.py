@@ -99,7 +99,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("label", "i4", "row of `markers`"),
         _c("seq", "i8", "autograd sequence number; -1 none", narrow=True),
         _c("op_id", "i8", "emit_nvtx's op_id; -1 none", narrow=True),
-        _c("domain", "i4", "code into `strings`: NVTX domain name; -1 the default domain"),
+        _c("domain", "i4", "code into `strings`: NVTX domain name; -1 the default domain", narrow=True),
         _c("open", "i1", "1: never closed in the capture", 0),
         _c("free", "i1", "1: a start/end range, outside the thread's push/pop stack", 0),
         _c("fwd_thread", "i4", "backward ranges whose source says it: row of `threads` that ran forward"),

@@ -35,6 +35,7 @@ class Whole:
         self.rules = rules
         self.facts = Facts.of(trace.markers, rules)
         never = leaked(trace)
+        del tables[2]["open"]  # said by that
         self.kept: Bools = ~never
         self._never = self._of(self.facts.context) & never
         self.loose = Loose.of(self.trace, np.flatnonzero(self._never), np.ones(int(self._never.sum()), np.bool_))

@@ -129,13 +129,15 @@ class RangeRows:
             },
         )
 
-    def _domain_codes(self, thread: npt.NDArray[Any], domain: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    def _domain_codes(self, thread: npt.NDArray[Any], domain: npt.NDArray[Any]) -> npt.NDArray[Any]:
         named = np.flatnonzero(domain > 0)
         if not len(named):
             return np.broadcast_to(np.int32(-1), len(domain))
-        codes = np.full(len(domain), -1, np.int32)
+        codes = np.full(len(domain), -1, np.int16)
         keys, _, inverse = distinct_rows(thread[named], domain[named])
         unnamed = self.trace.strings.code("(domain without a name)")
         found = [self.domains.get((self.tid_of[row] & _PROCESS, number), unnamed) for row, number in keys.T.tolist()]
+        if max(found) > np.iinfo(np.int16).max:
+            codes = codes.astype(np.int32)
         codes[named] = np.array(found)[inverse]
         return codes
