@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
+
+
+settings.register_profile("pyprof", deadline=None)  # machines are noisy: no test asserts a time
+settings.load_profile("pyprof")
 
 
 @pytest.fixture(autouse=True)

@@ -47,6 +47,7 @@ class Slices:
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
+        self.threads = int(self.thread.max(initial=-1)) + 1
         self.cuts = _cuts(when, most)
         first, self.open = self._place()
         self.open_first = first[self.open].astype(np.int64)
@@ -110,12 +111,11 @@ class Slices:
         if not len(across):
             return across
         rows = self._own(neighbour)
-        threads = int(self.thread.max()) + 2
         if neighbour < number:
-            begin = np.full(threads, NEVER)
+            begin = np.full(self.threads, NEVER)
             np.minimum.at(begin, self.thread[across], self.start[across])
             return rows[(self.start[rows] >= begin[self.thread[rows]]) & (self.end[rows] <= edge)]
-        until = np.full(threads, -1 - NEVER)
+        until = np.full(self.threads, -1 - NEVER)
         np.maximum.at(until, self.thread[across], self.end[across])
         return rows[self.start[rows] < until[self.thread[rows]]]
 

@@ -286,3 +286,23 @@ def test_a_number_used_again_later_belongs_to_what_begins_before_the_backward(tm
         n.range(f"XBackward0, seq = 5, op_id = {backward}", backward, backward + 20, thread=8)
         n.kernel(ADD, backward + 5, 1000 + backward, 1001 + backward, thread=8)
     assert [op(row) for row in rows_of(n, tmp_path)] == ["mul", "add"]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from([0, 1, 2, 3, 900, 1 << 62])), unique=True, min_size=1),
+    st.lists(st.tuples(st.integers(-1, 2), st.sampled_from([-1, 0, 1, 2, 5, 900, 1 << 61, 1 << 62])), min_size=1),
+)
+def test_a_launch_is_found_by_process_and_id(calls: list[tuple[int, int]], kernels: list[tuple[int, int]]) -> None:
+    """Whatever the range of the ids: in a table, or by searching."""
+    trace = Trace("nsys")
+    trace.threads = make_table("threads", {"process": np.arange(2), "tid": np.arange(2) + 7})
+    thread, corr = np.array(calls, np.int64).T
+    when = np.arange(len(calls))
+    trace.launches = make_table("launches", {"start_ns": when, "end_ns": when + 1, "thread": thread, "corr": corr})
+    process, wanted = np.array(kernels, np.int64).T
+    times = np.full(len(kernels), 100)
+    columns = {"kind": times * 0, "start_ns": times, "end_ns": times, "process": process, "corr": wanted}
+    trace.activities = make_table("activities", columns)
+    expected = [calls.index(kernel) if kernel in calls and kernel[1] >= 0 else -1 for kernel in kernels]
+    assert launch_of_activity(trace).tolist() == expected

@@ -23,16 +23,19 @@ pa = pytest.importorskip("pyarrow", reason="reading by columns needs pyarrow")
 pytest.importorskip("adbc_driver_sqlite", reason="reading by columns needs ADBC")
 
 
-def both_ways(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], list[str]]]:
-    """Lines (or the error) and notes, by rows and by columns."""
+def all_ways(path: Path) -> list[tuple[list[str], list[str]]]:
+    """Lines (or the error) and notes, by rows, by the file's pages, and by ADBC."""
     found = []
-    for least in (1 << 60, 0):
-        monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
-        try:
-            records = load_capture(path)
-            found.append((list(lines(records)), records.notes))
-        except PyprofError as error:
-            found.append(([str(error)], []))
+    for least, pages in ((1 << 60, True), (0, True), (0, False)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sqlite, "ARROW_FROM_BYTES", least)
+            if not pages:
+                patch.setattr(sqlite.Database, "pages", None)
+            try:
+                records = load_capture(path)
+                found.append((list(lines(records)), records.notes))
+            except PyprofError as error:
+                found.append(([str(error)], []))
     return found
 
 
@@ -42,9 +45,9 @@ NSYS = [
 
 
 @pytest.mark.parametrize("name", NSYS)
-def test_real_captures_read_the_same(captures: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    rows, columns = both_ways(captures / "nsys" / name, monkeypatch)
-    assert rows == columns and len(rows[0]) > 10
+def test_real_captures_read_the_same(captures: Path, name: str) -> None:
+    rows, pages, adbc = all_ways(captures / "nsys" / name)
+    assert rows == pages == adbc and len(rows[0]) > 10
 
 
 def a_capture() -> Nsys:
@@ -90,7 +93,7 @@ ODD = [
 
 @pytest.mark.parametrize("sql", ODD)
 @pytest.mark.parametrize("typed", [True, False], ids=["declared", "undeclared"])
-def test_odd_files_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, typed: bool) -> None:
+def test_odd_files_read_the_same(tmp_path: Path, sql: str, typed: bool) -> None:
     for row in (1, 37):
         path = a_capture().write(tmp_path / "odd.sqlite", shuffle=row)
         with closing(sqlite3.connect(path)) as db:
@@ -100,12 +103,14 @@ def test_odd_files_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                  "INSERT INTO NVTX_EVENTS SELECT * FROM n; DROP TABLE n")  # fmt: skip
             db.execute(sql.format(row))
             db.commit()
-        rows, columns = both_ways(path, monkeypatch)
-        assert rows == columns and rows[0]
+        rows, pages, adbc = all_ways(path)
+        assert rows == pages == adbc and rows[0]
 
 
-def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reader", ["pages", "arrow"])
+def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", 0)
+    monkeypatch.setattr(sqlite.Database, "arrow" if reader == "pages" else "pages", None)
 
     def refuse(*_: object) -> None:
         raise AssertionError("a row was read")
