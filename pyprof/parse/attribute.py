@@ -148,7 +148,7 @@ class _Run:
         return rows, found
 
     def _start(self, rows: int) -> Found:
-        self.paths = Paths(self.trace, self.facts, self.whole.loose)
+        self.paths = Paths(self.trace, self.whole.loose)
         return Found(rows, len(self.trace.threads["tid"]))
 
     def _engine_labels(self) -> Bools:

@@ -18,7 +18,7 @@ from pyprof.markers import Kind, Marker
 from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.loose import NEVER, Loose
 from pyprof.parse.records import Stack
-from pyprof.parse.stacks import Facts, Nested, by_thread
+from pyprof.parse.stacks import CONTEXT, Nested, by_thread
 from pyprof.parse.trace import Trace
 
 __all__ = ["Paths", "sequence_numbers"]
@@ -45,12 +45,13 @@ _LIBRARY_FILE = re.compile(
 class Paths:
     """Gives codes to stacks; `stacks` are the distinct ones so far. Ranges may come nested in slices, one after another."""
 
-    def __init__(self, trace: Trace, facts: Facts, loose: Loose) -> None:
-        self.trace, self.facts, self.loose = trace, facts, loose
+    def __init__(self, trace: Trace, loose: Loose) -> None:
+        self.trace, self.loose = trace, loose
         self.stacks: list[Stack] = []
         self.cut: dict[str, int] = {}  # how many kernels have a stack of which not all is told, by what is left out
         self._loose_of = by_thread(loose.thread, np.arange(len(loose)))
         self._chains = _Chains()
+        self._units: dict[int, _Unit] = {}  # by their number
         self._domains, self._sources = (int(trace.ranges[name].max(initial=-1)) + 2 for name in ("domain", "src"))
         self._code_of: dict[tuple[object, ...], int] = {}
         self._told: dict[tuple[int, int, int], int] = {}  # chain, by time, set of loose ranges -> code
@@ -98,7 +99,7 @@ class Paths:
             if not len(here):
                 break
             label, domain, src = (ranges[name][nested.row[here]].astype(np.int64) for name in ("label", "domain", "src"))
-            unit = ((label * self._domains + domain + 1) * 2 + (seq[here] >= 0)) * self._sources + src + 1
+            unit = self._pack(label, domain, src, seq[here] >= 0)
             found = distinct_rows(ids[nested.parent[here]], unit)  # parent -1 reads the last element, which stays -1
             ids[here] = self._chains.ids(*found.columns.tolist())[found.inverse]
         return ids[at].astype(np.int64)
@@ -161,22 +162,32 @@ class Paths:
 
     def _new(self, chain: int, by_time: bool, loose: int) -> int:
         aside = self._sets[loose]
-        members = [(int(self.loose.label[i]), int(self.loose.domain[i]), int(self.loose.src[i]), False) for i in aside]
+        told = [self._pack(int(self.loose.label[i]), int(self.loose.domain[i]), int(self.loose.src[i]), 0) for i in aside]
         opened = any(self.loose.end[i] == NEVER for i in aside)
-        for unit in self._chains.units(chain):  # what nests with nothing stands outermost, wherever it began
-            rest, src = divmod(unit, self._sources)
-            rest, numbered = divmod(rest, 2)
-            label, domain = divmod(rest, self._domains)
-            if not by_time or self.facts.context[label]:
-                members.append((label, domain - 1, src - 1, bool(numbered)))
-        key = (by_time, opened, *members)
+        units = self._chains.units(chain)  # what nests with nothing stands outermost, wherever it began
+        told += [unit for unit in units if self._unit(unit).marker.kind in CONTEXT] if by_time else units
+        key = (by_time, opened, *told)
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self.stacks)
-            strings, markers = self.trace.strings, self.trace.markers
-            units = [_Unit(markers[label], strings[domain], strings[src], has) for label, domain, src, has in members]
-            self.stacks.append(_describe(units, opened=opened))
+            self.stacks.append(_describe(list(map(self._unit, told)), opened=opened))
         return code
+
+    def _pack(self, label: Any, domain: Any, src: Any, numbered: Any) -> Any:
+        """A range in one number: all that is told of it in a stack."""
+        return ((label * self._domains + domain + 1) * 2 + numbered) * self._sources + src + 1
+
+    def _unit(self, packed: int) -> _Unit:
+        unit = self._units.get(packed)
+        if unit is None:
+            rest, src = divmod(packed, self._sources)
+            rest, numbered = divmod(rest, 2)
+            label, domain = divmod(rest, self._domains)
+            strings = self.trace.strings
+            unit = self._units[packed] = _unit_of(
+                self.trace.markers[label], strings[domain - 1], strings[src - 1], numbered=bool(numbered)
+            )
+        return unit
 
 
 class _Chains:
@@ -257,12 +268,21 @@ def _outer_end(nested: Nested) -> npt.NDArray[np.int32]:
 
 
 class _Unit(NamedTuple):
-    """One range of a stack: what it means, its domain, the source line beside it, whether it has a sequence number."""
+    """One range of a stack: what it means, the source line beside it, whether it has a sequence number; of a range of the
+    user's also what it is called with its domain, and what it is called as a layer."""
 
     marker: Marker
-    domain: str
     src: str
     numbered: bool
+    shown: str | None
+    layer: str | None
+
+
+def _unit_of(marker: Marker, domain: str, src: str, *, numbered: bool) -> _Unit:
+    if marker.kind != Kind.USER:
+        return _Unit(marker, src, numbered, None, None)
+    shown = f"{domain}:{marker.name}" if domain else marker.name
+    return _Unit(marker, src, numbered, shown, None if _of_library(marker.name, domain) else marker.name)
 
 
 def _describe(units: list[_Unit], *, opened: bool) -> Stack:
@@ -280,7 +300,7 @@ def _describe(units: list[_Unit], *, opened: bool) -> Stack:
         reprs=tuple(m.text for m in markers if m.kind == Kind.REPR),
         seq_names=tuple(m.name for m in numbered),
         backward_at=backward[-1] if backward else -1,
-        ranges=tuple(f"{u.domain}:{u.marker.name}" if u.domain else u.marker.name for u in units if u.marker.kind == Kind.USER),
+        ranges=tuple([unit.shown for unit in units if unit.shown is not None]),
         open=opened,
     )
 
@@ -291,7 +311,7 @@ def _layers(units: list[_Unit]) -> tuple[str, ...]:
     if named:
         modules = [m for m in named if m.scope == "module"]
         return tuple(m.name for m in named if m.scope != "module" or m is modules[-1])
-    return tuple(u.marker.name for u in units if u.marker.kind == Kind.USER and not _of_library(u.marker.name, u.domain))
+    return tuple([unit.layer for unit in units if unit.layer is not None])
 
 
 def _of_library(name: str, domain: str) -> bool:

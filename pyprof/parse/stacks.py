@@ -20,14 +20,14 @@ from pyprof.parse.launches import ranks
 from pyprof.parse.nest import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.parse.trace import Trace
 
-__all__ = ["Facts", "Nested", "OpRules", "by_thread", "leaked", "nest_all", "ties", "top_down"]
+__all__ = ["CONTEXT", "Facts", "Nested", "OpRules", "by_thread", "leaked", "nest_all", "ties", "top_down"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Positions = npt.NDArray[np.int32]
 
-_CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
+CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
 _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op
 _COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
 # Ops on no tensor: they show no sequence number even where gradients are recorded, so that they say nothing of it.
@@ -89,10 +89,10 @@ class Facts:
             backward=backward,
             inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
             structural=structural,
-            context=np.isin(kind, _CONTEXT),
+            context=np.isin(kind, CONTEXT),
             factory=_ask(names, lambda name: name in _FACTORIES),
             compiled=_ask([m.name for m in markers], lambda name: _COMPILED in name),
-            weight=np.select([op | (kind == Kind.ENGINE), ~np.isin(kind, _CONTEXT), kind != Kind.USER], [4, 3, 2], 1),
+            weight=np.select([op | (kind == Kind.ENGINE), ~np.isin(kind, CONTEXT), kind != Kind.USER], [4, 3, 2], 1),
         )
 
 

@@ -75,7 +75,7 @@ def origins(trace: Trace, rules: OpRules, calls: Calls, rows: Ints) -> list[tupl
     whole = Whole(trace, rules)
     run = walk_all(whole)
     at = run.nested.innermost(calls.thread[rows], calls.start_ns[rows])
-    paths = Paths(trace, run.facts, whole.loose)
+    paths = Paths(trace, whole.loose)
     codes = paths.codes(run.nested, at, np.zeros(len(rows), np.bool_), calls.thread[rows], calls.start_ns[rows], run.seq)
     found = []
     for root, code in zip(run.root(at).tolist(), codes.tolist(), strict=True):
