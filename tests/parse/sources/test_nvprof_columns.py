@@ -16,18 +16,16 @@ from pyprof.load import load_capture
 from pyprof.parse.netdict import lines
 from pyprof.parse.sources import nvprof_names, open_trace, sqlite
 from tests.conftest import ROOT
-from tests.parse.sources.test_columns import both_ways
+from tests.parse.sources.test_columns import all_ways
 from tests.parse.sources.test_nvprof import CELLS, NAMES, ODD, write
 
 MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
 
 
-def test_a_real_capture_repeated_and_shuffled_reads_the_same(
-    captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_real_capture_repeated_and_shuffled_reads_the_same(captures: Path, tmp_path: Path) -> None:
     once, script = captures / "nvprof/v100_lm/net.sql", ROOT / "scripts/bench/repeat_nvprof.py"
-    rows, columns = both_ways(once, monkeypatch)
-    assert rows == columns and len(rows[0]) == 189
+    rows, pages, adbc = all_ways(once)
+    assert rows == pages == adbc and len(rows[0]) == 189
     found = []
     for options in ([], ["--shuffled"]):
         path = tmp_path / f"long{len(options)}.sql"
@@ -35,7 +33,7 @@ def test_a_real_capture_repeated_and_shuffled_reads_the_same(
             [sys.executable, str(script), str(once), str(path), "--times", "4", *options], capture_output=True, check=False
         )
         assert done.returncode == 0, done.stderr
-        found += both_ways(path, monkeypatch)
+        found += all_ways(path)
     assert all(each == found[0] for each in found) and len(found[0][0]) == 4 * 189
 
 
@@ -63,9 +61,8 @@ def test_odd_files_read_the_same(tmp_path: Path, cell: tuple[str, str], value: o
             untyped(db, cell[0])
         db.execute(f"UPDATE OR IGNORE {cell[0]} SET {cell[1]} = ? WHERE {where}", (value,))
         db.commit()
-    with pytest.MonkeyPatch.context() as patch:
-        rows, columns = both_ways(path, patch)
-    assert rows == columns and rows[0]
+    rows, pages, adbc = all_ways(path)
+    assert rows == pages == adbc and rows[0]
 
 
 def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
