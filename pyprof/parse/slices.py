@@ -47,7 +47,7 @@ class Slices:
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
-        self.threads = int(self.thread.max(initial=-1)) + 1
+        self.threads = int(self.thread.max(initial=-1)) + 2  # and a place for what is on no thread, -1
         self.cuts = _cuts(when, most)
         first, self.open = self._place()
         self.open_first = first[self.open].astype(np.int64)

@@ -87,6 +87,12 @@ def test_what_must_not_be_taken_apart_is_cut_once_at_most() -> None:
     assert [one.begin for one in found[1:]] == [100]  # the other eight cuts go through it again
 
 
+def test_what_is_on_no_thread_takes_nothing_of_a_thread_along() -> None:
+    ranges = [(5, 150, -1, ENGINE), (10, 20, 0, USER), (110, 120, 0, USER)]
+    assert [one.ranges.tolist() for one in plan(ranges, list(range(200)), 100)] == [[0, 1], [0, 2]]
+    assert [one.ranges.tolist() for one in plan(ranges[:1], list(range(200)), 100)] == [[0], [0]]
+
+
 def test_no_cut_where_much_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "_MOST_OPEN", 10)
     deep = [(i, 600 - i, 0, USER) for i in range(30)]
