@@ -34,7 +34,7 @@ MAGIC = b"SQLite format 3\x00"
 Read = TypeVar("Read")
 _BATCH_ROWS = 65_536
 _LEAST_ROW_BYTES = 8
-ARROW_FROM_BYTES = 32 << 20  # below, importing pyarrow takes longer than it saves
+ARROW_FROM_BYTES = 1 << 20  # below, importing pyarrow takes longer than it saves
 # A damaged file can put bytes that are no text into SQLite's own message, which Python then fails to decode.
 _FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
