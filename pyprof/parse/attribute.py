@@ -117,14 +117,13 @@ class _Run:
             found.range = np.full(len(rows["when"]), -1, np.int32)
         for one in slices:
             nested, crossed = nest_all(self.trace, self.facts, one.ranges)
-            if len(crossed):
+            if len(crossed) and len(slices) > 1:
                 # Which of several that cross goes may depend on others far away: it is found out on all of them at once.
-                if len(slices) > 1:
-                    crossed = nest_all(self.trace, self.facts, np.flatnonzero(self.whole.kept))[1]
+                self.whole.set_aside(nest_all(self.trace, self.facts, np.flatnonzero(self.whole.kept))[1])
+                return self.on_gpu(rows, most, with_ranges=with_ranges)
+            if len(crossed):
                 self.whole.set_aside(crossed)
-                if len(slices) > 1:
-                    return self.on_gpu(rows, most, with_ranges=with_ranges)
-                self._start(0)
+                self.paths = Paths(self.trace, self.whole.loose)
             walk = Walk(self.trace.ranges, nested, self.facts, self.whole.any_numbers)
             kernels = one.kernels
             placed = place(self.whole, walk, rows["range_thread"][kernels], rows["when"][kernels])
