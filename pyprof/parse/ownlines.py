@@ -23,7 +23,7 @@ __all__ = ["OwnLines"]
 
 Ints = npt.NDArray[np.int64]
 
-_N = r"(0|[1-9]\d{0,17})"  # a number as JSON has it, which fits every column
+_N = r"(0|[1-8]\d{18}|[1-9]\d{0,17})"  # a number as JSON has it, which fits every column; ns since 1970 have 19 digits
 _DURATION = re.compile(rf'{_N}(?=, "layer": )')
 _MORE = r"(?:, (?:0|[1-9]\d*))*"
 _SEQUENCE = re.compile(rf'(?:{_N}{_MORE})?\], "subSeqId": {_N}, "altSeqId": \[(?:(?:0|[1-9]\d*){_MORE})?(?=\], "dir": )')

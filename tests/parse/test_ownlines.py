@@ -70,6 +70,19 @@ def test_lines_of_ops_that_ran_again_are_read_once(written: list[str], monkeypat
     assert all(asked) and len(asked) <= len(written) / 3 + 1
 
 
+@pytest.mark.parametrize(("epoch", "taken"), [(1_583_978_810_000_000_000, True), (9_200_000_000_000_000_000, False)])
+def test_times_since_1970_are_cut_as_well(written: list[str], monkeypatch: pytest.MonkeyPatch, epoch: int, taken: bool) -> None:
+    """nvprof and torch.profiler tell such; what begins with a 9 could be more than 64 bits hold and is read on its own."""
+    later = [re.sub(r'"(start|launch)": (\d+)', lambda m: f'"{m[1]}": {int(m[2]) + epoch}', line) for line in written]
+    learned = []
+    learn = ownlines.OwnLines.learn
+    monkeypatch.setattr(ownlines.OwnLines, "learn", lambda *a: learned.append(learn(*a)) or learned[-1])
+    assert _outcome(later) == _each_alone(later)
+    learned.clear()
+    _outcome(later)
+    assert any(learned) == taken
+
+
 CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/h100_vit.json.gz"]
 
 
