@@ -179,8 +179,9 @@ class _Reader:
         text = "coalesce(\"text\", '')" if "text" in present else "''"
         kinds = ", ".join(map(str, _RANGE_KINDS))
         sql = self.db.select(_NVTX, _RANGE_COLUMNS, f'"eventType" IN ({kinds})' if "eventType" in present else "", also=(text,))
-        collected = self._ranges_by_columns(sql, present) or self._new_rows()
-        if not collected.complete:
+        collected = self._ranges_by_columns(sql, present)
+        if collected is None:
+            collected = self._new_rows()
             for batch in self.db.batches(sql):
                 collected.add(batch)
         if collected.unreadable:
@@ -208,7 +209,6 @@ class _Reader:
                     collected.add_columns(columns, said, texts.codes)
             except OddFile:
                 continue
-            collected.complete = True
             return collected
         return None
 

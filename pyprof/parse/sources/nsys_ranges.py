@@ -28,7 +28,7 @@ _PROCESS = ~((1 << 24) - 1)  # what a globalTid says of its process
 
 class RangeRows:
     """Collects rows batch by batch; names: texts by textId; thread: the row of `threads` of a globalTid; rows: about how many
-    there will be; complete: whether all are in."""
+    there will be."""
 
     def __init__(self, names: dict[int, str], trace: Trace, thread: Callable[[int], int], rows: int) -> None:
         self.names, self.trace, self.thread = names, trace, thread
@@ -39,7 +39,6 @@ class RangeRows:
         self.of_text: dict[str, int] = {}
         self.of_string: dict[int, tuple[int, int, int]] = {}  # textId -> (label, seq, op_id)
         self.unreadable = 0  # rows without a time or a thread
-        self.complete = False
 
     def add(self, batch: list[tuple[Any, ...]]) -> None:
         """Rows of start, end, eventType, globalTid, domainId, textId, text, whatever stands in them."""

@@ -17,7 +17,7 @@ from pyprof.hardware.names import Demangler
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.nvprof_ranges import read_ranges
 from pyprof.parse.sources.sqlite import Database, distinct_values, map_distinct
-from pyprof.parse.trace import ActivityKind, Table, Trace, make_table
+from pyprof.parse.trace import ActivityKind, Table, Trace, concatenated, make_table
 
 __all__ = ["matches", "read"]
 
@@ -98,7 +98,7 @@ class _Reader:
             self._copies("CUPTI_ACTIVITY_KIND_MEMSET", ActivityKind.MEMSET, "Memset"),
         ]
         tables = [make_table("activities", part) for part in parts]
-        return _joined(tables)
+        return concatenated(tables)
 
     def _common(self, raw: dict[str, Ints], kind: int) -> dict[str, Any]:
         rows = len(raw["start"])
@@ -145,7 +145,7 @@ class _Reader:
                 "name": map_distinct(raw["cbid"], self._api_name(api, known)),
             }
             tables.append(make_table("launches", columns))
-        return _joined(tables)
+        return concatenated(tables)
 
     def _api_name(self, api: str, known: dict[int, str]) -> Callable[[int], int]:
         return lambda cbid: self.trace.strings.code(known.get(cbid, f"{api.lower()} call {cbid}"))
@@ -191,11 +191,3 @@ class _Reader:
                 **columns,
             },
         )
-
-
-def _joined(tables: list[Table]) -> Table:
-    """One table of several, of which those without rows are left out."""
-    filled = [table for table in tables if len(table["start_ns"])] or tables[:1]
-    if len(filled) == 1:
-        return filled[0]
-    return {name: np.concatenate([table[name] for table in filled]) for name in filled[0]}

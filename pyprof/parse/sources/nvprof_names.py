@@ -39,13 +39,14 @@ class Names:
         """Whether the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
         if db.arrow is None or not any(name in db.columns(_TABLE)[_TEXT] for name in ("TEXT", "CHAR", "CLOB")):
             return False
-        from pyprof.parse.sources.arrow import OddFile
+        from pyprof.parse.arrow_arrays import to_numpy
+        from pyprof.parse.sources.btree import OddFile
 
         try:
             batches = list(db.arrow.batches(f"SELECT coalesce({_ID}, -1), coalesce({_TEXT}, '') FROM {_TABLE}", 1))
         except OddFile:
             return False
-        ids = np.concatenate([np.empty(0, np.int64), *(batch.column(0).to_numpy() for batch in batches)])
+        ids = np.concatenate([np.empty(0, np.int64), *(to_numpy(batch.column(0)) for batch in batches)])
         if len(ids) and (ids[0] < 0 or (ids[1:] <= ids[:-1]).any()):  # it is the key, in whose order the rows are
             return False
         self._put(ids, [batch.column(1) for batch in batches])
@@ -78,11 +79,12 @@ class Names:
             if isinstance(part, list):
                 said[:, rows] = np.array([decode(part[row - begin]) for row in rows.tolist()], np.int64).reshape(-1, 3).T
             elif len(rows):
-                if columns is None:
-                    from pyprof.parse.sources.emit_texts import EmitTexts
+                from pyprof.parse.arrow_arrays import to_arrow
+                from pyprof.parse.sources.emit_texts import EmitTexts
 
+                if columns is None:
                     columns = EmitTexts(decode)
-                said[:, rows] = columns.codes(part.take(rows - begin))
+                said[:, rows] = columns.codes(part.take(to_arrow(rows - begin)))
         if not known.all():
             said[:, -1] = decode("")
             at = np.where(known, at, len(self.ids))

@@ -61,36 +61,17 @@ class PageReader:
         Raises OddFile also where the table lacks a column, or a value is no integer.
         """
         distinct = list(dict.fromkeys(columns))
-        found = self._narrow(table, distinct) if narrow else self._wide(table, distinct)
-        return [found[distinct.index(column)] for column in columns]
-
-    def _narrow(self, table: str, columns: Sequence[str]) -> list[npt.NDArray[Any]]:
-        found: list[Growing] = []
-        for cells, asked, share in self._cells(table, columns, None):
-            if not found:  # as long as the first block lets expect
-                found = [Growing(np.int32, int(len(cells.start) / share * 1.03) + 1) for _ in columns]
-            read = [np.empty(len(cells.start), np.int64) for _ in columns]
-            decode(cells, asked, read)
-            for column, values in zip(found, read, strict=True):
-                column.append(narrowest(values))
-        return [column.whole() for column in found] or [np.empty(0, np.int32) for _ in columns]
-
-    def _wide(self, table: str, distinct: Sequence[str]) -> list[Ints]:
-        found = [np.empty(0, np.int64) for _ in distinct]
-        rows = 0
+        kept: list[Growing] = []
         for cells, asked, share in self._cells(table, distinct, None):
-            count = len(cells.start)
-            if rows == 0:
-                # Made once, as long as this block lets expect: memory that is not written to costs nothing.
-                found = [np.empty(int(count / share * 1.03) + 1, np.int64) for _ in distinct]
-            elif rows + count > len(found[0]):
-                for column in found:
-                    column.resize(int((rows + count) / share * 1.03) + 1, refcheck=False)
-            decode(cells, asked, [column[rows : rows + count] for column in found])
-            rows += count
-        for column in found:
-            column.resize(rows, refcheck=False)
-        return found
+            if not kept:  # as long as the first block lets expect
+                rows = int(len(cells.start) / share * 1.03) + 1
+                kept = [Growing(np.int32 if narrow else np.int64, rows) for _ in distinct]
+            read = [np.empty(len(cells.start), np.int64) for _ in distinct]
+            decode(cells, asked, read)
+            for column, values in zip(kept, read, strict=True):
+                column.append(narrowest(values) if narrow else values)
+        found = [column.whole() for column in kept] or [np.empty(0, np.int64) for _ in distinct]
+        return [found[distinct.index(column)] for column in columns]
 
     def batches(self, table: str, columns: Sequence[str], text_column: str) -> Iterator[tuple[list[Ints], Any]]:
         """The same in blocks of rows, each with a column of texts as a pyarrow StringArray; there NULL is an empty text.
