@@ -3,17 +3,19 @@
     pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
 
 The program keeps its arguments, standard streams, signals and exit code. The capture and its records stay beside each other as
-NAME.*, with the rank in the name in a distributed job.
+NAME.*, with the rank in the name in a distributed job. Files that are there already stay: the new ones are NAME.2.*, NAME.3.*.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
+from pyprof.capture.results import record_name
 from pyprof.capture.run import INDUCTOR, Plan, Recording, choose_tool, record
 from pyprof.capture.steps import Steps, parse_steps
 from pyprof.errors import PyprofError, ToolError, UsageError
@@ -51,11 +53,9 @@ def run(options: argparse.Namespace) -> int:
     steps = None if options.steps is None else parse_steps(options.steps)
     command, name = _command(options)
     rank = os.environ.get("RANK", "")
-    ranked = rank.isdecimal()
-    name = f"{options.output or name}{f'.rank{rank}' if ranked else ''}"
-    recording = record(
-        Plan(command, choose_tool(options.tool, len(steps or [0])), name, steps, ranked, options.forks, options.inductor)
-    )
+    ranked = f".rank{rank}" if rank.isdecimal() else ""
+    tool = choose_tool(options.tool, len(steps or [0]))
+    recording = record(Plan(command, tool, options.output or name, steps, ranked, options.forks, options.inductor))
     for note in recording.notes:
         print(f"pyprof: {note}", file=sys.stderr)
     try:
@@ -91,7 +91,7 @@ def _command(options: argparse.Namespace) -> tuple[list[str], str]:
 
 def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     """Write the records of each capture, and print the ops that took most time in all of them."""
-    if not recording.processes:
+    if not recording.processes and not recording.unexported:
         raise ToolError(
             "nothing was recorded: no process of the program imported torch",
             "programs that are started by yet another program are not seen; torchrun's are",
@@ -105,6 +105,10 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
         ended = "1 step" if recording.steps == 1 else f"{recording.steps} steps"
         asked = ",".join(f"{first}:{last}" for first, last in steps)
         print(f"pyprof: the program ended after {ended}: not all of {asked} are in the capture", file=sys.stderr)
+    if recording.unexported:
+        report = recording.unexported[0]
+        by_hand = shlex.join(["nsys", "export", "--type", "sqlite", str(report)])
+        raise ToolError(f"{report}: nsys could not export it", f"try by hand: {by_hand}")
     if not recording.captures:
         raise ToolError("the program left no capture", "it may have been killed, or have ended by os._exit")
     from pyprof.load import load
@@ -115,7 +119,7 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     parse.add_arguments(parser)
     names = []
     for capture in recording.captures:
-        names.append(f"{str(capture).removesuffix('.json.gz').removesuffix('.sqlite')}.dict")
+        names.append(str(record_name(capture)))
         parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
     if top:
         from pyprof.capture.top import print_top
@@ -123,4 +127,4 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
         width = max(shutil.get_terminal_size().columns, 120)
         print_top(concatenate([load(name) for name in names]), sys.stdout, top, width)
         sys.stdout.flush()
-    print(f"pyprof: every row: python -m pyprof.prof -w 150 {' '.join(names)}", file=sys.stderr)
+    print(f"pyprof: every row: python -m pyprof.prof -w 150 {shlex.join(names)}", file=sys.stderr)

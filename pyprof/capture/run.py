@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from pyprof.capture import inject, launch
+from pyprof.capture.results import keep, staging_folder
 from pyprof.capture.steps import Steps
 from pyprof.capture.tools import ask, cuda_devices, find_nsys
-from pyprof.errors import InputError, ToolError, UsageError
+from pyprof.errors import ToolError, UsageError
 
 __all__ = ["INDUCTOR", "Plan", "Recording", "choose_tool", "record"]
 
@@ -37,25 +38,26 @@ INDUCTOR = {
 @dataclass(frozen=True)
 class Plan:
     """What to do: the program's command line, the tool (nsys or torch), the name of the files to write without its ending, the
-    steps to record (None: all), whether the name tells the rank already, whether nsys follows forked processes, and whether
-    torch.compile is to tell what its kernels are."""
+    steps to record (None: all), what follows the name where the rank is known already (`.rank0`), whether nsys follows forked
+    processes, and whether torch.compile names its kernels."""
 
     command: list[str]
     tool: str
     name: str
     steps: Steps | None = None
-    ranked: bool = False
+    ranked: str = ""
     forks: bool = False
     inductor: bool = False
 
 
 @dataclass
 class Recording:
-    """What came of it: the program's exit code as a shell gives it, its captures, what there is to say, and the most training
-    steps that a process made."""
+    """What came of it: the program's exit code as a shell gives it, its captures, reports that nsys could not export, notes for
+    the user, how many processes were recorded, and the most training steps that one of them made."""
 
     code: int
     captures: list[Path] = field(default_factory=list)
+    unexported: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     processes: int = 0
     steps: int = 0
@@ -76,30 +78,41 @@ def choose_tool(wanted: str, windows: int = 1) -> str:
 
 
 def record(plan: Plan) -> Recording:
-    """Run the program and wait for it. Raises ToolError where the tool fails, InputError where the files cannot be written."""
-    _forget(plan.name)
-    with tempfile.TemporaryDirectory(prefix="pyprof-run-") as made:
-        folder = Path(made)
+    """Run the program and wait for it. Raises ToolError where the tool fails, InputError where the files cannot be written.
+
+    The files of earlier runs stay: where there are some, the new ones are called NAME.2, NAME.3, ...
+    """
+    name = Path(plan.name).absolute()
+    with staging_folder(name) as made, tempfile.TemporaryDirectory(prefix="pyprof-run-") as control:
+        folder, written = Path(control), made / (name.name + plan.ranked)
         capture_range = plan.tool == "nsys" and plan.steps is not None and cuda_devices() > 0
-        config = {"tool": plan.tool, "name": os.path.abspath(plan.name), "steps": plan.steps, "ranked": plan.ranked}
+        config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.ranked)}
         (folder / "config.json").write_text(json.dumps({**config, "capture_range": capture_range}))
         if plan.tool == "nsys":
-            recording = _under_nsys(plan, folder, capture_range)
+            recording = _under_nsys(plan, folder, written, capture_range)
         else:
             recording = Recording(
                 _call(plan.command, {**os.environ, **_inductor(plan), **_environment(folder)}, lambda process: process.pid)
             )
         _collect(recording, folder)
+        moved = keep(made, name, plan.ranked)
+        for files in (recording.captures, recording.unexported):
+            files[:] = [_shown(_moved(file, moved)) for file in files]
     return recording
 
 
-def _forget(name: str) -> None:
-    """An older capture of the same name must not pass for this one."""
-    parent = Path(name).absolute().parent
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise InputError(f"{parent}: no folder that can be written to", "choose another place with -o")
-    for suffix in (".json.gz", ".nsys-rep", ".sqlite", ".dict"):
-        Path(name + suffix).unlink(missing_ok=True)
+def _moved(capture: Path, moves: dict[Path, Path]) -> Path:
+    """Where a capture is now: one of what was moved, or a file in a folder that was."""
+    for source, target in moves.items():
+        if capture.is_relative_to(source):
+            return target / capture.relative_to(source)
+    return capture
+
+
+def _shown(path: Path) -> Path:
+    """A path as a person would write it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -123,12 +136,10 @@ def _collect(recording: Recording, folder: Path) -> None:
         recording.processes += 1
         recording.steps = max(recording.steps, found["steps"])
         recording.notes += [note for note in found["notes"] if note not in recording.notes]
-        here = Path.cwd()
-        for trace in filter(Path.is_file, map(Path, found["traces"])):
-            recording.captures.append(trace.relative_to(here) if trace.is_relative_to(here) else trace)
+        recording.captures += filter(Path.is_file, map(Path, found["traces"]))
 
 
-def _under_nsys(plan: Plan, folder: Path, capture_range: bool) -> Recording:
+def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) -> Recording:
     nsys = find_nsys() or "nsys"
     command = [nsys, "profile", "-t", "cuda,nvtx", "--cuda-graph-trace=node", "--sample=none", "--cpuctxsw=none"]
     if capture_range:
@@ -137,7 +148,7 @@ def _under_nsys(plan: Plan, folder: Path, capture_range: bool) -> Recording:
         command += ["--trace-fork-before-exec=true"]
     log, pid_file, streams = folder / "nsys.log", folder / "pid", (os.dup(1), os.dup(2))
     launcher = [sys.executable, "-I", "-S", os.path.abspath(launch.__file__), *map(str, streams), str(folder)]
-    command += ["-f", "true", "-o", os.path.abspath(plan.name).replace("%", "%%"), *launcher, *plan.command]
+    command += ["-f", "true", "-o", str(written).replace("%", "%%"), *launcher, *plan.command]
     (folder / "environment.json").write_text(json.dumps({**_inductor(plan), **_environment(folder)}))
 
     def program(process: subprocess.Popen[bytes]) -> int:
@@ -158,20 +169,17 @@ def _under_nsys(plan: Plan, folder: Path, capture_range: bool) -> Recording:
             notes.append(f"the program was ended by signal {-code}: the last of its ranges may be missing in the capture")
             code = 128 - code
     said = [line.strip() for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()]
-    report = Path(f"{plan.name}.nsys-rep")
+    report = written.with_name(f"{written.name}.nsys-rep")
     if not report.exists():
         if not pid_file.exists():
             raise ToolError(f"nsys did not start the program: {' '.join(said[:3])}", "pyprof doctor")
-        return Recording(code, notes=[*notes, f"nsys left no {report}", *said[:3]])
-    return Recording(code, [_export(nsys, report, Path(f"{plan.name}.sqlite"))], notes)
-
-
-def _export(nsys: str, report: Path, target: Path) -> Path:
-    command = [nsys, "export", "--type", "sqlite", "--quiet", "true", "-f", "true", "-o", str(target), str(report)]
-    code, _ = ask(*command, seconds=24 * 3600)
-    if code:
-        raise ToolError(f"{report}: nsys could not export it", f"try by hand: {' '.join(command)}")
-    return target
+        return Recording(code, notes=[*notes, f"nsys left no {plan.name}{plan.ranked}.nsys-rep", *said[:3]])
+    target = written.with_name(f"{written.name}.sqlite")
+    failed, _ = ask(nsys, "export", "--type", "sqlite", "-q", "true", "-o", str(target), str(report), seconds=24 * 3600)
+    if failed:
+        target.unlink(missing_ok=True)
+        return Recording(code, unexported=[report], notes=notes)
+    return Recording(code, [target], notes=notes)
 
 
 def _call(

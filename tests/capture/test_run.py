@@ -162,6 +162,38 @@ def test_the_program_is_itself(program: Path, tmp_path: Path, tool: str) -> None
     assert (tmp_path / "out.dict").exists() and "python -m pyprof.prof -w 150 out.dict" in done.stderr
 
 
+def test_files_that_are_there_already_are_never_replaced(program: Path, tmp_path: Path, tool: str) -> None:
+    """Whoever wrote them, and when: results of earlier runs, the program's own, those that it writes while it runs."""
+    for name in ("out.sqlite", "out.json.gz", "out.2.dict"):
+        (tmp_path / name).write_text(f"mine: {name}")
+    (tmp_path / "own.py").write_text(
+        "import torch; torch.ones(2) @ torch.ones(2)\nopen('out.3.dict', 'w').write('mine: out.3.dict')"
+    )
+    for number in (4, 5):
+        done = _run(tmp_path, "--tool", tool, "-o", "out", "own.py")
+        assert done.returncode == 0 and f"out.{number}.dict" in done.stderr, done.stderr
+        names = {path.name for path in tmp_path.glob(f"out.{number}.*")}
+        kind = {"json.gz"} if tool == "torch" else {"nsys-rep", "sqlite"}
+        assert names == {f"out.{number}.{ending}" for ending in kind | {"dict"}}
+    for name in ("out.sqlite", "out.json.gz", "out.2.dict", "out.3.dict"):
+        assert (tmp_path / name).read_text() == f"mine: {name}"
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    (tmp_path / "own.py").write_text("import torch; raise SystemExit(9)")
+    failed = _run(tmp_path, "--tool", tool, "-o", "out", tmp_path / "no.py")
+    assert failed.returncode == 2
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != "own.py"} == {
+        path: when for path, when in before.items() if path.name != "own.py"
+    }
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".out.run-999999999").mkdir()
+    (tmp_path / f".out.run-{os.getppid()}").mkdir()  # of a run that is under way
+    (tmp_path / "own.py").write_text("import torch; torch.ones(2) @ torch.ones(2)")
+    assert _run(tmp_path, "--tool", "torch", "-o", "out", "own.py").returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {f".out.run-{os.getppid()}", "own.py", "out.json.gz", "out.dict"}
+
+
 def test_a_program_that_is_killed(program: Path, tmp_path: Path, tool: str) -> None:
     """It leaves no trace of torch.profiler's: its exit code is still the news."""
     done = _run(tmp_path, "--tool", tool, "-o", "out", program, "kill")
@@ -373,7 +405,31 @@ def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(
         profile, export = (tmp_path / "log").read_text().splitlines()[-2:]
         assert profile.startswith("profile -t cuda,nvtx ") and "--trace-fork-before-exec=true" in profile
         assert ("--capture-range=cudaProfilerApi --capture-range-end=stop" in profile) == ranged
-        assert export.endswith("-o net.sqlite net.nsys-rep")
+        written = export.split()[-2:]
+        assert [Path(word).name for word in written] == ["net.sqlite", "net.nsys-rep"]
+    assert {path.name for path in tmp_path.glob("net.*")} == {
+        f"net.{end}" for k in ("", "2.") for end in (f"{k}nsys-rep", f"{k}sqlite", f"{k}dict")
+    }
+
+
+def test_a_report_that_cannot_be_exported_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And the program's own exit code is what counts, if it has one."""
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS.replace('os.link(os.environ["CAPTURE"]', 'sys.exit(3); os.link(os.environ["CAPTURE"]'))
+    nsys.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
+    for text, code, report in (
+        ("import torch", 1, "my net.nsys-rep"),
+        ("import torch; raise SystemExit(5)", 5, "my net.2.nsys-rep"),
+    ):
+        (tmp_path / "a.py").write_text(text)
+        assert main(["run", "--tool", "nsys", "-o", "my net", "a.py"]) == code
+        assert f"{report}: nsys could not export it" in capfd.readouterr().err
+        assert (tmp_path / report).is_file()
 
 
 def test_the_tool_that_auto_takes(monkeypatch: pytest.MonkeyPatch) -> None:
