@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyprof.capture.torchprof import capture as capture
-    from pyprof.capture.torchprof import schedule as schedule
-    from pyprof.dataframe import load as load
+    from pyprof.api import load as load
+    from pyprof.recording.torchprof import capture as capture
+    from pyprof.recording.torchprof import schedule as schedule
     from pyprof.timers.timing import timeit as timeit
 
 __version__ = "4.0.0.dev0"
@@ -23,10 +23,12 @@ _LAZY = {
     "instrument": "pyprof.nvtx",
     "step": "pyprof.nvtx",
     "formula": "pyprof.prof.formulas",
-    "schedule": "pyprof.capture.torchprof",
+    "capture": "pyprof.recording.torchprof",
+    "load": "pyprof.api",
+    "schedule": "pyprof.recording.torchprof",
     "timeit": "pyprof.timers.timing",
-    "profile": "pyprof.capture.profile",
-    "table": "pyprof.dataframe",
+    "profile": "pyprof.recording.profile",
+    "table": "pyprof.api",
     "PyprofError": "pyprof.errors",
 }
 
@@ -49,8 +51,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("capture", "load"):  # modules that can be called
-        return import_module(f"pyprof.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'pyprof' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

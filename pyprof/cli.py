@@ -27,7 +27,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("run", "pyprof.capture.command", "run a program unchanged, record it, print what took most time"),
+    Command("run", "pyprof.recording.command", "run a program unchanged, record it, print what took most time"),
     Command("doctor", "pyprof.doctor", "what is installed here, and whether a capture will work"),
     Command("parse", "pyprof.parse.command", "a capture becomes records, one a line (net.dict)"),
     Command("prof", "pyprof.prof.command", "records or a capture become a table: ops, FLOPs, bytes, Tensor Cores"),

@@ -14,9 +14,9 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from pyprof.capture import probe
-from pyprof.capture.tools import ask, find_nsys, find_tool, release
 from pyprof.errors import PyprofError, ToolError
+from pyprof.recording import probe
+from pyprof.recording.tools import ask, find_nsys, find_tool, release
 
 __all__ = ["add_arguments", "run"]
 
@@ -169,7 +169,7 @@ def _records(nsys: str) -> bool:
 
 def _record(nsys: str, base: str) -> tuple[str, str] | None:
     """What went wrong and what mends it; None where the op came back."""
-    from pyprof.load import load_capture
+    from pyprof.loading import load_capture
 
     flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base)
     code, text = ask(nsys, "profile", *flags, *_PROBE, "op", seconds=_SECONDS)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.records import COLUMNS, PHASES, Records, Stack
-from pyprof.parse.trace import Strings
+from pyprof.parse.records.records import COLUMNS, PHASES, Records, Stack
+from pyprof.parse.sources.trace import Strings
 
 Ints = npt.NDArray[np.int64]
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -153,7 +153,7 @@ MATMUL = OpCall("aten", "mm", (TensorSpec((64, 64), "float32"), TensorSpec((64, 
 
 def write_rank(folder: Path, rank: int, records: Records, name: str = "net") -> Path:
     """One rank's file of a data set."""
-    from pyprof.parse.parquet import write
+    from pyprof.parse.records.parquet import write
 
     path = folder / f"rank={rank}" / f"{name}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)

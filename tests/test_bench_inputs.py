@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.load import load_capture, op_rules
-from pyprof.parse.attribute import innermost_ranges
+from pyprof.loading import load_capture, op_rules
+from pyprof.parse.attribution.attribute import innermost_ranges
 from pyprof.parse.sources import open_trace
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind
 from tests.tiny import Nsys, tid
 
 BENCH = Path(__file__).resolve().parent.parent / "scripts/bench"

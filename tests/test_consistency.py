@@ -16,48 +16,88 @@ from pyprof.prof.columns import COLUMNS
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "pyprof"
-# Each layer may import those before it.
-LAYERS = [
-    {"errors", "dtypes", "opcall", "markers", "hardware"},
-    {"parse", "prof", "nvtx"},
-    {"load", "dataframe", "doctor", "capture", "report", "counters", "timers"},
-    {"cli", "__main__", "__init__"},
+# Rooms in their order: a file imports from its own room and from those above it in this list. Of nested rooms the deepest counts.
+ORDER = [
+    {"errors", "__init__"},
+    {"arrays", "dtypes"},
+    {"tables", "hardware"},
+    {"opcall"},
+    {"markers"},
+    {"parse/sources", "nvtx"},
+    {"parse/records"},
+    {"parse/attribution"},
+    {"prof/formulas"},
+    {"loading"},
+    {"parse"},
+    {"prof"},
+    {"recording"},
+    {"report", "counters", "timers"},
+    {"api"},
+    {"doctor", "help", "recording/command"},
+    {"cli"},
+    {"__main__", "parse/__main__", "prof/__main__"},
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
+MODULES = {
+    str(path.relative_to(PACKAGE.parent).with_suffix("")).removesuffix("/__init__").replace("/", "."): path for path in FILES
+}
+# Packages that are slow to import or need a GPU stack, and the only rooms that may import them.
+PRIVATE = {"torch": {"nvtx", "recording", "timers"}, "sqlalchemy": {"parse/sources"}}
+TO_MEND = {
+    ("pyprof.parse.records.netdict.read", "pyprof.parse.attribution.ranges"),
+    ("pyprof.parse.sources.kineto.python", "pyprof.parse.attribution.nesting"),
+    ("pyprof.parse.sources.kineto.threads", "pyprof.parse.attribution.pairing"),
+    ("pyprof.report.inductor", "pyprof.timers.generated"),
+    ("pyprof.timers.generated", "pyprof.report.compiled.kernel_source"),
+    ("pyprof.timers.generated", "pyprof.report.compiled.module"),
+}
 
 
-def _part(module: str) -> str:
-    return [*module.split("."), "__init__"][1]
+def _room(module: str) -> str:
+    """`pyprof.parse.sources.nsys` -> `parse/sources`: the deepest room that holds a module."""
+    parts = module.split(".")[1:] or ["__init__"]
+    rooms = set().union(*ORDER)
+    return next(room for end in range(len(parts), 0, -1) if (room := "/".join(parts[:end])) in rooms)
 
 
-def _imports(path: Path) -> set[str]:
+def _imports(tree: ast.AST) -> set[str]:
+    """Modules imported anywhere in a file, inside functions as well, but not those that only a type checker imports."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in names}
+        else:
+            found |= _imports(node)
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_go_one_way(path: Path) -> None:
-    relative = path.relative_to(PACKAGE)
-    own = relative.parts[0].removesuffix(".py")
-    level = next(i for i, layer in enumerate(LAYERS) if own in layer)
-    for module in _imports(path):
-        top = module.split(".")[0]
-        if top == "torch":
-            assert own in ("nvtx", "capture", "timers"), f"{relative} imports torch"
-        if top == "sqlalchemy":
-            assert relative.parts[:2] == ("parse", "sources"), f"{relative} imports sqlalchemy"
-        if top == "pyprof" and relative.name not in ("command.py", "doctor.py", "__main__.py"):
-            target = next(i for i, layer in enumerate(LAYERS) if _part(module) in layer)
-            assert target <= level, f"{relative} imports {module}"
-            if own == "nvtx":
-                assert _part(module) not in ("parse", "prof")
-            if own == "parse":
-                assert _part(module) != "prof"
+IMPORTS = {module: _imports(ast.parse(path.read_text())) for module, path in MODULES.items()}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_one_way(module: str) -> None:
+    level = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
+    room = _room(module)
+    for imported in IMPORTS[module]:
+        top = imported.partition(".")[0]
+        if top in PRIVATE:
+            assert room.partition("/command")[0] in PRIVATE[top], f"{module} imports {top}"
+        if top == "pyprof" and (module, imported) not in TO_MEND:
+            there = _room(imported)
+            assert there == room or level[there] < level[room], f"{module} in {room} imports {imported} of {there}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: {name for name in imported if name in MODULES} for module, imported in IMPORTS.items()}
+    while leaves := [module for module, imported in graph.items() if not imported & graph.keys()]:
+        for module in leaves:
+            del graph[module]
+    assert not graph, f"on a circle, or above one: {sorted(graph)}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import PyprofError
-from pyprof.load import load, load_capture, op_rules
+from pyprof.loading import load, load_capture, op_rules
 from pyprof.markers import Kind, decode, split_ids
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, parse_call
-from pyprof.parse.calltext import call_text, parse_call_text
-from pyprof.parse.netdict import lines
-from pyprof.parse.readdict import read_lines
-from pyprof.parse.records import Records
+from pyprof.parse.records.calltext import call_text, parse_call_text
+from pyprof.parse.records.netdict.read import read_lines
+from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame
 from tests.tiny import SCHEMA, Nsys

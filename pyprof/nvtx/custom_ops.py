@@ -14,7 +14,7 @@ import torch
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.unseen import hide
+from pyprof.nvtx.traceback import hide
 from pyprof.nvtx.wrapper import Told, make_wrapper
 
 __all__ = ["patch_custom_ops"]

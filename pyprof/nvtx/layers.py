@@ -19,7 +19,7 @@ from pyprof.nvtx.callsite import note_anchor
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.unseen import hide
+from pyprof.nvtx.traceback import hide
 
 __all__ = ["Paths", "patch_layers"]
 

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from pyprof.nvtx.compiling import pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress, targets
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.unseen import hide
+from pyprof.nvtx.traceback import hide
 from pyprof.nvtx.wrapper import Told, make_wrapper
 
 __all__ = ["patch_mode"]

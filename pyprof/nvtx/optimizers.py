@@ -13,7 +13,7 @@ from pyprof.nvtx.callsite import note_anchor
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress, is_wrapper
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.unseen import hide
+from pyprof.nvtx.traceback import hide
 
 __all__ = ["classes", "patch_optimizers"]
 

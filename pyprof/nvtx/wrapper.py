@@ -19,7 +19,7 @@ from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, site, sta
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.unseen import Runner, hide, runner
+from pyprof.nvtx.traceback import Runner, hide, runner
 from pyprof.opcall import UNKNOWN, OpCall
 
 __all__ = ["MAX_MARKER_BYTES", "MAX_VARIANTS", "Told", "make_wrapper"]

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from pyprof.errors import InputError, UsageError
-from pyprof.parse.netdict import lines
-from pyprof.parse.places import File
-from pyprof.parse.records import Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.locations import File
+from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.records.records import Records
+from pyprof.parse.sources.trace import ActivityKind
 
 __all__ = ["add_arguments", "choose_kinds", "run"]
 
@@ -69,8 +69,8 @@ def report(records: Records) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read FILE, write records. Returns the exit code."""
-    from pyprof.load import load_capture
-    from pyprof.parse.places import Remote, fetched, place
+    from pyprof.loading import load_capture
+    from pyprof.parse.records.locations import Remote, fetched, place
 
     target = None if options.output is None else place(options.output)
     if isinstance(target, Remote) or (target is not None and _is_folder(target, len(options.file))):
@@ -100,8 +100,8 @@ def _is_folder(target: Path, files: int) -> bool:
 
 def _run_many(options: argparse.Namespace, folder: File) -> int:
     """A Parquet file of each capture; 1 where one failed."""
-    from pyprof.load import load_capture
-    from pyprof.parse.many import expand, parse_many
+    from pyprof.loading import load_capture
+    from pyprof.parse.records.dataset import expand, parse_many
 
     files = expand(options.file)
     failed = done = 0
@@ -130,7 +130,7 @@ def _check_output(path: Path) -> None:
 
 
 def _write_parquet(records: Records, path: Path) -> None:
-    from pyprof.parse.parquet import write
+    from pyprof.parse.records.parquet import write
 
     write(records, path)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pyprof.errors import UsageError
 from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.executions import Executions
+from pyprof.parse.attribution.op_executions import Executions
 from pyprof.prof import formulas
 from pyprof.prof.columns import Column, choose
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import InputError, UsageError
-from pyprof.parse.records import DIRECTIONS, PHASES
-from pyprof.parse.trace import COPY_KINDS, ActivityKind
+from pyprof.parse.records.records import DIRECTIONS, PHASES
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.roofline import BOUNDS
 

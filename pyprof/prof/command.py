@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
+from pyprof.parse.attribution.op_executions import executions
 from pyprof.parse.command import add_kinds, choose_kinds, report
-from pyprof.parse.executions import executions
-from pyprof.parse.records import concatenate
-from pyprof.parse.window import add_window, in_window, window_given
+from pyprof.parse.records.records import concatenate
+from pyprof.parse.records.window import add_window, in_window, window_given
 from pyprof.prof.averages import AVERAGES, averages, is_of_torch, keys_of
 from pyprof.prof.columns import COLUMNS, DEFAULT, choose
 from pyprof.prof.frame import Frame
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.load import load
+    from pyprof.loading import load
 
     if options.group_by is not None and is_of_torch(options.sort, options.columns):
         return _torch_table(options)
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _torch_table(options: argparse.Namespace) -> int:
     """The rows that torch's own key_averages has, of a capture: every op that was called, those inside others too."""
-    from pyprof.load import load_with_trace, op_rules
+    from pyprof.loading import load_with_trace, op_rules
 
     keys = keys_of(options.group_by)
     if options.where or window_given(options) or len(options.file) != 1:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.records import Records
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.gpus import Gpu, find
@@ -20,9 +21,8 @@ from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.names import normalise, short_name
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import PHASES, GpuInfo, Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.records import PHASES, GpuInfo, Records
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer

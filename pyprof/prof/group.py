@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.distinct import distinct_rows
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.prof.columns import Column, unknown_as
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.select import ordered

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import Records
+from pyprof.parse.records.records import Records
 
 __all__ = ["INFERRED", "infer"]
 

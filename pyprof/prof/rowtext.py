@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyprof.parse.arrow_arrays import to_arrow, to_arrow_texts
+from pyprof.arrays.arrow import to_arrow, to_arrow_texts
 from pyprof.prof.columns import unknown_as
 from pyprof.prof.frame import Floats, Texts, Values
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.attribute import walk_all
-from pyprof.parse.launches import launch_of_activity
-from pyprof.parse.paths import Paths
-from pyprof.parse.stacks import OpRules
-from pyprof.parse.trace import ActivityKind, Strings, Trace
-from pyprof.parse.whole import Whole
+from pyprof.parse.attribution.attribute import walk_all
+from pyprof.parse.attribution.capture import Whole
+from pyprof.parse.attribution.launches import launch_of_activity
+from pyprof.parse.attribution.ranges import OpRules
+from pyprof.parse.attribution.stacks import Paths
+from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
 
 __all__ = ["Calls", "calls_of", "origins"]
 

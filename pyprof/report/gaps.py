@@ -26,11 +26,12 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.intervals import depth
 from pyprof.errors import InputError, UsageError
-from pyprof.load import load_with_trace, op_rules
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.trace import ActivityKind, Trace
-from pyprof.parse.window import add_window, in_window, window_given
+from pyprof.loading import load_with_trace, op_rules
+from pyprof.parse.records.window import add_window, in_window, window_given
+from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.columns import Column, choose
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.group import Table
@@ -38,7 +39,6 @@ from pyprof.prof.select import first_rows
 from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
 from pyprof.report.calls import Calls, calls_of, origins
 from pyprof.report.idle import REASONS, Activities, Gaps, Lines, find_gaps
-from pyprof.report.intervals import depth
 
 __all__ = ["TABLES", "Report", "add_arguments", "run"]
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import PHASES, Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.intervals import Segments, between, count_before, latest, union
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.calls import Calls
-from pyprof.report.intervals import Segments, between, count_before, latest, union
 
 __all__ = ["REASONS", "Activities", "Gaps", "Lines", "find_gaps"]
 

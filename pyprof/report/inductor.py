@@ -26,19 +26,19 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.intervals import union
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import Records
-from pyprof.parse.trace import ActivityKind
-from pyprof.parse.window import add_window, in_window
+from pyprof.parse.records.records import Records
+from pyprof.parse.records.window import add_window, in_window
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import Column
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.group import Table
 from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
-from pyprof.report.intervals import union
 
 __all__ = ["Busy", "Groups", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
 
@@ -289,7 +289,7 @@ def run(options: argparse.Namespace) -> int:
         return _bench(Path(others[0]), options)
     file = first
     if first == "run":
-        from pyprof.capture.generated import record_module
+        from pyprof.recording.generated import record_module
 
         file = str(record_module(Path(others[0]), options.output, options.times))
         print(f"pyprof: the capture is {file}", file=sys.stderr)
@@ -298,7 +298,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(file: str, options: argparse.Namespace) -> int:
-    from pyprof.load import load
+    from pyprof.loading import load
 
     given = [read_module(path) for path in find_modules([Path(p) for p in options.module])] if options.module else []
     records = load(file)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.hardware import cpus, gpus
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import choose
 from pyprof.prof.frame import Frame, Texts
 from pyprof.report.advice import advise
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.load import load
-    from pyprof.parse.records import concatenate
+    from pyprof.loading import load
+    from pyprof.parse.records.records import concatenate
 
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     print("\n".join(lines(Frame(concatenate([load(name) for name in options.file]), gpu))))

@@ -22,7 +22,7 @@ from pyprof.timers.replay import Replay, choose_device, replayable
 from pyprof.timers.timing import Timing, timeit
 
 if TYPE_CHECKING:
-    from pyprof.parse.records import Records
+    from pyprof.parse.records.records import Records
 
 __all__ = ["add_arguments", "run"]
 
@@ -122,7 +122,7 @@ def _shapes(words: list[str] | None) -> list[tuple[int, ...]]:
 
 
 def _from_file(options: argparse.Namespace) -> Chosen:
-    from pyprof.load import load
+    from pyprof.loading import load
     from pyprof.parse.command import SHOWN, choose_kinds
 
     if (options.idx is None) == (options.op is None):

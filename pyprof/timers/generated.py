@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pyprof.capture.generated import load_module, own_inputs, wrap_kernels
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.hardware import cpus, gpus
+from pyprof.recording.generated import load_module, own_inputs, wrap_kernels
 from pyprof.report.compiled.kernel_source import Kernel, triton_kernel
 from pyprof.report.compiled.module import read_module
 from pyprof.timers.timing import Timing, cache_bytes, timeit

@@ -13,11 +13,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pyprof.load import op_rules
+from pyprof.loading import op_rules
 from pyprof.markers import split_ids
-from pyprof.parse.attribute import innermost_ranges
+from pyprof.parse.attribution.attribute import innermost_ranges
 from pyprof.parse.sources import open_trace
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind
 
 Found = tuple[str, int, int]  # what a range says, its sequence number and its op id
 

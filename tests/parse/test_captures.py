@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyprof.load import load_capture, op_rules
+from pyprof.loading import load_capture, op_rules
 from pyprof.markers import decode, is_backward_name, split_ids
-from pyprof.parse.attribute import attribute
-from pyprof.parse.netdict import lines
+from pyprof.parse.attribution.attribute import attribute
+from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import open_trace
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind
 from tests.conftest import SHARED
 
 
@@ -231,7 +231,7 @@ def test_cpu_edge_cases_keep_leaked_and_cross_thread_ranges_apart(captures: Path
     names = [trace.markers[label].name for label in trace.ranges["label"].tolist()]
     free = {name for name, flag in zip(names, trace.ranges["free"].tolist(), strict=True) if flag}
     assert free == {"startend_A", "cross_thread", "never_ended"}
-    from pyprof.parse.stacks import leaked
+    from pyprof.parse.attribution.ranges import leaked
 
     assert {name for name, flag in zip(names, leaked(trace).tolist(), strict=True) if flag} == {"never_ended", "never_popped"}
     assert any(len(name) == 5000 for name in names) and any("✓" in name and "\n" in name for name in names)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyprof.load import load_capture
+from pyprof.loading import load_capture
 from pyprof.opcall import OpCall
-from pyprof.parse.netdict import lines
-from pyprof.parse.records import PHASES, Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 
 Event = dict[str, Any]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.load import load_capture
+from pyprof.loading import load_capture
 from pyprof.opcall import UNKNOWN, OpCall
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.cost import cost_records
 from pyprof.prof.infer import infer
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.load import load, load_capture
-from pyprof.parse.records import Records
+from pyprof.loading import load, load_capture
+from pyprof.parse.records.records import Records
 from pyprof.prof.columns import choose, unknown_as
 from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.load import load_capture
-from pyprof.parse.legacy import legacy_view
+from pyprof.loading import load_capture
+from pyprof.parse.records.netdict.original import legacy_view
 from pyprof.prof import writers
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.load import load, load_capture
+from pyprof.loading import load, load_capture
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame
 from pyprof.prof.infer import _broadcast_dims, _summed, infer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.hardware import cpus
-from pyprof.load import load, load_capture
+from pyprof.loading import load, load_capture
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS, Peaks, roofline

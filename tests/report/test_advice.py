@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.load import load_capture
+from pyprof.loading import load_capture
 from pyprof.prof.frame import Frame
 from pyprof.report.advice import Advice, advise
 from tests.tiny import Nsys

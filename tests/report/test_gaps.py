@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
-from pyprof.load import load_with_trace
-from pyprof.parse.records import COLUMNS, Records
-from pyprof.parse.trace import ActivityKind, Strings
+from pyprof.loading import load_with_trace
+from pyprof.parse.records.records import COLUMNS, Records
+from pyprof.parse.sources.trace import ActivityKind, Strings
 from pyprof.prof.columns import unknown_as
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import Table

@@ -20,10 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.cli import main
-from pyprof.load import load
+from pyprof.loading import load
 from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.records import COLUMNS, Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.records import COLUMNS, Records
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module

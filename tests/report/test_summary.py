@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.load import load_capture
+from pyprof.loading import load_capture
 from pyprof.prof.frame import Frame
 from pyprof.report.advice import advise
 from tests.tiny import Nsys

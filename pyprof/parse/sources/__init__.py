@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from pyprof.errors import InputError, NotACapture, ToolError
-from pyprof.parse.trace import Trace
+from pyprof.parse.sources.trace import Trace
 
 __all__ = ["check_readable", "is_capture", "open_trace"]
 
@@ -38,7 +38,7 @@ def check_readable(path: Path) -> None:
 
 def is_capture(path: Path) -> bool:
     """Whether a file begins as a capture of one of the formats does, whatever it is called."""
-    from pyprof.parse.sources import kineto
+    from pyprof.parse.sources.kineto import reader as kineto
     from pyprof.parse.sources.sqlite import is_sqlite
 
     return is_sqlite(path) or _begins(path, _REPORT_MAGIC) or kineto.sniff(path)
@@ -57,7 +57,7 @@ def open_trace(path: Path) -> Trace:
     if path.suffix in _REPORTS or _begins(path, _REPORT_MAGIC):
         return _open_report(path)
 
-    from pyprof.parse.sources import kineto
+    from pyprof.parse.sources.kineto import reader as kineto
 
     if kineto.sniff(path):
         return kineto.read(path)

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyprof.parse.arrow_arrays import to_numpy
-from pyprof.parse.columns import Growing, narrowest
-from pyprof.parse.sources.btree import OddFile
+from pyprof.arrays.arrow import to_numpy
+from pyprof.arrays.growing import Growing, narrowest
+from pyprof.parse.sources.sqlite_pages.btree import OddFile
 
 __all__ = ["ArrowReader", "OddFile"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pyprof.parse.arrow_arrays import to_arrow, to_numpy
+from pyprof.arrays.arrow import to_arrow, to_numpy
 
 __all__ = ["EmitTexts"]
 

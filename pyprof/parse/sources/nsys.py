@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pyprof.errors import EmptyCapture
 from pyprof.parse.sources.nsys_ranges import DOMAIN, RANGES, RangeRows
 from pyprof.parse.sources.sqlite import Database, map_distinct, to_text
-from pyprof.parse.trace import ActivityKind, Table, Trace, concatenated, make_table
+from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
 __all__ = ["matches", "read"]
 
@@ -199,7 +199,7 @@ class _Reader:
             from pyprof.parse.sources.emit_texts import EmitTexts
         except ImportError:  # without pyarrow
             return None
-        from pyprof.parse.sources.btree import OddFile
+        from pyprof.parse.sources.sqlite_pages.btree import OddFile
 
         for read in (self._batches_of_pages, self._batches_of_arrow):
             collected = self._new_rows()
@@ -213,7 +213,7 @@ class _Reader:
         return None
 
     def _batches_of_pages(self, _: str, with_kind: bool) -> Iterator[tuple[list[Ints], Any]]:
-        from pyprof.parse.arrow_arrays import to_arrow
+        from pyprof.arrays.arrow import to_arrow
 
         for columns, texts in self.db.batches_with_text(_NVTX, _RANGE_COLUMNS, "text"):
             kept = np.isin(columns[_RANGE_COLUMNS.index("eventType")], _RANGE_KINDS)
@@ -222,8 +222,8 @@ class _Reader:
             yield columns, texts
 
     def _batches_of_arrow(self, sql: str, _: bool) -> Iterator[tuple[list[Ints], Any]]:
-        from pyprof.parse.arrow_arrays import to_numpy
-        from pyprof.parse.sources.btree import OddFile
+        from pyprof.arrays.arrow import to_numpy
+        from pyprof.parse.sources.sqlite_pages.btree import OddFile
 
         if self.db.arrow is None:
             raise OddFile("small, or ADBC is not there")

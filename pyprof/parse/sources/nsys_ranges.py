@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.growing import Growing, narrowest
 from pyprof.markers import split_ids
-from pyprof.parse.columns import Growing, narrowest
-from pyprof.parse.distinct import distinct_rows
 from pyprof.parse.sources.sqlite import map_distinct, to_integer, to_text
-from pyprof.parse.trace import Table, Trace, make_table
+from pyprof.parse.sources.trace import Table, Trace, make_table
 
 __all__ = ["DOMAIN", "RANGES", "RangeRows"]
 

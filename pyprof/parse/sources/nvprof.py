@@ -17,7 +17,7 @@ from pyprof.hardware.names import Demangler
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.nvprof_ranges import read_ranges
 from pyprof.parse.sources.sqlite import Database, distinct_values, map_distinct
-from pyprof.parse.trace import ActivityKind, Table, Trace, concatenated, make_table
+from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
 __all__ = ["matches", "read"]
 

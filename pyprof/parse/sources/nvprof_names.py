@@ -39,8 +39,8 @@ class Names:
         """Whether the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
         if db.arrow is None or not any(name in db.columns(_TABLE)[_TEXT] for name in ("TEXT", "CHAR", "CLOB")):
             return False
-        from pyprof.parse.arrow_arrays import to_numpy
-        from pyprof.parse.sources.btree import OddFile
+        from pyprof.arrays.arrow import to_numpy
+        from pyprof.parse.sources.sqlite_pages.btree import OddFile
 
         try:
             batches = list(db.arrow.batches(f"SELECT coalesce({_ID}, -1), coalesce({_TEXT}, '') FROM {_TABLE}", 1))
@@ -79,7 +79,7 @@ class Names:
             if isinstance(part, list):
                 said[:, rows] = np.array([decode(part[row - begin]) for row in rows.tolist()], np.int64).reshape(-1, 3).T
             elif len(rows):
-                from pyprof.parse.arrow_arrays import to_arrow
+                from pyprof.arrays.arrow import to_arrow
                 from pyprof.parse.sources.emit_texts import EmitTexts
 
                 if columns is None:

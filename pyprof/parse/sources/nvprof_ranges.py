@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pyprof.markers import split_ids
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.sqlite import Database, distinct_values, map_distinct
-from pyprof.parse.trace import Table, Trace, make_table
+from pyprof.parse.sources.trace import Table, Trace, make_table
 
 __all__ = ["Ranges", "read_ranges"]
 

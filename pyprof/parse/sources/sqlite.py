@@ -17,14 +17,14 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.errors import InputError, NotACapture
-from pyprof.parse.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from pyprof.parse.sources.arrow import ArrowReader
-    from pyprof.parse.sources.pages import PageReader
+    from pyprof.parse.sources.sqlite_pages.reader import PageReader
 
 __all__ = ["MAGIC", "Database", "distinct_values", "is_sqlite", "map_distinct", "to_integer", "to_text"]
 
@@ -111,7 +111,7 @@ class Database:
         """The fastest reader of whole columns; None where the file is small or no plain one."""
         if self.path.stat().st_size < ARROW_FROM_BYTES:
             return None
-        from pyprof.parse.sources.pages import OddFile, PageReader
+        from pyprof.parse.sources.sqlite_pages.reader import OddFile, PageReader
 
         try:
             return PageReader(self.path)
@@ -221,7 +221,7 @@ class Database:
         present = [column for column in dict.fromkeys(columns) if column in self.columns(table)]
         if self.pages is None or not present:
             return None
-        from pyprof.parse.sources.pages import OddFile
+        from pyprof.parse.sources.sqlite_pages.reader import OddFile
 
         try:
             read = self.pages.integers(table, present, narrow=narrow)
@@ -237,7 +237,7 @@ class Database:
 
         Raises OddFile, perhaps after some batches, where only rows can be read one by one.
         """
-        from pyprof.parse.sources.pages import OddFile
+        from pyprof.parse.sources.sqlite_pages.reader import OddFile
 
         if self.pages is None:
             raise OddFile("small, or no plain file")

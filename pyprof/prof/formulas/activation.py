@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import broadcast, dims, gradient, nbytes, need, promote, result, spec, vector, wants
 from pyprof.prof.formulas.pointwise import elementwise, spellings, unary_backward
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import broadcast, dims, gradient, nbytes, need, promote, result, spec, vector, wants
 
 __all__: list[str] = []
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, nbytes, need, opt, product, spec, vector, wants
 
 __all__ = ["mask_pairs"]
 

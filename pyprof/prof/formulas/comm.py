@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import nbytes
 from pyprof.prof.formulas.registry import Cost, Missing, formula
-from pyprof.prof.formulas.tensors import nbytes
 
 __all__: list[str] = []
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import dims, gradient, nbytes, need, product, spec, vector, wants
 from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import dims, gradient, nbytes, need, product, spec, vector, wants
 
 __all__ = ["contraction_steps"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
+from pyprof.prof.formulas.algebra import copy_cost, dtype_from, gradient, need, opt, spec, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import copy_cost, dtype_from, gradient, need, opt, spec, wants
 
 __all__: list[str] = []
 

@@ -9,19 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
-from pyprof.prof.formulas.index import selected
-from pyprof.prof.formulas.loss import (
-    cdist_backward,
-    ctc_loss,
-    ctc_loss_backward,
-    multi_margin_loss_backward,
-    pdist_backward,
-)  # fmt: skip
-from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.pool import targets
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward
-from pyprof.prof.formulas.tensors import (
+from pyprof.prof.formulas.algebra import (
     broadcast,
     copy_cost,
     dims,
@@ -36,6 +24,18 @@ from pyprof.prof.formulas.tensors import (
     vector,
     wants,
 )  # fmt: skip
+from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
+from pyprof.prof.formulas.index import selected
+from pyprof.prof.formulas.loss import (
+    cdist_backward,
+    ctc_loss,
+    ctc_loss_backward,
+    multi_margin_loss_backward,
+    pdist_backward,
+)  # fmt: skip
+from pyprof.prof.formulas.pointwise import spellings
+from pyprof.prof.formulas.pool import targets
+from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward
 from pyprof.prof.formulas.transform import TRANSFORMS
 
 __all__: list[str] = []

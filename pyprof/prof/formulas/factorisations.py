@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import gradient, nbytes, product, spec, vector, wants
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.linalg import matrix_exp_backward, solution, weight
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward
-from pyprof.prof.formulas.tensors import gradient, nbytes, product, spec, vector, wants
 
 __all__: list[str] = []
 

@@ -10,9 +10,9 @@ import math
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
+from pyprof.prof.formulas.algebra import DEFAULT_FLOAT, broadcast, copy_cost, dtype_from, need, opt, spec, vector
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, formula
-from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, copy_cost, dtype_from, need, opt, spec, vector
 
 __all__ = ["given_out", "made_dtype", "made_shape"]
 

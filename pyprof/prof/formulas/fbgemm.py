@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import copy_cost, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, formula
-from pyprof.prof.formulas.tensors import copy_cost, opt, spec, vector
 
 __all__: list[str] = []
 

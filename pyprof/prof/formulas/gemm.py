@@ -12,9 +12,7 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import (
+from pyprof.prof.formulas.algebra import (
     broadcast,
     gradient,
     nbytes,
@@ -27,6 +25,8 @@ from pyprof.prof.formulas.tensors import (
     vector,
     wants,
 )
+from pyprof.prof.formulas.pointwise import spellings
+from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 
 __all__ = ["number_backward", "product_backward", "product_cost"]
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import (
+from pyprof.prof.formulas.algebra import (
     broadcast,
     copy_cost,
     dims,
@@ -24,6 +22,8 @@ from pyprof.prof.formulas.tensors import (
     vector,
     wants,
 )
+from pyprof.prof.formulas.pointwise import spellings
+from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 
 __all__ = ["selected"]
 

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import nbytes
 from pyprof.prof.formulas.registry import Cost, namespace_formula
-from pyprof.prof.formulas.tensors import nbytes
 
 __all__: list[str] = []
 

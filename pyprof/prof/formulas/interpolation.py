@@ -10,10 +10,10 @@ import math
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import gradient, need, product, spec, vector, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.pool import adaptive_windows, targets
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, need, product, spec, vector, wants
 
 __all__: list[str] = []
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import copy_cost, dims, gradient, need, product, result, spec, vector, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import copy_cost, dims, gradient, need, product, result, spec, vector, wants
 
 __all__: list[str] = []
 

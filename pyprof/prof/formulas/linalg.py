@@ -13,9 +13,9 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import broadcast, dtype_of, nbytes, need, opt, product, promote, reduced, spec, vector, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import broadcast, dtype_of, nbytes, need, opt, product, promote, reduced, spec, vector, wants
 
 __all__ = ["matrix_exp_backward", "solution", "weight"]
 

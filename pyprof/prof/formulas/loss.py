@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import broadcast, gradient, nbytes, need, opt, product, promote, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
 from pyprof.prof.formulas.softmax import LOG_SOFTMAX_BACKWARD_OPERATIONS, SOFTMAX_OPERATIONS
-from pyprof.prof.formulas.tensors import broadcast, gradient, nbytes, need, opt, product, promote, spec, vector, wants
 
 __all__: list[str] = []
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import copy_cost, dtype_of, need, opt, product, result, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, formula
-from pyprof.prof.formulas.tensors import copy_cost, dtype_of, need, opt, product, result, spec, vector
 
 __all__: list[str] = []
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import broadcast, copy_cost, gradient, need, opt, spec, vector, wants
 from pyprof.prof.formulas.index import selected
 from pyprof.prof.formulas.pointwise import elementwise, spellings
 from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
-from pyprof.prof.formulas.tensors import broadcast, copy_cost, gradient, need, opt, spec, vector, wants
 
 __all__: list[str] = []
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, need, opt, product, spec, vector, wants
 
 __all__: list[str] = []
 

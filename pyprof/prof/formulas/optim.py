@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import gradient, nbytes, opt, spec
 from pyprof.prof.formulas.registry import Cost, Missing, formula
-from pyprof.prof.formulas.tensors import gradient, nbytes, opt, spec
 
 __all__: list[str] = []
 

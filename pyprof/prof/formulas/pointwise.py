@@ -12,8 +12,8 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import broadcast, gradient, opt, promote, result, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
-from pyprof.prof.formulas.tensors import broadcast, gradient, opt, promote, result, spec, vector, wants
 
 __all__ = ["common_shape", "elementwise", "is_reduced", "spellings", "unary_backward"]
 

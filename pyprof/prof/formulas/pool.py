@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import gradient, nbytes, need, pair, product, result, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, nbytes, need, pair, product, result, spec, vector, wants
 
 __all__ = ["adaptive_windows", "targets"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import DEFAULT_FLOAT, broadcast, dtype_from, need, product, promote, spec, vector
 from pyprof.prof.formulas.factory import given_out, made_dtype, made_shape
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, formula
-from pyprof.prof.formulas.tensors import DEFAULT_FLOAT, broadcast, dtype_from, need, product, promote, spec, vector
 
 __all__: list[str] = []
 

@@ -10,9 +10,7 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
-from pyprof.prof.formulas.pointwise import elementwise, spellings
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
-from pyprof.prof.formulas.tensors import (
+from pyprof.prof.formulas.algebra import (
     broadcast,
     dims,
     dtype_of,
@@ -26,6 +24,8 @@ from pyprof.prof.formulas.tensors import (
     vector,
     wants,
 )
+from pyprof.prof.formulas.pointwise import elementwise, spellings
+from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
 
 __all__ = ["sum_dtype"]
 

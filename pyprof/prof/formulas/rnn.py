@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import gradient, nbytes, opt, product, spec, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, nbytes, opt, product, spec, wants
 
 __all__: list[str] = []
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import dims, gradient, nbytes, need, opt, product, promote, result, spec, vector, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.reduction import sum_dtype
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
-from pyprof.prof.formulas.tensors import dims, gradient, nbytes, need, opt, product, promote, result, spec, vector, wants
 
 __all__: list[str] = []
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import dims, dtype_of, gradient, promote, reduced, result, spec, vector, wants
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
-from pyprof.prof.formulas.tensors import dims, dtype_of, gradient, promote, reduced, result, spec, vector, wants
 
 __all__: list[str] = []
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import copy_cost, dtype_of, gradient, need, spec, vector
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, formula
-from pyprof.prof.formulas.tensors import copy_cost, dtype_of, gradient, need, spec, vector
 
 __all__: list[str] = []
 

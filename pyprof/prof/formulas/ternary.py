@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import gradient, opt, promote, spec, vector, wants
 from pyprof.prof.formulas.pointwise import common_shape, elementwise, is_reduced, spellings, unary_backward
 from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
-from pyprof.prof.formulas.tensors import gradient, opt, promote, spec, vector, wants
 
 __all__: list[str] = []
 

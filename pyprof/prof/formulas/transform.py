@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
+from pyprof.prof.formulas.algebra import nbytes, need, opt, product, promote, spec
 from pyprof.prof.formulas.registry import Cost, formula
-from pyprof.prof.formulas.tensors import nbytes, need, opt, product, promote, spec
 
 __all__ = ["TRANSFORMS"]
 

@@ -6,10 +6,10 @@ One file for each kind of advice: a function from a Frame to pieces. No text is 
 from __future__ import annotations
 
 from pyprof.prof.frame import Frame
+from pyprof.report.advice.advice import Advice
 from pyprof.report.advice.host import late_launches
 from pyprof.report.advice.layout import conversions
 from pyprof.report.advice.optimizer import unfused
-from pyprof.report.advice.piece import Advice
 from pyprof.report.advice.products import products
 from pyprof.report.advice.small import short_kernels
 

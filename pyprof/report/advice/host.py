@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.report.advice.piece import Advice, most
+from pyprof.report.advice.advice import Advice, most
 from pyprof.report.idle import HOST, LAUNCH, Activities, find_gaps
 
 __all__ = ["late_launches"]

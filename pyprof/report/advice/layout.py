@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from pyprof.prof.frame import Frame
-from pyprof.report.advice.piece import Advice, kernels_of, most
+from pyprof.report.advice.advice import Advice, kernels_of, most
 
 __all__ = ["conversions"]
 

@@ -10,9 +10,9 @@ import re
 
 import numpy as np
 
-from pyprof.parse.records import PHASES
+from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
-from pyprof.report.advice.piece import Advice, kernels_of, most
+from pyprof.report.advice.advice import Advice, kernels_of, most
 
 __all__ = ["unfused"]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.dtypes import lookup
-from pyprof.parse.distinct import distinct_rows
 from pyprof.prof.frame import Frame, operand_tag
-from pyprof.report.advice.piece import Advice
+from pyprof.report.advice.advice import Advice
 
 __all__ = ["products"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.parse.records import PHASES
+from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import LATENCY, LAUNCH
-from pyprof.report.advice.piece import Advice, kernels_of, most
+from pyprof.report.advice.advice import Advice, kernels_of, most
 
 __all__ = ["short_kernels"]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.hardware.names import normalise, short_name
 from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import PHASES, Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled.kernel_source import Kernel, triton_kernel

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.records import PHASES, Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
 
 __all__ = ["COMMUNICATION", "COMPUTE", "COPY", "MEASURES", "Busy", "breakdown", "classes", "of_records"]
 

@@ -14,8 +14,8 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import Records
+from pyprof.arrays.distinct import distinct_rows
+from pyprof.parse.records.records import Records
 from pyprof.report.ranks.busy import COMMUNICATION, classes
 
 __all__ = ["LATE_LAUNCH", "WorkTimes", "late_launches"]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.opcall import OpCall, TensorSpec
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.records import PHASES, Records
+from pyprof.parse.records.records import PHASES, Records
 
 __all__ = ["Collective", "bus_factor", "describe", "of_records"]
 

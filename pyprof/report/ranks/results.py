@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.distinct import distinct_rows
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.prof.frame import Floats, Numbers, Texts
 from pyprof.report.ranks.busy import MEASURES
 from pyprof.report.ranks.collectives import bus_factor

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import InputError
-from pyprof.parse.places import File
-from pyprof.parse.records import Records
+from pyprof.parse.records.locations import File
+from pyprof.parse.records.records import Records
 from pyprof.report.ranks import collectives
 from pyprof.report.ranks.arrivals import Arrivals, Waits, arrivals, waits
 from pyprof.report.ranks.busy import Busy

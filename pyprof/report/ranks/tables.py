@@ -100,7 +100,7 @@ def _column(field: Field) -> Column:
 
 
 def _arrow(pa: Any, values: Values) -> Any:
-    from pyprof.parse.arrow_arrays import to_arrow, to_arrow_texts
+    from pyprof.arrays.arrow import to_arrow, to_arrow_texts
 
     if isinstance(values, Texts):
         unknown = values.codes < 0

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.errors import InputError, PyprofError, UsageError
-from pyprof.parse.distinct import distinct_rows
-from pyprof.parse.many import expand, named_rank, stored
-from pyprof.parse.places import File, fetched, is_folder, matching, place
-from pyprof.parse.records import Records
-from pyprof.parse.trace import ActivityKind
+from pyprof.parse.records.dataset import expand, named_rank, stored
+from pyprof.parse.records.locations import File, fetched, is_folder, matching, place
+from pyprof.parse.records.records import Records
+from pyprof.parse.sources.trace import ActivityKind
 
 __all__ = ["Failure", "Unit", "files_of", "units_of"]
 
@@ -72,7 +72,7 @@ def units_of(path: File, choose: Callable[[Records], npt.NDArray[np.bool_]] | No
 
 def _units(path: File, local: Path, choose: Callable[[Records], npt.NDArray[np.bool_]] | None) -> Iterator[Unit]:
     """The units of a file that is at `local` for the time being."""
-    from pyprof.load import load
+    from pyprof.loading import load
 
     records = load(str(local))
     if choose is not None:

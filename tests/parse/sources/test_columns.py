@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyprof.errors import PyprofError
-from pyprof.load import load_capture
+from pyprof.loading import load_capture
 from pyprof.markers import split_ids
-from pyprof.parse.netdict import lines
+from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import nsys, open_trace, sqlite
 from tests.tiny import Nsys
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import EmptyCapture, InputError
+from pyprof.parse.attribution.ranges import leaked
 from pyprof.parse.sources import open_trace
-from pyprof.parse.stacks import leaked
 from tests.tiny import Nsys
 
 PID = (1 << 48) | (7 << 24)

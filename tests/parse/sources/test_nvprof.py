@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.errors import EmptyCapture, PyprofError
-from pyprof.load import load_capture
-from pyprof.parse.attribute import attribute
-from pyprof.parse.netdict import lines
+from pyprof.loading import load_capture
+from pyprof.parse.attribution.attribute import attribute
+from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import open_trace
 from tests.tiny import rules
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.load import load_capture
-from pyprof.parse.netdict import lines
+from pyprof.loading import load_capture
+from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import nvprof_names, open_trace, sqlite
 from tests.conftest import ROOT
 from tests.parse.sources.test_columns import all_ways

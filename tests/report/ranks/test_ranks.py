@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyprof.cli import main
-from pyprof.parse.records import PHASES
+from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Floats, Numbers, Texts
 from pyprof.report.ranks.results import TABLES, matrix_of, table_named
 from pyprof.report.ranks.survey import Survey, survey

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyprof.cli import main
-from pyprof.parse.records import Records
+from pyprof.parse.records.records import Records
 from tests.rank_records import Job, write_rank
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")

@@ -1,0 +1,1 @@
+"""Building blocks over numpy arrays that know nothing of captures: distinct rows, growing columns, intervals."""

@@ -1,0 +1,139 @@
+"""Trace -> every execution of an op or annotation, nested ones too, as torch.profiler counts them: own time and time in all.
+
+These are the rows that `key_averages` adds up, not the op instances of Records: `aten::linear` and the `aten::addmm` inside it
+are two. On the CPU the time is that of the range, on the device that of the activities launched inside it; memory is what was
+allocated less what was freed inside, where the capture has it. Modules and frames of Python are no executions (torch's table
+has rows for them where stacks were recorded); their time is that of the annotation around them. No formulas here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.markers import Kind, Marker
+from pyprof.parse.attribution.attribute import place, walk_all
+from pyprof.parse.attribution.capture import Whole
+from pyprof.parse.attribution.launches import launched
+from pyprof.parse.attribution.ranges import Nested, OpRules, top_down
+from pyprof.parse.attribution.walk import Walk
+from pyprof.parse.sources.trace import Trace
+
+__all__ = ["Executions", "executions"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE, Kind.OPTIMIZER, Kind.STEP, Kind.INTERNAL)
+_MODULE = "nn.Module: "  # frames of Python, which torch's table does not add up either
+
+
+@dataclass(frozen=True)
+class Executions:
+    """One row an execution. label: code into markers and names; start_ns; time in ns and memory in bytes of its own (self_) and
+    with all inside it; kernels: activities launched in it and in nothing inside it.
+
+    on_device: whether anything ran on a GPU; with_memory: whether memory was recorded. Else those columns are 0.
+    """
+
+    markers: list[Marker]
+    names: list[str]
+    label: Ints
+    start_ns: Ints
+    cpu_ns: Ints
+    self_cpu_ns: Ints
+    device_ns: Ints
+    self_device_ns: Ints
+    kernels: Ints
+    cpu_mem: Ints
+    self_cpu_mem: Ints
+    device_mem: Ints
+    self_device_mem: Ints
+    on_device: bool
+    with_memory: bool
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+def executions(trace: Trace, rules: OpRules) -> Executions:
+    """All executions of a capture, in order of thread and begin."""
+    whole = Whole(trace, rules)
+    run = walk_all(whole)
+    nested = run.nested
+    names = [_name(m) for m in trace.markers]
+    shown, owner, above = _owners(run, trace.markers, names)
+    here = np.arange(len(run.label))
+    cpu = np.maximum(trace.ranges["end_ns"][nested.row] - run.start, 0)
+    inside = np.zeros(len(here), np.int64)
+    child = shown & (above >= 0)
+    np.add.at(inside, above[child], cpu[child])
+    size = len(here)
+    activities, memory = trace.activities, trace.memory
+    on_device = len(activities["kind"]) > 0
+    self_device, kernels = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    if on_device:
+        rows = launched(trace)
+        at, by_time, _ = place(whole, run, rows["range_thread"], rows["when"])
+        at = np.where(by_time | (at < 0), -1, owner[at]) if size else at
+        np.add.at(self_device, at[at >= 0], rows["dur_ns"][at >= 0])
+        np.add.at(kernels, at[at >= 0], 1)
+    mine = nested.innermost(memory["thread"].astype(np.int64), memory["time_ns"])
+    mine = np.where(mine >= 0, owner[mine], -1) if size else mine
+    of_host, of_device = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    for result, which in ((of_host, memory["device"] < 0), (of_device, memory["device"] >= 0)):
+        np.add.at(result, mine[which & (mine >= 0)], memory["bytes"][which & (mine >= 0)])
+    totals = [_with_all_inside(nested, own)[shown] for own in (self_device, of_host, of_device)]
+    return Executions(
+        trace.markers, names, run.label[shown], run.start[shown], cpu[shown], (cpu - inside)[shown],
+        totals[0], self_device[shown], kernels[shown], totals[1], of_host[shown], totals[2], of_device[shown],
+        on_device, len(memory["bytes"]) > 0,
+    )  # fmt: skip
+
+
+def _owners(run: Walk, markers: list[Marker], names: list[str]) -> tuple[Bools, Ints, Ints]:
+    """(which ranges are executions, the innermost execution around or at each range, the one around it).
+
+    Where an op has one op inside and that has its name too both are one, as in torch's table.
+    """
+    nested, label, here = run.nested, run.label, np.arange(len(run.label))
+    shown = np.array([_is_shown(m) for m in markers] + [False], np.bool_)[label]
+    code_of: dict[str, int] = {}
+    name = np.array([code_of.setdefault(text, len(code_of)) for text in names] + [-1], np.int64)[label]
+    while True:
+        owner = _innermost(nested, shown)
+        above = np.where(nested.parent >= 0, owner[nested.parent], -1) if len(here) else here
+        child = shown & (above >= 0)
+        alone = np.bincount(above[child], minlength=len(here)) == 1
+        twin = child & alone[above] & (name == name[above]) if len(here) else child
+        if not twin.any():
+            return shown, owner, above
+        shown = shown & ~twin
+
+
+def _innermost(nested: Nested, shown: Bools) -> Ints:
+    """For each range itself or the innermost around it that is shown, -1 none."""
+    return top_down(nested, np.arange(len(shown)), lambda own, above: np.where(shown[own], own, above))
+
+
+def _is_shown(marker: Marker) -> bool:
+    return marker.kind in _SHOWN and not marker.text.startswith(_MODULE)
+
+
+def _name(marker: Marker) -> str:
+    """As torch's table has it."""
+    if marker.kind == Kind.STEP and not marker.own:
+        return "ProfilerStep*"
+    if marker.kind in (Kind.ENGINE, Kind.OPTIMIZER) and not marker.own:
+        return marker.text.partition(", sizes = ")[0]
+    return marker.name
+
+
+def _with_all_inside(nested: Nested, own: Ints) -> Ints:
+    total = own.copy()
+    for level in reversed(nested.levels):
+        above = nested.parent[level]
+        np.add.at(total, above[above >= 0], total[level[above >= 0]])
+    return total

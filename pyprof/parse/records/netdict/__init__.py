@@ -1,0 +1,1 @@
+"""Records <-> the lines of net.dict."""

@@ -1,0 +1,187 @@
+"""Records: what is known of each GPU activity (without a GPU, of each op on the CPU), as columns with pools of distinct things.
+
+Made by `attribute` from a Trace or by `netdict` from lines; read by prof. One row a record, in order of (start, pid, device,
+stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls are stored once and referred to by code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.opcall import OpCall
+from pyprof.parse.sources.trace import Strings
+
+__all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "SCHEMA_VERSION", "GpuInfo", "Records", "Stack", "concatenate"]
+
+SCHEMA_VERSION = 2  # of the columns below as Parquet holds them; a change of name, type or meaning makes a new one
+DIRECTIONS = ("fprop", "bprop")
+PHASES = ("forward", "backward", "optimizer", "communication", "copy")
+
+# name: (numpy type, meaning)
+COLUMNS: dict[str, tuple[str, str]] = {
+    "kind": ("i1", "ActivityKind code"),
+    "start_ns": ("i8", "begin"),
+    "dur_ns": ("i8", "time of its own"),
+    "pid": ("i8", "process id"),
+    "rank": ("i4", "rank in a distributed job"),
+    "tid": ("i8", "launching thread"),
+    "device": ("i4", "device ordinal"),
+    "stream": ("i8", "stream"),
+    "corr": ("i8", "correlation id"),
+    "name": ("i4", "code into strings: whole name"),
+    "grid_x": ("i4", "blocks"),
+    "grid_y": ("i4", "blocks"),
+    "grid_z": ("i4", "blocks"),
+    "block_x": ("i4", "threads"),
+    "block_y": ("i4", "threads"),
+    "block_z": ("i4", "threads"),
+    "regs": ("i4", "registers per thread"),
+    "smem_bytes": ("i4", "shared memory per block"),
+    "bytes": ("i8", "bytes copied or set (memcpy, memset)"),
+    "copykind": ("i1", "CUPTI copy kind"),
+    "graph_node": ("i8", "CUDA-graph node"),
+    "gpu": ("i4", "code into gpus"),
+    "launch_ns": ("i8", "begin of the API call that launched it"),
+    "launch_dur_ns": ("i8", "time that this call took"),
+    "instance": ("i8", "op instance, numbered from 0 in order of begin"),
+    "fwd_instance": ("i8", "backward: the forward op instance"),
+    "stack": ("i4", "code into stacks: the kernel's own"),
+    "scope": ("i4", "code into stacks: whose layers and source lines hold (backward: its forward's)"),
+    "call": ("i4", "code into calls: the op (backward: its forward's)"),
+    "inner": ("i4", "code into calls: innermost dispatcher op or autograd function"),
+    "own": ("i4", "code into calls: the op of the instance itself, where it is not `call`"),
+    "dir": ("i1", "code into DIRECTIONS"),
+    "phase": ("i1", "code into PHASES"),
+    "step": ("i4", "training step"),
+    "seq": ("i8", "the autograd sequence number that counts"),
+    "sub": ("i4", "n-th kernel in a row of one op and sequence number"),
+    "recomputed": ("i1", "1: a forward op that runs again inside backward; 0 not; -1 cannot be told"),
+    "by_time": ("i1", "1: its ranges are those open on the main thread at that time"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """A device as the capture describes it: name as the driver gives it, compute capability, multiprocessors (-1 unknown)."""
+
+    name: str = ""
+    cc: tuple[int, int] | None = None
+    sms: int = -1
+    clock_hz: int = -1
+    dram_bytes_per_s: int = -1
+    l2_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One distinct stack of ranges, each list outermost first.
+
+    mod, op, marker: Python-level calls and their texts; layer: named layers, or where none was named the user's ranges; trace:
+    source lines; reprs: printed modules; seq_names: names of the ranges that carry a sequence number, backward_at: which of
+    them is the autograd function that counts (-1 none); ranges: the user's ranges with their domains; open: some of those were
+    never closed.
+    """
+
+    mod: tuple[str, ...] = ()
+    op: tuple[str, ...] = ()
+    marker: tuple[str, ...] = ()
+    layer: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
+    reprs: tuple[str, ...] = ()
+    seq_names: tuple[str, ...] = ()
+    backward_at: int = -1
+    ranges: tuple[str, ...] = ()
+    open: bool = False
+
+
+@dataclass
+class Records:
+    """All records of one capture, or of several one after another.
+
+    seq_offsets, seq_numbers: the sequence numbers of record i are seq_numbers[seq_offsets[i]:seq_offsets[i + 1]], one for each
+    name in its stack's seq_names. counts: what attribution met and could not settle, by name. notes: for the person. utc_ns:
+    what to add to a time to have nanoseconds since 1970, -1 unknown (and of several captures together).
+    """
+
+    columns: dict[str, npt.NDArray[Any]]
+    strings: Strings = field(default_factory=Strings)
+    stacks: list[Stack] = field(default_factory=list)
+    calls: list[OpCall] = field(default_factory=list)
+    gpus: list[GpuInfo] = field(default_factory=list)
+    seq_offsets: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    seq_numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    source: str = ""
+    utc_ns: int = -1
+
+    def __len__(self) -> int:
+        return len(self.columns["kind"])
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self.columns[name]
+
+    def select(self, rows: npt.NDArray[Any]) -> Records:
+        """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
+        if rows.dtype == np.bool_ and rows.all():
+            return self
+        positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        lengths = np.diff(self.seq_offsets)[positions]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        take = np.repeat(self.seq_offsets[:-1][positions] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        columns = {name: values[positions] for name, values in self.columns.items()}
+        return Records(
+            columns, self.strings, self.stacks, self.calls, self.gpus, offsets, self.seq_numbers[take],
+            self.counts, self.notes, self.source, self.utc_ns,
+        )  # fmt: skip
+
+    def with_ops(self, columns: dict[str, npt.NDArray[Any]], calls: list[OpCall]) -> Records:
+        """The same records with these columns and this pool of calls in place of theirs."""
+        return Records(
+            dict(self.columns.items()) | columns, self.strings, self.stacks, calls, self.gpus, self.seq_offsets,
+            self.seq_numbers, self.counts, self.notes, self.source, self.utc_ns,
+        )  # fmt: skip
+
+    def numbers(self, row: int) -> list[int]:
+        """The sequence numbers of one record, in the order of its stack's seq_names."""
+        numbers: list[int] = self.seq_numbers[self.seq_offsets[row] : self.seq_offsets[row + 1]].tolist()
+        return numbers
+
+
+# Columns that are codes into the pool of that name, or numbers of instances.
+_POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "own": "calls", "inner": "calls", "gpu": "gpus"}
+
+
+def concatenate(parts: list[Records]) -> Records:
+    """Records of several files one after another; instances of different files stay different."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = Records({}, notes=[note for part in parts for note in part.notes])
+    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in COLUMNS}
+    instances = 0
+    for part in parts:
+        names = np.array([whole.strings.code(text) for text in part.strings.values] + [-1], np.int64)
+        for name, (dtype, _) in COLUMNS.items():
+            values = part.columns[name].astype(np.int64)
+            if name == "name":
+                values = names[values]
+            elif name in _POOLED:
+                values = np.where(values >= 0, values + len(getattr(whole, _POOLED[name])), -1)
+            elif name in ("instance", "fwd_instance"):
+                values = np.where(values >= 0, values + instances, -1)
+            columns[name].append(values.astype(dtype))
+        instances += int(max(part["instance"].max(initial=-1), part["fwd_instance"].max(initial=-1))) + 1
+        whole.stacks += part.stacks
+        whole.calls += part.calls
+        whole.gpus += part.gpus
+        whole.counts = {key: whole.counts.get(key, 0) + part.counts.get(key, 0) for key in {**whole.counts, **part.counts}}
+    whole.columns = {name: np.concatenate(values) for name, values in columns.items()}
+    lengths = np.concatenate([np.diff(part.seq_offsets) for part in parts])
+    whole.seq_offsets = np.concatenate([[0], np.cumsum(lengths)])
+    whole.seq_numbers = np.concatenate([part.seq_numbers for part in parts])
+    whole.source = parts[0].source
+    return whole

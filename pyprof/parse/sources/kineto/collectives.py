@@ -1,0 +1,57 @@
+"""What torch's record of a collective says (bytes, process group, ranks), given to NCCL's annotation within it.
+
+A kernel is launched inside `nccl:all_reduce`, which names only its input; the `record_param_comms` around that says the rest.
+So that the innermost range says all, its call takes the facts of the one around it as named arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.parse.sources.trace import Labels, Table
+
+__all__ = ["give_facts"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def give_facts(ranges: Table, labels: Labels) -> None:
+    """Change the labels of annotations in `ranges`; without such records nothing changes."""
+    records = [i for i, m in enumerate(labels.markers) if m.call is not None and "collective" in dict(m.call.kwargs)]
+    bare = [i for i, m in enumerate(labels.markers) if m.call is not None and m.call.module == "nccl" and not m.call.kwargs]
+    if not records or not bare:
+        return
+    around = np.flatnonzero(np.isin(ranges["label"], records))
+    asked = np.flatnonzero(np.isin(ranges["label"], bare))
+    owner = _innermost(ranges, around, asked)
+    asked, owner = asked[owner >= 0], owner[owner >= 0]
+    new: dict[tuple[int, int], int] = {}
+    for row, own, outer in zip(asked.tolist(), ranges["label"][asked].tolist(), ranges["label"][owner].tolist(), strict=True):
+        code = new.get((own, outer))
+        if code is None:
+            marker, record = labels.markers[own], labels.markers[outer]
+            if marker.call is None or record.call is None:
+                continue
+            whole = replace(marker, call=replace(marker.call, kwargs=record.call.kwargs))
+            code = new[own, outer] = labels.add((marker.kind, marker.name, repr(whole.call)), whole)
+        ranges["label"][row] = code
+
+
+def _innermost(ranges: Table, around: Ints, asked: Ints) -> Ints:
+    """For each row asked the last one of `around` that began before it on its thread and had not ended; -1 none.
+
+    Records of collectives do not nest, so that the last one is the only one that can hold it.
+    """
+    found = np.full(len(asked), -1, np.int64)
+    start, end, thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]
+    for one in np.unique(thread[asked]).tolist():
+        here, own = around[thread[around] == one], np.flatnonzero(thread[asked] == one)
+        here = here[np.argsort(start[here], kind="stable")]
+        at = np.searchsorted(start[here], start[asked[own]], "right") - 1
+        inside = at >= 0
+        inside[inside] = end[here[at[inside]]] >= end[asked[own[inside]]]
+        found[own[inside]] = here[at[inside]]
+    return found

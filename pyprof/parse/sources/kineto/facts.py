@@ -1,0 +1,95 @@
+"""What a torch.profiler trace says at its top level and of its threads -> `devices`, `threads`, `processes`, rank and notes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyprof.markers import Kind
+from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
+
+__all__ = ["devices_of", "notes_of", "rank_of_file", "tables_of_threads"]
+
+_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
+_LIMITS = {
+    "cc_major": "computeMajor", "cc_minor": "computeMinor", "sms": "numSms", "regs_per_sm": "regsPerMultiprocessor",
+    "smem_per_sm_bytes": "sharedMemPerMultiprocessor",
+}  # fmt: skip
+
+
+def _natural(value: Any) -> int:
+    return value if type(value) is int and 0 <= value < 1 << 31 else -1
+
+
+def devices_of(properties: Any, strings: Strings) -> Table:
+    """The table from `deviceProperties`; they hold for every process, and neither clocks nor bandwidth."""
+    given = [d for d in properties if isinstance(d, dict)] if isinstance(properties, list) else []
+    columns: dict[str, list[int]] = {name: [_natural(d.get(key)) for d in given] for name, key in _LIMITS.items()}
+    columns["device"] = [_natural(d.get("id")) for d in given]
+    names = [d.get("name") for d in given]
+    columns["name"] = [strings.code(name) if isinstance(name, str) and name else -1 for name in names]
+    threads = [_natural(d.get("maxThreadsPerMultiprocessor")) for d in given]
+    warps = [_natural(d.get("warpSize")) for d in given]
+    columns["max_warps_per_sm"] = [t // w if t > 0 and w > 0 else -1 for t, w in zip(threads, warps, strict=True)]
+    return make_table("devices", {name: np.array(values, np.int64) for name, values in columns.items()})
+
+
+def rank_of_file(distributed: Any, path: Path) -> int:
+    """The rank from `distributedInfo`, else from a file name with rankN or workerN in it; -1 where neither says it."""
+    rank = distributed.get("rank") if isinstance(distributed, dict) else None
+    if isinstance(rank, str) and rank.isdecimal():
+        rank = int(rank)
+    if _natural(rank) >= 0:
+        return _natural(rank)
+    found = _RANK.search(path.name)
+    return _natural(int(found[1])) if found else -1
+
+
+def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int], str], trace: Trace) -> tuple[Table, Table]:
+    """(`threads`, `processes`) from the (pid, tid) of each thread.
+
+    The main thread is the one whose tid is the pid; a process without such a one has the thread with most ranges of the user's.
+    """
+    pids = sorted({pid for pid, _ in numbers})
+    process = np.array([pids.index(pid) for pid, _ in numbers], np.int64)
+    main = np.array([pid == tid for pid, tid in numbers], np.bool_)
+    kind = np.array([m.kind for m in trace.markers], np.int64)
+    users = trace.ranges["thread"][np.isin(kind[trace.ranges["label"]], (Kind.USER, Kind.STEP))]
+    ranges = np.bincount(users, minlength=len(numbers)) if len(numbers) else np.empty(0, np.int64)
+    for row in range(len(pids)):
+        own = np.flatnonzero(process == row)
+        if not main[own].any():
+            main[own[np.argmax(ranges[own])]] = True
+    name = [names.get(number, "") for number in numbers]
+    threads = {
+        "process": process,
+        "tid": np.array([tid for _, tid in numbers], np.int64),
+        "name": np.array([trace.strings.code(text) if text else -1 for text in name], np.int64),
+        "main": main,
+    }
+    return make_table("threads", threads), make_table("processes", {"pid": np.array(pids, np.int64)})
+
+
+def notes_of(trace: Trace, shapes: bool, sources: bool, counters: int) -> list[str]:
+    """What the capture lacks, each with what to do about it."""
+    kind = np.array([m.kind for m in trace.markers], np.int64)
+    ops = bool(np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)).any())
+    notes = []
+    if not ops:
+        notes.append("no ops were recorded: add ProfilerActivity.CPU to the activities of torch.profiler.profile")
+    elif not shapes:
+        notes.append(
+            "shapes were not recorded, so FLOPs and bytes are unknown: pass record_shapes=True to torch.profiler.profile"
+        )
+    if ops and not sources:
+        notes.append("no source lines or modules were recorded: pass with_stack=True to torch.profiler.profile")
+    if counters:
+        notes.append(f"{counters} ranges of measured counters were recorded in place of kernels: their times are not real")
+    elif not len(trace.activities["kind"]) and len(trace.launches["corr"]):
+        notes.append("the GPU's activity is missing: add ProfilerActivity.CUDA, and end other profilers of this GPU")
+    if (trace.activities["process"] < 0).any():
+        notes.append("several processes in one file used the same correlation ids: those kernels belong to none of them")
+    return notes

@@ -1,0 +1,170 @@
+"""Kernels, copies, fills and the API calls that launched them, of a torch.profiler trace -> `activities` and `launches`.
+
+Knows the args that CUPTI and ROCm activities carry. Columns are filled block by block; the two meet only by correlation id.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, make_table
+
+__all__ = ["Activities", "Launches", "process_of_activities"]
+
+Ints = npt.NDArray[np.int64]
+
+_INT32 = (1 << 31) - 1
+_COPY_CODE = {name: code for code, name in COPY_KINDS.items()} | {
+    "HostToDevice": 1, "DeviceToHost": 2, "DeviceToDevice": 8, "HostToHost": 9, "PeerToPeer": 10,
+}  # fmt: skip
+_COPY = re.compile(r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer))(?![A-Za-z])")
+
+
+class _ActivityArgs(msgspec.Struct, gc=False):
+    device: Int = -1
+    stream: Int = -1
+    correlation: Int = -1
+    grid: list[Int] = []
+    block: list[Int] = []
+    regs: Int = msgspec.field(default=-1, name="registers per thread")
+    smem_bytes: Int = msgspec.field(default=-1, name="shared memory")
+    bytes: Int = -1
+    graph_node: Int = msgspec.field(default=-1, name="graph node id")
+
+
+class _LaunchArgs(msgspec.Struct, gc=False):
+    correlation: Int = -1
+    grid: list[Int] = []  # ROCm writes these on the call and not always on the kernel
+    block: list[Int] = []
+
+
+def _times(events: list[Event]) -> tuple[Ints, Ints]:
+    start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
+    return start, start + np.maximum(dur, 0)
+
+
+def _small(values: list[int]) -> Ints:
+    return np.array([v if 0 <= v <= _INT32 else -1 for v in values], np.int64)
+
+
+def _number(value: int | str) -> int:
+    """A device or stream from pid or tid, for events whose args do not say it: 7, `7`, `stream 7`."""
+    found = re.search(r"\d+$", str(value))
+    return int(found[0]) if found else -1
+
+
+class Activities:
+    """The rows of `activities` so far."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._parts: list[Table] = []
+
+    def add(self, kind: int, events: list[Event]) -> None:
+        """More kernels, copies or fills."""
+        args = decode_args(_ActivityArgs, events)
+        start, end = _times(events)
+        names = [self._strings.code(e.name) for e in events]
+        columns: dict[str, Any] = {
+            "kind": np.full(len(events), kind),
+            "start_ns": start,
+            "end_ns": end,
+            "device": _small([a.device if a.device >= 0 else _number(e.pid) for a, e in zip(args, events, strict=True)]),
+            "stream": np.array(
+                [a.stream if a.stream >= 0 else _number(e.tid) for a, e in zip(args, events, strict=True)], np.int64
+            ),
+            "corr": np.array([a.correlation for a in args], np.int64),
+            "name": np.array(names, np.int64),
+            "regs": _small([a.regs for a in args]),
+            "smem_bytes": _small([a.smem_bytes for a in args]),
+            "bytes": np.array([a.bytes for a in args], np.int64),
+            "graph_node": np.array([a.graph_node or -1 for a in args], np.int64),
+        }
+        columns |= _geometry([(a.grid, a.block) for a in args])
+        if kind == ActivityKind.MEMCPY:
+            code = {name: _copy_kind(self._strings[name]) for name in set(names)}
+            columns["copykind"] = np.array([code[name] for name in names])
+        self._parts.append(make_table("activities", columns))
+
+    def table(self) -> Table:
+        """All rows."""
+        return _joined("activities", self._parts)
+
+
+class Launches:
+    """The rows of `launches` so far."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._parts: list[Table] = []
+        self._geometry: dict[int, tuple[list[int], list[int]]] = {}
+
+    def add(self, events: list[Event], threads: Ints) -> None:
+        """More API calls; threads: the row of `threads` of each."""
+        args = decode_args(_LaunchArgs, events)
+        start, end = _times(events)
+        self._geometry |= {a.correlation: (a.grid, a.block) for a in args if a.grid and a.correlation >= 0}
+        columns = {
+            "start_ns": start,
+            "end_ns": end,
+            "thread": threads,
+            # 0 is what a call has that started nothing.
+            "corr": np.array([a.correlation or -1 for a in args], np.int64),
+            "name": np.array([self._strings.code(e.name) for e in events], np.int64),
+        }
+        self._parts.append(make_table("launches", columns))
+
+    def table(self) -> Table:
+        """All rows."""
+        return _joined("launches", self._parts)
+
+    def give_geometry(self, activities: Table) -> None:
+        """Kernels that do not say their grid take the one of their launch, where that does."""
+        bare = np.flatnonzero((activities["kind"] == ActivityKind.KERNEL) & (activities["grid_x"] < 0))
+        found = [self._geometry.get(corr, ([], [])) for corr in activities["corr"][bare].tolist()] if self._geometry else []
+        if found:
+            for name, values in _geometry(found).items():
+                activities[name][bare] = values
+
+
+def _geometry(pairs: list[tuple[list[int], list[int]]]) -> dict[str, Ints]:
+    """Columns from (grid, block); those of fewer than three dimensions stay unknown."""
+    columns = {}
+    for at, name in enumerate(("grid", "block")):
+        for axis, letter in enumerate("xyz"):
+            columns[f"{name}_{letter}"] = _small([pair[at][axis] if len(pair[at]) == 3 else -1 for pair in pairs])
+    return columns
+
+
+def _copy_kind(name: str) -> int:
+    found = _COPY.search(name)
+    return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
+
+
+def _joined(name: str, parts: list[Table]) -> Table:
+    if not parts:
+        return make_table(name)
+    return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+
+
+def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> Ints:
+    """The row of `processes` of each activity: its launch's, or the only one there is; -1 where it cannot be told."""
+    if processes <= 1:
+        return np.full(len(activities["corr"]), processes - 1, np.int64)
+    corr, process = launches["corr"], threads["process"][launches["thread"]].astype(np.int64)
+    pairs = np.unique(np.stack([corr, process])[:, corr >= 0], axis=1)
+    alone = np.ones(pairs.shape[1], np.bool_)  # an id that two processes used tells nothing
+    same = pairs[0][1:] == pairs[0][:-1]
+    alone[1:] &= ~same
+    alone[:-1] &= ~same
+    known, owner = pairs[0][alone], pairs[1][alone]
+    at = np.minimum(np.searchsorted(known, activities["corr"]), max(len(known) - 1, 0))
+    if not len(known):
+        return np.full(len(activities["corr"]), -1, np.int64)
+    return np.where(known[at] == activities["corr"], owner[at], -1)

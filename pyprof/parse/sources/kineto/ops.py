@@ -1,0 +1,253 @@
+"""What a torch.profiler trace says of one op -> a Marker with its OpCall, once for each distinct op.
+
+Knows the names of ops and the spelling of recorded inputs: `Input Dims`, `Input type`, `Input Strides`, `Concrete Inputs`.
+Kineto records no strings and no lists of optional tensors: both look like None. Elements of a tensor list carry no dtype.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from pyprof.dtypes import lookup
+from pyprof.markers import Kind, Marker, decode, is_backward_name
+from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.parse.sources.kineto.events import Int
+from pyprof.parse.sources.trace import Labels
+
+__all__ = ["OpArgs", "OpLabels"]
+
+_EMPTY = msgspec.Raw(b"")
+_Number = int | float | str | None
+
+
+class OpArgs(msgspec.Struct, gc=False):
+    """The args of a cpu_op or user_annotation that pyprof reads."""
+
+    external: Int = msgspec.field(default=-1, name="External id")
+    external_2021: Int = msgspec.field(default=-1, name="external id")
+    seq: int = msgspec.field(default=-1, name="Sequence number")
+    fwd: Int = msgspec.field(default=0, name="Fwd thread id")
+    dims: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input Dims")
+    dims_2021: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input dims")
+    types: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input type")
+    strides: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input Strides")
+    concrete: msgspec.Raw = msgspec.field(default=_EMPTY, name="Concrete Inputs")
+    stack: str = msgspec.field(default="", name="Call stack")
+    collective: str = msgspec.field(default="", name="Collective name")
+    dtype: str = ""
+    in_elements: Int = msgspec.field(default=-1, name="In msg nelems")
+    out_elements: Int = msgspec.field(default=-1, name="Out msg nelems")
+    group: Int = msgspec.field(default=-1, name="Group size")
+    group_name: str | Int | None = msgspec.field(default=None, name="Process Group Name")
+    kernel_backend: str = ""
+    kernel_file: str = ""
+    kernel_hash: str = ""
+    kernel_kwargs: str = ""
+    grid: _Number = None
+    num_warps: _Number = None
+    num_stages: _Number = None
+    kernel_num_gb: _Number = None
+    kernel_flop: _Number = None
+
+
+_KERNEL_FACTS = (
+    "kernel_file",
+    "kernel_hash",
+    "kernel_kwargs",
+    "grid",
+    "num_warps",
+    "num_stages",
+    "kernel_num_gb",
+    "kernel_flop",
+)
+# Inputs of which nothing is recorded although they are there: strings, and lists of optional tensors.
+_UNRECORDED = {
+    "aten::einsum": 0, "aten::gelu": 1, "aten::gelu_": 1, "aten::gelu_backward": 2, "aten::div": 2, "aten::div_": 2,
+    "aten::conv1d": 4, "aten::conv2d": 4, "aten::conv3d": 4, "aten::_convolution_mode": 4,
+    "aten::index": 1, "aten::index_put": 1, "aten::index_put_": 1, "aten::_index_put_impl_": 1, "aten::_unsafe_index": 1,
+}  # fmt: skip
+_ENGINE = "autograd::engine::evaluate_function: "
+_NAMESPACED = re.compile(r"(?P<module>\w+)::(?P<op>[\w.]+)")
+_CPP_FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp_fused|triton)_\w+")
+_AOTI = re.compile(r"aoti_torch_[a-z]+_(?P<op>\w+)")  # what a module calls that Inductor wrote in C++ (cpp_wrapper)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+class OpLabels:
+    """Codes into a trace's markers for ops, each distinct one understood once; shapes: whether inputs were recorded."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        self._codes: dict[tuple[Any, ...], int] = {}
+        self.shapes = False
+
+    def code(self, name: str, args: OpArgs) -> int:
+        """The code of an op's marker."""
+        dims = bytes(args.dims or args.dims_2021)
+        key: tuple[Any, ...] = (
+            name,
+            args.seq >= 0,
+            args.fwd > 0,
+            dims,
+            bytes(args.types),
+            bytes(args.strides),
+            bytes(args.concrete),
+        )
+        if args.kernel_backend or args.collective:
+            key += (args.collective, args.dtype, args.in_elements, args.out_elements, args.group, args.group_name)
+            key += tuple(getattr(args, fact) for fact in _KERNEL_FACTS)
+        found = self._codes.get(key)
+        if found is None:
+            self.shapes |= bool(dims)
+            found = self._codes[key] = self._add(name, args, dims)
+        return found
+
+    def _add(self, name: str, args: OpArgs, dims: bytes) -> int:
+        marker = _marker(name, args, _inputs(name, dims, args))
+        if marker.call is None:
+            return self._labels.code(name)
+        # Two spellings of the same inputs are one marker: the key is what was understood.
+        return self._labels.add((marker.kind, name, repr(marker.call)), marker)
+
+
+def _marker(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> Marker:
+    """What an op's range means; no call where it is a range like those in NVTX (the user's, a step, an optimizer)."""
+    if name.startswith(_ENGINE):
+        return decode(name)
+    if is_backward_name(name) or (args.fwd > 0 and _NAMESPACED.fullmatch(name) is None):
+        return Marker(Kind.BACKWARD, name, name, _call("autograd", name.removeprefix("torch::autograd::"), inputs))
+    module = _module(name, args, inputs)
+    if module is None:
+        return decode(name)
+    op = name[len(module) + 2 :].partition(".")[0] if name.startswith(f"{module}::") else name.removeprefix("nccl:")
+    if module == "aoti" and (found := _AOTI.fullmatch(name)) is not None:
+        op = found["op"]
+    extra: list[tuple[str, Any]] = []
+    if args.collective:
+        extra = _collective(args)
+    elif args.kernel_backend:
+        extra = [(fact, value) for fact in _KERNEL_FACTS if (value := getattr(args, fact)) not in (None, "")]
+    return Marker(Kind.DISPATCH, name, name, _call(module, op, inputs, extra))
+
+
+def _module(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> str | None:
+    """The namespace of an op; None where the range is no op."""
+    if (found := _NAMESPACED.fullmatch(name)) is not None:
+        return found["module"]
+    if args.kernel_backend or _CPP_FUSED.fullmatch(name):
+        return args.kernel_backend if args.kernel_backend not in ("", "triton") else "inductor"
+    if _AOTI.fullmatch(name):
+        return "aoti"
+    if name == "record_param_comms":
+        return "c10d"
+    if name.startswith("nccl:") and inputs is not None:
+        return "nccl"
+    if name in ("detach", "detach_"):  # the two that torch records without their namespace
+        return "aten"
+    # A torch.autograd.Function running forward goes by its class's name.
+    return "autograd" if args.seq >= 0 and _IDENTIFIER.fullmatch(name) else None
+
+
+def _call(module: str, op: str, inputs: tuple[Any, ...] | None, extra: list[tuple[str, Any]] | None = None) -> OpCall:
+    return OpCall(module, op, inputs or (), tuple(extra or ()), dispatcher=True, described=inputs is not None)
+
+
+def _collective(args: OpArgs) -> list[tuple[str, Any]]:
+    """What a communication op moved: `input` and `output` as tensors of one dimension."""
+    found = lookup(args.dtype) or lookup(args.dtype.lower())
+    dtype = found.name if found else None
+    extra: list[tuple[str, Any]] = [("collective", args.collective)]
+    for name, elements in (("input", args.in_elements), ("output", args.out_elements)):
+        if elements >= 0:
+            extra.append((name, TensorSpec((elements,), dtype)))
+    extra += [("group_size", args.group)] if args.group >= 0 else []
+    return extra + ([("group", str(args.group_name))] if args.group_name not in (None, "", -1) else [])
+
+
+# ---------------------------------------------------------------------------------------------- recorded inputs
+
+
+def _inputs(name: str, dims: bytes, args: OpArgs) -> tuple[Any, ...] | None:
+    """The arguments of a call in the order of its schema; None where they were not recorded."""
+    if not dims:
+        return None
+    lists = [_list(dims), *(_list(bytes(raw)) for raw in (args.types, args.strides, args.concrete))]
+    recorded = bool(bytes(args.concrete))
+    lists[1] = [kind if isinstance(kind, str) else "" for kind in lists[1]]
+    values = [_value(d, k or "", s, c, recorded) for d, k, s, c in zip_longest(*lists)]
+    hidden = _UNRECORDED.get(name)
+    if hidden is not None and hidden < len(values) and values[hidden] is None:
+        values[hidden] = UNKNOWN
+    return tuple(values)
+
+
+def _list(text: bytes) -> list[Any]:
+    try:
+        found = msgspec.json.decode(text) if text else []
+    except msgspec.DecodeError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _value(dims: Any, kind: str, strides: Any, concrete: Any, recorded: bool) -> Any:
+    dtype = lookup(kind)
+    nested = isinstance(dims, list) and bool(dims) and isinstance(dims[0], list)
+    if nested:
+        steps = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
+        return [_tensor(d, dtype.name if dtype else None, s) for d, s in zip(dims, steps, strict=True)]
+    if kind == "TensorList":
+        return [] if recorded else UNKNOWN  # old releases write [] for every list
+    if dtype is not None or dims:
+        return _tensor(dims, dtype.name if dtype else None, strides)
+    if not recorded or not isinstance(concrete, str):
+        return UNKNOWN
+    return parse_concrete(concrete) if concrete else None
+
+
+def _tensor(dims: Any, dtype: str | None, strides: Any) -> Any:
+    if not _integers(dims):
+        return UNKNOWN
+    steps = tuple(strides) if _integers(strides) and len(strides) == len(dims) else None
+    return TensorSpec(tuple(dims), dtype, steps)
+
+
+def _integers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(v) is int for v in values)
+
+
+_INTEGER = re.compile(r"-?\d+")
+_FLOAT = re.compile(r"-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|inf|nan)", re.IGNORECASE)
+_COMPLEX = re.compile(rf"\(?({_FLOAT.pattern})([-+,]-?{_FLOAT.pattern})\*?[ij]?\)?", re.IGNORECASE)
+_WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False}
+
+
+def parse_concrete(text: str) -> Any:
+    """The value printed in Concrete Inputs: int, float, complex, bool, None, a list of those, or else the text itself."""
+    text = text.strip()
+    if text.startswith("["):
+        try:
+            return _listed(json.loads(re.sub(r"[^\s,\[\]]+", lambda m: json.dumps(m[0]), text)))
+        except (ValueError, RecursionError):
+            return UNKNOWN
+    return _scalar(text)
+
+
+def _listed(values: Any) -> Any:
+    return [_listed(v) for v in values] if isinstance(values, list) else _scalar(values)
+
+
+def _scalar(text: str) -> Any:
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if (found := _COMPLEX.fullmatch(text)) is not None:
+        return complex(float(found[1]), float(found[2].lstrip(",")))
+    return text

@@ -1,0 +1,109 @@
+"""Python frames of a torch.profiler trace (`with_stack=True`) -> the source line of each op.
+
+A frame is `file.py(117): func`. The number is the line at which the function begins, except for frames that were open when
+recording started: Kineto records calls, not lines. Files come as paths relative to whatever entry of sys.path holds them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.parse.attribution.nesting import crossing, nest
+from pyprof.parse.sources.trace import Strings
+
+__all__ = ["MODULE_PREFIX", "Frames", "source_of_stack"]
+
+Ints = npt.NDArray[np.int64]
+
+MODULE_PREFIX = "nn.Module: "
+_FRAME = re.compile(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)", re.DOTALL)
+_SITE = re.compile(r"(?:site|dist)-packages[/\\]")
+# Parts of torch, by which a source checkout of it is told from a user's folder that happens to be called torch.
+_TORCH_PART = re.compile(
+    r"(?:^|[/\\])torch[/\\](?:__init__\.py|nn|autograd|optim|utils|cuda|distributed|profiler|jit|fx|amp|func|compiler|ao|export"
+    r"|library\.py|functional\.py|overrides\.py|serialization\.py|random\.py|multiprocessing|_\w+(?:\.py)?)(?:[/\\]|$)"
+)
+_OURS = re.compile(r"(?:^|[/\\])pyprof[/\\](?:nvtx|recording|capture)[/\\]")
+_STDLIB_FOLDER = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)")
+USER, LIBRARY, NEVER = 2, 1, 0  # which frames may stand for the source line: the first kind that the stack has
+
+
+def rank_of(name: str) -> tuple[int, str]:
+    """(USER, LIBRARY or NEVER, `file:line`) of a frame: LIBRARY is Python's own, NEVER torch's, ours and what has no file."""
+    found = _FRAME.fullmatch(name)
+    if found is None or name.startswith("<"):
+        return NEVER, ""
+    file = found["file"]
+    site = _SITE.split(file)[-1]
+    if _OURS.search(file) or re.match(r"torch[/\\]", site) or _TORCH_PART.search(file):
+        return NEVER, ""
+    top = re.split(r"[/\\.]", site)[0]
+    standard = _STDLIB_FOLDER.search(file) or (top in sys.stdlib_module_names and not file.startswith(("/", "\\")))
+    return LIBRARY if standard else USER, f"{file}:{found['line']}"
+
+
+def source_of_stack(stack: str) -> str:
+    """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty where none is."""
+    ranked = [rank_of(frame.strip()) for frame in stack.split(";")]
+    for wanted in (USER, LIBRARY):
+        for rank, source in ranked:
+            if rank == wanted:
+                return source
+    return ""
+
+
+class Frames:
+    """All Python frames: per frame its thread, begin, end and name."""
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._code: dict[str, int] = {}
+        self._parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
+
+    def names(self) -> list[str]:
+        """Distinct names in the order of their codes."""
+        return list(self._code)
+
+    def add(self, thread: Ints, start: Ints, end: Ints, names: list[str], order: Ints) -> None:
+        """More frames; order: what tells the outer from the inner of two that began and ended together."""
+        codes = np.array([self._code.setdefault(name, len(self._code)) for name in names], np.int64)
+        self._parts.append((thread.astype(np.int32), start, end, codes.astype(np.int32), order.astype(np.int64)))
+
+    def sources(self, thread: Ints, start: Ints) -> Ints:
+        """Code into strings of the source line at each (thread, time): the innermost user frame open then; -1 none."""
+        result = np.full(len(start), -1, np.int64)
+        if not self._parts or not len(start):
+            return result
+        thread_of, begin, end, name, order = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+        rank, source = self._ranks()
+        for number in np.unique(thread).tolist():
+            rows = np.flatnonzero(thread_of == number)
+            asked = np.flatnonzero(thread == number)
+            if len(rows):
+                rows = rows[np.lexsort((order[rows], -end[rows], begin[rows]))]
+                result[asked] = _innermost(begin[rows], end[rows], rank[name[rows]], source[name[rows]], start[asked])
+        return result
+
+    def _ranks(self) -> tuple[Ints, Ints]:
+        ranked = [rank_of(name) for name in self._code]
+        codes = [self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked]
+        return np.array([rank for rank, _ in ranked], np.int64), np.array(codes, np.int64)
+
+
+def _innermost(begin: Ints, end: Ints, rank: Ints, source: Ints, times: Ints) -> Ints:
+    """The source of the innermost frame of the best rank open at each time; frames sorted by (begin, -end)."""
+    aside = crossing(begin, end, np.zeros(len(begin), np.bool_))
+    begin, end, rank, source = (column[~aside] for column in (begin, end, rank, source))
+    forest = nest(begin, end)
+    nearest = {wanted: np.full(len(begin), -1, np.int64) for wanted in (USER, LIBRARY)}
+    for level in forest.by_depth:
+        above = forest.parent[level]
+        for wanted, found in nearest.items():
+            found[level] = np.where(rank[level] == wanted, level, np.where(above >= 0, found[above], -1))
+    at = forest.innermost(times)
+    best = np.where(nearest[USER][at] >= 0, nearest[USER][at], nearest[LIBRARY][at])
+    return np.where((at >= 0) & (best >= 0), source[best], -1)

@@ -1,0 +1,332 @@
+"""A torch.profiler (Kineto) trace, .json or .json.gz of torch 1.8 to today -> Trace.
+
+Events are read a block at a time into columns. A GPU activity belongs to the launch with its correlation id; ops, annotations
+and modules become ranges; Python frames only give the source line of each op. Projections of annotations onto the GPU
+(gpu_user_annotation) are no activities. Times stay relative to the trace's base time, which is `utc_ns`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import EmptyCapture, NotACapture
+from pyprof.markers import Kind, Marker
+from pyprof.parse.sources.kineto.collectives import give_facts
+from pyprof.parse.sources.kineto.events import Event, Int, TraceFile, decode_args, head_of, nanoseconds
+from pyprof.parse.sources.kineto.facts import devices_of, notes_of, rank_of_file, tables_of_threads
+from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities
+from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels
+from pyprof.parse.sources.kineto.python import MODULE_PREFIX, Frames, source_of_stack
+from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
+from pyprof.parse.sources.trace import ActivityKind, Table, Trace, make_table
+
+__all__ = ["read", "sniff"]
+
+Ints = npt.NDArray[np.int64]
+
+_HEAD_BYTES = 1 << 20
+_GPU = {
+    "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
+    "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
+}  # fmt: skip
+_OPS = ("cpu_op", "Operator", "user_annotation")
+_FRAMES = ("python_function", "Python")
+
+
+def sniff(path: Path) -> bool:
+    """Whether a file looks like a trace of torch.profiler; never raises for what the file holds."""
+    head = head_of(path, _HEAD_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if head[:1] == b"{":
+        return b'"traceEvents"' in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head)
+    return head[:1] == b"[" and b'"ph"' in head and b'"ts"' in head
+
+
+def read(path: Path) -> Trace:
+    """The whole trace.
+
+    Raises NotACapture where the file is no torch.profiler trace, EmptyCapture where it holds neither GPU activity nor ops,
+    InputError where it is damaged.
+    """
+    return _Reader(path).read()
+
+
+class _Threads(dict[tuple[int | str, int | str], int]):
+    """(pid, tid) as the file spells them -> row of `threads`; `keys_of` gives the numbers in the order of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[tuple[int, int]] = []
+        self._row: dict[tuple[int, int], int] = {}
+
+    def __missing__(self, key: tuple[int | str, int | str]) -> int:
+        numbers = (_integer(key[0]), _integer(key[1]))
+        row = self._row.get(numbers)
+        if row is None:
+            row = self._row[numbers] = len(self.numbers)
+            self.numbers.append(numbers)
+        self[key] = row
+        return row
+
+
+def _integer(value: int | str) -> int:
+    """The number in `25738` or `stream 7`; -1 where there is none."""
+    found = re.search(r"-?\d+$", value) if isinstance(value, str) else None
+    number = value if isinstance(value, int) else int(found[0]) if found else -1
+    return number if -(1 << 62) < number < 1 << 62 else -1
+
+
+class _Reader:
+    """State shared while one trace is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trace = Trace("kineto")
+        self.file = TraceFile(path)
+        self.threads = _Threads()
+        self.ops = OpLabels(self.trace.labels)
+        self.frames = Frames(self.trace.strings)
+        self.activities, self.launches = Activities(self.trace.strings), Launches(self.trace.strings)
+        self.arrows = Arrows()
+        self.ranges: list[Table] = []
+        self.memory: list[Table] = []
+        self.thread_names: dict[tuple[int, int], str] = {}
+        self.counters = self.events = 0
+        self._sources: dict[str, int] = {"": -1}
+
+    def read(self) -> Trace:
+        for block in self.file.blocks():
+            self.events += len(block)
+            by_category: dict[str, list[Event]] = defaultdict(list)
+            for event in block:
+                by_category[event.cat if event.ph == "X" else event.ph].append(event)
+            for category, events in by_category.items():
+                handler = self._handler(category)
+                if handler is not None:
+                    handler(events)
+        return self._finish()
+
+    def _handler(self, category: str) -> Callable[[list[Event]], None] | None:
+        if category in _GPU:
+            kind = _GPU[category]
+            return lambda events: self.activities.add(kind, events)
+        if category in _OPS:
+            return self._add_ops
+        if category in _FRAMES:
+            return self._add_frames
+        if category.endswith(("_runtime", "_driver")) or category == "Runtime":
+            return lambda events: self.launches.add(events, self._rows(events))
+        of_phase = {"s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory}
+        return of_phase.get(category) or (self._count_counters if category == "cuda_profiler_range" else None)
+
+    def _rows(self, events: list[Event]) -> Ints:
+        threads = self.threads
+        return np.array([threads[e.pid, e.tid] for e in events], np.int64)
+
+    # ------------------------------------------------------------------ events of one block
+
+    def _add_ops(self, events: list[Event]) -> None:
+        args = decode_args(OpArgs, events)
+        start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
+        code = self.ops.code
+        seq = np.array([a.seq if a.seq < 1 << 62 else -1 for a in args], np.int64)
+        self._add_ranges(
+            {
+                "start_ns": start,
+                "end_ns": start + np.maximum(dur, 0),
+                "thread": self._rows(events),
+                "label": np.array([code(e.name, a) for e, a in zip(events, args, strict=True)], np.int64),
+                "seq": seq,
+                # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
+                "op_id": np.array([max(a.external, a.external_2021) for a in args], np.int64),
+                "fwd_thread": np.array([a.fwd for a in args], np.int64),  # torch's own number until _finish
+                "src": np.array([self._source(a.stack) for a in args], np.int64),
+            }
+        )
+
+    def _add_ranges(self, columns: dict[str, Any]) -> None:
+        self.ranges.append(make_table("ranges", columns))
+
+    def _source(self, stack: str) -> int:
+        code = self._sources.get(stack)
+        if code is None:
+            source = source_of_stack(stack)
+            code = self._sources[stack] = self.trace.strings.code(source) if source else -1
+        return code
+
+    def _add_frames(self, events: list[Event]) -> None:
+        start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
+        end, thread = start + np.maximum(dur, 0), self._rows(events)
+        names = [e.name for e in events]
+        order = np.arange(len(events))
+        if not (start % 1000).any():  # whole microseconds: many frames begin together
+            order = np.array([a.id for a in decode_args(_FrameArgs, events)], np.int64)
+        self.frames.add(thread, start, end, names, order)
+        at = [i for i, name in enumerate(names) if name.startswith(MODULE_PREFIX)]
+        if at:
+            labels = [self._layer(names[i]) for i in at]
+            part = {"start_ns": start[at], "end_ns": end[at], "thread": thread[at], "label": np.array(labels, np.int64)}
+            self._add_ranges(part)
+
+    def _layer(self, name: str) -> int:
+        found = self.trace.labels.find(("module", name))
+        if found is not None:
+            return found
+        marker = Marker(Kind.LAYER, name, name[len(MODULE_PREFIX) :], scope="module")
+        return self.trace.labels.add(("module", name), marker)
+
+    def _add_arrows(self, events: list[Event]) -> None:
+        events = [e for e in events if e.cat == "fwdbwd"]
+        times = nanoseconds([e.ts for e in events]).tolist()
+        for event, when, row in zip(events, times, self._rows(events).tolist(), strict=True):
+            ends = self.arrows.begin if event.ph == "s" else self.arrows.end
+            ends[self.threads.numbers[row][0], event.id] = (row, when)
+
+    def _add_names(self, events: list[Event]) -> None:
+        named = [e for e in events if e.name == "thread_name"]
+        for event, args in zip(named, decode_args(_NameArgs, named), strict=True):
+            self.thread_names[_integer(event.pid), _integer(event.tid)] = args.name
+
+    def _add_memory(self, events: list[Event]) -> None:
+        events = [e for e in events if e.name == "[memory]"]
+        args = decode_args(_MemoryArgs, events)
+        columns = {
+            "time_ns": nanoseconds([e.ts for e in events]),
+            "thread": self._rows(events),
+            "bytes": np.array([a.bytes for a in args], np.int64),
+            "device": np.array([-1 if a.device_type == _HOST else a.device for a in args], np.int64),
+        }
+        self.memory.append(make_table("memory", columns))
+
+    def _count_counters(self, events: list[Event]) -> None:
+        self.counters += len(events)
+
+    # ------------------------------------------------------------------ the tables, once all is read
+
+    def _finish(self) -> Trace:
+        trace = self.trace
+        parts = self.ranges or [make_table("ranges")]
+        trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
+        parts = self.memory or [make_table("memory")]
+        trace.memory = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        give_facts(trace.ranges, trace.labels)
+        trace.launches, trace.activities = self.launches.table(), self.activities.table()
+        self.launches.give_geometry(trace.activities)
+        self._check()
+        self._give_sources()
+        numbers = self._used_threads()
+        trace.threads, trace.processes = tables_of_threads(numbers, self.thread_names, trace)
+        self._give_forward_threads(numbers)
+        processes = len(trace.processes["pid"])
+        trace.activities["process"] = process_of_activities(trace.activities, trace.launches, trace.threads, processes).astype(
+            np.int32
+        )
+        self._give_facts(processes)
+        return trace
+
+    def _check(self) -> None:
+        trace, facts = self.trace, self.file.facts
+        if len(trace.activities["kind"]) or len(trace.ranges["label"]):
+            return
+        if facts.get("schemaVersion") is None and facts.get("deviceProperties") is None and not len(trace.launches["corr"]):
+            raise NotACapture(
+                f"{self.path}: a trace of events, but none of torch.profiler's",
+                "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
+            )
+        raise EmptyCapture(
+            f"{self.path}: nothing was captured: neither GPU activity nor ops",
+            "check that prof.step() is called and that the schedule reaches its active steps before the program ends",
+        )
+
+    def _give_sources(self) -> None:
+        ranges = self.trace.ranges
+        kind = np.array([m.kind for m in self.trace.markers], np.int64)
+        asked = np.flatnonzero((kind[ranges["label"]] != Kind.LAYER) & (ranges["src"] < 0))
+        found = self.frames.sources(ranges["thread"][asked].astype(np.int64), ranges["start_ns"][asked])
+        ranges["src"][asked] = found
+
+    def _used_threads(self) -> list[tuple[int, int]]:
+        """(pid, tid) of the threads that ran ops or launched; the columns `thread` then refer to these. Modules that ran on
+        others are dropped: Kineto writes frames of threads that it cannot place under pid 0, tid 0."""
+        ranges, launches = self.trace.ranges, self.trace.launches
+        layer = np.array([m.kind == Kind.LAYER for m in self.trace.markers], np.bool_)[ranges["label"]]
+        used = np.unique(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
+        keep = ~layer | np.isin(ranges["thread"], used)
+        if not keep.all():
+            self.trace.ranges = ranges = {name: column[keep] for name, column in ranges.items()}
+        tables = (ranges, launches, self.trace.memory)
+        row = np.full(len(self.threads.numbers) + 1, -1, np.int32)
+        row[used] = np.arange(len(used))
+        for table in tables:
+            table["thread"] = row[table["thread"]]
+        self.arrows = self.arrows.renumbered(row.tolist())
+        return [self.threads.numbers[i] for i in used.tolist()]
+
+    def _give_forward_threads(self, numbers: list[tuple[int, int]]) -> None:
+        """Replace torch's own thread numbers by rows of `threads`; a forward thread outside the capture gets a row of its own,
+        so that no op of another thread with the same sequence number is taken for the forward one."""
+        trace, ranges = self.trace, self.trace.ranges
+        logical, thread = ranges["fwd_thread"].astype(np.int64), ranges["thread"].astype(np.int64)
+        rows = np.flatnonzero(ranges["seq"] >= 0)
+        pids = {pid: i for i, pid in enumerate(trace.processes["pid"].tolist())}
+        ops = NumberedOps(
+            process=np.array([pid for pid, _ in numbers], np.int64)[thread[rows]] if len(rows) else rows,
+            thread=thread[rows],
+            start=ranges["start_ns"][rows],
+            seq=ranges["seq"][rows],
+            logical=logical[rows],
+            label=ranges["label"][rows],
+            names=[marker.name for marker in trace.markers],
+        )
+        known = forward_threads(ops, self.arrows)
+        result = np.full(len(logical), -1, np.int64)
+        absent: list[int] = []
+        backward = ops.logical > 0
+        ids = np.unique(np.stack([ops.process[backward], ops.logical[backward]]), axis=1)
+        for pid, number in ids.T.tolist():
+            row = known.get((pid, number))
+            if row is None:
+                row = len(numbers) + len(absent)
+                absent.append(pids[pid])
+            result[rows[(ops.process == pid) & (ops.logical == number)]] = row
+        ranges["fwd_thread"] = result.astype(np.int32)
+        if absent:
+            extra = make_table("threads", {"process": np.array(absent)})
+            trace.threads = {name: np.concatenate([column, extra[name]]) for name, column in trace.threads.items()}
+
+    def _give_facts(self, processes: int) -> None:
+        trace, facts = self.trace, self.file.facts
+        trace.devices = devices_of(facts.get("deviceProperties"), trace.strings)
+        if processes == 1:
+            trace.processes["rank"] = np.full(1, rank_of_file(facts.get("distributedInfo"), self.path), np.int32)
+        base = facts.get("baseTimeNanoseconds")
+        trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
+        trace.version = f"Kineto schema {facts.get('schemaVersion', '?')}"
+        # Kineto writes an event when it ends: none is left open. One beyond the last of all says so.
+        ends = [int(t["end_ns"].max()) for t in (trace.ranges, trace.launches, trace.activities) if len(t["end_ns"])]
+        trace.session_end_ns = max(ends, default=-2) + 1
+        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1, self.counters)
+
+
+class _FrameArgs(msgspec.Struct, gc=False):
+    id: Int = msgspec.field(default=-1, name="Python id")
+
+
+_HOST = 0  # c10::DeviceType
+
+
+class _MemoryArgs(msgspec.Struct, gc=False):
+    bytes: Int = msgspec.field(default=0, name="Bytes")
+    device: Int = msgspec.field(default=0, name="Device Id")
+    device_type: Int = msgspec.field(default=_HOST, name="Device Type")
+
+
+class _NameArgs(msgspec.Struct, gc=False):
+    name: str = ""

@@ -1,0 +1,1 @@
+"""Whole columns of an SQLite file, read from its pages by numpy."""

@@ -1,0 +1,54 @@
+"""Run by Python itself at the start of each process below `pyprof run`, before the program: begins recording, leaves no trace.
+
+So the program is run by the interpreter as always, with its own argv, `__main__`, sys.path, tracebacks and exit code. The
+environment and sys.path are put back to what they would have been, and the user's own sitecustomize is run as if ours were not
+there. Processes that a launcher of torch's starts are the program; the launcher is not.
+"""
+
+import os
+import sys
+
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.launch")
+_SCRIPTS = ("torchrun", "accelerate", "deepspeed")
+
+
+def _is_launcher(words: list[str]) -> bool:
+    """Whether this process only starts the ones to record: `torchrun ...`, `python -m torch.distributed.run ...`."""
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1] in _LAUNCHERS
+    return any(os.path.basename(word) in _SCRIPTS for word in words[1:3])
+
+
+def _restore_environment() -> None:
+    before = os.environ.pop("PYPROF_RUN_PYTHONPATH", None)
+    if before is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = before
+
+
+def _begin() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    folder = os.environ.get("PYPROF_RUN")
+    if folder is None or _is_launcher(sys.orig_argv):
+        return
+    del os.environ["PYPROF_RUN"]
+    _restore_environment()
+    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
+    sys.path.insert(0, root)  # only to find this very pyprof, installed or not
+    try:
+        from pyprof.recording.bootstrap import start
+    finally:
+        sys.path.remove(root)
+    start(folder)
+
+
+try:
+    _begin()
+except Exception as error:  # whatever is wrong with us, the program runs
+    print(f"pyprof: nothing will be recorded: {type(error).__name__}: {error}", file=sys.stderr)
+
+# Where the user has none this raises just what Python expects then.
+sys.modules.pop("sitecustomize", None)
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401

@@ -1,0 +1,320 @@
+"""Recording a part of the running program with torch.profiler: `with capture("net") as p: ... p.step()`.
+
+Turns the work between two lines of a program into trace files that `pyprof parse` reads. It asks torch.profiler for what the
+analysis needs and nothing more: CPU and GPU activity, shapes, and unless told otherwise Python frames. It works for any CUDA
+program in the process, whether or not torch computes in it. Nothing here reads a trace.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyprof.errors import ToolError, UsageError
+from pyprof.recording.exclusive import Rivals
+from pyprof.recording.steps import Steps
+
+__all__ = ["Capture", "Schedule", "capture", "schedule"]
+
+_FILE_SUFFIXES = (".json", ".json.gz")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which steps are recorded: after `skip` steps, cycles of `wait` idle, `warmup` traced but not kept and `active` recorded
+    steps; `repeat` cycles, 0 for as long as the program runs."""
+
+    wait: int = 0
+    warmup: int = 1
+    active: int = 1
+    repeat: int = 1
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        if self.active < 1 or min(self.wait, self.warmup, self.repeat, self.skip) < 0:
+            raise UsageError(
+                f"{self}: active must be at least 1 and the rest at least 0", "schedule(wait=1, warmup=1, active=2)"
+            )
+
+    def action(self, step: int) -> str:
+        """What torch.profiler is to do in a step counted from 0: the name of a torch.profiler.ProfilerAction."""
+        length = self.wait + self.warmup + self.active
+        cycle, at = divmod(step - self.skip, length)
+        if step < self.skip or at < self.wait or (self.repeat and cycle >= self.repeat):
+            return "NONE"
+        if at < self.wait + self.warmup:
+            return "WARMUP"
+        return "RECORD" if at < length - 1 else "RECORD_AND_SAVE"
+
+    @property
+    def first(self) -> int:
+        """The first step that is recorded, counted from 0."""
+        return self.skip + self.wait + self.warmup
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The steps of each window (A, B) are recorded, from A up to and without B; the one before A is traced and not kept."""
+
+    windows: Steps
+
+    def action(self, step: int) -> str:
+        """As `Schedule.action`."""
+        for first, last in self.windows:
+            if first <= step < last:
+                return "RECORD" if step < last - 1 else "RECORD_AND_SAVE"
+        return "WARMUP" if any(step == first - 1 for first, _ in self.windows) else "NONE"
+
+    @property
+    def first(self) -> int:
+        """The first step that is recorded, counted from 0."""
+        return self.windows[0][0]
+
+    @property
+    def repeat(self) -> int:
+        """How many cycles are recorded."""
+        return len(self.windows)
+
+
+def schedule(*, wait: int = 0, warmup: int = 1, active: int = 1, repeat: int = 1, skip: int = 0) -> Schedule:
+    """The steps to record, as torch.profiler.schedule counts them, but one cycle unless told otherwise.
+
+    Raises UsageError for a negative number or active=0.
+    """
+    return Schedule(wait, warmup, active, repeat, skip)
+
+
+class Capture:
+    """A recording; use it in a `with`, and call `step()` at the end of each training step.
+
+    traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording; gave_way: whether
+    another recording by torch.profiler began meanwhile, which ended this one.
+    """
+
+    program: Capture | None = None  # the recording of `pyprof run`, of which the program knows nothing
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        schedule: Schedule | Chosen | None = None,
+        shapes: bool = True,
+        stacks: bool = True,
+        table: int = 10,
+        on_trace: Callable[[Path], None] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.schedule = schedule
+        self.traces: list[Path] = []
+        self.steps = 0
+        self._shapes, self._stacks, self._on_trace = shapes, stacks, on_trace
+        self._tables = Tables(table)
+        self._one_file = self.path.name.endswith(_FILE_SUFFIXES)
+        if self._one_file and schedule is not None and schedule.repeat != 1:
+            raise UsageError(f"{self.path}: one file cannot hold several cycles", "name a folder, or use repeat=1")
+        self.profiler: Any = None
+        self.gave_way = False
+        self._rivals = Rivals(self._give_way)
+
+    def __enter__(self) -> Capture:
+        torch = _torch()
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if _cuda_is_there(torch):
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        actions = torch.profiler.ProfilerAction
+        plan = self.schedule
+
+        def action(step: int) -> Any:
+            return actions.RECORD if plan is None else actions[plan.action(step)]
+
+        self.profiler = torch.profiler.profile(
+            activities=activities,
+            schedule=action,
+            on_trace_ready=self._write,
+            record_shapes=self._shapes,
+            with_stack=self._stacks,
+            experimental_config=_all_threads(torch),
+        )
+        with _quiet(), self._rivals.ours():
+            self.profiler.__enter__()
+        self._rivals.watch()
+        return self
+
+    def _give_way(self) -> None:
+        """End before another recording begins; what was recorded until now is kept."""
+        self.gave_way = True
+        self._end(None, None, None)
+
+    def _end(self, *error: Any) -> None:
+        self._rivals.leave()
+        profiler, self.profiler = self.profiler, None
+        if profiler is not None:
+            with _quiet(), self._rivals.ours():
+                profiler.__exit__(*error)
+
+    def step(self) -> None:
+        """The end of a step: the schedule moves on, and a cycle that is complete is written."""
+        self.steps += 1
+        if self.profiler is not None:
+            with _quiet(), self._rivals.ours():
+                self.profiler.step()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._end(kind, error, traceback)
+        if self.gave_way and kind is None:
+            text = "another recording by torch.profiler began, which ended this one: what came after is not in it"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        elif not self.traces and kind is None and self.schedule is not None:
+            warnings.warn(
+                f"nothing was captured: step() was called {self.steps} times and the schedule records from step "
+                f"{self.schedule.first + 1} on",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if kind is None:
+            self._tables.finish(show=_rank() == 0)
+
+    def _write(self, profiler: Any) -> None:
+        """Write one cycle's trace. A full disk costs the trace, never the user's run."""
+        path = self.path if self._one_file else self.path / f"rank{_rank()}_step{self.steps}.json.gz"
+        try:
+            self._write_whole(profiler, path)
+        except OSError as error:
+            warnings.warn(f"{path}: the trace could not be written: {error}", RuntimeWarning, stacklevel=2)
+            return
+        if path not in self.traces:
+            self.traces.append(path)
+        self._tables.begin(path)
+        if self._on_trace is not None:
+            self._on_trace(path)
+
+    def _write_whole(self, profiler: Any, path: Path) -> None:
+        """Write a trace under its name, or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The suffix tells torch whether to compress.
+        suffix = ".json.gz" if path.name.endswith(".gz") else ".json"
+        part = path.with_name(f".{path.name}.{os.getpid()}.part{suffix}")
+        try:
+            profiler.export_chrome_trace(str(part))
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+class Tables:
+    """The tables of the cycles, each made by a process of its own. count: lines of each; 0: none."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._made: list[tuple[Path, subprocess.Popen[bytes]]] = []
+
+    def begin(self, trace: Path) -> None:
+        """Begin to make the table of a trace."""
+        if not self._count:
+            return
+        table = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".txt")
+        table.unlink(missing_ok=True)  # an older one is not this trace's
+        root = str(Path(__file__).resolve().parents[2])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        command = [sys.executable, "-m", "pyprof.recording.cycle", str(trace), str(table), str(self._count)]
+        none = subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(command, env=env, stdin=none, stdout=none, stderr=none)
+        except OSError as error:
+            warnings.warn(f"{table}: the table could not be made: {error}", RuntimeWarning, stacklevel=2)
+            return
+        self._made.append((table, process))
+
+    def finish(self, show: bool) -> None:
+        """Wait until all are written, and show them on standard error."""
+        for table, process in self._made:
+            process.wait()
+            if show and table.exists():
+                print(f"{table}:\n{table.read_text(encoding='utf-8')}", end="", file=sys.stderr)
+        self._made.clear()
+
+
+def capture(
+    path: str | os.PathLike[str],
+    *,
+    schedule: Schedule | None = None,
+    shapes: bool = True,
+    stacks: bool = True,
+    table: int = 10,
+    on_trace: Callable[[Path], None] | None = None,
+) -> Capture:
+    """Record what runs inside the `with` into trace files.
+
+    path: a file where the name ends in .json or .json.gz, else a folder for `rank<r>_step<n>.json.gz`, n being the steps
+    made until then. schedule: which steps; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
+    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: so many ops that took
+    most time of each cycle are written beside its trace as .txt by a process of its own, and by rank 0 to standard error at the
+    end; 0 for no table. on_trace: called with each file once it is whole.
+
+    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or another recording
+    by torch.profiler is under way. A schedule that never came to record warns at the end.
+    """
+    return Capture(path, schedule=schedule, shapes=shapes, stacks=stacks, table=table, on_trace=on_trace)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch says once that events of earlier cycles are dropped from memory; they are in their files by then. Where warnings
+    are errors, that one would end the profiler half-way."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+        yield
+
+
+def _cuda_is_there(torch: Any) -> bool:
+    """Whether there is a GPU, asked without using it: a process that has used CUDA cannot be forked and use it in the child."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        return bool(torch.cuda.is_available())
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _all_threads(torch: Any) -> Any:
+    """Have the ops of every thread recorded where this torch can; else those of the thread that began, and autograd's."""
+    config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
+    try:
+        return None if config is None else config(profile_all_threads=True)
+    except TypeError:  # an older torch
+        return None
+
+
+def _torch() -> Any:
+    try:
+        import torch
+        import torch.profiler
+    except ImportError as error:
+        raise ToolError("capture needs torch, which is not installed", "pip install torch") from error
+    if torch.autograd._profiler_enabled() and Capture.program is not None:
+        Capture.program._give_way()
+    if torch.autograd._profiler_enabled():
+        raise ToolError("torch.profiler is recording already", "end the other recording before this one begins")
+    return torch
+
+
+def _rank() -> int:
+    """The rank in a distributed job: torch.distributed's, else the launcher's RANK, else 0."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_rank())
+    rank = os.environ.get("RANK", "0")
+    return int(rank) if rank.isdecimal() else 0

@@ -1,0 +1,51 @@
+"""Distinct rows: the same as numpy's own, for any columns."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.arrays.distinct import distinct_places, distinct_rows
+from pyprof.parse.sources.sqlite import map_distinct
+
+small, wide = st.integers(-2, 5), st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@given(st.integers(0, 30).flatmap(lambda n: st.lists(st.lists(small | wide, min_size=n, max_size=n), min_size=1, max_size=4)))
+def test_the_same_as_numpys(columns: list[list[int]]) -> None:
+    table = np.array(columns, np.int64).reshape(len(columns), -1)
+    found = distinct_rows(*table)
+    if not table.shape[1]:
+        assert found.columns.shape == (len(columns), 0) and not len(found.first) and not len(found.inverse)
+        return
+    distinct, first, inverse = np.unique(table, axis=1, return_index=True, return_inverse=True)
+    assert (found.columns == distinct).all() and (found.first == first).all() and (found.inverse == inverse.ravel()).all()
+
+
+def test_a_table_of_values_gives_the_same_as_sorting() -> None:
+    table = np.random.default_rng(1).integers(0, 40, (2, 5000))
+    found = distinct_rows(*table)
+    distinct, first, inverse = np.unique(table, axis=1, return_index=True, return_inverse=True)
+    assert (found.columns == distinct).all() and (found.first == first).all() and (found.inverse == inverse.ravel()).all()
+
+
+@given(st.integers(1, 9).flatmap(lambda size: st.tuples(st.just(size), st.lists(st.integers(-1, size - 1)))))
+def test_distinct_places_are_those_that_are_there(asked: tuple[int, list[int]]) -> None:
+    size, places = asked
+    distinct, which = distinct_places(np.array(places, np.int64), size)
+    assert distinct.tolist() == sorted(set(places) - {-1})
+    assert which.tolist() == [-1 if place < 0 else distinct.tolist().index(place) for place in places]
+
+
+@given(st.lists(small | wide), st.integers(1, 400))
+def test_a_function_is_asked_once_for_each_distinct_value(values: list[int], times: int) -> None:
+    column = np.tile(np.array(values, np.int64), times)
+    asked: list[int] = []
+
+    def half(value: int) -> int:
+        asked.append(value)
+        return value // 2
+
+    assert map_distinct(column, half).tolist() == [value // 2 for value in column.tolist()]
+    assert asked == sorted(set(values))

@@ -1,0 +1,38 @@
+"""Columns put together of pieces are the pieces end to end, as wide as they must be."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.arrays.growing import Growing, narrowest
+
+NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1))
+
+
+@given(st.lists(NUMBERS))
+def test_a_column_is_in_32_bits_where_all_of_it_fits(numbers: list[int]) -> None:
+    column = np.array(numbers, np.int64)
+    found = narrowest(column)
+    assert found.tolist() == numbers
+    fits = all(-(1 << 31) <= number < 1 << 31 for number in numbers)
+    assert found.dtype == (np.int32 if fits else np.int64)
+
+
+@given(st.lists(st.lists(NUMBERS, max_size=5)), st.integers(0, 8))
+def test_pieces_stand_end_to_end(pieces: list[list[int]], rows: int) -> None:
+    column = Growing(np.int32, rows)
+    for piece in pieces:
+        column.append(narrowest(np.array(piece, np.int64)))
+    assert column.whole().tolist() == [number for piece in pieces for number in piece]
+
+
+def test_a_column_grows_beyond_what_was_expected() -> None:
+    column = Growing(np.int32, 10)
+    pieces = [np.arange(n, n + 50_000, dtype=np.int32) for n in range(0, 400_000, 50_000)]
+    for piece in pieces:
+        column.append(piece)
+    column.append(np.array([1 << 40]))
+    whole = column.whole()
+    assert len(whole) == 400_001 and (whole[:-1] == np.arange(400_000)).all() and whole[-1] == 1 << 40

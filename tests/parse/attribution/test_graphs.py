@@ -1,0 +1,127 @@
+"""CUDA graphs: each replay is an execution of its own, in the step that launched it, under the ranges that recorded its nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyprof.loading import load_capture
+from pyprof.parse.records.records import Records
+from tests.tiny import Nsys, tid
+
+GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
+
+
+def load(capture: Nsys, path: Path, shuffle: int | None = None) -> Records:
+    return load_capture(capture.write(path / "net.sqlite", shuffle=shuffle))
+
+
+def node(capture: Nsys, start: int, number: int, origin: int | None = None, pid: int = 7, thread: int | None = None) -> None:
+    capture.rows["CUDA_GRAPH_NODE_EVENTS"].append((start, start + 1, tid(pid, thread), number, origin))
+
+
+def replay(capture: Nsys, launch: int, corr: int, *kernels: tuple[str, int, int], pid: int = 7) -> None:
+    """A launch of a graph and its kernels: (name, begin, node)."""
+    capture.api(launch, corr, pid=pid, name="cudaGraphLaunch_v10000")
+    for name, start, number in kernels:
+        capture.kernel(name, None, start, start + 10, corr=corr, node=number, pid=pid)
+
+
+def op(records: Records, row: int) -> str:
+    code = int(records["call"][row])
+    return records.calls[code].op if code >= 0 else ""
+
+
+def ops(records: Records) -> list[str]:
+    return [op(records, row) for row in range(len(records))]
+
+
+def test_each_replay_runs_an_op_again_and_counts_its_work_again(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[4, 8], [8, 2]]", 10, 50)
+    node(n, 20, 500)
+    node(n, 22, 501)
+    for turn in range(3):
+        replay(n, 1000 + 1000 * turn, 40 + turn, (GEMM, 1100 + 1000 * turn, 500), (GEMM, 1200 + 1000 * turn, 501))
+    found = load(n, tmp_path)
+    assert ops(found) == ["mm"] * 6 and found["instance"].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_node_that_one_launch_runs_twice_is_two_executions(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    node(n, 20, 500)
+    replay(n, 1000, 40, (GEMM, 1100, 500), (GEMM, 1200, 500))
+    assert load(n, tmp_path)["instance"].tolist() == [0, 1]
+
+
+def test_a_replay_is_of_the_step_that_launched_it(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("ProfilerStep#0", 0, 100)
+    n.range("aten::mm, op_id = 1", 10, 50)
+    node(n, 20, 500)
+    for step in (1, 2):
+        n.range(f"ProfilerStep#{step}", 1000 * step, 1000 * step + 900)
+        replay(n, 1000 * step + 100, 40 + step, (GEMM, 1000 * step + 950, 500))
+    assert load(n, tmp_path)["step"].tolist() == [1, 2]
+
+
+def test_processes_number_their_nodes_alike(tmp_path: Path) -> None:
+    n = Nsys()
+    for pid, name in ((7, "aten::mm"), (8, "aten::add")):
+        n.range(f"{name}, op_id = 1", 10, 50, pid=pid)
+        node(n, 20, 500, pid=pid)
+        replay(n, 1000, 40, (GEMM, 1000 * pid, 500), pid=pid)
+    assert ops(load(n, tmp_path)) == ["mm", "add"]
+    assert ops(load(n, tmp_path, shuffle=3)) == ["mm", "add"]
+
+
+def test_of_a_node_told_twice_the_first_recording_counts_and_clones_of_clones_lead_back(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    n.range("aten::add, op_id = 2", 60, 90)
+    node(n, 70, 500)
+    node(n, 20, 500)
+    node(n, 80, 501, 500)
+    node(n, 85, 502, 501)
+    node(n, 86, 503, 504)  # a circle
+    node(n, 87, 504, 503)
+    replay(n, 1000, 40, (GEMM, 1100, 502), (ADD, 1200, 503))
+    for shuffle in (None, 1, 2):
+        found = load(n, tmp_path, shuffle)
+        assert ops(found)[0] == "mm" and ops(found)[1] == "add"
+
+
+def test_a_graph_whose_launch_is_lost_still_has_its_ops_and_no_launch(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    node(n, 20, 500)
+    for corr in (40, 41):
+        n.kernel(GEMM, None, 1000 * corr, 1000 * corr + 5, corr=corr, node=500)
+    found = load(n, tmp_path)
+    assert ops(found) == ["mm", "mm"] and found["instance"].tolist() == [0, 1]
+    assert found["launch_ns"].tolist() == [-1, -1] and found["step"].tolist() == [-1, -1]
+
+
+def test_backward_of_a_replayed_forward_joins_the_last_replay_before_it(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mul, seq = 4, op_id = 1", 10, 50)
+    node(n, 20, 500)
+    n.range("MulBackward0, seq = 4, op_id = 2", 60, 90, thread=8)
+    node(n, 70, 600, thread=8)
+    for turn in range(2):  # forward and backward are two graphs, as torch.cuda.make_graphed_callables makes them
+        replay(n, 1000 * (turn + 1), 40 + turn, (ADD, 1000 * (turn + 1) + 100, 500))
+        replay(n, 1000 * (turn + 1) + 500, 50 + turn, (ADD, 1000 * (turn + 1) + 600, 600))
+    found = load(n, tmp_path)
+    assert ops(found) == ["mul"] * 4 and found["dir"].tolist() == [0, 1, 0, 1]
+    assert found["instance"].tolist() == [0, 1, 2, 3] and found["fwd_instance"].tolist() == [-1, 0, -1, 2]
+
+
+def test_backward_alone_in_a_graph_has_a_forward_instance_a_replay(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::view, seq = 4, op_id = 1", 10, 50)
+    n.range("ViewBackward0, seq = 4, op_id = 2", 60, 90, thread=8)
+    node(n, 70, 600, thread=8)
+    for turn in range(2):
+        replay(n, 1000 * (turn + 1), 50 + turn, (ADD, 1000 * (turn + 1) + 600, 600))
+    found = load(n, tmp_path)
+    assert len(set(found["fwd_instance"].tolist())) == 2 and len(set(found["instance"].tolist())) == 2

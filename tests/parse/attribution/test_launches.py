@@ -1,0 +1,308 @@
+"""Which API call launched an activity, and whose ranges it takes, where ids, threads and domains are awkward."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyprof.loading import load_capture, op_rules
+from pyprof.parse.attribution.attribute import attribute
+from pyprof.parse.attribution.launches import launch_of_activity
+from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.sources import open_trace
+from pyprof.parse.sources.trace import Trace, make_table
+from tests.tiny import SESSION_END, Nsys, tid
+
+GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
+
+
+def rows_of(capture: Nsys, path: Path, shuffle: int | None = None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines(load_capture(capture.write(path / "net.sqlite", shuffle=shuffle)))]
+
+
+def op(row: dict[str, Any]) -> str | None:
+    return row["call"].split("(")[0].lstrip("~?").split("::")[-1] if "call" in row else None
+
+
+def test_stacks_of_recursion_and_of_leaks_have_a_bounded_size(tmp_path: Path) -> None:
+    """A kernel at each of 1500 levels, 1500 start/end ranges that overlap: what is told of each stays small and in order."""
+    n = Nsys()
+    for depth in range(1500):
+        n.range(f"level {depth}", depth, 20_000 - depth)
+        n.range(f"free {depth}", 30_000 + depth, 50_000 + depth, event=60)
+    for depth in range(1500):
+        n.kernel(GEMM, depth, 100_000 + depth, 100_001 + depth)
+        n.kernel(ADD, 30_000 + depth, 200_000 + depth, 200_001 + depth)
+    records = load_capture(n.write(tmp_path / "net.sqlite", drop=["ANALYSIS_DETAILS"]))
+    told = [records.stacks[code].ranges for code in records["stack"]]
+    for depth in (0, 5, 127, 128, 700, 1499):
+        levels = range(depth + 1)
+        expected = levels if depth < 128 else [*levels[:64], *levels[-64:]]
+        assert told[depth] == tuple(f"level {level}" for level in expected)
+    assert max(map(len, told)) <= 128 and set(told[1500 + 20]) == {f"free {number}" for number in range(21)}
+    assert {f"free {number}" for number in range(32)} <= set(told[-1])
+
+
+def test_an_id_used_again_belongs_to_the_call_begun_last_before_the_kernel(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    n.range("aten::add, op_id = 2", 100, 150)
+    n.kernel(GEMM, 20, 60, 70, corr=5)
+    n.kernel(ADD, 120, 200, 210, corr=5)
+    n.kernel(ADD, None, 5, 8, corr=5)  # by the clocks before either call: the first
+    assert [op(row) for row in rows_of(n, tmp_path)] == ["mm", "mm", "add"]
+
+
+def test_of_a_driver_call_within_a_runtime_call_the_outer_counts(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, None, 100, 110, corr=5)
+    for start, end in ((12, 15), (10, 20)):
+        n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append((start, end, tid(), 5, n.string("cudaLaunchKernel")))
+    (row,) = rows_of(n, tmp_path)
+    assert row["launch"] == 10
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_launches_equal_brute_force(data: st.DataObject) -> None:
+    small = st.integers(0, 6)
+    calls = data.draw(st.lists(st.tuples(small, st.integers(0, 30), st.integers(0, 9), st.integers(0, 2)), max_size=12))
+    kernels = data.draw(st.lists(st.tuples(small, st.integers(0, 40), st.integers(0, 1)), min_size=1, max_size=8))
+    trace = Trace("nsys")
+    trace.threads = make_table("threads", {"process": np.array([0, 0, 1]), "tid": np.array([7, 8, 9])})
+    trace.processes = make_table("processes", {"pid": np.array([7, 9])})
+    corr, start, length, thread = (np.array([c[i] for c in calls], np.int64) for i in range(4))
+    trace.launches = make_table("launches", {"start_ns": start, "end_ns": start + length, "thread": thread, "corr": corr - 1})
+    trace.activities = make_table(
+        "activities",
+        {"corr": np.array([k[0] for k in kernels]) - 1, "start_ns": np.array([k[1] for k in kernels]),
+         "process": np.array([k[2] for k in kernels])},
+    )  # fmt: skip
+    found = launch_of_activity(trace)
+    for row, (corr_of, begin, process) in enumerate(kernels):
+        mine = [i for i, (c, s, _, t) in enumerate(calls) if c == corr_of > 0 and (t == 2) == (process == 1)]
+        mine.sort(key=lambda i: (calls[i][1], calls[i][3], -calls[i][2]))
+        outer: list[int] = []
+        for i in mine:  # a call inside another is one of the same thread
+            others = [j for j in mine[: mine.index(i)] if calls[j][3] == calls[i][3]]
+            if all(calls[i][1] >= sum(calls[j][1:3]) for j in others):
+                outer.append(i)
+        before = [i for i in outer if calls[i][1] <= begin]
+        expected = (before[-1] if before else outer[0]) if outer else -1
+        if expected < 0:
+            assert found[row] == -1
+        else:
+            assert calls[found[row]][:2] == calls[expected][:2] and calls[found[row]][3] == calls[expected][3]
+
+
+def test_an_op_crossed_by_a_range_of_another_domain_stays_an_op(tmp_path: Path) -> None:
+    n = Nsys()
+    n.rows["NVTX_EVENTS"].append((1, None, 75, "mine", tid(), None, 3))
+    n.range("early", 10, 30, domain=3)  # ends inside the op
+    n.range("aten::mm, op_id = 1", 20, 60)
+    n.range("late", 40, 80, domain=3)  # begins inside it
+    for launch in (25, 50, 70):
+        n.kernel(GEMM, launch, 100 + launch, 101 + launch)
+    rows = rows_of(n, tmp_path)
+    assert [op(row) for row in rows] == ["mm", "mm", None]
+    assert [row.get("ranges") for row in rows] == [["mine:early"], ["mine:late"], ["mine:late"]]
+
+
+@pytest.mark.parametrize("pids", [(7,), (7, 8, 9)])
+def test_backward_is_of_the_step_open_on_its_own_main_thread(tmp_path: Path, pids: tuple[int, ...]) -> None:
+    n = Nsys()
+    for pid in pids:
+        shift = 3 * (pid - 7)
+        n.range(f"ProfilerStep#{pid}", 10 + shift, 500 + shift, pid=pid)
+        n.range("aten::mul, seq = 4, op_id = 1", 20, 50, pid=pid)
+        n.kernel(ADD, 30, 1000 + pid, 1010, pid=pid)
+        n.range("MulBackward0, seq = 4, op_id = 2", 60, 90, pid=pid, thread=100 + pid)
+        n.kernel(ADD, 70, 2000 + pid, 2010, pid=pid, thread=100 + pid)
+        n.range("other", 10, 500, pid=pid, thread=200 + pid)
+    records = load_capture(n.write(tmp_path / "net.sqlite"))
+    assert records["step"].tolist() == [*pids, *pids]
+
+
+def test_by_time_takes_start_end_ranges_of_the_main_thread_too(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("stack", 10, 50)
+    n.range("crossing", 30, 80, event=60)
+    n.kernel(GEMM, 40, 100, 101, thread=9)
+    n.kernel(GEMM, 70, 200, 201, thread=9)
+    n.kernel(GEMM, 90, 300, 301, thread=9)
+    records = load_capture(n.write(tmp_path / "net.sqlite"))
+    assert [set(records.stacks[code].ranges) for code in records["stack"]] == [{"stack", "crossing"}, {"crossing"}, set()]
+    assert records["by_time"].tolist() == [1, 1, 0]
+
+
+def test_an_api_call_without_a_thread_invents_no_process(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 20, 100, 110, corr=5)
+    n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append((10, 15, None, 5, n.string("cudaLaunchKernel")))
+    trace = open_trace(n.write(tmp_path / "net.sqlite"))
+    assert trace.processes["pid"].tolist() == [7] and trace.threads["tid"].tolist() == [7]
+    assert attribute(trace, op_rules())["launch_ns"].tolist() == [20]
+
+
+def test_a_launch_before_time_zero_is_a_launch(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", -50, -10)  # its end is a time, not the lack of one
+    n.kernel(GEMM, -20, 100, 110)
+    assert [op(row) for row in rows_of(n, tmp_path)] == ["mm"]
+
+
+def test_an_engine_range_inside_a_backward_function_ends_what_it_says(tmp_path: Path) -> None:
+    """A reentrant backward opens an evaluation of its own: what runs there directly belongs to no function outside."""
+    n = Nsys()
+    n.range("aten::mul, seq = 4, op_id = 1", 1, 9)
+    n.range("MulBackward0, seq = 4, op_id = 2", 20, 90, thread=8)
+    n.range("autograd::engine::evaluate_function: AddBackward0", 30, 80, thread=8)
+    n.kernel(ADD, 50, 200, 210, thread=8)
+    (row,) = rows_of(n, tmp_path)
+    assert row["dir"] == "bprop" and "fwd_instance" not in row
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 10**9))
+def test_no_order_of_rows_shows_however_many_tie(tmp_path: Path, seed: int) -> None:
+    random_ = random.Random(seed)
+    n = Nsys()
+    pick = random_.randrange
+    texts = ["aten::mm, seq = 1, op_id = 1", "aten::mm", "aten::mul, seq = 1", "MulBackward0, seq = 1", "user", "ProfilerStep#1",
+             "aten::add"]  # fmt: skip
+    for pid in (7, 8):
+        for domain, name in ((3, "b"), (4, "a"), (3, "c")):
+            n.rows["NVTX_EVENTS"].append((1, None, 75, name, tid(pid), None, domain))
+    for _ in range(pick(14)):
+        start = pick(4) * 10
+        end = None if pick(8) == 0 else start + pick(4) * 10
+        where = {"pid": 7 + pick(2), "thread": None if pick(2) else 20 + pick(2)}
+        n.range(texts[pick(len(texts))], start, end, event=59 + pick(2), domain=(0, 0, 3, 4)[pick(4)], **where)
+    for _ in range(pick(5)):
+        n.rows["CUDA_GRAPH_NODE_EVENTS"].append(
+            (pick(4) * 10, 50, tid(7, None if pick(2) else 20), 500 + pick(3), 500 + pick(3))
+        )
+    for _ in range(1 + pick(10)):
+        launch, start = (None, 10, 20, 30)[pick(4)], 10 * pick(6)
+        n.kernel((GEMM, ADD)[pick(2)], launch, start, start + pick(3), pid=7 + pick(2), thread=None if pick(2) else 20 + pick(2),
+                 corr=pick(3), node=None if pick(3) else 500 + pick(3), grid=(1 + pick(2), 1, 1))  # fmt: skip
+    for name in ("V100", "A100"):
+        n.rows["TARGET_INFO_GPU"].append((0, name, 0, 80, 7, 0))
+    first = list(lines(load_capture(n.write(tmp_path / "net.sqlite"))))
+    for shuffle in (1, 2):
+        assert list(lines(load_capture(n.write(tmp_path / "net.sqlite", shuffle=shuffle)))) == first
+
+
+def _steps(capture: Nsys, path: Path) -> list[int]:
+    return load_capture(capture.write(path / "net.sqlite"))["step"].tolist()
+
+
+def test_the_step_that_the_end_of_recording_cut_is_a_step_until_another_begins(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("ProfilerStep#1", 10, None)  # an exception left it
+    n.range("ProfilerStep#2", 100, 200)
+    n.range("ProfilerStep#3", 300, SESSION_END)
+    for launch in (5, 50, 150, 250, 350):
+        n.kernel(GEMM, launch, 1000 + launch, 1001 + launch)
+    n.kernel(GEMM, 360, 2000, 2001, thread=99)
+    assert _steps(n, tmp_path) == [-1, 1, 2, -1, 3, 3]
+
+
+def test_a_step_and_an_optimizer_that_cross_an_op_still_hold(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 100)
+    n.range("ProfilerStep#4", 50, 200, domain=3)
+    n.range("Optimizer.step#SGD.step", 60, 150, domain=3)
+    for launch in (20, 80, 120, 180):
+        n.kernel(GEMM, launch, 1000 + launch, 1001 + launch)
+    rows = rows_of(n, tmp_path)
+    assert [op(row) for row in rows] == ["mm", "mm", None, None]
+    assert [row.get("step") for row in rows] == [None, 4, 4, 4]
+    assert [row["phase"] for row in rows] == ["forward", "optimizer", "optimizer", "forward"]
+    assert not any("open" in row for row in rows)  # all were closed
+
+
+def test_what_crosses_an_op_and_is_set_aside_itself_leaves_the_lighter_ranges_where_they_were(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    n.range("{'traceMarker': ['net.py:3']}", 20, 40)
+    n.range("aten::add, op_id = 2", 30, 60, domain=3)  # crosses an op of equal weight: the later goes
+    n.kernel(GEMM, 35, 100, 101)
+    (row,) = rows_of(n, tmp_path)
+    assert op(row) == "mm" and row["trace"] == ["net.py:3"]
+
+
+def test_a_graph_recorded_by_the_engine_is_backward_whichever_thread_launches_it(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("MulBackward0, seq = 4, op_id = 2", 60, 90, thread=8)
+    n.rows["CUDA_GRAPH_NODE_EVENTS"].append((95, 96, tid(7, 8), 500, None))  # between two functions
+    n.kernel(ADD, 200, 300, 310, node=500)
+    (row,) = rows_of(n, tmp_path)
+    assert row["dir"] == "bprop" and row["tid"] == 7
+
+
+def test_an_id_that_two_threads_use_at_once_belongs_to_the_call_begun_last(tmp_path: Path) -> None:
+    n = Nsys()
+    n.api(10, 5)
+    n.api(12, 5, thread=9)  # overlaps the first, but lies in no call of its own thread
+    n.kernel(GEMM, None, 100, 110, corr=5)
+    (row,) = rows_of(n, tmp_path)
+    assert (row["launch"], row["tid"]) == (12, 9)
+
+
+def test_stacks_of_which_not_all_is_told_are_counted(tmp_path: Path) -> None:
+    n = Nsys()
+    for depth in range(200):
+        n.range(f"level {depth}", 10 + depth, 5000 - depth)
+    for number in range(40):
+        n.range(f"leak {number}", number, None, thread=9)
+    for launch in (100, 137, 138, 139, 1000):
+        n.kernel(GEMM, launch, 10_000 + launch, 10_001 + launch)
+    n.kernel(GEMM, 1000, 20_000, 20_001, thread=9)
+    assert load_capture(n.write(tmp_path / "net.sqlite")).counts == {
+        "kernels inside more than 128 nested ranges; the 64 outer and the 64 inner are told": 3,
+        "kernels inside more than 32 ranges that overlap or were never closed; the first are told": 1,
+    }
+
+
+def test_on_the_cpu_a_range_that_ends_before_it_begins_takes_no_time_and_gives_none(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 100)
+    n.range("aten::copy_, op_id = 2", 50, 20)
+    assert [(op(row), row["kDuration"]) for row in rows_of(n, tmp_path)] == [("mm", 90), ("copy_", 0)]
+
+
+def test_a_number_used_again_later_belongs_to_what_begins_before_the_backward(tmp_path: Path) -> None:
+    n = Nsys()
+    for at, name, backward in ((10, "aten::mul", 100), (200, "aten::add", 300)):  # a counter that began anew
+        n.range(f"{name}, seq = 5, op_id = {at}", at, at + 20)
+        n.range(f"XBackward0, seq = 5, op_id = {backward}", backward, backward + 20, thread=8)
+        n.kernel(ADD, backward + 5, 1000 + backward, 1001 + backward, thread=8)
+    assert [op(row) for row in rows_of(n, tmp_path)] == ["mul", "add"]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from([0, 1, 2, 3, 900, 1 << 62])), unique=True, min_size=1),
+    st.lists(st.tuples(st.integers(-1, 2), st.sampled_from([-1, 0, 1, 2, 5, 900, 1 << 61, 1 << 62])), min_size=1),
+)
+def test_a_launch_is_found_by_process_and_id(calls: list[tuple[int, int]], kernels: list[tuple[int, int]]) -> None:
+    """Whatever the range of the ids: in a table, or by searching."""
+    trace = Trace("nsys")
+    trace.threads = make_table("threads", {"process": np.arange(2), "tid": np.arange(2) + 7})
+    thread, corr = np.array(calls, np.int64).T
+    when = np.arange(len(calls))
+    trace.launches = make_table("launches", {"start_ns": when, "end_ns": when + 1, "thread": thread, "corr": corr})
+    process, wanted = np.array(kernels, np.int64).T
+    times = np.full(len(kernels), 100)
+    columns = {"kind": times * 0, "start_ns": times, "end_ns": times, "process": process, "corr": wanted}
+    trace.activities = make_table("activities", columns)
+    expected = [calls.index(kernel) if kernel in calls and kernel[1] >= 0 else -1 for kernel in kernels]
+    assert launch_of_activity(trace).tolist() == expected

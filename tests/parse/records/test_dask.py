@@ -1,0 +1,63 @@
+"""A data set made on a dask cluster of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pyprof.cli import main
+from pyprof.parse.records.dataset import stored
+from pyprof.parse.records.workers import on_dask
+from tests.tiny import Nsys
+
+pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+distributed = pytest.importorskip("distributed", reason="--dask needs distributed, which is not installed")
+pytestmark = pytest.mark.filterwarnings("default")  # dask's own
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> object:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_many_captures_on_a_cluster(scheduler: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(5):
+        n = Nsys()
+        n.kernel("k", 5, 200, 210 + rank)
+        n.write(tmp_path / f"rank{rank}.sqlite")
+    (tmp_path / "rank3.sqlite").write_bytes(b"SQLite format 3\0 and no more")
+    command = ["parse", str(tmp_path / "rank*.sqlite"), "-o", str(tmp_path / "set"), "--dask", scheduler]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert "rank3.sqlite: failed: " in said and "4 of 5 captures" in said
+    assert [path.parent.name for path in stored(tmp_path / "set")] == ["rank=0", "rank=1", "rank=2", "rank=4"]
+    assert main(command) == 1 and capsys.readouterr().err.count("was there") == 4
+
+
+def _dies_at_three(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def test_a_task_that_ends_its_workers_is_told_and_the_others_go_on(scheduler: str) -> None:
+    found = dict(on_dask(_dies_at_three, list(range(6)), scheduler))
+    assert isinstance(found.pop(3), Exception) and found == {n: n * n for n in range(6) if n != 3}
+
+
+def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask
+
+    n = Nsys()
+    n.kernel("k", 5, 200, 210)
+    n.write(tmp_path / "rank0.sqlite")
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        assert main(["parse", str(tmp_path), "-o", str(tmp_path / "set"), "--dask", "tcp://127.0.0.1:9"]) == 1
+    assert "no dask scheduler answers" in capsys.readouterr().err
+    assert main(["parse", str(tmp_path / "rank0.sqlite"), "--dask", "tcp://127.0.0.1:9"]) == 2

@@ -1,0 +1,299 @@
+"""Parquet: every record comes back as it was, other programs read the texts, and what is not asked for is not read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.cli import main
+from pyprof.errors import InputError, NotACapture
+from pyprof.loading import load, load_capture
+from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse.records import parquet
+from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.columns import COLUMNS as SHOWN
+from pyprof.prof.columns import unknown_as
+from pyprof.prof.frame import Frame
+from tests.tiny import Nsys
+
+pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+
+CAPTURES = [
+    "nvprof/v100_lm/net.sql",
+    "nsys/h100_2gpu_train.nsys2026.2.sqlite",
+    "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
+    "kineto/h100_vit.json.gz",
+    "kineto/v100_dlrm_8ranks/worker3.pt.trace.json.gz",
+]
+
+
+def resolved(records: Records) -> dict[str, list[object]]:
+    """Every column with what its codes stand for."""
+    pools = {"name": records.strings.values, "gpu": records.gpus}
+    pools |= dict.fromkeys(("stack", "scope"), records.stacks) | dict.fromkeys(("call", "own", "inner"), records.calls)
+    shown: dict[str, list[object]] = {}
+    for name in COLUMNS:
+        codes = records[name].tolist()
+        shown[name] = [None if c < 0 else pools[name][c] for c in codes] if name in pools else codes
+    shown["numbers"] = [records.numbers(row) for row in range(len(records))]
+    return shown
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_real_captures_come_back_as_they_were(captures: Path, tmp_path: Path, name: str) -> None:
+    records = load_capture(captures / name)
+    path = tmp_path / "net.parquet"
+    parquet.write(records, path)
+    again = load(str(path))
+    assert resolved(again) == resolved(records)
+    assert {n: again[n].dtype for n in COLUMNS} == {n: np.dtype(dtype) for n, (dtype, _) in COLUMNS.items()}
+    assert (again.counts, again.notes, again.source) == (records.counts, records.notes, records.source)
+    assert list(lines(again)) == list(lines(records))
+    for column in SHOWN:
+        assert unknown_as(column.compute(Frame(again))) == unknown_as(column.compute(Frame(records))), column.key
+
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=5)
+names = st.lists(texts, max_size=2).map(tuple)
+stacks = st.builds(Stack, names, names, names, names, names, names, names, st.just(-1), names, st.booleans())
+calls = st.builds(
+    lambda op, shape: OpCall("torch", op, (TensorSpec(tuple(shape), "float16", None),)),
+    st.sampled_from(["mm", "linear"]), st.lists(st.integers(0, 9), max_size=3),
+)  # fmt: skip
+gpus = st.builds(GpuInfo, texts, st.none() | st.just((9, 0)), st.integers(-1, 200))
+
+
+@st.composite
+def some_records(draw: st.DrawFn) -> Records:
+    rows = draw(st.integers(0, 6))
+    out = Records(
+        {}, stacks=draw(st.lists(stacks, min_size=1, max_size=4)), calls=draw(st.lists(calls, max_size=3)),
+        gpus=draw(st.lists(gpus, max_size=2)), notes=draw(st.lists(texts, max_size=2)), source="nsys",
+    )  # fmt: skip
+    for text in draw(st.lists(texts, max_size=3)):
+        out.strings.code(text)
+    pools = {"name": len(out.strings), "gpu": len(out.gpus), "stack": len(out.stacks), "scope": len(out.stacks)}
+    pools |= dict.fromkeys(("call", "own", "inner"), len(out.calls))
+    spelled = {"kind": len(ActivityKind.NAMES), "dir": len(DIRECTIONS), "phase": len(PHASES)}
+    for name, (dtype, _) in COLUMNS.items():
+        limits = np.iinfo(dtype)
+        low, high = -1, (pools | spelled).get(name, int(limits.max) + 1) - 1
+        low = 0 if name in spelled or name in ("stack", "scope") else low
+        if name not in pools and name not in spelled:
+            low = int(limits.min)
+        out.columns[name] = np.array(draw(st.lists(st.integers(low, high), min_size=rows, max_size=rows)), dtype)
+    numbers = draw(st.lists(st.lists(st.integers(0, 1 << 62), max_size=3), min_size=rows, max_size=rows))
+    out.seq_offsets = np.cumsum([0, *map(len, numbers)])
+    out.seq_numbers = np.array([n for some in numbers for n in some], np.int64)
+    return out
+
+
+@given(some_records(), st.integers(1, 4))
+def test_any_records_come_back(tmp_path_factory: pytest.TempPathFactory, records: Records, group: int) -> None:
+    path = tmp_path_factory.mktemp("p") / "any.parquet"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "_ROWS", group)  # several groups of rows
+        parquet.write(records, path)
+    again = parquet.read(path)
+    assert resolved(again) == resolved(records) and again.notes == records.notes
+    rows = np.arange(len(records))[::2]
+    assert resolved(again.select(rows).select(rows[: len(rows)] // 2)) == resolved(records.select(rows).select(rows // 2))
+
+
+def test_the_command_writes_all_kinds_and_prof_shows_the_same(
+    captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture, path = str(captures / CAPTURES[1]), tmp_path / "net.parquet"
+    assert main(["parse", capture, "-o", str(path)]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["net.parquet"]
+    table = pa.parquet.read_table(path)
+    assert {"memcpy", "memset"} <= set(table["kind"].to_pylist()) and table["rank"].null_count == len(table)
+    assert all(isinstance(json.loads(text), dict) for text in table["stack"].unique().to_pylist())
+    shown = []
+    for file in (capture, str(path)):
+        capsys.readouterr()
+        assert main(["prof", file, "--csv", "-c", ",".join(c.key for c in SHOWN)]) == 0
+        shown.append(capsys.readouterr())
+    assert shown[0] == shown[1]
+
+
+def test_what_is_not_printed_is_not_read(captures: Path, tmp_path: Path) -> None:
+    path = tmp_path / "net.parquet"
+    parquet.write(load_capture(captures / CAPTURES[0]), path)
+    records = load(str(path))
+    assert len(records) and records["dur_ns"].sum() > 0
+    assert isinstance(records, parquet._Stored) and set(records._store.columns) == {"kind", "dur_ns"}
+
+
+def test_other_files_are_named(captures: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.parquet"
+    pa.parquet.write_table(pa.table({"a": [1]}), other)
+    with pytest.raises(NotACapture, match="not of records"):
+        load(str(other))
+    whole = tmp_path / "whole.parquet"
+    parquet.write(load_capture(captures / CAPTURES[0]), whole)
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(whole.read_bytes()[:5000])
+    with pytest.raises(InputError, match="cannot be read"):
+        load(str(cut))
+    table = pa.parquet.read_table(whole)
+    facts = json.loads(table.schema.metadata[b"pyprof"]) | {"version": 99}
+    pa.parquet.write_table(table.replace_schema_metadata({b"pyprof": json.dumps(facts).encode()}), other)
+    with pytest.raises(InputError, match="version 99"):
+        load(str(other))
+
+
+def test_ops_put_in_place_of_the_files_stay_where_rows_are_chosen(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, seq = 10, op_id = 9, sizes = [[4, 2], [2, 8]]", 10, 50)
+    for at in (20, 30, 40):
+        n.kernel(f"k{at}", at, at + 100, at + 105)
+    records = load_capture(n.write(tmp_path / "n.sqlite"))
+    parquet.write(records, tmp_path / "n.parquet")
+    stored = parquet.read(tmp_path / "n.parquet")
+    calls = [*stored.calls, OpCall("my", "op")]
+    changed = stored.select(np.array([0, 2])).with_ops({"call": np.array([0, 1], np.int32)}, calls)
+    chosen = changed.select(np.array([False, True]))
+    assert (chosen["call"].tolist(), chosen.calls[1].op, chosen["own"].tolist()) == ([1], "op", [0])
+    assert [chosen.strings[code] for code in chosen["name"].tolist()] == ["k40"]
+    assert [stored.calls[code].op for code in stored["call"].tolist()] == ["mm"] * 3
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    n = Nsys()
+    for i in range(3):
+        n.range(f"aten::mm, seq = {i}, op_id = {i}, sizes = [[4, 2], [2, 8]]", 100 * i, 100 * i + 90)
+        n.kernel("k", 100 * i + 5, 100 * i + 200, 100 * i + 210)
+    parquet.write(load_capture(n.write(tmp_path / "n.sqlite")), tmp_path / "n.parquet")
+    return tmp_path / "n.parquet"
+
+
+def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What all commands that read everything say of it: one line of ours and a hint."""
+    said = set()
+    for words in (["prof", str(path), "--csv", "-c", ",".join(column.key for column in SHOWN)], ["summary", str(path)]):
+        assert main(words) == 1, words
+        out, err = capsys.readouterr()
+        first, hint = err.splitlines()
+        assert out == "" and first.startswith(f"pyprof: error: {path}: ") and hint.startswith("hint: ")
+        said.add(first)
+    assert len(said) == 1
+    return said.pop()
+
+
+def test_columns_that_are_missing_or_of_another_type_are_named(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = pa.parquet.ParquetFile(stored).read()
+    for at, name in enumerate(table.schema.names):
+        pa.parquet.write_table(table.drop_columns([name]), stored)
+        assert refused(stored, capsys).endswith(f"it has no column '{name}'")
+        for odd in (["a"], [1.5], [None], [[1]], [True], [2**64 - 1]):
+            other = pa.array(odd * len(table), pa.uint64() if odd[0] == 2**64 - 1 else None)
+            pa.parquet.write_table(table.set_column(at, name, other), stored)
+            if other.type != table.schema.types[at]:
+                assert f"its column '{name}' is {other.type}" in refused(stored, capsys).replace(
+                    "list<element: ", "list<item: "
+                )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("kind", "kernal"),
+        ("dir", ""),
+        ("phase", "sideways"),
+        ("gpu", "{"),
+        ("gpu", '{"name": 3}'),
+        ("gpu", '{"name": "A", "cc": [8]}'),
+        ("gpu", '{"nome": 3}'),
+        ("gpu", "3"),
+        ("stack", "[" * 100_000),
+        ("stack", '{"mod": 3}'),
+        ("stack", '{"mod": [3]}'),
+        ("stack", '{"open": ["a"]}'),
+        ("scope", '{"open": 2}'),
+        ("stack", "null"),
+    ],
+)
+def test_texts_that_parse_does_not_write_are_named(
+    stored: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    table = pa.parquet.ParquetFile(stored).read()
+    column = pa.array([text] * len(table)).dictionary_encode()
+    pa.parquet.write_table(table.set_column(table.schema.get_field_index(name), name, column), stored)
+    path = ["prof", str(stored), "--csv", "-c", ",".join(column.key for column in SHOWN)]
+    assert main(path) == 1
+    assert f"a text of its column '{name}' cannot be read\nhint: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["device", "grid_x"])
+def test_numbers_too_large_to_be_ones_are_named(stored: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    table = pa.parquet.ParquetFile(stored).read()
+    column = pa.array([1 << 62] * len(table))
+    pa.parquet.write_table(table.set_column(table.schema.get_field_index(name), name, column), stored)
+    assert main(["prof", str(stored), "--csv", "-c", ",".join(column.key for column in SHOWN)]) == 1
+    assert f"its column '{name}' holds what is too large for it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "{", "3", "[]", "{}", '{"version": 1}', '{"version": 2}', '{"version": 2, "source": 3, "counts": {}, "notes": []}',
+        '{"version": 2, "source": "", "counts": [], "notes": []}', '{"version": 2, "source": "", "counts": {"a": "b"}, "notes": []}',
+        '{"version": 2, "source": "", "counts": {}, "notes": [1]}', '{"version": 2, "source": "", "counts": {}, "notes": [], "x": 1}',
+        '{"version": 2, "source": "", "counts": {}, "notes": [], "utc_ns": 1180591620717411303424}', "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_metadata_that_parse_does_not_write_is_refused(stored: Path, capsys: pytest.CaptureFixture[str], facts: str) -> None:
+    table = pa.parquet.ParquetFile(stored).read().replace_schema_metadata({b"pyprof": facts.encode()})
+    pa.parquet.write_table(table, stored)
+    said = refused(stored, capsys)
+    assert "its metadata" in said or "records of version 1" in said
+
+
+def test_a_byte_changed_on_the_way_is_never_a_wrong_number(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pages carry checksums; all bytes before the footer are asked."""
+    words = ["prof", str(stored), "--csv", "--kinds", "all", "-c", ",".join(column.key for column in SHOWN)]
+    assert main(words) == 0
+    told, whole = capsys.readouterr().out, stored.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for at in range(4, footer, 7):
+        stored.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        code = main(words)
+        out, err = capsys.readouterr()
+        assert (code, out) == (0, told) or (code == 1 and out == "" and err.count("\n") == 2), f"byte {at}"
+
+
+def test_one_execution_with_a_very_large_number_takes_no_memory(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prof", str(stored), "--csv", "-c", "sil,flops,tflops,gbs,peak,lost"]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    table = pa.parquet.ParquetFile(stored).read()
+    numbers = pa.array([1 << 62, 5, 7])
+    pa.parquet.write_table(table.set_column(table.schema.get_field_index("instance"), "instance", numbers), stored)
+    assert main(words) == 0
+    assert capsys.readouterr().out == told and told.count("\n") == 4
+
+
+def test_a_damaged_name_of_a_column_is_said(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = stored.read_bytes()
+    stored.write_bytes(whole.replace(b"by_time", b"by_ti\xede"))
+    assert "cannot be read: " in refused(stored, capsys)
+
+
+@pytest.mark.parametrize("code", [-1, 7])
+def test_texts_that_are_not_there_are_said(
+    stored: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A damaged page of texts can hold fewer than it did."""
+    broken = pa.DictionaryArray.from_arrays(pa.array([code] * 3, pa.int32()), pa.array(["a"]), safe=False)
+    monkeypatch.setattr(parquet._Store, "_chunks", lambda store, name: [broken])
+    with pytest.raises(InputError, match="names texts that are not there"):
+        parquet.read(stored)["name"]

@@ -1,0 +1,71 @@
+"""`pyprof.capture` and `pyprof.load` are functions in whatever order what is imported, at run time and for mypy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+ORDERS = [
+    "import pyprof",
+    "from pyprof import capture; import pyprof",
+    "import pyprof.recording.steps",
+    "import pyprof; pyprof.capture; import pyprof.recording.torchprof",
+    "import pyprof; first = pyprof.capture; from pyprof.recording import steps; assert pyprof.capture is first",
+    "from pyprof.recording.torchprof import capture, schedule; import pyprof; assert pyprof.schedule is schedule",
+    "import pyprof.loading, pyprof.recording as package; assert package.__name__ == 'pyprof.recording'; import pyprof",
+    "from pyprof import *; import pyprof; assert callable(capture)",
+    "import pyprof; pyprof.profile; pyprof.schedule",
+]
+USE = """
+made = pyprof.capture("net", schedule=pyprof.schedule(wait=1, warmup=1, active=2), table=0)
+assert type(made).__name__ == "Capture" and made.schedule.first == 2
+import pyprof.recording.torchprof
+assert pyprof.recording.torchprof.capture is pyprof.capture and pyprof.capture("net").path == made.path
+import pyprof.loading, pyprof.api
+assert pyprof.load is pyprof.api.load and pyprof.load.__doc__
+"""
+TYPED = """
+import pyprof
+import pyprof.recording.steps
+from pyprof.recording.steps import parse_steps
+
+with pyprof.capture("net", schedule=pyprof.schedule(wait=1, warmup=1, active=2)) as p:
+    p.step()
+reveal_type(p)
+pyprof.capture(1)
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_of_imports(order: str) -> None:
+    pytest.importorskip("torch") if "*" in order else None
+    code = f"{order}\n{USE}"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_mypy_knows_what_it_returns(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text(TYPED)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        str(ROOT / "pyproject.toml"),
+        "--cache-dir",
+        str(tmp_path),
+    ]
+    done = subprocess.run([*command, str(tmp_path / "user.py")], cwd=ROOT, capture_output=True, text=True, check=False)
+    said = [line for line in done.stdout.splitlines() if "user.py" in line]
+    assert len(said) == 2, done.stdout
+    assert (
+        'Revealed type is "pyprof.recording.torchprof.Capture"' in said[0]
+        and 'Argument 1 to "capture" has incompatible type' in said[1]
+    )

@@ -1,0 +1,472 @@
+"""`pyprof run`: the program is what it is without it, and what it did comes out as a table."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+
+import pyprof.recording.run as run_module
+from pyprof.cli import main
+from pyprof.errors import ToolError, UsageError
+from pyprof.recording.run import choose_tool
+from pyprof.recording.steps import parse_steps
+from tests.conftest import ROOT
+from tests.test_nsys_real import find_nsys
+
+# Prints all that could differ between `python net.py` and `pyprof run net.py`, then ends in one way or another.
+PROGRAM = """
+import os, sys
+before = sorted(name for name in ("numpy", "nvtx", "runpy", "torch") if name in sys.modules)
+os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is imported
+import atexit, pickle, signal, threading, time
+import torch
+import beside
+class Mine: pass
+print("path", sys.path[1:], [type(finder).__name__ for finder in sys.meta_path[:1]])
+print("argv", sys.argv, __name__, __file__, __spec__ and __spec__.name, sys.path[0], sys.flags.optimize, before)
+print("environment", os.environ.get("PYTHONPATH"), sorted(k for k in os.environ if k.startswith("PYPROF_RUN")))
+print("stdin", sys.stdin.read().strip() if sys.argv[1] != "wait" else "", torch.get_num_threads(), flush=True)
+atexit.register(lambda: print("at exit", Mine.__name__, sys.modules["__main__"].Mine is Mine, flush=True))
+threading.Thread(target=lambda: (time.sleep(0.2), print("from a thread", len(pickle.dumps(Mine())), flush=True))).start()
+net = torch.nn.Linear(8, 4)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for size in (2, 3, 5, 7):
+    net(torch.ones(size, 8)).sum().backward()
+    opt.step()
+beside.end(sys.argv[1])
+"""
+BESIDE = """
+import os, signal, sys, time
+def leave(*_):
+    print("cleaned up", flush=True)
+    sys.exit(5)
+def end(how):
+    if how == "exit": sys.exit(7)
+    if how == "text": sys.exit("said at the end")
+    if how == "raise":
+        try: {}["key"]
+        except KeyError as error: raise ValueError("boom") from error
+    if how == "hook":
+        sys.excepthook = lambda kind, error, trace: print("own hook:", error, file=sys.stderr)
+        raise ValueError("boom")
+    if how == "kill":
+        time.sleep(0.6)  # the thread speaks first
+        os.kill(os.getpid(), signal.SIGUSR1)
+    if how == "wait":
+        signal.signal(signal.SIGTERM, leave)
+        try:
+            print("waiting", flush=True)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            time.sleep(1)  # long enough for a tool to lose patience
+            leave()
+"""
+SPAWN = """
+import multiprocessing, torch
+class Square:
+    def __init__(self, side): self.side = side
+def area(square): return Square(square.side ** 2)
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.map(area, [Square(1), Square(2)])
+    torch.ones(2, 3) @ torch.ones(3, 4)
+    print([square.side for square in found], __name__, __file__)
+"""
+DDP = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+net(torch.ones(2 + dist.get_rank(), 8)).sum().backward()
+dist.destroy_process_group()
+"""
+NSYS = f"""#!{sys.executable}
+import os, subprocess, sys
+with open(os.environ["LOG"], "a") as log: print(*sys.argv[1:], file=log)
+words = sys.argv[2:]
+if sys.argv[1] == "export":
+    os.link(os.environ["CAPTURE"], words[words.index("-o") + 1])
+else:
+    at = words.index("-o") + 1
+    open(words[at] + ".nsys-rep", "w").close()
+    sys.exit(subprocess.run(words[at + 1 :], close_fds=False).returncode)
+"""
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "net.py").write_text(PROGRAM)
+    (folder / "beside.py").write_text(BESIDE)
+    return folder / "net.py"
+
+
+@pytest.fixture(params=["torch", pytest.param("nsys", marks=pytest.mark.nsys)])
+def tool(request: pytest.FixtureRequest) -> str:
+    if request.param == "nsys":
+        find_nsys()
+    return str(request.param)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def _start(folder: Path, *words: str | Path) -> Done:
+    env = _environment()
+    text = [str(word) for word in words]
+    return subprocess.run(text, capture_output=True, text=True, input="hello", cwd=folder, env=env, timeout=300, check=False)
+
+
+def _run(folder: Path, *words: str | Path) -> Done:
+    return _start(folder, sys.executable, "-m", "pyprof", "run", *words)
+
+
+def _told(done: Done) -> str:
+    """Standard error without what torch.profiler itself and we say."""
+    ours = ("USDT:", "STAGE:", "pyprof: ", "note: ")
+    return "\n".join(line for line in done.stderr.splitlines() if not line.startswith(ours))
+
+
+def _shapes(done: Done) -> set[int]:
+    return {size for size in (2, 3, 5, 7) if f"M={size},N=4,K=8" in done.stdout}
+
+
+def _unchanged(plain: Done, done: Done) -> None:
+    """The program said what it says without us, to the letter, before anything of ours; and ended in the same way."""
+    assert plain.stdout and done.stdout.startswith(plain.stdout), f"{plain.stdout}\n{done.stdout}\n{done.stderr}"
+    assert _told(done) == _told(plain)
+    assert done.returncode == (128 - plain.returncode if plain.returncode < 0 else plain.returncode)
+
+
+def test_the_program_is_itself(program: Path, tmp_path: Path, tool: str) -> None:
+    words = (program, "raise" if tool == "torch" else "hook", "--flag", "-c", "3")
+    done = _run(tmp_path, "--tool", tool, "-o", "out", *words)
+    plain = _start(tmp_path, sys.executable, *words)
+    assert plain.stdout and done.stdout.startswith(plain.stdout), f"{plain.stdout}\n{done.stdout}\n{done.stderr}"
+    assert _told(done) == _told(plain)
+    assert done.returncode == plain.returncode == 1
+    table = done.stdout[len(plain.stdout) :]
+    assert table.startswith("   Time(ms)") and "linear" in table and len(table.splitlines()) == 11
+    assert (tmp_path / "out.dict").exists() and "python -m pyprof.prof -w 150 out.dict" in done.stderr
+
+
+def test_files_that_are_there_already_are_never_replaced(program: Path, tmp_path: Path, tool: str) -> None:
+    """Whoever wrote them, and when: results of earlier runs, the program's own, those that it writes while it runs."""
+    for name in ("out.sqlite", "out.json.gz", "out.2.dict"):
+        (tmp_path / name).write_text(f"mine: {name}")
+    (tmp_path / "own.py").write_text(
+        "import torch; torch.ones(2) @ torch.ones(2)\nopen('out.3.dict', 'w').write('mine: out.3.dict')"
+    )
+    for number in (4, 5):
+        done = _run(tmp_path, "--tool", tool, "-o", "out", "own.py")
+        assert done.returncode == 0 and f"out.{number}.dict" in done.stderr, done.stderr
+        names = {path.name for path in tmp_path.glob(f"out.{number}.*")}
+        kind = {"json.gz"} if tool == "torch" else {"nsys-rep", "sqlite"}
+        assert names == {f"out.{number}.{ending}" for ending in kind | {"dict"}}
+    for name in ("out.sqlite", "out.json.gz", "out.2.dict", "out.3.dict"):
+        assert (tmp_path / name).read_text() == f"mine: {name}"
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    (tmp_path / "own.py").write_text("import torch; raise SystemExit(9)")
+    failed = _run(tmp_path, "--tool", tool, "-o", "out", tmp_path / "no.py")
+    assert failed.returncode == 2
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir() if path.name != "own.py"} == {
+        path: when for path, when in before.items() if path.name != "own.py"
+    }
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".out.run-999999999").mkdir()
+    (tmp_path / f".out.run-{os.getppid()}").mkdir()  # of a run that is under way
+    (tmp_path / "own.py").write_text("import torch; torch.ones(2) @ torch.ones(2)")
+    assert _run(tmp_path, "--tool", "torch", "-o", "out", "own.py").returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {f".out.run-{os.getppid()}", "own.py", "out.json.gz", "out.dict"}
+
+
+def test_a_program_that_is_killed(program: Path, tmp_path: Path, tool: str) -> None:
+    """It leaves no trace of torch.profiler's: its exit code is still the news."""
+    done = _run(tmp_path, "--tool", tool, "-o", "out", program, "kill")
+    assert done.returncode == 128 + signal.SIGUSR1 and "from a thread" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert ("linear" in done.stdout) if tool == "nsys" else ("pyprof: the program left no capture" in done.stderr)
+    assert (f"ended by signal {int(signal.SIGUSR1)}: the last of its ranges may be missing" in done.stderr) == (tool == "nsys")
+
+
+def test_workers_that_the_program_spawns_find_its_classes(tmp_path: Path, tool: str) -> None:
+    (tmp_path / "pool.py").write_text(SPAWN)
+    done = _run(tmp_path, "--tool", tool, "-o", "out", "pool.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"[1, 4] __main__ {tmp_path / 'pool.py'}\n") and "mm" in done.stdout.replace("matmul", "mm")
+
+
+def test_a_module_and_a_rank(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    done = _run(program.parent, "--tool", "torch", "-o", "out", "-m", "net", "text", "--steps", "x")
+    assert (program.parent / "out.rank3.dict").exists()
+    assert f"argv {[str(program), 'text', '--steps', 'x']} __main__ {program} net {program.parent} 0 ['runpy']" in done.stdout
+    assert done.returncode == 1 and "said at the end" in done.stderr
+    assert "Time(ms)" not in done.stdout  # rank 0 prints
+
+
+def test_python_with_options(program: Path) -> None:
+    done = _run(program.parent, "--tool", "torch", "-o", "out", "--", sys.executable, "-O", "-u", "net.py", "exit")
+    assert f"argv {['net.py', 'exit']} __main__ {program} None {program.parent} 1 []" in done.stdout
+    assert done.returncode == 7 and "linear" in done.stdout
+
+
+def test_only_the_chosen_steps_are_recorded(program: Path, tmp_path: Path, tool: str) -> None:
+    program.write_text(PROGRAM.replace("import torch\n", "import torch, pyprof\npyprof.init()\n", 1))
+    done = _run(tmp_path, "--tool", tool, "--steps", "1:3", "-o", "out", "--top", "100", program, "exit")
+    assert done.returncode == 7, done.stderr
+    assert _shapes(done) == {3, 5}
+    rows = _start(tmp_path, sys.executable, "-m", "pyprof.prof", "-c", "op,phase", "out.dict").stdout.splitlines()
+    assert {"add_ optimizer", "linear forward"} <= set(rows)
+    assert sum(row == "linear forward" for row in rows) == 2
+
+
+def test_several_windows_each_have_a_file(program: Path, tmp_path: Path) -> None:
+    done = _run(tmp_path, "--tool", "torch", "--steps", "0:1,2:4", "-o", "out", "--top", "100", program, "exit")
+    assert done.returncode == 7, done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"rank0_step{step}.{ending}" for step in (1, 4) for ending in ("dict", "json.gz")
+    }
+    assert _shapes(done) == {2, 5, 7}
+
+
+def test_steps_that_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
+    done = _run(tmp_path, "--tool", "torch", "--steps", "9:10", "-o", "out", program, "ok")
+    assert done.returncode == 1
+    assert "the program made 4 steps, and step 9 was to be the first" in done.stderr
+
+
+def test_steps_of_which_some_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
+    for asked, short in (("2:4", False), ("2:9", True), ("0:1,8:9", True)):
+        done = _run(tmp_path, "--tool", "torch", "--steps", asked, "-o", f"out{asked[-1]}{short}", program, "ok")
+        assert done.returncode == 0, done.stderr
+        said = f"pyprof: the program ended after 4 steps: not all of {asked} are in the capture"
+        assert (said in done.stderr.splitlines()) is short, asked
+
+
+def test_a_program_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import sys; print('torch' in sys.modules); sys.exit(int(sys.argv[1]))")
+    done = _run(tmp_path, "--tool", "torch", "plain.py", "0")
+    assert (done.returncode, done.stdout) == (1, "False\n")
+    assert "no process of the program imported torch" in done.stderr
+    assert _run(tmp_path, "--tool", "torch", "plain.py", "4").returncode == 4
+
+
+OWN = """
+import torch
+torch.relu(torch.ones(3))
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
+    torch.ones(3, 3) @ torch.ones(3, 3)
+print([event.count for event in p.key_averages() if event.key == "aten::mm"])
+"""
+
+
+def test_a_program_that_profiles_itself(tmp_path: Path) -> None:
+    """It has its own way, and we what came before."""
+    (tmp_path / "own.py").write_text(OWN)
+    done = _run(tmp_path, "--tool", "torch", "-o", "out", "own.py")
+    assert done.returncode == 0 and done.stdout.startswith("[1]\n") and "relu" in done.stdout and "matmul" not in done.stdout
+    assert "pyprof: the program used torch.profiler itself" in done.stderr
+
+
+def test_every_row_has_its_step(program: Path, tmp_path: Path, tool: str) -> None:
+    assert _run(tmp_path, "--tool", tool, "-o", "out", program, "ok").returncode == 0
+    rows = _start(tmp_path, sys.executable, "-m", "pyprof.prof", "-c", "step,op,params", "out.dict").stdout.splitlines()
+    linear = [row for row in rows if " linear " in row and "M=" in row]
+    assert {(row.split()[0], row.split("M=")[1][0]) for row in linear} == {("0", "2"), ("1", "3"), ("2", "5"), ("3", "7")}
+
+
+def test_the_optimizers_ops_have_the_programs_line(program: Path, tmp_path: Path, tool: str) -> None:
+    assert _run(tmp_path, "--tool", tool, "-o", "out", program, "ok").returncode == 0
+    rows = _start(tmp_path, sys.executable, "-m", "pyprof.prof", "-c", "phase,src", "out.dict").stdout.splitlines()
+    line = 1 + next(number for number, text in enumerate(PROGRAM.splitlines()) if "opt.step()" in text)
+    found = {row.rpartition("/")[2].removeprefix("optimizer ") for row in rows if row.startswith("optimizer ")}
+    assert found == {f"{program.name}:{line}"} or (
+        tool == "torch" and {text.partition(":")[0] for text in found} == {program.name}
+    )
+
+
+def test_ranks_of_torchrun(tmp_path: Path) -> None:
+    (tmp_path / "ddp.py").write_text(DDP)
+    command = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py")
+    done = _run(tmp_path, "--tool", "torch", "-o", "job", "--top", "100", "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("job.*")} == {f"job.rank{r}.{e}" for r in "01" for e in ("dict", "json.gz")}
+    assert _shapes(done) == {2, 3}
+
+
+def test_torchrun_that_starts_us(tmp_path: Path) -> None:
+    (tmp_path / "ddp.py").write_text(DDP)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = _start(tmp_path, *torchrun, "-m", "pyprof", "run", "--tool", "torch", "-o", "job", "--top", "100", "ddp.py")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.glob("job.*")} == {f"job.rank{r}.{e}" for r in "01" for e in ("dict", "json.gz")}
+    assert _shapes(done) == {2} and done.stdout.count("Time(ms)") == 1  # rank 0 prints
+
+
+COMPILED = """
+import os, torch
+print(os.environ["TORCHINDUCTOR_BENCHMARK_KERNEL"], os.environ["TORCHINDUCTOR_UNIQUE_KERNEL_NAMES"])
+compiled = torch.compile(lambda x: torch.relu(x) * 2 + 1)
+import pyprof
+for _ in range(3):
+    pyprof.step()
+    compiled(torch.ones(64, 64))
+"""
+
+
+def test_compiled_programs_tell_their_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "compiled.py").write_text(COMPILED)
+    monkeypatch.setenv("TORCHINDUCTOR_UNIQUE_KERNEL_NAMES", "0")  # what the user set stands
+    done = _run(tmp_path, "--tool", "torch", "--inductor", "--steps", "1:3", "-o", "out", "compiled.py")
+    assert done.returncode == 0 and done.stdout.startswith("1 0\n"), done.stderr
+    with gzip.open(tmp_path / "out.json.gz", "rt") as stream:
+        assert "cpp_fused_" in stream.read()
+
+
+# ---------------------------------------------------------------------------------------------- signals
+
+
+def _until(stream: IO[str], begin: str) -> None:
+    for line in stream:
+        if line.startswith(begin):
+            return
+    pytest.fail(f"never said {begin}")
+
+
+@pytest.mark.nsys
+def test_a_signal_reaches_the_program(program: Path, tmp_path: Path) -> None:
+    find_nsys()
+    command = [sys.executable, "-m", "pyprof", "run", "--tool", "nsys", "-o", "out", str(program), "wait"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, cwd=tmp_path,
+        env=_environment(),
+    )  # fmt: skip
+    assert process.stdout is not None
+    _until(process.stdout, "waiting")
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 5 and "cleaned up" in out and "linear" in out
+
+
+def test_control_c_at_a_terminal(program: Path, tmp_path: Path, tool: str) -> None:
+    """Once, to the program; the tool stays until it has ended."""
+    command = [sys.executable, "-m", "pyprof", "run", "--tool", tool, "-o", "out", str(program), "wait"]
+    leader = [sys.executable, "-c", "import os, sys, pty; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"]
+    assert pty.STDIN_FILENO == 0
+    process = subprocess.Popen(
+        [*leader, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=_environment(), text=True
+    )
+    assert process.stdin is not None and process.stdout is not None
+    _until(process.stdout, "waiting")
+    process.stdin.write("\x03")
+    process.stdin.flush()
+    out = process.stdout.read()
+    assert process.wait(60) == 5, out
+    assert out.count("cleaned up") == 1 and "linear" in out
+    process.stdin.close()
+    process.stdout.close()
+
+
+# ---------------------------------------------------------------------------------------------- tools and usage
+
+
+def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS)
+    nsys.chmod(0o755)
+    (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("CAPTURE", str(ROOT / "tests/data/nsys_ops.sqlite"))
+    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
+    for gpus, ranged in ((1, True), (0, False)):
+        monkeypatch.setattr(run_module, "cuda_devices", lambda gpus=gpus: gpus)
+        assert main(["run", "--tool", "nsys", "--steps", "0:2", "--forks", "-o", "net", "a.py"]) == 0
+        out, err = capfd.readouterr()
+        assert out.startswith("from the program\n") and "linear" in out
+        assert ("record without --steps" in err) == ranged  # this torch has no CUDA
+        profile, export = (tmp_path / "log").read_text().splitlines()[-2:]
+        assert profile.startswith("profile -t cuda,nvtx ") and "--trace-fork-before-exec=true" in profile
+        assert ("--capture-range=cudaProfilerApi --capture-range-end=stop" in profile) == ranged
+        written = export.split()[-2:]
+        assert [Path(word).name for word in written] == ["net.sqlite", "net.nsys-rep"]
+    assert {path.name for path in tmp_path.glob("net.*")} == {
+        f"net.{end}" for k in ("", "2.") for end in (f"{k}nsys-rep", f"{k}sqlite", f"{k}dict")
+    }
+
+
+def test_a_report_that_cannot_be_exported_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And the program's own exit code is what counts, if it has one."""
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS.replace('os.link(os.environ["CAPTURE"]', 'sys.exit(3); os.link(os.environ["CAPTURE"]'))
+    nsys.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
+    for text, code, report in (
+        ("import torch", 1, "my net.nsys-rep"),
+        ("import torch; raise SystemExit(5)", 5, "my net.2.nsys-rep"),
+    ):
+        (tmp_path / "a.py").write_text(text)
+        assert main(["run", "--tool", "nsys", "-o", "my net", "a.py"]) == code
+        assert f"{report}: nsys could not export it" in capfd.readouterr().err
+        assert (tmp_path / report).is_file()
+
+
+def test_the_tool_that_auto_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for nsys, gpus, expected in (("/nsys", 1, "nsys"), ("/nsys", 0, "torch"), (None, 1, "torch")):
+        monkeypatch.setattr(run_module, "find_nsys", lambda nsys=nsys: nsys)
+        monkeypatch.setattr(run_module, "cuda_devices", lambda gpus=gpus: gpus)
+        assert choose_tool("auto") == expected
+    with pytest.raises(ToolError, match="nsys is not on PATH"):
+        choose_tool("nsys")
+    monkeypatch.setattr(run_module, "find_nsys", lambda: "/nsys")
+    monkeypatch.setattr(run_module, "cuda_devices", lambda: 1)
+    assert choose_tool("auto", windows=2) == "torch"
+    with pytest.raises(UsageError, match="nsys records one window"):
+        choose_tool("nsys", windows=2)
+
+
+@pytest.mark.parametrize("text", ["10", "5:5", "7:3", "a:b", "-1:2", "1:3,2:4", "5:6,1:2", "1:2,", "0:99999999999"])
+def test_steps_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="--steps takes A:B"):
+        parse_steps(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["missing.py"], "missing.py: no such program"),
+        (["--tool", "torch", "no-such-command"], "no-such-command: no such program"),
+        (["--steps", "3:1", __file__], "for example --steps 10:12"),
+        (["-m"], "-m takes the name of a module"),
+        ([], "no program was given"),
+    ],
+)
+def test_wrong_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--tool", "torch", "-o", str(tmp_path / "none" / "net"), __file__]) == 1
+    assert "choose another place with -o" in capsys.readouterr().err
