@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from pyprof.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from pyprof.parse.attribution.ranges import OpRules
+    from pyprof.opcall import OpRules
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.trace import Trace
 
@@ -24,7 +24,7 @@ __all__ = ["load", "load_capture", "load_with_trace", "op_rules"]
 
 def op_rules() -> OpRules:
     """What the formulas say of ops, for attribution."""
-    from pyprof.parse.attribution.ranges import OpRules
+    from pyprof.opcall import OpRules
     from pyprof.prof import formulas
 
     return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves)

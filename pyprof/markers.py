@@ -35,6 +35,7 @@ __all__ = [
     "encode_step",
     "is_backward_name",
     "read_literal",
+    "same_function",
     "split_ids",
 ]
 
@@ -327,3 +328,12 @@ def decode(text: str, *, keyed: bool = False, numbered: bool = False) -> Marker:
 
 def _decode_layer(text: str) -> Marker | None:
     return Marker(Kind.LAYER, text, text[len("layer:") :], scope="user") if text.startswith("layer:") else None
+
+
+_BACKWARD_SUFFIX = re.compile(r"Backward\d*$")
+
+
+def same_function(forward: str, backward: str) -> bool:
+    """Whether an autograd function is named after a forward op: `aten::_softmax` and `SoftmaxBackward0`."""
+    op = forward.rpartition("::")[2].replace("_", "").lower()
+    return op == _BACKWARD_SUFFIX.sub("", backward.rpartition("::")[2]).replace("_", "").lower()

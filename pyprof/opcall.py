@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ __all__ = [
     "UNKNOWN",
     "DTypeArg",
     "OpCall",
+    "OpRules",
     "TensorSpec",
     "Unknown",
     "checked_shape",
@@ -360,3 +361,18 @@ def parse_call(text: str, module: str, *, dispatcher: bool = False, all_strides:
     if text[reader.pos :].strip():
         raise ValueError("text after the call")
     return OpCall(module, op, tuple(args), tuple(kwargs), dispatcher=dispatcher)
+
+
+@dataclass(frozen=True)
+class OpRules:
+    """What attribution must know of ops, asked by full name (`aten::mm`, `torch.nn.functional.linear`).
+
+    known: has a formula; is_copy: a copy or cast, an instance of its own wherever nested; is_structural: views and allocations.
+    gives_way, asked with a whole call: what it calls tells more of it than its own arguments; moves: it copies or fills only.
+    """
+
+    known: Callable[[str], bool]
+    is_copy: Callable[[str], bool]
+    is_structural: Callable[[str], bool]
+    gives_way: Callable[[OpCall], bool]
+    moves: Callable[[OpCall], bool]

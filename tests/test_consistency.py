@@ -44,9 +44,7 @@ MODULES = {
 # Packages that are slow to import or need a GPU stack, and the only rooms that may import them.
 PRIVATE = {"torch": {"nvtx", "recording", "timers"}, "sqlalchemy": {"parse/sources"}}
 TO_MEND = {
-    ("pyprof.parse.records.netdict.read", "pyprof.parse.attribution.ranges"),
-    ("pyprof.parse.sources.kineto.python", "pyprof.parse.attribution.nesting"),
-    ("pyprof.parse.sources.kineto.threads", "pyprof.parse.attribution.pairing"),
+    ("pyprof.parse.sources.kineto.python", "pyprof.arrays.nesting"),
     ("pyprof.report.inductor", "pyprof.timers.generated"),
     ("pyprof.timers.generated", "pyprof.report.compiled.kernel_source"),
     ("pyprof.timers.generated", "pyprof.report.compiled.module"),

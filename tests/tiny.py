@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pyprof.parse.attribution.ranges import OpRules
+from pyprof.opcall import OpRules
 
 SESSION_END = 1_000_000
 

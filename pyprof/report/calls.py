@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import walk_all
 from pyprof.parse.attribution.capture import Whole
 from pyprof.parse.attribution.launches import launch_of_activity
-from pyprof.parse.attribution.ranges import OpRules
 from pyprof.parse.attribution.stacks import Paths
 from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
 

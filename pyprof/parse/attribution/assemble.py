@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.nesting import runs, stable_order
 from pyprof.hardware.kernels import classify
 from pyprof.markers import is_backward_name
 from pyprof.opcall import OpCall
 from pyprof.parse.attribution.capture import Whole
 from pyprof.parse.attribution.launches import ranks, take
-from pyprof.parse.attribution.nesting import runs, stable_order
 from pyprof.parse.attribution.pairing import Side, pair
 from pyprof.parse.attribution.recompute import settled
 from pyprof.parse.attribution.slice_results import Found

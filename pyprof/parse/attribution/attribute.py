@@ -16,12 +16,13 @@ from pyprof.arrays.distinct import distinct_places
 from pyprof.arrays.growing import narrowest
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
+from pyprof.opcall import OpRules
 from pyprof.parse.attribution.assemble import Assembly
 from pyprof.parse.attribution.capture import Whole
 from pyprof.parse.attribution.cpu import cpu_rows
 from pyprof.parse.attribution.crossing import NEVER
 from pyprof.parse.attribution.launches import launched
-from pyprof.parse.attribution.ranges import OpRules, nest_all
+from pyprof.parse.attribution.ranges import nest_all
 from pyprof.parse.attribution.slice_results import Found
 from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, Slices
 from pyprof.parse.attribution.stacks import Paths, sequence_numbers

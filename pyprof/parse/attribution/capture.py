@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.markers import Kind
+from pyprof.opcall import OpRules
 from pyprof.parse.attribution.crossing import NEVER, Loose
 from pyprof.parse.attribution.launches import take
-from pyprof.parse.attribution.ranges import Facts, OpRules, leaked, nest_all
+from pyprof.parse.attribution.ranges import Facts, leaked, nest_all
 from pyprof.parse.sources.trace import Trace
 
 __all__ = ["Whole"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.attribution.nesting import sort_ranges
+from pyprof.arrays.nesting import sort_ranges
 from pyprof.parse.attribution.ranges import by_thread, ties
 from pyprof.parse.sources.trace import Trace
 

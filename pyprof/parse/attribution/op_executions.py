@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.markers import Kind, Marker
+from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import place, walk_all
 from pyprof.parse.attribution.capture import Whole
 from pyprof.parse.attribution.launches import launched
-from pyprof.parse.attribution.ranges import Nested, OpRules, top_down
+from pyprof.parse.attribution.ranges import Nested, top_down
 from pyprof.parse.attribution.walk import Walk
 from pyprof.parse.sources.trace import Trace
 

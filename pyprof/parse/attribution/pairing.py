@@ -6,7 +6,6 @@ its owner is the last and deepest of them. NVTX text does not say which thread r
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
+from pyprof.markers import same_function
 
-__all__ = ["Pairing", "Side", "pair", "same_function"]
+__all__ = ["Pairing", "Side", "pair"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -106,12 +106,3 @@ def _settle(owner: Ints, of: Ints, found: Ints, forward: Side, backward: Side) -
             else:
                 ties += 1
     return Pairing(owner, ties, int((candidates == 0).sum()))
-
-
-_SUFFIX = re.compile(r"Backward\d*$")
-
-
-def same_function(forward: str, backward: str) -> bool:
-    """Whether an autograd function is named after a forward op: `aten::_softmax` and `SoftmaxBackward0`."""
-    op = forward.rpartition("::")[2].replace("_", "").lower()
-    return op == _SUFFIX.sub("", backward.rpartition("::")[2]).replace("_", "").lower()

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.markers import Kind, Marker
-from pyprof.opcall import OpCall
+from pyprof.opcall import OpRules
 from pyprof.parse.attribution.launches import ranks
-from pyprof.parse.attribution.nesting import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.parse.sources.trace import Trace
 
-__all__ = ["CONTEXT", "Facts", "Nested", "OpRules", "by_thread", "leaked", "nest_all", "ties", "top_down"]
+__all__ = ["CONTEXT", "Facts", "Nested", "by_thread", "leaked", "nest_all", "ties", "top_down"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,21 +38,6 @@ _FACTORIES = frozenset(
         "randperm", "scalar_tensor", "tril_indices", "triu_indices", "zeros",
     )
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class OpRules:
-    """What attribution must know of ops, asked by full name (`aten::mm`, `torch.nn.functional.linear`).
-
-    known: has a formula; is_copy: a copy or cast, an instance of its own wherever nested; is_structural: views and allocations.
-    gives_way, asked with a whole call: what it calls tells more of it than its own arguments; moves: it copies or fills only.
-    """
-
-    known: Callable[[str], bool]
-    is_copy: Callable[[str], bool]
-    is_structural: Callable[[str], bool]
-    gives_way: Callable[[OpCall], bool]
-    moves: Callable[[OpCall], bool]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.nesting import stable_order
 from pyprof.parse.attribution.crossing import NEVER
-from pyprof.parse.attribution.nesting import stable_order
 from pyprof.parse.sources.trace import Table
 
 __all__ = ["MOST_KERNELS", "Slice", "Slices"]

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError
 from pyprof.markers import UNREADABLE, Kind, decode, is_backward_name, read_literal
-from pyprof.opcall import OpCall, sound_text
-from pyprof.parse.attribution.ranges import OpRules
+from pyprof.opcall import OpCall, OpRules, sound_text
 from pyprof.parse.records.calltext import parse_call_text
 from pyprof.parse.records.netdict.ownlines import OwnLines
 from pyprof.parse.records.netdict.write import OPTIONAL

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.attribution.nesting import crossing, nest
+from pyprof.arrays.nesting import crossing, nest
 from pyprof.parse.sources.trace import Strings
 
 __all__ = ["MODULE_PREFIX", "Frames", "source_of_stack"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.parse.attribution.pairing import same_function
+from pyprof.markers import same_function
 
 __all__ = ["Arrows", "NumberedOps", "forward_threads"]
 

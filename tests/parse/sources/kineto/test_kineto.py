@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from pyprof.arrays.nesting import nest
 from pyprof.errors import EmptyCapture, InputError, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import TensorSpec
-from pyprof.parse.attribution.nesting import nest
 from pyprof.parse.sources.kineto import events as kineto_json
 from pyprof.parse.sources.kineto import reader as kineto
 from pyprof.parse.sources.trace import COPY_KINDS, TABLES, ActivityKind, Trace

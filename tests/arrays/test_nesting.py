@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.parse.attribution.nesting import crossing, nest, sort_ranges
+from pyprof.arrays.nesting import crossing, nest, sort_ranges
 
 _RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 3)), max_size=14)
 
