@@ -2,8 +2,8 @@
 
     python scripts/bench/house.py [CAPTURE] [--columns idx,op,kernel,sil,flops] [--list]
 
-Of the second `pyprof prof -c COLUMNS CAPTURE` in one process, so that imports are done: the files of pyprof that run, the distinct
-functions in them (by co_qualname), and how often the capture is opened (an audit hook on `open` and `sqlite3.connect`).
+Of the second `pyprof prof -c COLUMNS CAPTURE` in one process, so that imports are done: the files of pyprof that run, the
+distinct functions in them (by co_qualname), and how often the capture is opened (an audit hook on `open`, `sqlite3.connect`).
 Another version is measured by running its checkout's pyprof: PYTHONPATH=CHECKOUT python scripts/bench/house.py CAPTURE.
 """
 
