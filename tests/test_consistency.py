@@ -31,7 +31,9 @@ ORDER = [
     {"parse"},
     {"prof"},
     {"recording"},
-    {"report", "counters", "timers"},
+    {"report/compiled"},  # reads generated sources, which timers runs and reports describe
+    {"counters", "timers"},
+    {"report"},
     {"api"},
     {"doctor", "help", "recording/command"},
     {"cli"},
@@ -45,9 +47,6 @@ MODULES = {
 PRIVATE = {"torch": {"nvtx", "recording", "timers"}, "sqlalchemy": {"parse/sources"}}
 TO_MEND = {
     ("pyprof.parse.sources.kineto.python", "pyprof.arrays.nesting"),
-    ("pyprof.report.inductor", "pyprof.timers.generated"),
-    ("pyprof.timers.generated", "pyprof.report.compiled.kernel_source"),
-    ("pyprof.timers.generated", "pyprof.report.compiled.module"),
 }
 
 
