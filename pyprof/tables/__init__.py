@@ -1,0 +1,1 @@
+"""Output: values -> tables, and every file that pyprof writes."""

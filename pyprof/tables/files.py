@@ -1,0 +1,141 @@
+"""The file that a command writes: there whole, or not at all.
+
+The contents go to a hidden file beside the target, which takes the target's name when everything is written. Devices, pipes and
+`/dev/stdout` cannot be replaced and are written directly. Nothing here knows what is written.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
+from pathlib import Path
+from types import FrameType
+from typing import IO, BinaryIO, NoReturn
+
+from pyprof.errors import InputError, UsageError
+
+__all__ = ["check_output", "terminated_by_exception", "whole_file", "whole_text_file"]
+
+_HINT = "choose another name or place with -o"
+_STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
+
+
+def check_output(path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Find out before the work what would keep an output file from being written.
+
+    Raises UsageError where the output is one of the inputs (by whatever link), InputError where it cannot be written.
+    """
+    if _is_direct(path):
+        return
+    for given in inputs:
+        if path.exists() and given.exists() and path.samefile(given):
+            raise UsageError(f"{path}: the output is the input {given}", "give another name with -o")
+    if path.is_dir():
+        raise InputError(f"{path}: cannot be written: it is a directory", _HINT)
+    if not (folder := _target(path).parent).is_dir():
+        raise InputError(f"{path}: cannot be written: there is no directory {folder}", _HINT)
+
+
+@contextmanager
+def whole_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
+    """A stream whose contents become the file `path` when the block ends, and are removed where it ends by an exception.
+
+    Permissions are those that the umask gives, or those of the file that is replaced. A symbolic link is followed.
+    Raises as `check_output`, and InputError with the cause for any OSError inside the block (a full disk), but BrokenPipeError.
+    """
+    check_output(path, inputs)
+    try:
+        if _is_direct(path):
+            with path.open("ab") as stream:
+                yield stream
+        else:
+            with _replacing(_target(path)) as stream:
+                yield stream
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}", _HINT) from error
+
+
+@contextmanager
+def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]]:
+    """As `whole_file`, for text in UTF-8 whose line ends are written as they are."""
+    with whole_file(path, inputs) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        yield text
+        text.flush()
+        text.detach()  # the stream is closed by its owner
+
+
+@contextmanager
+def terminated_by_exception() -> Iterator[None]:
+    """SIGTERM ends the block as an exception does (exit code 143), so that no half-written file stays. For commands."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + signal.SIGTERM)
+
+    try:
+        before = signal.signal(signal.SIGTERM, end)
+    except ValueError:  # only the main thread takes signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _is_direct(path: Path) -> bool:
+    """Whether a file is written where it is: an open file by its number, a pipe, a device."""
+    if str(path).startswith(_STREAMS):
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _target(path: Path) -> Path:
+    """The file itself where `path` is a symbolic link, be it there or not."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    _remove_leftovers(target)
+    hidden = target.parent / f".{target.name}.{os.urandom(4).hex()}.part"
+    with open(hidden, "xb") as stream:
+        try:
+            _lock(stream)
+            yield stream
+            stream.close()
+            with suppress(OSError):  # there is no file to replace, or it is somebody else's
+                hidden.chmod(stat.S_IMODE(target.stat().st_mode))
+            os.replace(hidden, target)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what a killed process left of the same output; what a running one writes is locked and stays."""
+    for left in target.parent.glob(f".{escape(target.name)}.*.part"):
+        with suppress(OSError), left.open("r+b") as stream:
+            _lock(stream)
+            left.unlink()
+
+
+def _lock(stream: BinaryIO) -> None:
+    """Lock an open file until it is closed. Raises OSError where another process holds it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where a file that is open cannot be removed anyway
+        return
+    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
