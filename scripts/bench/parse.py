@@ -1,12 +1,15 @@
 """What parse and prof take on a capture, as CPU seconds and peak memory of whole processes, beside the least that SQLite takes.
 
-    python scripts/bench/parse.py CAPTURE [--repeat 5] [--only NAME...] [--json]
+    python scripts/bench/parse.py CAPTURE [--repeat 5] [--only NAME...] [--before CHECKOUT] [--json]
 
 The floor is SQLite's own machine reading max() of every needed column of an nsys export or an nvprof file, measured in the same
 run (of a torch.profiler trace the bytes read; repeat_kineto.py and repeat_nvprof.py make captures as long as wanted): ratios to
 it say more than seconds on a machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection
 report is run on the same file where nsys is on PATH, and with --original the original PyProf. That reads no op_id and no
 registered texts: where an export has the latter it is given a copy in which they are written out.
+
+--before runs the same commands of another checkout of pyprof in turn with this one's, run by run, and prints the ratio of the
+medians: the machine's speed may drift, and both drift alike.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import platform
 import shutil
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -48,6 +52,7 @@ NVPROF = {
     "StringTable": ("_id_", "value"),
 }
 MAGIC = b"SQLite format 3\x00"
+HERE = Path(__file__).resolve().parents[2]
 PACKAGES = ("numpy", "pandas", "pyarrow", "adbc-driver-sqlite", "msgspec", "sqlalchemy")
 
 
@@ -71,12 +76,16 @@ PEERS = ("original PyProf parse", "nsys nvtx_gpu_proj_trace")
 LEAST_LINES = 100
 
 
-def measure(command: Sequence[str], output: Path) -> tuple[float, float, float]:
-    """Run a command; CPU seconds, peak memory in MiB, seconds of the clock, with its children. SystemExit if it fails."""
+def measure(command: Sequence[str], output: Path, checkout: Path = HERE) -> tuple[float, float, float]:
+    """Run a command with the pyprof of a checkout; CPU seconds, peak memory in MiB, seconds of the clock, with its children.
+
+    SystemExit if it fails.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     actions = [(os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o644), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
     # With bytecode kept, as where a package is installed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPATH"] = str(checkout)
     begin = os.times().elapsed
     child = os.posix_spawn(command[0], command, environment, file_actions=actions)
     _, status, used = os.wait4(child, 0)
@@ -85,18 +94,20 @@ def measure(command: Sequence[str], output: Path) -> tuple[float, float, float]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, os.times().elapsed - begin
 
 
-def commands(capture: str, folder: Path, original: str | None) -> dict[str, list[str]]:
-    """What is measured, in order: later ones read what earlier ones wrote."""
+def commands(capture: str, folder: Path, original: str | None, checkout: Path = HERE) -> dict[str, list[str]]:
+    """What is measured, in order: later ones read what earlier ones wrote. checkout: whose columns of prof."""
     python, parquet, text = sys.executable, str(folder / "net.parquet"), str(folder / "net.dict")
+    columns = all_columns(checkout)
     own = [python, "-m", "pyprof"]
     found = {
         "floor": [python, str(Path(__file__).resolve()), capture, "--read-floor"],
         "parse to Parquet": [*own, "parse", capture, "-o", parquet],
         "parse to net.dict": [*own, "parse", capture, "-o", text],
-        "prof of Parquet, all columns, CSV": [*own, "prof", parquet, "--csv", "-c", all_columns()],
+        "prof of Parquet, all columns, CSV": [*own, "prof", parquet, "--csv", "-c", columns],
+        "prof of Parquet, all columns, JSONL": [*own, "prof", parquet, "--format", "jsonl", "-c", columns],
         "prof of Parquet, 4 columns": [*own, "prof", parquet, "-c", "idx,op,kernel,sil"],
-        "prof of net.dict, all columns, CSV": [*own, "prof", text, "--csv", "-c", all_columns()],
-        "prof of the capture, all columns, CSV": [*own, "prof", capture, "--csv", "-c", all_columns()],
+        "prof of net.dict, all columns, CSV": [*own, "prof", text, "--csv", "-c", columns],
+        "prof of the capture, all columns, CSV": [*own, "prof", capture, "--csv", "-c", columns],
     }
     if original is not None:
         # In its own folder, for `-m` looks in the current one first.
@@ -136,11 +147,11 @@ def written_out(capture: str, folder: Path) -> Path:
     return copy
 
 
-def all_columns() -> str:
+def all_columns(checkout: Path) -> str:
     """Every column of prof, by comma."""
-    from pyprof.prof.columns import COLUMNS
-
-    return ",".join(column.key for column in COLUMNS)
+    code = "from pyprof.prof.columns import COLUMNS; print(','.join(column.key for column in COLUMNS))"
+    env = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def versions() -> dict[str, str]:
@@ -161,20 +172,41 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", nargs="*", metavar="NAME", help="figures whose name contains one of these (the floor always)")
     parser.add_argument("--original", metavar="DIR", help="a checkout of the original PyProf, to run beside")
+    parser.add_argument(
+        "--before", metavar="CHECKOUT", type=Path, help="another version of pyprof to run in turn with this one"
+    )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--read-floor", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.read_floor:
         read_floor(options.capture)
         return
+    table = figures(options)
+    if options.json:
+        print(json.dumps({"figures": table, "versions": versions(), "repeat": options.repeat}, indent=1))
+        return
+    print(f"{'':40} {'CPU s':>8} {'peak MiB':>9} {'clock s':>8} {'to floor':>9}" + "  to before: CPU" * bool(options.before))
+    for name, row in table.items():
+        ratio = f"{row['to_before']:16.2f}" if "to_before" in row else ""
+        print(f"{name:40} {row['cpu_s']:8.2f} {row['peak_mib']:9.0f} {row['clock_s']:8.2f} {row['to_floor']:9.1f}{ratio}")
+    print(f"medians of {options.repeat}; " + ", ".join(f"{key} {value}" for key, value in versions().items()))
+
+
+def figures(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """The medians of each command's runs, by its name."""
     table: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, command in commands(os.path.abspath(options.capture), Path(folder), options.original).items():
+    with tempfile.TemporaryDirectory() as own, tempfile.TemporaryDirectory() as other:
+        capture = os.path.abspath(options.capture)
+        before = commands(capture, Path(other), None, options.before) if options.before else {}
+        for name, command in commands(capture, Path(own), options.original).items():
             if name != "floor" and options.only and not any(part in name for part in options.only):
                 continue
-            output = Path(folder) / "out"
+            output, runs, earlier = Path(own) / "out", [], []
             try:
-                runs = [measure(command, output) for _ in range(options.repeat)]
+                for _ in range(options.repeat):
+                    runs.append(measure(command, output))
+                    if options.before and name in before and name != "floor":
+                        earlier.append(measure(before[name], Path(other) / "out", options.before.resolve()))
             except SystemExit as error:
                 if name not in PEERS:
                     raise
@@ -186,13 +218,9 @@ def main() -> None:
             cpu, memory, clock = (statistics.median(run[i] for run in runs) for i in range(3))
             floor = table["floor"]["cpu_s"] if table else cpu
             table[name] = {"cpu_s": cpu, "peak_mib": memory, "clock_s": clock, "to_floor": cpu / floor}
-    if options.json:
-        print(json.dumps({"figures": table, "versions": versions(), "repeat": options.repeat}, indent=1))
-        return
-    print(f"{'':40} {'CPU s':>8} {'peak MiB':>9} {'clock s':>8} {'to floor':>9}")
-    for name, row in table.items():
-        print(f"{name:40} {row['cpu_s']:8.2f} {row['peak_mib']:9.0f} {row['clock_s']:8.2f} {row['to_floor']:9.1f}")
-    print(f"medians of {options.repeat}; " + ", ".join(f"{key} {value}" for key, value in versions().items()))
+            if earlier:
+                table[name]["to_before"] = cpu / statistics.median(run[0] for run in earlier)
+    return table
 
 
 if __name__ == "__main__":
