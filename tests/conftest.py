@@ -1,7 +1,8 @@
-"""Fixtures shared by all tests: where captures are, and a terminal of known width."""
+"""Shared by all tests: which of them may run at the same time, where captures are, and a terminal of known width."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,24 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 
-settings.register_profile("pyprof", deadline=None)  # machines are noisy: no test asserts a time
+# Machines are noisy, so no test asserts a time. The same examples in every run: what one run finds, the next finds too, whatever
+# ran beside it. `--hypothesis-profile explore` draws new ones.
+settings.register_profile("explore", deadline=None)
+settings.register_profile("pyprof", deadline=None, derandomize=True)
 settings.load_profile("pyprof")
+
+if workers := os.environ.get(
+    "PYTEST_XDIST_WORKER_COUNT"
+):  # they share the cores: torch shall not start threads for all in each
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(workers))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two nsys sessions at once disturb each other: under `--dist loadgroup` one worker runs all tests that need it."""
+    for item in items:
+        if item.get_closest_marker("nsys"):
+            item.add_marker(pytest.mark.xdist_group("nsys"))
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,8 @@ def check_arguments(report: Report, name: str, found: list[markers.Marker], args
         report.wrong[name] = f"tells {got}, was given {want}"
 
 
-def run_operators(recorder: Recorder, dtype: torch.dtype) -> Report:
-    """The operator database in one dtype: every sample through the function and, where there is one, the method."""
+def run_operators(recorder: Recorder, dtype: torch.dtype, most: int | None = None) -> Report:
+    """The operator database in one dtype. most: samples of each op, from the first on; None: all of them."""
     # Imported when the instrumenter is in, since the database holds the functions themselves.
     from torch.testing._internal.common_methods_invocations import op_db
 
@@ -191,7 +192,7 @@ def run_operators(recorder: Recorder, dtype: torch.dtype) -> Report:
         before = report.texts
         instrumenter.pause()
         try:
-            samples = list(op.sample_inputs("cpu", dtype, requires_grad=False))
+            samples = list(islice(op.sample_inputs("cpu", dtype, requires_grad=False), most))
         except Exception:
             continue
         for sample in samples:

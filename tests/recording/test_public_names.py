@@ -49,6 +49,7 @@ def test_every_order_of_imports(order: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_mypy_knows_what_it_returns(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "user.py").write_text(TYPED)

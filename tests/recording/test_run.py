@@ -329,6 +329,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 def test_compiled_programs_tell_their_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "compiled.py").write_text(COMPILED)
     monkeypatch.setenv("TORCHINDUCTOR_UNIQUE_KERNEL_NAMES", "0")  # what the user set stands

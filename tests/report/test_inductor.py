@@ -59,7 +59,7 @@ def _inductor(folder: Path) -> dict[str, str]:
     return {**os.environ, **cache, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[pytest.param("cpp", marks=[pytest.mark.slow, pytest.mark.xdist_group("compiled")])])
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     folder = tmp_path_factory.mktemp("compiled")
     env = _inductor(folder)
@@ -108,6 +108,7 @@ def test_operations_are_those_of_the_formulas(compiled: Compiled) -> None:
         assert forward.kernels[name].kernel.operations == pytest.approx(expected, rel=1e-3), name
 
 
+@pytest.mark.slow
 def test_bytes_of_kernels_that_touch_parts_of_their_buffers(tmp_path: Path) -> None:
     env = _inductor(tmp_path)
     subprocess.run([sys.executable, str(PROGRAMS / "compiled_parts.py")], env=env, check=True, capture_output=True)
