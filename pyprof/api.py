@@ -48,7 +48,7 @@ class Loaded:
         columns: keys by comma as for `-c`, all where empty; kinds: of records, as for `--kinds`.
         Raises InputError for a column that there is not, and for ops of a file that holds records only.
         """
-        from pyprof.parse.command import choose_kinds
+        from pyprof.parse.records.selection import choose_kinds
         from pyprof.prof.columns import COLUMNS, choose
         from pyprof.prof.frame import Frame
 

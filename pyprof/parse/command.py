@@ -9,23 +9,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from pyprof.errors import InputError, UsageError
-from pyprof.parse.records.locations import File
-from pyprof.parse.records.netdict.write import lines
+from pyprof.errors import UsageError
+from pyprof.parse.records.locations import File, Remote, fetched, locate
 from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.parse.records.selection import SHOWN, add_kinds, choose_kinds, kind_codes
+from pyprof.tables.files import check_output, is_direct, terminated_by_exception, whole_file, whole_text_file
 
-__all__ = ["add_arguments", "choose_kinds", "run"]
+__all__ = ["add_arguments", "run"]
 
-SHOWN = "kernel,graph,cpu"
-_FORMS = (".dict", ".jsonl", ".parquet")
+_FORMATS = (".dict", ".jsonl", ".parquet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,74 +39,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kinds(parser, None, f"{SHOWN}; Parquet: all")
 
 
-def add_kinds(parser: argparse.ArgumentParser, default: str | None = SHOWN, shown: str = SHOWN) -> None:
-    """The option that parse and prof share."""
-    names = ", ".join(ActivityKind.NAMES)
-    parser.add_argument("--kinds", default=default, metavar="LIST", help=f"rows to show, or all: {names} (default {shown})")
-
-
-def choose_kinds(records: Records, text: str) -> Records:
-    """The records of the kinds named in a comma list, or of all."""
-    wanted = ActivityKind.NAMES if text == "all" else tuple(part.strip() for part in text.split(",") if part.strip())
-    for name in wanted:
-        if name not in ActivityKind.NAMES:
-            raise UsageError(f"there is no kind {name!r}", f"kinds: {', '.join(ActivityKind.NAMES)}, all")
-    return records.select(np.isin(records["kind"], [ActivityKind.NAMES.index(name) for name in wanted]))
-
-
-def report(records: Records) -> None:
-    """What the capture lacks, what attribution could not settle, and how much it did; on standard error."""
-    for note in records.notes:
-        print(f"note: {note}", file=sys.stderr)
-    for what, count in sorted(records.counts.items()):
-        text = what.replace("kernels", "kernel", 1).replace("functions", "function", 1) if count == 1 else what
-        print(f"note: {count} {text}", file=sys.stderr)
-
-
 def run(options: argparse.Namespace) -> int:
     """Read FILE, write records. Returns the exit code."""
-    from pyprof.loading import load_capture
-    from pyprof.parse.records.locations import Remote, fetched, place
+    output = None if options.output is None else locate(options.output)
+    if options.kinds is not None:
+        kind_codes(options.kinds)  # what is wrong is reported before the work
+    with terminated_by_exception():
+        if isinstance(output, Remote) or (output is not None and _is_folder(output, len(options.file))):
+            return _parse_many(options, output)
+        if len(options.file) > 1:
+            raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
+        if options.dask is not None:
+            raise UsageError("--dask is for many files", "pyprof parse FILE... -o FOLDER --dask SCHEDULER")
+        return _parse_one(locate(options.file[0]), output, options.kinds)
 
-    target = None if options.output is None else place(options.output)
-    if isinstance(target, Remote) or (target is not None and _is_folder(target, len(options.file))):
-        return _run_many(options, target)
-    output = target
-    if len(options.file) > 1:
-        raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
-    if options.dask is not None:
-        raise UsageError("--dask is for many files", "pyprof parse FILE... -o FOLDER --dask SCHEDULER")
+
+def _is_folder(output: Path, files: int) -> bool:
+    """Whether -o means a data set: a name without a suffix, or a folder that is there and is not named as records."""
+    if is_direct(output):
+        return False
+    return not output.suffix or (output.is_dir() and (files > 1 or output.suffix not in _FORMATS))
+
+
+def _parse_one(source: File, output: Path | None, kinds: str | None) -> int:
+    from pyprof.loading import load_capture
+
     if output is not None:
-        _check_output(output)
-    with fetched(place(options.file[0])) as capture:
+        _check_output(output, source)
+    with fetched(source) as capture:
         records = load_capture(capture)
-    shown = choose_kinds(records, options.kinds or ("all" if output is not None and output.suffix == ".parquet" else SHOWN))
+    if kinds is None:
+        kinds = "all" if output is not None and output.suffix == ".parquet" else SHOWN
+    shown = choose_kinds(records, kinds)
     if output is None:
+        from pyprof.parse.records.netdict.write import lines
+
         sys.stdout.writelines(lines(shown))
     else:
-        _write_file(shown, output)
-    report(records)
+        _write(shown, output)
+    for message in records.messages():
+        print(f"note: {message}", file=sys.stderr)
     return 0
 
 
-def _is_folder(target: Path, files: int) -> bool:
-    """Whether -o means a data set: a name without a suffix, or a folder that is there and is not named as records are."""
-    return not target.suffix or (target.is_dir() and (files > 1 or target.suffix not in _FORMS))
-
-
-def _run_many(options: argparse.Namespace, folder: File) -> int:
+def _parse_many(options: argparse.Namespace, folder: File) -> int:
     """A Parquet file of each capture; 1 where one failed."""
     from pyprof.loading import load_capture
     from pyprof.parse.records.dataset import expand, parse_many
 
     files = expand(options.file)
     failed = done = 0
-    load = partial(_load_kinds, load_capture, options.kinds or "all")
+    load = partial(_load_kinds, load_capture, "all" if options.kinds is None else options.kinds)
     for outcome in parse_many(files, folder, load, max(options.jobs, 1), options.dask):
         done += 1
         failed += outcome.target is None
-        said = f"failed: {outcome.error}" if outcome.target is None else "was there" if outcome.before else "done"
-        print(f"{done}/{len(files)} {outcome.source}: {said}", file=sys.stderr)
+        status = f"failed: {outcome.error}" if outcome.target is None else "was there" if outcome.before else "done"
+        print(f"{done}/{len(files)} {outcome.source}: {status}", file=sys.stderr)
     print(f"{folder}: {len(files) - failed} of {len(files)} captures", file=sys.stderr)
     return 1 if failed else 0
 
@@ -119,36 +103,21 @@ def _load_kinds(load: Callable[[Path], Records], kinds: str, path: Path) -> Reco
     return choose_kinds(load(path), kinds)
 
 
-def _check_output(path: Path) -> None:
-    """What can be told of the target before the work is done."""
-    if path.suffix not in _FORMS:
-        raise UsageError(f"{path}: no such form of records", "give a name that ends in .dict, .jsonl or .parquet")
-    if path.is_dir():
-        raise InputError(f"{path}: cannot be written: it is a directory", "choose another name with -o")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: cannot be written: there is no directory {path.parent}", "choose another place with -o")
+def _check_output(output: Path, source: File) -> None:
+    """Find out before the work what would keep the output from being written."""
+    if output.suffix not in _FORMATS and not is_direct(output):
+        raise UsageError(f"{output}: unknown format of records", "give a name that ends in .dict, .jsonl or .parquet")
+    check_output(output, [source] if isinstance(source, Path) else [])
 
 
-def _write_parquet(records: Records, path: Path) -> None:
-    from pyprof.parse.records.parquet import write
+def _write(records: Records, output: Path) -> None:
+    if output.suffix == ".parquet":
+        from pyprof.parse.records.parquet import write
 
-    write(records, path)
+        with whole_file(output) as stream:
+            write(records, stream)
+    else:
+        from pyprof.parse.records.netdict.write import lines
 
-
-def _write_file(records: Records, path: Path) -> None:
-    """Write beside the target and rename, so that the file appears whole or not at all."""
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8") as stream:
-            try:
-                if path.suffix == ".parquet":
-                    _write_parquet(records, Path(stream.name))
-                else:
-                    stream.writelines(lines(records))
-                stream.close()
-                os.chmod(stream.name, 0o644)
-                os.replace(stream.name, path)
-            except BaseException:
-                os.unlink(stream.name)
-                raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}", "choose another place with -o") from error
+        with whole_text_file(output) as text:
+            text.writelines(lines(records))

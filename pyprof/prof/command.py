@@ -14,9 +14,8 @@ import numpy.typing as npt
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.parse.attribution.op_executions import executions
-from pyprof.parse.command import add_kinds, choose_kinds, report
 from pyprof.parse.records.records import concatenate
-from pyprof.parse.records.window import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_kinds, add_window, choose_kinds, in_window, window_given
 from pyprof.prof.averages import AVERAGES, averages, is_of_torch, keys_of
 from pyprof.prof.columns import COLUMNS, DEFAULT, choose
 from pyprof.prof.frame import Frame
@@ -95,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
     table = _arranged(table, options) if grouped else _listed(frame, rows, options)
     _write(table, options)
     sys.stdout.flush()
-    report(records)
+    for message in records.messages():
+        print(f"note: {message}", file=sys.stderr)
     _coverage(frame, inside)
     return 0
 

@@ -30,7 +30,7 @@ from pyprof.arrays.distinct import distinct_rows
 from pyprof.arrays.intervals import depth
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace, op_rules
-from pyprof.parse.records.window import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.columns import Column, choose
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values

@@ -31,7 +31,7 @@ from pyprof.arrays.intervals import union
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
 from pyprof.parse.records.records import Records
-from pyprof.parse.records.window import add_window, in_window
+from pyprof.parse.records.selection import add_window, in_window
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import Column
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values

@@ -20,7 +20,7 @@ from typing import IO, BinaryIO, NoReturn
 
 from pyprof.errors import InputError, UsageError
 
-__all__ = ["check_output", "terminated_by_exception", "whole_file", "whole_text_file"]
+__all__ = ["check_output", "is_direct", "terminated_by_exception", "whole_file", "whole_text_file"]
 
 _HINT = "choose another name or place with -o"
 _STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
@@ -31,7 +31,7 @@ def check_output(path: Path, inputs: Iterable[Path] = ()) -> None:
 
     Raises UsageError where the output is one of the inputs (by whatever link), InputError where it cannot be written.
     """
-    if _is_direct(path):
+    if is_direct(path):
         return
     for given in inputs:
         if path.exists() and given.exists() and path.samefile(given):
@@ -51,7 +51,7 @@ def whole_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
     """
     check_output(path, inputs)
     try:
-        if _is_direct(path):
+        if is_direct(path):
             with path.open("ab") as stream:
                 yield stream
         else:
@@ -91,15 +91,11 @@ def terminated_by_exception() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _is_direct(path: Path) -> bool:
+def is_direct(path: Path) -> bool:
     """Whether a file is written where it is: an open file by its number, a pipe, a device."""
     if str(path).startswith(_STREAMS):
         return True
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _target(path: Path) -> Path:

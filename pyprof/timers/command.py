@@ -123,7 +123,7 @@ def _shapes(words: list[str] | None) -> list[tuple[int, ...]]:
 
 def _from_file(options: argparse.Namespace) -> Chosen:
     from pyprof.loading import load
-    from pyprof.parse.command import SHOWN, choose_kinds
+    from pyprof.parse.records.selection import SHOWN, choose_kinds
 
     if (options.idx is None) == (options.op is None):
         raise UsageError("one of --idx and --op chooses what to run", f"python -m pyprof.prof {options.file} lists the rows")

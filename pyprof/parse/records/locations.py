@@ -17,7 +17,7 @@ from typing import Any
 
 from pyprof.errors import InputError, PyprofError, ToolError, UsageError
 
-__all__ = ["File", "Remote", "fetched", "find", "is_folder", "matching", "modified_ns", "place", "put"]
+__all__ = ["File", "Remote", "fetched", "find", "is_folder", "locate", "matching", "modified_ns", "put"]
 
 _URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")
 
@@ -48,8 +48,8 @@ class Remote:
 File = Path | Remote
 
 
-def place(name: str) -> File:
-    """What a name on the command line stands for."""
+def locate(name: str) -> File:
+    """The file that a name on the command line means."""
     return Remote(name) if _URL.match(name) else Path(name)
 
 

@@ -11,7 +11,7 @@ import json
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +121,7 @@ class _Writer:
         return table.replace_schema_metadata({KEY: facts.text()})
 
 
-def write(records: Records, path: Path) -> None:
+def write(records: Records, path: Path | BinaryIO) -> None:
     """Write all records to a file; raises OSError where that cannot be, ToolError where pyarrow is not there."""
     writer = _Writer(records)
     first = writer.table(0, min(_ROWS, len(records)))

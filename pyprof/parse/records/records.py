@@ -146,6 +146,14 @@ class Records:
             self.seq_numbers, self.counts, self.notes, self.source, self.utc_ns,
         )  # fmt: skip
 
+    def messages(self) -> list[str]:
+        """What the capture lacks and what attribution could not settle, one line each, for a person."""
+        counted = []
+        for what, count in sorted(self.counts.items()):
+            text = what.replace("kernels", "kernel", 1).replace("functions", "function", 1) if count == 1 else what
+            counted.append(f"{count} {text}")
+        return [*self.notes, *counted]
+
     def numbers(self, row: int) -> list[int]:
         """The sequence numbers of one record, in the order of its stack's seq_names."""
         numbers: list[int] = self.seq_numbers[self.seq_offsets[row] : self.seq_offsets[row + 1]].tolist()

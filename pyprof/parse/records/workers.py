@@ -1,18 +1,20 @@
-"""One task on many things -> their results as they are ready: here, in processes of this machine, or on a dask cluster.
+"""One task on many items -> their results as they are ready: here, in processes of this machine, or on a dask cluster.
 
 All through the interface of concurrent.futures; there is no scheduler of our own. A task that raises, or whose process dies, is
-told as that and the others go on. Nothing here knows captures.
+reported with its item and the others go on. Nothing here knows captures.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from types import FrameType
+from typing import NoReturn, TypeVar
 
 from pyprof.errors import ToolError
 
@@ -24,10 +26,10 @@ Task = Callable[[Item], Result]
 
 
 def run_all(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result | Exception]]:
-    """Each item with what the task gave for it, or with what it raised; at most `jobs` at a time.
+    """Each item with the task's result, or with what it raised; at most `jobs` at a time.
 
-    A process that dies takes its whole pool with it. What had not begun is then done by a new pool, and each item that was
-    being done is done again alone, so that the one that is at fault is known.
+    A process that dies takes its whole pool with it. Items that had not begun are then done by a new pool, and each item that
+    was being done is done again alone, so that the one at fault is known.
     """
     if min(jobs, len(items)) < 2:
         yield from ((item, _tried(task, item)) for item in items)
@@ -49,12 +51,12 @@ def run_all(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Itera
 def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> Iterator[tuple[Item, Result | Exception]]:
     """The same on the workers of a dask cluster, which must have pyprof and see the same files. What raises is tried twice.
 
-    Raises ToolError where dask is not there or the scheduler does not answer.
+    Raises ToolError where dask is not installed or the scheduler does not answer.
     """
     try:
         from distributed import Client, KilledWorker
     except ImportError as error:
-        raise ToolError("--dask needs distributed, which is not there", "pip install 'pyprof[dask]'") from error
+        raise ToolError("--dask needs distributed, which is not installed", "pip install 'pyprof[dask]'") from error
     try:
         client = Client(scheduler)
     except (OSError, ValueError) as error:
@@ -65,27 +67,35 @@ def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> 
         again = []
         for item, result in _gathered(client.get_executor(pure=False), task, items):
             # A result is lost with the worker that held it, when another task ended that worker.
-            if isinstance(result, Exception) and not isinstance(result, KilledWorker):
+            if isinstance(result, Exception) and not isinstance(result, (KilledWorker, CancelledError)):
                 again.append(item)
             else:
-                yield item, result
-        yield from _gathered(client.get_executor(pure=False), task, again)
+                yield item, _explained(result, scheduler)
+        for item, result in _gathered(client.get_executor(pure=False), task, again):
+            yield item, _explained(result, scheduler)
+
+
+def _explained(result: Result | Exception, scheduler: str) -> Result | Exception:
+    """dask cancels every task when it loses its scheduler, and gives no reason."""
+    if isinstance(result, CancelledError):
+        return ToolError(f"the dask scheduler at {scheduler} is gone", "start it and run the same command again")
+    return result
 
 
 def _tried(task: Task[Item, Result], item: Item) -> Result | Exception:
     try:
         return task(item)
-    except Exception as error:  # whatever it is, it is told and the others go on
+    except Exception as error:  # whatever it is, it is reported and the others go on
         return error
 
 
 def _in_pool(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result | Exception]]:
     context = multiprocessing.get_context("spawn")
-    yield from _gathered(ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent), task, items)
+    yield from _gathered(ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process), task, items)
 
 
 def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
-    """Results in the order in which they come; what was not begun is given up when the caller is."""
+    """Results in the order in which they come; tasks that were not begun are cancelled when the caller stops asking."""
     done = False
     tasks: dict[Future[Result], Item] = {}
     try:
@@ -95,8 +105,8 @@ def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item
             except BrokenProcessPool as error:  # a process died while others were still being handed out
                 yield item, error
         for future in as_completed(tasks):
-            found = _result(future)
-            yield tasks[future], found
+            result = _result(future)
+            yield tasks[future], result
         done = True
     finally:
         for future in tasks:
@@ -111,8 +121,9 @@ def _result(future: Future[Result]) -> Result | Exception:
         return error
 
 
-def _end_with_parent() -> None:
-    """End this process when the one that started it is killed: nobody would fetch its results."""
+def _begin_process() -> None:
+    """End this process when the one that started it is killed: nobody would fetch its results. SIGTERM leaves no half file."""
+    signal.signal(signal.SIGTERM, _terminated)
     parent = multiprocessing.parent_process()
     if parent is not None:
 
@@ -121,3 +132,7 @@ def _end_with_parent() -> None:
             os._exit(1)
 
         threading.Thread(target=wait, daemon=True).start()
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise ToolError("its process was terminated", "run the same command again")

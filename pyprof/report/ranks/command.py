@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pyprof.errors import InputError, UsageError
-from pyprof.parse.records.window import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.report.ranks.results import TABLES, matrix_of, slowest_ranks, table_named
 from pyprof.report.ranks.survey import Survey, how_aligned, survey
 from pyprof.report.ranks.tables import FORMATS, Table

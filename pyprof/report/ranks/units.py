@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pyprof.arrays.distinct import distinct_rows
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.parse.records.dataset import expand, named_rank, stored
-from pyprof.parse.records.locations import File, fetched, is_folder, matching, place
+from pyprof.parse.records.locations import File, fetched, is_folder, locate, matching
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 
@@ -53,7 +53,7 @@ def files_of(names: Sequence[str]) -> list[File]:
     """
     found: dict[File, None] = {}
     for name in names:
-        folder = place(name)
+        folder = locate(name)
         inside = (stored(folder) or matching(folder / "*.parquet")) if is_folder(folder) else []
         found |= dict.fromkeys(inside or expand([name]))
     return list(found)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +15,11 @@ import pytest
 from pyprof.cli import main
 from pyprof.parse.records.dataset import stored
 from pyprof.parse.records.workers import on_dask
+from tests.conftest import ROOT
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+dask = pytest.importorskip("dask", reason="--dask needs distributed, which is not installed")
 distributed = pytest.importorskip("distributed", reason="--dask needs distributed, which is not installed")
 pytestmark = pytest.mark.filterwarnings("default")  # dask's own
 
@@ -61,3 +67,38 @@ def test_no_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
         assert main(["parse", str(tmp_path), "-o", str(tmp_path / "set"), "--dask", "tcp://127.0.0.1:9"]) == 1
     assert "no dask scheduler answers" in capsys.readouterr().err
     assert main(["parse", str(tmp_path / "rank0.sqlite"), "--dask", "tcp://127.0.0.1:9"]) == 2
+
+
+def _waits(path: str) -> str:
+    Path(path).touch()
+    time.sleep(60)
+    return path
+
+
+def test_a_scheduler_that_is_killed_is_named(tmp_path: Path) -> None:
+    """dask itself gives `CancelledError` without a reason."""
+    env = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s", "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
+    address, python = "tcp://127.0.0.1:28786", [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    options = {"cwd": tmp_path, "env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([*python, "--port", "28786", "--no-dashboard", "--host", "127.0.0.1"], **options)  # type: ignore[call-overload]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
+    process = subprocess.Popen([*worker, "--death-timeout", "5"], **options)  # type: ignore[call-overload]
+    try:
+        began = tmp_path / "began"
+        ending = threading.Thread(target=lambda: (_until(began), server.kill()))
+        ending.start()
+        with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
+            results = dict(on_dask(_waits, [str(began)], address))
+        ending.join()
+    finally:
+        for started in (server, process):
+            started.kill()
+            started.wait()
+    assert str(results[str(began)]) == f"the dask scheduler at {address} is gone"
+
+
+def _until(path: Path) -> None:
+    for _ in range(3000):
+        if path.exists():
+            return
+        time.sleep(0.01)

@@ -81,7 +81,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
         run.kill()
     assert before
     key = before[0].name.removesuffix(".parquet")
-    (before[0].parent / f".{key}-half").write_bytes(b"PAR1 and no more")
+    (before[0].parent / f".{key}.parquet.half.part").write_bytes(b"PAR1 and no more")
     before[0].unlink()  # as if that one had been being written
     assert main(command) == 0
     said = capsys.readouterr().err
@@ -115,3 +115,42 @@ def test_several_captures_need_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
     path = str(capture(tmp_path / "n.sqlite", 1))
     assert main(["parse", path, path]) == 2 and main(["parse", path, path, "-o", str(tmp_path / "x.dict")]) == 2
     assert "folder" in capsys.readouterr().err
+
+
+def test_an_output_is_never_the_input_and_follows_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = capture(tmp_path / "n.sqlite", 2)
+    before = path.read_bytes()
+    (tmp_path / "n.dict").symlink_to(path)
+    os.link(path, tmp_path / "n.parquet")
+    for name in ("n.dict", "n.parquet"):
+        assert main(["parse", str(path), "-o", str(tmp_path / name)]) == 2
+        assert "the output is the input" in capsys.readouterr().err and path.read_bytes() == before
+    (tmp_path / "link.dict").symlink_to("there.dict")
+    assert main(["parse", str(path), "-o", str(tmp_path / "link.dict")]) == 0
+    assert (tmp_path / "link.dict").is_symlink() and len(load(str(tmp_path / "there.dict"))) == 2
+
+
+def test_standard_output_and_a_full_disk_by_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = str(capture(tmp_path / "n.sqlite", 2))
+    assert main(["parse", path]) == 0
+    lines_out = capfd.readouterr().out
+    assert main(["parse", path, "-o", "/dev/stdout"]) == 0 and capfd.readouterr().out == lines_out
+    assert main(["parse", path, "-o", "/dev/full"]) == 1
+    assert capfd.readouterr().err.startswith("pyprof: error: /dev/full: cannot be written: No space left on device\nhint: ")
+    assert os.listdir(tmp_path) == ["n.sqlite"]
+
+
+def test_links_that_lead_out_of_a_data_set_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out, other = str(capture(tmp_path / "rank0.sqlite", 2)), tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    out.mkdir()
+    (out / "rank=0").symlink_to(other)
+    assert main(["parse", path, "-o", str(out)]) == 1
+    assert "a link leads out of the data set" in capsys.readouterr().err and not os.listdir(other)
+    (out / "rank=0").unlink()
+    assert main(["parse", path, "-o", str(out)]) == 0
+    made = stored(out)[0]
+    made.rename(other / "a.parquet")
+    made.symlink_to(other / "a.parquet")
+    assert stored(out) == []
+    assert main(["parse", path, "-o", str(out)]) == 1 and "leads out" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from pyprof.cli import main
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.loading import load
 from pyprof.parse.records.dataset import expand, named_rank, stored
-from pyprof.parse.records.locations import Remote, fetched, is_folder, modified_ns, place
+from pyprof.parse.records.locations import Remote, fetched, is_folder, locate, modified_ns
 from pyprof.parse.records.netdict.write import lines
 from tests.tiny import Nsys
 
@@ -83,7 +83,7 @@ def test_what_is_not_there(memory: object, monkeypatch: pytest.MonkeyPatch, caps
     assert modified_ns(Remote("memory://nothing")) is None and is_folder(Remote("memory://run"))
     with pytest.raises(UsageError, match="not known"):
         expand(["nosuchstore://x/y"])
-    assert place("C:\\x") == Path("C:\\x") and place("a//b") == Path("a/b") and isinstance(place("s3://a/b"), Remote)
+    assert locate("C:\\x") == Path("C:\\x") and locate("a//b") == Path("a/b") and isinstance(locate("s3://a/b"), Remote)
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ToolError, match="s3fs"):
         expand(["s3://bucket/x"])

@@ -1,0 +1,146 @@
+"""Which records a command shows: their kinds, and those inside training steps, an NVTX range or layer, or a time.
+
+For every table and report. Gives a mask over Records (or the records chosen) and changes no number: costs and rates of what
+remains are those of the whole capture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import InputError, UsageError
+from pyprof.parse.records.records import Records, Stack
+from pyprof.parse.sources.trace import ActivityKind
+
+__all__ = ["SHOWN", "add_kinds", "add_window", "choose_kinds", "in_window", "kind_codes", "window_given"]
+
+Bools = npt.NDArray[np.bool_]
+
+SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
+_WINDOW = ("step", "range", "time")
+_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_LARGEST = np.iinfo(np.int64).max
+
+
+def add_kinds(parser: argparse.ArgumentParser, default: str | None = SHOWN, shown: str = SHOWN) -> None:
+    """The option `--kinds`."""
+    names = ", ".join(ActivityKind.NAMES)
+    parser.add_argument("--kinds", default=default, metavar="LIST", help=f"rows to show, or all: {names} (default {shown})")
+
+
+def kind_codes(kinds: str) -> list[int]:
+    """The kinds in a comma-separated list, or `all`. Raises UsageError for an unknown kind or an empty list."""
+    names = ActivityKind.NAMES if kinds.strip() == "all" else [part.strip() for part in kinds.split(",")]
+    for name in names:
+        if name not in ActivityKind.NAMES:
+            raise UsageError(f"unknown kind {name!r} in --kinds {kinds!r}", f"kinds: {', '.join(ActivityKind.NAMES)}, all")
+    return [ActivityKind.NAMES.index(name) for name in names]
+
+
+def choose_kinds(records: Records, kinds: str) -> Records:
+    """The records of these kinds. Raises as `kind_codes`."""
+    return records.select(np.isin(records["kind"], kind_codes(kinds)))
+
+
+def add_window(parser: argparse.ArgumentParser) -> None:
+    """The options `--step`, `--range` and `--time`."""
+    parser.add_argument(
+        "--step", metavar="A:B", help="only training steps A to B - 1; either may be left out; A alone is one step"
+    )
+    parser.add_argument(
+        "--range", metavar="NAME", help="only inside this NVTX range or layer; NAME@DOMAIN in a domain, NAME@* in any"
+    )
+    parser.add_argument(
+        "--time", metavar="A:B", help="only what begins from A until before B: ns as in column start, "
+        "or with ns, us, ms, s after the number: since the first record"
+    )  # fmt: skip
+
+
+def window_given(options: argparse.Namespace) -> bool:
+    """Whether the user requested a part of the capture."""
+    return any(getattr(options, name, None) is not None for name in _WINDOW)
+
+
+def in_window(records: Records, options: argparse.Namespace) -> Bools:
+    """Whether each record lies in every requested part.
+
+    Raises UsageError for a text that cannot be read, InputError where the capture has no steps or no such range. Steps that the
+    capture does not have select nothing, with a note on standard error.
+    """
+    inside = np.ones(len(records), np.bool_)
+    for name, select in zip(_WINDOW, (_in_steps, _in_range, _in_time), strict=True):
+        if (text := getattr(options, name, None)) is not None:
+            inside &= select(records, text)
+    return inside
+
+
+def _in_steps(records: Records, text: str) -> Bools:
+    match = re.fullmatch(r"(\d{0,9}):(\d{0,9})|(\d{1,9})", text.strip())
+    if match is None:
+        raise UsageError(f"--step takes A:B, not {text!r}", "for example --step 10:12")
+    steps = records["step"]
+    if not (steps >= 0).any():
+        raise InputError("no training steps are marked in this capture", "call pyprof.step() at the end of each step")
+    first = int(match[1] or match[3] or 0)
+    last = first + 1 if match[3] else int(match[2]) if match[2] else _LARGEST
+    if first >= last:
+        raise UsageError(f"--step takes A:B with A before B, not {text!r}", "for example --step 10:12")
+    inside: Bools = (steps >= first) & (steps < last)
+    if not inside.any():
+        recorded = f"{steps[steps >= 0].min()} to {steps.max()}"
+        print(f"note: nothing of step {text} is in this capture, whose steps are {recorded}", file=sys.stderr)
+    return inside
+
+
+def _in_range(records: Records, name: str) -> Bools:
+    in_ranges = np.array([_names_range(name, stack.ranges) for stack in records.stacks] + [False], np.bool_)
+    in_layers = np.array([_names_layer(name, stack) for stack in records.stacks] + [False], np.bool_)
+    inside: Bools = in_ranges[records["stack"]] | in_layers[records["scope"]]
+    if not inside.any():
+        import difflib
+
+        known = sorted({text for stack in records.stacks for text in (*stack.ranges, *stack.layer)})
+        near = difflib.get_close_matches(name, known, 1, 0.4)
+        hint = f"did you mean {near[0]!r}?" if near else "python -m pyprof.prof -c layer FILE shows the names"
+        raise InputError(f"nothing ran inside a range called {name!r}", hint)
+    return inside
+
+
+def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
+    """Whether one of the ranges (`name` or `domain:name`) has that name."""
+    bare, at, domain = name.rpartition("@")
+    if at and domain == "*":
+        return any(text == bare or text.endswith(f":{bare}") for text in ranges)
+    return name in ranges or (bool(at) and f"{domain}:{bare}" in ranges)
+
+
+def _names_layer(name: str, stack: Stack) -> bool:
+    """Whether a layer of the stack has that name, or a qualified path that begins with it."""
+    return any(layer == name or layer.startswith(f"{name}.") for layer in stack.layer)
+
+
+def _in_time(records: Records, text: str) -> Bools:
+    start_ns = records["start_ns"]
+    first_ns = int(start_ns[start_ns >= 0].min(initial=_LARGEST))
+    parts = text.replace(" ", "").split(":")
+    try:
+        begin, end = (_time_ns(part, first_ns, default) for part, default in zip(parts, (0, _LARGEST), strict=True))
+    except ValueError as error:
+        raise UsageError(f"--time takes A:B, not {text!r}", "for example --time 1.5s:2s, or ns as in column start") from error
+    return (start_ns >= begin) & (start_ns < end)
+
+
+def _time_ns(text: str, first_ns: int, default: int) -> int:
+    """A time as in column start; with a unit since the first record. Raises ValueError for any other text."""
+    if not text:
+        return default
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)(ns|us|ms|s)?", text)
+    if match is None or len(text) > 30:
+        raise ValueError(text)
+    time_ns = first_ns + round(float(match[1]) * _NS[match[2]]) if match[2] else int(match[1].partition(".")[0])
+    return min(time_ns, _LARGEST)
