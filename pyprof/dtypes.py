@@ -5,19 +5,18 @@ Turns any spelling (`torch.bfloat16`, `c10::BFloat16`, `bfloat16`, `bf16`) into 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["DTYPES", "DType", "lookup"]
 
 
-@dataclass(frozen=True, slots=True)
-class DType:
+class DType(NamedTuple):
     """One element type.
 
     name: torch's own name (`bfloat16`); tag: the short name printed in columns and markers (`bf16`);
     bits: stored bits of one element as torch counts elements (float4_e2m1fn_x2 packs two values in its 8 bits);
-    kind: float, complex, int, uint, bool or quantized; matmul: what its products are called in `hardware` (`bf16`),
-    empty where no GPU multiplies matrices of it.
+    kind: float, complex, int, uint, bool or quantized; matmul: the precision of its matrix products in `hardware` (`bf16`),
+    empty if no GPU multiplies matrices of it; aliases: the spellings of tools and frameworks.
     """
 
     name: str
@@ -67,16 +66,12 @@ DTYPES: tuple[DType, ...] = (
     *(DType(f"uint{n}", f"uint{n}", n, "uint") for n in range(1, 8)),
 )
 
-_BY_NAME: dict[str, DType] = {}
-for _d in DTYPES:
-    for _spelling in (_d.name, _d.tag, *_d.aliases):
-        _BY_NAME[_spelling] = _d
-
+_BY_NAME = {spelling: dtype for dtype in DTYPES for spelling in (dtype.name, dtype.tag, *dtype.aliases)}
 _PREFIXES = ("torch.", "c10::", "at::", "cutlass::", "numpy.")
 
 
 def lookup(spelling: str | None) -> DType | None:
-    """The element type that a tool calls `spelling`, or None where it names none (`Scalar`, `TensorList`, '')."""
+    """The element type that a tool calls `spelling`; None if it is not one (`Scalar`, `TensorList`, '')."""
     if not spelling:
         return None
     found = _BY_NAME.get(spelling)

@@ -1,28 +1,28 @@
-"""The text of an NVTX range <-> what it means: one `Marker` for each distinct text.
+"""The text of an NVTX range <-> its meaning: one `Marker` for each distinct text.
 
-Understood: our own grammar, the original PyProf's three dict kinds and `layer:`, emit_nvtx of every torch release, and any
-other text as a range of the user's. Knows text only: no databases, no torch. A text that looks like one of ours and cannot be
-read is a user range; nothing here raises for a text.
+Decoded are pyprof's own markers, the three kinds of dict and `layer:` of the original PyProf, and emit_nvtx of every torch
+release; any other text is a range of the user. Must not know databases or torch. Nothing here raises for a text: one that looks
+like a marker and cannot be read is a user range.
 
-    ours       op     `linear(fp32[64,1024], fp32[10,1024], None) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}`
+    pyprof     op     `linear(fp32[64,1024], fp32[10,1024], None) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}`
                layer  `encoder.layers.3 #pyprof{"layer":"TransformerEncoderLayer"}`
                step   `step 12 #pyprof{"step":12}`         optimizer  `AdamW.step #pyprof{"optimizer":"AdamW"}`
-    PyProf     `{'mod': .., 'op': .., 'args': [..]}`, `{'traceMarker': [..]}`, `{'mod': .., 'strRepr': ..}`, `layer:NAME`
+    original   `{'mod': .., 'op': .., 'args': [..]}`, `{'traceMarker': [..]}`, `{'mod': .., 'strRepr': ..}`, `layer:NAME`
     emit_nvtx  `NAME[, seq = N][, op_id = M][, sizes = [[..], ..]][, input_op_ids = [..]]`
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from enum import IntEnum
 from itertools import islice
-from typing import Any
+from typing import NamedTuple
 
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, checked_shape, format_call, parse_call, sound_text, sound_value
+from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown, checked_shape, format_call, parse_call, sound_text, sound_value
 
 __all__ = [
     "UNREADABLE",
@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 
-# What reading a text that nobody wrote for us can raise: no such literal, unhashable keys, endless numbers, endless nesting.
+# What reading hostile text as a literal can raise: syntax, unhashable keys, huge integers, deep nesting.
 UNREADABLE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError)
 
 
 class Kind(IntEnum):
-    """What a range says of the kernels inside it."""
+    """What kind of range a text names."""
 
-    USER = 0  # a range of the user's own, or of a library
+    USER = 0  # written by the user or by a library
     OP = 1  # a Python-level call with its arguments
     TRACE = 2  # source lines only
     REPR = 3  # the printed form of a module
@@ -57,17 +57,16 @@ class Kind(IntEnum):
     ENGINE = 7  # the engine around a backward function
     OPTIMIZER = 8  # one step of an optimizer
     STEP = 9  # one step of the training loop
-    INTERNAL = 10  # bookkeeping of torch's own, which names nothing
+    INTERNAL = 10  # torch's own bookkeeping
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(NamedTuple):
     """The meaning of one distinct range text.
 
-    text: the text as recorded, less the ids that change with each call (seq, op_id, input_op_ids); name: what to show;
-    call: the op and its arguments (OP, DISPATCH); src: source lines `file:line`, outermost first (OP, TRACE);
-    scope: where a layer name comes from, `module` (found by the instrumenter, qualified) or `user`; own: written by this
-    instrumenter (so that `text` is in our grammar).
+    text: as recorded, without the ids that change with each call (seq, op_id, input_op_ids); name: what to show;
+    call: the op and its arguments (OP, DISPATCH, BACKWARD); src: source lines `file:line`, outermost first (OP, TRACE);
+    scope: the origin of a layer's name, `module` (qualified, from the instrumenter) or `user`; own: written by pyprof's
+    instrumenter, so that `text` follows its grammar; step: the number of a training step.
     """
 
     kind: Kind
@@ -80,18 +79,18 @@ class Marker:
     step: int | None = None
 
 
-# ---------------------------------------------------------------------------------------------- our own grammar
+# ---------------------------------------------------------------------------------------------- pyprof's own markers
 
 _TAIL = " #pyprof{"
 
 
-def _with_tail(head: str, tail: dict[str, Any]) -> str:
+def _with_tail(head: str, tail: dict[str, object]) -> str:
     return f"{head} #pyprof{json.dumps(tail, ensure_ascii=False, separators=(',', ':'))}"
 
 
 def encode_op(call: OpCall, src: str | tuple[str, ...] = "") -> str:
     """The text of an op's range; src: `file:line` of the call, or all lines of its stack, outermost first."""
-    tail: dict[str, Any] = {"mod": call.module}
+    tail: dict[str, object] = {"mod": call.module}
     if src:
         tail["src"] = src if isinstance(src, str) else list(src)
     return _with_tail(format_call(call), tail)
@@ -113,8 +112,6 @@ def encode_step(number: int) -> str:
 
 
 def _decode_own(text: str) -> Marker | None:
-    if _TAIL not in text:
-        return None
     head, _, rest = text.rpartition(_TAIL)
     tail = json.loads("{" + rest)
     if "mod" in tail:
@@ -130,39 +127,38 @@ def _decode_own(text: str) -> Marker | None:
     return None
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("a text was expected")
+        raise TypeError("not a text")
     return sound_text(value)
 
 
-def _step(value: Any) -> int:
-    """The number of a training step; what is read from text must be one that a column of 32 bits holds."""
+def _step(value: object) -> int:
+    """The number of a training step. Raises ValueError if a column of 32 bits cannot hold it."""
     if not isinstance(value, int) or not 0 <= value < 1 << 31:
-        raise ValueError("no number of a step")
+        raise ValueError("not the number of a step")
     return value
 
 
-# ---------------------------------------------------------------------------------------------- the original PyProf's
+# ---------------------------------------------------------------------------------------------- the original PyProf
 
 _INFINITE = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
-_BARE = re.compile(r"(?<![\w'\"])(inf|nan)(?![\w'\"])")
 
 
-def read_literal(text: str) -> Any:
-    """The value of a Python literal, never evaluated. Raises one of UNREADABLE."""
+def read_literal(text: str) -> object:
+    """The value of a Python literal; nothing is evaluated. Raises one of UNREADABLE."""
+    import ast
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an escape that Python does not know, in a text that is the user's
+        warnings.simplefilter("ignore")  # invalid escapes in the user's own text
         return ast.literal_eval(text)
 
 
 def _decode_dict(text: str) -> Marker | None:
-    if not text.startswith("{"):
-        return None
     try:
         found = read_literal(text)
-    except (ValueError, SyntaxError):
-        found = read_literal(_BARE.sub("1e999", text))  # bare inf and nan in lists, which the original wrote
+    except (ValueError, SyntaxError):  # the original wrote bare inf and nan in lists
+        found = read_literal(re.sub(r"(?<![\w'\"])(inf|nan)(?![\w'\"])", "1e999", text))
     if not isinstance(found, dict):
         return None
     if isinstance(found.get("traceMarker"), (list, tuple)):
@@ -175,9 +171,9 @@ def _decode_dict(text: str) -> Marker | None:
     return None
 
 
-def _legacy_call(module: str, op: str, args: list[Any] | tuple[Any, ...]) -> OpCall:
-    positional: list[Any] = []
-    named: list[tuple[str, Any]] = []
+def _legacy_call(module: str, op: str, args: Sequence[object]) -> OpCall:
+    positional: list[object] = []
+    named: list[tuple[str, object]] = []
     for arg in args:
         if not isinstance(arg, dict):
             continue
@@ -189,7 +185,7 @@ def _legacy_call(module: str, op: str, args: list[Any] | tuple[Any, ...]) -> OpC
     return OpCall(module, op, tuple(positional), tuple(named), flat=True)
 
 
-def _legacy_value(arg: dict[str, Any]) -> Any:
+def _legacy_value(arg: dict[str, object]) -> object:
     kind = arg.get("type")
     if kind in ("tensor", "ndarray"):
         shape = arg.get("shape", ())
@@ -206,27 +202,27 @@ def _legacy_value(arg: dict[str, Any]) -> Any:
 
 # ---------------------------------------------------------------------------------------------- emit_nvtx
 
-# Anchored on the literal keys, since names of C++ functions contain ", " themselves.
+# Anchored on the keys, since names of C++ functions contain ", " as well.
 _IDS = re.compile(
     r"(?:, seq = (?P<seq>-?\d+))?(?:, op_id = (?P<op_id>\d+))?(?P<sizes>, sizes = \[.*?\])?(?:, input_op_ids = \[.*\])?$",
     re.DOTALL,
 )
-_MOST_KEYS = 16
+_MAX_KEYS = 16
 _FIRST_KEY = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = ")
 _BACKWARD = re.compile(
     r"(?:[\w:]+::)?[A-Za-z_]\w*Backward\d*|(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|CppNode<.+>)"
 )
 _ENGINE = "autograd::engine::evaluate_function: "
-_OPTIMIZER = re.compile(r"Optimizer\.step#(?P<name>[\w.]+?)\.step$")
-_STEP = re.compile(r"ProfilerStep#(?P<step>\d+)$")
-_BARE_OPS = frozenset({"detach", "detach_"})  # torch's own, printed without a namespace
-_SIZES = re.compile(r"\[([\d, -]*)\]")
+_NAMED = re.compile(
+    r"Optimizer\.step#(?P<optimizer>[\w.]+?)\.step|ProfilerStep#(?P<step>\d+)|(?P<namespace>\w+)::(?P<op>[\w.]+)"
+)
+_BARE_OPS = frozenset({"detach", "detach_"})  # torch prints these two without a namespace
 
 
 def split_ids(text: str) -> tuple[str, int, int, bool]:
-    """Take from an emit_nvtx text what changes with each call.
+    """Remove from an emit_nvtx text the ids that change with each call.
 
-    Returns (text without seq, op_id and input_op_ids, seq or -1, op_id or -1, whether any key was there).
+    Returns (text without seq, op_id and input_op_ids, seq or -1, op_id or -1, whether it had any key).
     """
     first = _FIRST_KEY.search(text)
     if first is None:
@@ -238,13 +234,13 @@ def split_ids(text: str) -> tuple[str, int, int, bool]:
 
 
 def _match_later(text: str, start: int) -> re.Match[str] | None:
-    """Where the first key belongs to the name itself one of the next begins what is sought. Few are tried, for time."""
-    tried = (_IDS.match(text, key.start()) for key in islice(_FIRST_KEY.finditer(text, start), _MOST_KEYS))
+    """The ids of a text whose name itself contains the first key: they begin at a later key. A few are tried, to bound time."""
+    tried = (_IDS.match(text, key.start()) for key in islice(_FIRST_KEY.finditer(text, start), _MAX_KEYS))
     return next((match for match in tried if match is not None), None)
 
 
 def _number(digits: str | None) -> int:
-    """A number of emit_nvtx's, -1 where there is none or no real one: AccumulateGrad prints 2**64 - 1."""
+    """A number in an emit_nvtx text; -1 if it is missing or not valid: AccumulateGrad prints 2**64 - 1."""
     if not digits or len(digits) > 20:
         return -1
     number = int(digits)
@@ -252,7 +248,7 @@ def _number(digits: str | None) -> int:
 
 
 def is_backward_name(name: str) -> bool:
-    """Whether a range name is an autograd function run backward: `AddmmBackward0`, not any text with Backward in it."""
+    """Whether a range name is an autograd function running backward: `AddmmBackward0`, not any text with Backward in it."""
     return _BACKWARD.fullmatch(name) is not None
 
 
@@ -260,16 +256,10 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     name, _, sizes = text.partition(", sizes = ")
     if name.startswith(_ENGINE):
         return Marker(Kind.ENGINE, text, name[len(_ENGINE) :])
-    if (step := _OPTIMIZER.match(name)) is not None:
-        return Marker(Kind.OPTIMIZER, text, f"{step['name']}.step")
-    if (step := _STEP.match(name)) is not None:
-        return Marker(Kind.STEP, text, name, step=_step(int(step["step"])))
-    namespaced = re.fullmatch(r"\w+::[\w.]+", name)
     if is_backward_name(name) and (keyed or "::" in name):
         return Marker(Kind.BACKWARD, text, name, _emit_call("autograd", _unqualified(name), sizes))
-    if namespaced is not None:
-        module, _, op = name.partition("::")
-        return Marker(Kind.DISPATCH, text, name, _emit_call(module, op.partition(".")[0], sizes))
+    if (named := _NAMED.fullmatch(name)) is not None:
+        return _decode_named(named, text, sizes)
     if sizes and (collective := re.fullmatch(r"(nccl|gloo|mpi|ucc):(\w+)", name)) is not None:
         return Marker(Kind.DISPATCH, text, name, _emit_call(collective[1], collective[2], sizes))
     if keyed and name == "record_param_comms":
@@ -281,8 +271,17 @@ def _decode_emit(text: str, keyed: bool, numbered: bool) -> Marker | None:
     return None
 
 
+def _decode_named(named: re.Match[str], text: str, sizes: str) -> Marker:
+    name = named[0]
+    if named["optimizer"]:
+        return Marker(Kind.OPTIMIZER, text, f"{named['optimizer']}.step")
+    if named["step"]:
+        return Marker(Kind.STEP, text, name, step=_step(int(named["step"])))
+    return Marker(Kind.DISPATCH, text, name, _emit_call(named["namespace"], named["op"].partition(".")[0], sizes))
+
+
 def _unqualified(name: str) -> str:
-    """A C++ name without the namespaces before it; those of its template arguments stay."""
+    """A C++ name without its own namespaces; those of its template arguments stay."""
     before, bracket, arguments = name.partition("<")
     return before.rpartition("::")[2] + bracket + arguments
 
@@ -291,12 +290,12 @@ def _emit_call(module: str, op: str, sizes: str) -> OpCall:
     if not sizes:
         return OpCall(module, op, dispatcher=True, described=False)
     inner = sizes.strip()[1:-1]
-    args = tuple(_emit_value(dims) for dims in _SIZES.findall(inner))
+    args = tuple(map(_emit_value, re.findall(r"\[([\d, -]*)\]", inner)))
     return OpCall(module, op, args, dispatcher=True, flat=True)
 
 
-def _emit_value(dims: str) -> Any:
-    """`[]` stands for a scalar, None and a 0-dimensional tensor alike; what are no sizes stays unknown."""
+def _emit_value(dims: str) -> TensorSpec | Unknown:
+    """`[]` is printed for scalars, None and 0-dimensional tensors alike; these and invalid sizes are UNKNOWN."""
     try:
         return TensorSpec(checked_shape(int(d) for d in dims.split(","))) if dims.strip() else UNKNOWN
     except ValueError:
@@ -307,33 +306,27 @@ def _emit_value(dims: str) -> Any:
 
 
 def decode(text: str, *, keyed: bool = False, numbered: bool = False) -> Marker:
-    """What one distinct range text means.
+    """The meaning of one distinct range text.
 
-    text: as `split_ids` leaves it; keyed: an emit_nvtx key (seq, op_id, sizes) was taken from it; numbered: the key was seq.
+    text: as `split_ids` returns it; keyed: an emit_nvtx key (seq, op_id, sizes) was removed from it; numbered: seq was.
     """
     text = sound_text(text)
-    for read in (_decode_own, _decode_dict, _decode_layer):
-        try:
-            found = read(text)
-        except UNREADABLE:
-            continue  # it only looks like one
-        if found is not None:
-            return found
-    try:
-        found = _decode_emit(text, keyed or ", sizes = " in text, numbered)
-    except UNREADABLE:
-        found = None
-    return found if found is not None else Marker(Kind.USER, text, text)
+    marker = None
+    readers = ((_TAIL in text, _decode_own), (text.startswith("{"), _decode_dict), (text.startswith("layer:"), _decode_layer))
+    for applies, read in readers:
+        if applies and marker is None:
+            with suppress(*UNREADABLE):  # it only looks like a marker
+                marker = read(text)
+    with suppress(*UNREADABLE):
+        marker = marker or _decode_emit(text, keyed or ", sizes = " in text, numbered)
+    return marker or Marker(Kind.USER, text, text)
 
 
-def _decode_layer(text: str) -> Marker | None:
-    return Marker(Kind.LAYER, text, text[len("layer:") :], scope="user") if text.startswith("layer:") else None
-
-
-_BACKWARD_SUFFIX = re.compile(r"Backward\d*$")
+def _decode_layer(text: str) -> Marker:
+    return Marker(Kind.LAYER, text, text[len("layer:") :], scope="user")
 
 
 def same_function(forward: str, backward: str) -> bool:
     """Whether an autograd function is named after a forward op: `aten::_softmax` and `SoftmaxBackward0`."""
     op = forward.rpartition("::")[2].replace("_", "").lower()
-    return op == _BACKWARD_SUFFIX.sub("", backward.rpartition("::")[2]).replace("_", "").lower()
+    return op == re.sub(r"Backward\d*$", "", backward.rpartition("::")[2]).replace("_", "").lower()

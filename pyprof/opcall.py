@@ -1,7 +1,7 @@
-"""What is known of one call of an op, and its one-line text: `linear(fp32[64,1024], fp32[10,1024], None)`.
+"""One call of an op <-> its one-line text: `linear(fp32[64,1024], fp32[10,1024], None)`.
 
-The same `OpCall` comes from an NVTX marker of ours, from the original PyProf's, from emit_nvtx and from a Kineto event, so one
-formula serves all. The text is read by people in a timeline and by `parse_call` here. No torch in this file, no file formats.
+The same `OpCall` is made from an NVTX marker (pyprof's or the original PyProf's), an emit_nvtx range and a Kineto event, so one
+formula serves all. People read the text in a timeline, `parse_call` reads it back. Must not know torch or any file format.
 
     call    = name "(" [value {", " value}] ")"          "..." as the only argument: the arguments were not described
     value   = tensor | scalar | list | name "=" value    keyword arguments last
@@ -9,7 +9,7 @@ formula serves all. The text is read by people in a timeline and by `parse_call`
     scalar  = None | True | False | int | float | complex | nan | inf | -inf | JSON string | dtype tag
             | int? ":" int? [":" int?]                   a slice of an index
             | ".."                                       an Ellipsis of an index
-            | "?"                                        something that was there and is not described
+            | "?"                                        an argument of a kind that is not described
     list    = "[" values "]" | "(" values ")"            a Python list | tuple
 """
 
@@ -20,7 +20,8 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from pyprof.dtypes import lookup
 
@@ -39,14 +40,14 @@ __all__ = [
     "sound_value",
 ]
 
-# What a text may hold that nobody wrote for a real call, and that would cost time, memory or the program's stack.
-_DEEPEST = 64  # lists within lists
-_LARGEST = 10**40  # whole numbers; torch's have 64 bits
-_MOST_DIMENSIONS = 256
+# Limits for hostile text: no real call exceeds them, and beyond them reading would cost time, memory or the stack.
+_MAX_DEPTH = 64  # lists within lists
+_MAX_INTEGER = 10**40  # torch's have 64 bits
+_MAX_DIMENSIONS = 256
 
 
 class Unknown:
-    """The value of an argument of which nothing was recorded; there is one instance, `UNKNOWN`."""
+    """The value of an argument that was not recorded. There is one instance, `UNKNOWN`."""
 
     __slots__ = ()
 
@@ -64,7 +65,7 @@ UNKNOWN = Unknown()
 class TensorSpec:
     """A tensor argument: shape in elements, dtype by torch's name (None: not recorded), strides in elements.
 
-    strides None means contiguous where the text is ours, and not recorded elsewhere; grad: whether it wanted a gradient.
+    strides None means contiguous in pyprof's own markers and not recorded elsewhere; grad: whether it requires a gradient.
     """
 
     shape: tuple[int, ...]
@@ -74,44 +75,43 @@ class TensorSpec:
 
     @property
     def numel(self) -> int:
-        """Elements of the tensor as indexed, broadcast ones counted as often as they are seen."""
+        """Number of elements by shape; a broadcast element counts once for each index."""
         return math.prod(self.shape)
 
     @property
     def stored(self) -> int:
-        """Elements really stored: a dimension of stride 0 is stored once."""
+        """Number of elements in memory: a dimension of stride 0 is stored once."""
         if self.strides is None:
             return self.numel
         return math.prod(n if step or not n else 1 for n, step in zip(self.shape, self.strides, strict=True))
 
     @property
     def itemsize(self) -> float | None:
-        """Bytes of one element, None where the dtype is not known."""
+        """Bytes of one element; None if the dtype is unknown."""
         found = lookup(self.dtype)
         return None if found is None else found.bytes
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes really stored, None where the dtype is not known."""
+        """Bytes in memory; None if the dtype is unknown."""
         size = self.itemsize
         return None if size is None else math.ceil(self.stored * size)
 
 
 @dataclass(frozen=True, slots=True)
 class DTypeArg:
-    """A dtype given as an argument (`x.to(torch.float16)`): torch's name of it."""
+    """A dtype passed as an argument (`x.to(torch.float16)`), by torch's name."""
 
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpCall:
+class OpCall(NamedTuple):
     """One call of an op.
 
     module: `torch`, `Tensor`, `torch.nn.functional`, a class name, or with dispatcher=True a namespace (`aten`); op: its name;
     args: positional arguments (TensorSpec, DTypeArg, scalar, str, None, slice, Ellipsis, UNKNOWN, or a list or tuple of those);
-    kwargs: by name, in the order given. flat: lists of tensors were flattened into their elements and some arguments may be
-    missing or UNKNOWN (the original PyProf's markers, emit_nvtx). described: False where the arguments were left out.
+    kwargs: named arguments in their order. flat: lists of tensors were flattened into their elements and some arguments may be
+    missing or UNKNOWN (the original PyProf's markers, emit_nvtx). described: False if the arguments were left out.
     """
 
     module: str
@@ -129,23 +129,33 @@ class OpCall:
 
     @property
     def tensors(self) -> list[TensorSpec]:
-        """Every tensor among the arguments, those within lists too, in order."""
-        return list(_tensors([*self.args, *(v for _, v in self.kwargs)]))
+        """Every tensor among the arguments in order, including those within lists."""
+        found: list[TensorSpec] = []
+        pending = [*self.args, *map(itemgetter(1), self.kwargs)][::-1]
+        while pending:
+            value = pending.pop()
+            if isinstance(value, TensorSpec):
+                found.append(value)
+            elif isinstance(value, (list, tuple)):
+                pending.extend(reversed(value))
+        return found
+
+    def map_tensors(self, change: Callable[[TensorSpec], TensorSpec]) -> OpCall:
+        """The same call with `change` applied to every tensor, including those within lists."""
+
+        def walk(value: Any) -> Any:
+            if isinstance(value, TensorSpec):
+                return change(value)
+            return type(value)(map(walk, value)) if isinstance(value, (list, tuple)) else value
+
+        return self._replace(args=walk(self.args), kwargs=tuple((name, walk(value)) for name, value in self.kwargs))
 
     def __str__(self) -> str:
         return format_call(self)
 
 
-def _tensors(values: Iterable[Any]) -> Iterable[TensorSpec]:
-    for value in values:
-        if isinstance(value, TensorSpec):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-
-
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a contiguous tensor of that shape, as torch gives them (sizes of 0 count as 1)."""
+    """Strides in elements of a contiguous tensor of a shape, as torch computes them (sizes of 0 count as 1)."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -157,8 +167,8 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------------- writing
 
 
-def format_value(value: Any, all_strides: bool = False) -> str:
-    """The text of one argument; what cannot be written is `?`. all_strides: give those of contiguous tensors too."""
+def format_value(value: object, all_strides: bool = False) -> str:
+    """The text of one argument, `?` if it has none. all_strides: write those of contiguous tensors as well."""
     if isinstance(value, TensorSpec):
         return _format_tensor(value, all_strides)
     if value is None or value is True or value is False:
@@ -191,9 +201,9 @@ def _format_tensor(spec: TensorSpec, all_strides: bool) -> str:
 
 def _format_slice(value: slice) -> str:
     parts = [value.start, value.stop] if value.step is None else [value.start, value.stop, value.step]
-    if any(not (p is None or isinstance(p, int)) for p in parts):
-        return "?"
-    return ":".join("" if p is None else str(int(p)) for p in parts)
+    if all(part is None or isinstance(part, int) for part in parts):
+        return ":".join("" if part is None else str(int(part)) for part in parts)
+    return "?"
 
 
 def format_call(call: OpCall, all_strides: bool = False) -> str:
@@ -207,10 +217,9 @@ def format_call(call: OpCall, all_strides: bool = False) -> str:
 
 # ---------------------------------------------------------------------------------------------- reading
 
-# Each alternative is scanned in a time that grows with its length only: no part of it can match the same text in two ways.
+# No part of an alternative matches the same text in two ways, so that scanning takes time proportional to the length.
 _FLOAT = r"(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|inf|nan)"
-_TOKEN = re.compile(
-    rf"""\s*(?:
+_TOKEN = rf"""\s*(?:
       (?P<tensor>(?P<tag>[A-Za-z_]\w*)\[(?P<shape>[-\d,\s]*)\](?:\{{(?P<strides>[-\d,\s]*)\}})?(?P<grad>\^)?)
     | (?P<string>"(?:[^"\\]|\\.)*")
     | (?P<key>[A-Za-z_]\w*)=
@@ -220,32 +229,31 @@ _TOKEN = re.compile(
     | (?P<dots>\.\.)
     | (?P<word>[A-Za-z_]\w*)
     | (?P<mark>[\[\](),?])
-    )""",
-    re.VERBOSE,
-)
-_WORDS: dict[str, Any] = {"None": None, "True": True, "False": False}
+    )"""
+_WORDS = {"None": None, "True": True, "False": False}
 _CLOSERS = {"[": "]", "(": ")"}
 
 
 class _Reader:
-    """Reads values from text; every fault is a ValueError, which the caller takes to mean 'not our text'."""
+    """Reads values from text. Every fault is a ValueError, which callers take to mean that the text is not a marker."""
 
     def __init__(self, text: str, pos: int, all_strides: bool) -> None:
         self.text = text
         self.pos = pos
         self.all_strides = all_strides
         self.depth = 0
+        self.match = re.compile(_TOKEN, re.VERBOSE).match
 
     def next(self) -> re.Match[str]:
-        match = _TOKEN.match(self.text, self.pos)
+        match = self.match(self.text, self.pos)
         if match is None:
-            raise ValueError(f"unreadable at {self.pos}")
+            raise ValueError(f"unreadable at character {self.pos}")
         self.pos = match.end()
         return match
 
-    def values(self, closer: str) -> tuple[list[Any], list[tuple[str, Any]]]:
-        args: list[Any] = []
-        kwargs: list[tuple[str, Any]] = []
+    def values(self, closer: str) -> tuple[list[object], list[tuple[str, object]]]:
+        args: list[object] = []
+        kwargs: list[tuple[str, object]] = []
         while True:
             token = self.next()
             if token["mark"] == closer:
@@ -257,7 +265,7 @@ class _Reader:
             else:
                 args.append(self.value(token))
 
-    def value(self, token: re.Match[str]) -> Any:
+    def value(self, token: re.Match[str]) -> object:
         kind = token.lastgroup if token.lastgroup not in ("tag", "shape", "strides", "grad") else "tensor"
         if token["tensor"]:
             return _read_tensor(token, self.all_strides)
@@ -276,8 +284,8 @@ class _Reader:
             return _read_word(text)
         if text in _CLOSERS:
             self.depth += 1
-            if self.depth > _DEEPEST:
-                raise ValueError("lists too deep")
+            if self.depth > _MAX_DEPTH:
+                raise ValueError("lists are nested too deeply")
             inner = self.values(_CLOSERS[text])[0]
             self.depth -= 1
             return tuple(inner) if text == "(" else inner
@@ -287,33 +295,33 @@ class _Reader:
 
 
 def sound_text(text: str) -> str:
-    """The text with `?` for what UTF-8 cannot write (lone surrogates, which an escape can bring in)."""
+    """The text with `?` for characters that UTF-8 cannot encode (lone surrogates, which an escape can produce)."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def sound_value(value: Any, depth: int = 0) -> Any:
-    """A Python literal as the value of an argument; UNKNOWN where a call cannot hold it (sets, bytes, endless numbers)."""
-    if isinstance(value, (list, tuple)) and depth < _DEEPEST:
+def sound_value(value: object, depth: int = 0) -> object:
+    """A Python literal as the value of an argument; UNKNOWN if a call cannot hold it (sets, bytes, huge integers)."""
+    if isinstance(value, (list, tuple)) and depth < _MAX_DEPTH:
         return type(value)(sound_value(item, depth + 1) for item in value)
     if isinstance(value, str):
         return sound_text(value)
-    if value is None or isinstance(value, (float, complex)) or (isinstance(value, int) and abs(value) < _LARGEST):
+    if value is None or isinstance(value, (float, complex)) or (isinstance(value, int) and abs(value) < _MAX_INTEGER):
         return value
     return UNKNOWN
 
 
 def checked_shape(sizes: Iterable[int]) -> tuple[int, ...]:
-    """Sizes or strides of a tensor as they are. Raises ValueError where no tensor has such."""
+    """Sizes or strides of a tensor, unchanged. Raises ValueError if no tensor can have them."""
     found = tuple(sizes)
-    if len(found) > _MOST_DIMENSIONS or not all(isinstance(n, int) and 0 <= n < 1 << 62 for n in found):
-        raise ValueError("no sizes of a tensor")
+    if len(found) > _MAX_DIMENSIONS or not all(isinstance(n, int) and 0 <= n < 1 << 62 for n in found):
+        raise ValueError("not the sizes of a tensor")
     return found
 
 
 def _int(text: str) -> int:
-    """Raises ValueError for one that is too large as for one that is none."""
-    if len(text) > 41 or abs(number := int(text)) >= _LARGEST:
-        raise ValueError("a whole number beyond all sizes")
+    """Raises ValueError for text that is not an integer, and for integers too large to be real."""
+    if len(text) > 41 or abs(number := int(text)) >= _MAX_INTEGER:
+        raise ValueError("an integer is too large")
     return number
 
 
@@ -324,51 +332,47 @@ def _ints(text: str) -> tuple[int, ...]:
 def _read_tensor(token: re.Match[str], all_strides: bool) -> TensorSpec:
     found = lookup(token["tag"])
     if found is None and token["tag"] != "any":
-        raise ValueError(f"no dtype {token['tag']!r}")
+        raise ValueError(f"unknown dtype {token['tag']!r}")
     shape = _ints(token["shape"])
-    unwritten = None if all_strides else contiguous_strides(shape)
-    strides = unwritten if token["strides"] is None else _ints(token["strides"])
+    default = None if all_strides else contiguous_strides(shape)
+    strides = default if token["strides"] is None else _ints(token["strides"])
     if strides is not None and len(strides) != len(shape):
-        raise ValueError("strides do not fit the shape")
+        raise ValueError("strides and shape differ in length")
     return TensorSpec(shape, found.name if found else None, strides, True if token["grad"] else None)
 
 
-def _read_word(text: str) -> Any:
+def _read_word(text: str) -> bool | DTypeArg | None:
     if text in _WORDS:
         return _WORDS[text]
     found = lookup(text)
     if found is None:
-        raise ValueError(f"no such word {text!r}")
+        raise ValueError(f"unknown word {text!r}")
     return DTypeArg(found.name)
 
 
-_HEAD = re.compile(r"[^\s()][^()]*\(")
-
-
 def parse_call(text: str, module: str, *, dispatcher: bool = False, all_strides: bool = False) -> OpCall:
-    """Read `op(arguments)` as `format_call` writes it; with all_strides those that are not written are not known.
+    """Read `op(arguments)` as `format_call` writes it. all_strides: strides that are not written are unknown.
 
-    Raises ValueError where the text is not of that grammar.
+    Raises ValueError if the text does not follow the grammar.
     """
-    head = _HEAD.match(text)
-    if head is None:
-        raise ValueError("no op name")
-    op = head[0][:-1]
-    if text[head.end() :] == "...)":
+    op, opener, rest = text.partition("(")
+    if not opener or not op or op[0].isspace() or ")" in op:
+        raise ValueError("an op name and ( are missing")
+    if rest == "...)":
         return OpCall(module, op, dispatcher=dispatcher, described=False)
-    reader = _Reader(text, head.end(), all_strides)
+    reader = _Reader(text, len(op) + 1, all_strides)
     args, kwargs = reader.values(")")
     if text[reader.pos :].strip():
         raise ValueError("text after the call")
     return OpCall(module, op, tuple(args), tuple(kwargs), dispatcher=dispatcher)
 
 
-@dataclass(frozen=True)
-class OpRules:
-    """What attribution must know of ops, asked by full name (`aten::mm`, `torch.nn.functional.linear`).
+class OpRules(NamedTuple):
+    """What attribution must know about ops. The first three take a full name (`aten::mm`, `torch.nn.functional.linear`).
 
-    known: has a formula; is_copy: a copy or cast, an instance of its own wherever nested; is_structural: views and allocations.
-    gives_way, asked with a whole call: what it calls tells more of it than its own arguments; moves: it copies or fills only.
+    known: has a formula; is_copy: a copy or cast, which forms an instance of its own wherever it is nested; is_structural: a
+    view or an allocation. The others take a call. gives_way: the ops inside it describe it better than its own arguments;
+    moves: it only copies or fills.
     """
 
     known: Callable[[str], bool]

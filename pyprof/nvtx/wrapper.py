@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -77,7 +77,7 @@ def _settle(call: OpCall) -> OpCall:
     kwargs = tuple((name, _without_floats(value)) for name, value in call.kwargs)
     if args == call.args and kwargs == call.kwargs:
         return call
-    blurred = replace(call, args=args, kwargs=kwargs)
+    blurred = call._replace(args=args, kwargs=kwargs)
     return blurred if STATE.count_variant(blurred.name + str(blurred)) > MAX_VARIANTS else call
 
 

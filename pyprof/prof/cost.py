@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from pyprof.arrays.distinct import distinct_rows
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
@@ -328,14 +327,7 @@ def _with_dtype(call: OpCall, forward: OpCall) -> OpCall:
         return call
     dtype = floats.pop()
 
-    def fill(value: Any) -> Any:
-        if isinstance(value, TensorSpec):
-            return value if value.dtype else replace(value, dtype=dtype)
-        if isinstance(value, (list, tuple)):
-            return type(value)(fill(v) for v in value)
-        return value
-
-    return replace(call, args=tuple(map(fill, call.args)), kwargs=tuple((k, fill(v)) for k, v in call.kwargs))
+    return call.map_tensors(lambda tensor: tensor if tensor.dtype else replace(tensor, dtype=dtype))
 
 
 def _missing_dtype(cost: Cost) -> str:

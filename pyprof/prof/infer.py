@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ def _wide(call: OpCall, own: OpCall) -> OpCall | None:
         return None
     if offsets.numel - 1 != tables.numel * gradient.shape[0]:
         return None
-    return replace(call, kwargs=(*call.kwargs, ("total_D", gradient.shape[1]), (INFERRED, "total_D")))
+    return call._replace(kwargs=(*call.kwargs, ("total_D", gradient.shape[1]), (INFERRED, "total_D")))
 
 
 def _from_links(records: Records) -> Records:
@@ -181,7 +180,7 @@ _FILL = {"sum": _summed, "cat": _joined, "stack": _joined, "new_zeros": _zeroed}
 
 def _replaced(own: OpCall, place: int, value: Any, what: str) -> OpCall:
     args = (*own.args[:place], value, *own.args[place + 1 :])
-    return replace(own, args=args, kwargs=(*own.kwargs, (INFERRED, what)))
+    return own._replace(args=args, kwargs=(*own.kwargs, (INFERRED, what)))
 
 
 def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:
@@ -204,7 +203,7 @@ def _lacks(call: OpCall) -> bool:
 def _trained(call: OpCall, own: OpCall) -> OpCall | None:
     if not _lacks(call) or not _BATCH_NORM_BACKWARD.search(own.op):
         return None
-    return replace(call, kwargs=(*call.kwargs, ("training", True), (INFERRED, "training")))
+    return call._replace(kwargs=(*call.kwargs, ("training", True), (INFERRED, "training")))
 
 
 def _sized(call: OpCall, own: OpCall) -> OpCall | None:
@@ -217,4 +216,4 @@ def _sized(call: OpCall, own: OpCall) -> OpCall | None:
     first = call.tensors[0]
     if not isinstance(gradient, TensorSpec) or len(gradient.shape) < len(first.shape):
         return None
-    return replace(call, kwargs=(*call.kwargs, ("out", TensorSpec(gradient.shape, first.dtype)), (INFERRED, "output sizes")))
+    return call._replace(kwargs=(*call.kwargs, ("out", TensorSpec(gradient.shape, first.dtype)), (INFERRED, "output sizes")))

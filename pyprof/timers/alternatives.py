@@ -6,7 +6,8 @@ They are not equal in result: each shows what its change of shapes, types or lay
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import OpCall, TensorSpec, contiguous_strides
@@ -31,18 +32,6 @@ def alternatives(call: OpCall, *, gpu: bool = False) -> list[Alternative]:
     """Those that apply, in the order in which they are worth a try. gpu: those of a GPU too."""
     found = [padded(call), in_tf32(call) if gpu else None, *other_dtypes(call), other_format(call)]
     return [entry for entry in found if entry is not None]
-
-
-def _map(call: OpCall, change: Any) -> OpCall:
-    """The call with each tensor changed."""
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, TensorSpec):
-            return change(value)
-        return type(value)(map(walk, value)) if isinstance(value, (list, tuple)) else value
-
-    args = tuple(walk(value) for value in call.args)
-    return replace(call, args=args, kwargs=tuple((name, walk(value)) for name, value in call.kwargs))
 
 
 def _in_order_of(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -76,9 +65,9 @@ def padded(call: OpCall) -> Alternative | None:
     unit = max(_UNIT_BYTES * 8 // max(bits), 1)
     if call.op in _GEMMS and formulas.matmul_class(call.name):
         rows = call.tensors[0] if call.op == "linear" else None  # these need not be whole loads
-        new = _map(call, lambda spec: _reshaped(spec, _pad_matrix(spec.shape, unit, 1 if spec is rows else 2)))
+        new = call.map_tensors(lambda spec: _reshaped(spec, _pad_matrix(spec.shape, unit, 1 if spec is rows else 2)))
     elif _is_conv(call) and _groups(call) == 1:
-        new = _map(call, lambda spec: _pad_channels(call, spec, unit))
+        new = call.map_tensors(lambda spec: _pad_channels(call, spec, unit))
     else:
         return None
     return Alternative(f"padded to {unit}", new) if [t.shape for t in new.tensors] != [t.shape for t in call.tensors] else None
@@ -124,9 +113,13 @@ def other_dtypes(call: OpCall) -> list[Alternative]:
     found = []
     for new in _HALVES[str(old)]:
         dtype = lookup(new)
-        changed = _map(call, lambda spec, new=new: replace(spec, dtype=new) if spec.dtype == old else spec)
-        found.append(Alternative(dtype.tag if dtype else new, changed))
+        to_new = partial(_in_dtype, old=old, new=new)
+        found.append(Alternative(dtype.tag if dtype else new, call.map_tensors(to_new)))
     return found
+
+
+def _in_dtype(spec: TensorSpec, old: str | None, new: str) -> TensorSpec:
+    return replace(spec, dtype=new) if spec.dtype == old else spec
 
 
 def other_format(call: OpCall) -> Alternative | None:
@@ -144,5 +137,5 @@ def other_format(call: OpCall) -> Alternative | None:
     first = call.tensors[0]
     last = (first.strides or contiguous_strides(first.shape)) != strides(first, True)
     name = "channels-last" if last else "channels-first"
-    changed = _map(call, lambda spec: replace(spec, strides=strides(spec, last)) if len(spec.shape) == rank else spec)
+    changed = call.map_tensors(lambda spec: replace(spec, strides=strides(spec, last)) if len(spec.shape) == rank else spec)
     return Alternative(name, changed) if changed != call else None

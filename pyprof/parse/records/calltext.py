@@ -7,7 +7,6 @@ would be read as something else (an op called `ops.aten.add` or `f(x)`) stand in
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from pyprof.markers import UNREADABLE
 from pyprof.opcall import OpCall, format_call, parse_call, sound_text
@@ -42,7 +41,7 @@ def parse_call_text(text: str) -> OpCall:
         call = parse_call(_PLACE + arguments, module, dispatcher=dispatcher, all_strides="?" in flags)
     except UNREADABLE:
         return undescribed
-    return replace(call, op=op, flat="~" in flags)
+    return call._replace(op=op, flat="~" in flags)
 
 
 def _split(text: str) -> tuple[str, str, bool, str]:

@@ -371,15 +371,7 @@ def _settle_grads(call: OpCall) -> OpCall:
     """The call with grad None made False where another tensor is known to have wanted a gradient (then all were asked)."""
     if not any(t.grad for t in call.tensors):
         return call
-
-    def settle(value: Any) -> Any:
-        if isinstance(value, TensorSpec):
-            return value if value.grad is not None else replace(value, grad=False)
-        if isinstance(value, (list, tuple)):
-            return type(value)(settle(v) for v in value)
-        return value
-
-    return replace(call, args=tuple(map(settle, call.args)), kwargs=tuple((k, settle(v)) for k, v in call.kwargs))
+    return call.map_tensors(lambda tensor: tensor if tensor.grad is not None else replace(tensor, grad=False))
 
 
 # ---------------------------------------------------------------------------------------------- the params column

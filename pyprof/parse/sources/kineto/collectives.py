@@ -6,8 +6,6 @@ So that the innermost range says all, its call takes the facts of the one around
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
@@ -35,7 +33,7 @@ def give_facts(ranges: Table, labels: Labels) -> None:
             marker, record = labels.markers[own], labels.markers[outer]
             if marker.call is None or record.call is None:
                 continue
-            whole = replace(marker, call=replace(marker.call, kwargs=record.call.kwargs))
+            whole = marker._replace(call=marker.call._replace(kwargs=record.call.kwargs))
             code = new[own, outer] = labels.add((marker.kind, marker.name, repr(whole.call)), whole)
         ranges["label"][row] = code
 
