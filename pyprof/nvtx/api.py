@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from types import FunctionType, TracebackType
 from typing import Any, cast
 
-import torch
+from pyprof.errors import ToolError, UsageError
 
-from pyprof.errors import UsageError
+try:
+    import torch
+except ImportError as error:
+    raise ToolError(f"instrumenting needs torch, which cannot be imported: {error}", "pip install torch") from error
+
 from pyprof.markers import encode_step
 from pyprof.nvtx.backend import Backend, NvtxBackend, tool_attached
 from pyprof.nvtx.compiling import hide_from_compiler

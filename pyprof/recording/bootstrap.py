@@ -1,7 +1,7 @@
 """A process of the program that `pyprof run` records -> recording begins as soon as it has imported torch.
 
-Not before: a program may set what torch reads when it is imported (OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES), and CUDA is never
-initialised in its stead. What went on is written to a file for `pyprof run`. Nothing here may raise into the program.
+Not earlier: a program may set variables that torch reads when it is imported (OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES), and it is
+the program that initialises CUDA. Each process writes a report for `pyprof run`. Nothing here may raise into the program.
 """
 
 from __future__ import annotations
@@ -13,34 +13,36 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyprof.recording.steps import Steps
+    from pyprof.recording.steps import StepClock, Steps
 
 __all__ = ["start"]
 
 
 def start(folder: str) -> None:
-    """Wait for torch. folder: holds config.json, and takes the report of each process."""
+    """Record once torch is imported. folder: holds config.json, and takes the report of each process."""
     config = json.loads((Path(folder) / "config.json").read_text())
     sys.meta_path.insert(0, _Watch(lambda: Session(Path(folder), config).begin()))
 
 
 class _Watch:
-    """A finder of modules that finds none itself, and calls `ready` once `torch` has been imported."""
+    """A finder of modules that leaves finding to the others, and calls `ready` once `torch` has been imported."""
 
     def __init__(self, ready: Callable[[], None]) -> None:
         self._ready = ready
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """What the other finders say; for torch with the loader made to tell when it is done."""
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec that another finder gives for torch, with a loader that calls `ready` at its end."""
         if name != "torch":
             return None
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None else None
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
                 self._follow(spec.loader)
                 return spec
@@ -49,7 +51,7 @@ class _Watch:
     def _follow(self, loader: Any) -> None:
         execute = loader.exec_module
 
-        def exec_module(module: Any) -> None:
+        def exec_module(module: ModuleType) -> None:
             del loader.exec_module
             execute(module)
             if self in sys.meta_path:
@@ -67,19 +69,19 @@ class Session:
         steps = config["steps"]
         self._steps: Steps | None = None if steps is None else tuple((first, last) for first, last in steps)
         self._pid = os.getpid()
-        self._clock: Any = None
+        self._clock: StepClock | None = None
         self._end: Callable[[], None] = lambda: None
         self._traces: list[str] = []
         self.notes: list[str] = []
 
     def begin(self) -> None:
-        """torch is there: record."""
+        """torch is imported: record."""
         try:
             self._report()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 {"torch": self._begin_torch, "nsys": self._begin_nsys}[self._config["tool"]]()
-        except Exception as error:  # the program runs whatever becomes of us
+        except Exception as error:  # the program must run even if recording fails
             self._note(f"nothing was recorded: {error}")
         atexit.register(self._finish)
 
@@ -88,8 +90,9 @@ class Session:
         self._report()
 
     def _report(self) -> None:
-        """Write down what there is to tell; again whenever there is more, since a process may be killed."""
-        found = {"traces": self._traces, "steps": getattr(self._clock, "number", 0), "notes": self.notes}
+        """Write the report; again whenever it changes, since a process may be killed."""
+        steps = 0 if self._clock is None else self._clock.number
+        found = {"traces": self._traces, "steps": steps, "notes": self.notes}
         path = self._folder / f"process-{self._pid}.json"
         part = path.with_suffix(".part")
         try:
@@ -112,7 +115,7 @@ class Session:
     # ------------------------------------------------------------------ torch.profiler
 
     def _claim(self) -> str:
-        """A file that no other process of this run has; of several windows a folder."""
+        """A file that no other process of this run writes; for several windows a folder."""
         name, rank = self._config["name"], os.environ.get("RANK", "")
         if rank.isdecimal() and not self._config["ranked"]:
             name = f"{name}.rank{rank}"
@@ -132,6 +135,7 @@ class Session:
 
         plan = None if self._steps is None else Chosen(self._steps)
         recording = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written)
+        recording.on_failure = self._note
         recording.__enter__()
         Capture.program = recording
         thread = threading.get_ident()
@@ -144,9 +148,7 @@ class Session:
             clock.stop()
             recording.__exit__(None, None, None)
             if recording.gave_way:
-                self.notes.append(
-                    "the program used torch.profiler itself: not recorded from then on; --tool nsys does not mind"
-                )
+                self.notes.append("the program used torch.profiler itself: not recorded from then on; use --tool nsys")
 
         self._clock = clock = StepClock(begins)
         self._end = end
@@ -178,6 +180,6 @@ class Session:
         self._end = end
         clock.start()
         if not torch.backends.cuda.is_built():
-            self._note("this torch has no CUDA: it tells no ops of the backward pass, only pyprof's own ranges are recorded")
+            self._note("this torch has no CUDA: ops of the backward pass are not recorded, only pyprof's own ranges are")
             if self._config["capture_range"]:
-                self._note("without CUDA nothing starts the recording at the chosen steps: record without --steps")
+                self._note("without CUDA nothing starts recording at the requested steps: record without --steps")

@@ -3,7 +3,7 @@
     pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
 
 The program keeps its arguments, standard streams, signals and exit code. The capture and its records stay beside each other as
-NAME.*, with the rank in the name in a distributed job. Files that are there already stay: the new ones are NAME.2.*, NAME.3.*.
+NAME.*, with the rank in the name in a distributed job. Existing files are never replaced: the new ones are NAME.2.*, NAME.3.*.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyprof.errors import PyprofError, ToolError, UsageError
 from pyprof.recording.results import record_name
 from pyprof.recording.run import INDUCTOR, Plan, Recording, choose_tool, record
 from pyprof.recording.steps import Steps, parse_steps
+from pyprof.tables.files import terminated_by_exception
 
 __all__ = ["add_arguments", "run"]
 
@@ -28,20 +29,18 @@ _PYTHON_SUFFIXES = (".py", ".pyw", ".pyz", ".pyc")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof run`."""
     tools = ("auto", "nsys", "torch")
-    text = "auto: nsys where that and an NVIDIA GPU are there, else torch.profiler (default)"
+    text = "auto (default): nsys where both it and an NVIDIA GPU are present, else torch.profiler"
     parser.add_argument("--tool", choices=tools, default="auto", help=text)
     text = (
-        "record the steps from A up to and without B, counted from 0 by optimizer steps or pyprof.step(); with torch.profiler "
-        "several windows too, A:B,C:D, each in a file of its own in the folder NAME"
+        "record steps A to B-1, counted from 0 by optimizer steps or pyprof.step(); with torch.profiler also several windows, "
+        "A:B,C:D, each in its own file in the folder NAME"
     )
     parser.add_argument("--steps", metavar="A:B", help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
     parser.add_argument("-o", "--output", metavar="NAME", help=text)
     parser.add_argument("--top", metavar="N", type=int, default=10, help="ops to print (default %(default)s)")
     parser.add_argument("--forks", action="store_true", help="nsys: record forked processes too (data-loader workers)")
-    text = (
-        "have torch.compile name its kernels, record their bytes, and tell those on the CPU (sets " + ", ".join(INDUCTOR) + ")"
-    )
+    text = f"torch.compile names its kernels and records their bytes, those on the CPU too (sets {', '.join(INDUCTOR)})"
     parser.add_argument("--inductor", action="store_true", help=text)
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
     text = "a Python program, or a command that runs one in its own process or by torchrun"
@@ -53,24 +52,29 @@ def run(options: argparse.Namespace) -> int:
     steps = None if options.steps is None else parse_steps(options.steps)
     command, name = _command(options)
     rank = os.environ.get("RANK", "")
-    ranked = f".rank{rank}" if rank.isdecimal() else ""
+    rank = f".rank{rank}" if rank.isdecimal() else ""
     tool = choose_tool(options.tool, len(steps or [0]))
-    recording = record(Plan(command, tool, options.output or name, steps, ranked, options.forks, options.inductor))
-    for note in recording.notes:
-        print(f"pyprof: {note}", file=sys.stderr)
-    try:
-        _show(recording, steps, options.top if rank in ("", "0") or not ranked else 0)
-        if options.inductor:
-            print(f"pyprof: fused kernels: pyprof inductor {recording.captures[0]}", file=sys.stderr)
-    except PyprofError as error:
-        if not recording.code:
-            raise
-        print(f"pyprof: {error}", file=sys.stderr)  # the program's own failure is the news
+    with terminated_by_exception():
+        recording = record(Plan(command, tool, options.output or name, steps, rank, options.forks, options.inductor))
+        for note in recording.notes:
+            _say(note)
+        try:
+            _show(recording, steps, options.top if rank in ("", ".rank0") else 0)
+            if options.inductor:
+                _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
+        except PyprofError as error:
+            if not recording.code:
+                raise
+            _say(str(error))  # the exit code is that of the program, which failed itself
     return recording.code
 
 
+def _say(text: str) -> None:
+    print(f"pyprof: {text}", file=sys.stderr)
+
+
 def _command(options: argparse.Namespace) -> tuple[list[str], str]:
-    """The command line of the program, and what to call its capture."""
+    """The command line of the program, and the name of its capture."""
     hint = "pyprof run [OPTIONS] net.py ARGUMENTS"
     if options.module is not None:
         if not options.module:
@@ -79,7 +83,7 @@ def _command(options: argparse.Namespace) -> tuple[list[str], str]:
     words = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not words:
         raise UsageError("no program was given", hint)
-    path, name = Path(words[0]), Path(words[0]).stem
+    path, name = Path(words[0]), Path(os.path.abspath(words[0])).stem
     if path.suffix in _PYTHON_SUFFIXES or path.is_dir() or (path.is_file() and not os.access(path, os.X_OK)):
         if not path.exists():
             raise UsageError(f"{path}: no such program", hint)
@@ -94,23 +98,24 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     if not recording.processes and not recording.unexported:
         raise ToolError(
             "nothing was recorded: no process of the program imported torch",
-            "programs that are started by yet another program are not seen; torchrun's are",
+            "processes that another program starts are not recorded; those of torchrun are",
         )
     if steps is not None and recording.steps < steps[0][0]:
         raise ToolError(
             f"nothing was recorded: the program made {recording.steps} steps, and step {steps[0][0]} was to be the first",
-            "steps are counted from 0 by the optimizer's step; without an optimizer call pyprof.step()",
+            "steps are counted from 0, one for each step of the optimizer; without an optimizer call pyprof.step()",
         )
     if steps is not None and recording.steps < steps[-1][1]:
         ended = "1 step" if recording.steps == 1 else f"{recording.steps} steps"
-        asked = ",".join(f"{first}:{last}" for first, last in steps)
-        print(f"pyprof: the program ended after {ended}: not all of {asked} are in the capture", file=sys.stderr)
+        requested = ",".join(f"{first}:{last}" for first, last in steps)
+        _say(f"the program ended after {ended}: not all of {requested} are in the capture")
     if recording.unexported:
         report = recording.unexported[0]
         by_hand = shlex.join(["nsys", "export", "--type", "sqlite", str(report)])
         raise ToolError(f"{report}: nsys could not export it", f"try by hand: {by_hand}")
     if not recording.captures:
-        raise ToolError("the program left no capture", "it may have been killed, or have ended by os._exit")
+        hint = "the reason is above" if recording.notes else "it may have been killed, or have ended by os._exit"
+        raise ToolError("the program left no capture", hint)
     from pyprof.loading import load
     from pyprof.parse import command as parse
     from pyprof.parse.records.records import concatenate
@@ -127,4 +132,4 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
         width = max(shutil.get_terminal_size().columns, 120)
         print_top(concatenate([load(name) for name in names]), sys.stdout, top, width)
         sys.stdout.flush()
-    print(f"pyprof: every row: python -m pyprof.prof -w 150 {shlex.join(names)}", file=sys.stderr)
+    _say(f"every row: python -m pyprof.prof -w 150 {shlex.join(names)}")

@@ -1,30 +1,33 @@
-"""torch.profiler records once at a time: tells a recording that another one is about to begin, so that it can end before.
+"""torch.profiler records once at a time: ends one recording before another one begins.
 
-Without that the second takes the first one's state over, and ending the first crashes the process. No files, no schedules.
+Otherwise the second takes over the state of the first, and ending the first crashes the process. No files, no schedules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import ParamSpec, TypeVar
 
-__all__ = ["Rivals"]
+__all__ = ["Exclusive"]
 
-_STARTERS = ("_prepare_profiler", "_enable_profiler")  # in torch.autograd.profiler: every recording in Python begins by these
+_STARTERS = ("_prepare_profiler", "_enable_profiler")  # in torch.autograd.profiler: every recording in Python begins with these
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class Rivals:
-    """Calls `began` once, before anybody else begins to record, while it watches."""
+class Exclusive:
+    """Between `watch` and `release` calls `give_way` once, before anything else begins to record."""
 
-    def __init__(self, began: Callable[[], None]) -> None:
-        self._began = began
+    def __init__(self, give_way: Callable[[], None]) -> None:
+        self._give_way = give_way
         self._ours = 0
-        self._before: dict[str, tuple[Any, Any]] = {}
+        self._replaced: dict[str, tuple[object, object]] = {}
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """What begins in here is the recording's own."""
+        """What begins in here belongs to the recording that is watched over."""
         self._ours += 1
         try:
             yield
@@ -32,30 +35,30 @@ class Rivals:
             self._ours -= 1
 
     def watch(self) -> None:
-        """From now on."""
+        """Begin to watch, by wrapping torch's functions that start a recording."""
         from torch.autograd import profiler
 
         for name in _STARTERS:
             starter = getattr(profiler, name, None)
             if starter is not None:
                 watched = self._watched(starter)
-                self._before[name] = (starter, watched)
+                self._replaced[name] = (starter, watched)
                 setattr(profiler, name, watched)
 
-    def leave(self) -> None:
-        """No more; torch is as it was."""
+    def release(self) -> None:
+        """Stop watching, and leave torch as it was."""
         from torch.autograd import profiler
 
-        for name, (starter, watched) in self._before.items():
+        for name, (starter, watched) in self._replaced.items():
             if getattr(profiler, name) is watched:
                 setattr(profiler, name, starter)
-        self._before.clear()
+        self._replaced.clear()
 
-    def _watched(self, starter: Callable[..., Any]) -> Callable[..., Any]:
-        def start(*args: Any, **kwargs: Any) -> Any:
-            if not self._ours and self._before:
-                self.leave()
-                self._began()
+    def _watched(self, starter: Callable[P, R]) -> Callable[P, R]:
+        def start(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not self._ours and self._replaced:
+                self.release()
+                self._give_way()
             return starter(*args, **kwargs)
 
         return start

@@ -1,7 +1,7 @@
 """A module that TorchInductor generated -> a capture of it running on inputs of its own, as its own benchmark does.
 
-`record_module` starts a process for it, since importing a generated module compiles kernels and runs its code; that process is
-this file run as a program. Nothing here reads a trace.
+`record_module` starts a process for this, since importing a generated module compiles kernels and runs its code; the process
+runs this file as a program. Nothing here reads a trace.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from pyprof.errors import InputError, ToolError, UsageError
-from pyprof.recording.run import INDUCTOR
+from pyprof.recording.results import Staging
+from pyprof.recording.run import INDUCTOR, shown
 
 __all__ = ["load_module", "own_inputs", "record_module", "wrap_kernels"]
 
@@ -23,24 +23,26 @@ _WARM_UP = 3
 
 
 def record_module(path: Path, name: str | None = None, times: int = 10) -> Path:
-    """Run the module and record `times` calls; returns the trace, named after the module unless told otherwise.
+    """Run the module and record `times` calls; returns the trace, NAME.json.gz or by default named after the module.
 
-    Raises InputError where the file is no such module, ToolError where it does not run.
+    A file of that name stays, and the trace is then called NAME.2.json.gz. Raises InputError where the file is missing or the
+    trace cannot be written, ToolError where the module does not run.
     """
     if not path.is_file():
         raise InputError(
             f"{path}: no such file", "give the .py file that `Compiled module path:` or TORCH_LOGS=output_code names"
         )
-    trace = Path((name or path.stem) + ("" if name and name.endswith((".json", ".json.gz")) else ".json.gz"))
-    trace.unlink(missing_ok=True)  # an older capture of that name must not pass for this one
+    trace = Path((name or path.stem).removesuffix(".gz").removesuffix(".json")).absolute()
     root = str(Path(__file__).resolve().parents[2])
-    env = {**{key: value for key, value in INDUCTOR.items() if key not in os.environ}, **os.environ}
+    env = {**INDUCTOR, **os.environ}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "pyprof.recording.generated", str(path.absolute()), str(trace.absolute()), str(times)]
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=2, check=False)
-    if done.returncode or not trace.exists():
-        raise ToolError(f"{path}: it could not be run (exit code {done.returncode})", f"try by hand: python {path}")
-    return trace
+    with Staging(trace) as staging:
+        made = staging.folder / f"{trace.name}{'.json' if (name or '').endswith('.json') else '.json.gz'}"
+        command = [sys.executable, "-m", "pyprof.recording.generated", str(path.absolute()), str(made), str(times)]
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=2, check=False)
+        if done.returncode or not made.exists():
+            raise ToolError(f"{path}: it could not be run (exit code {done.returncode})", f"try by hand: python {path}")
+        return shown(staging.keep()[made])
 
 
 def load_module(path: Path) -> ModuleType:
@@ -67,7 +69,7 @@ def load_module(path: Path) -> ModuleType:
     return module
 
 
-def own_inputs(module: ModuleType) -> Callable[[], Any]:
+def own_inputs(module: ModuleType) -> Callable[[], object]:
     """A function that runs the module once on random inputs of its own. Raises UsageError where it has no such harness."""
     call, get_args = getattr(module, "call", None), getattr(module, "get_args", None)
     if callable(call) and callable(get_args):
@@ -82,21 +84,21 @@ def own_inputs(module: ModuleType) -> Callable[[], Any]:
     )
 
 
-def wrap_kernels(module: ModuleType, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+def wrap_kernels(module: ModuleType, wrap: Callable[[str, Callable[..., object]], Callable[..., object]]) -> None:
     """Put `wrap(name, kernel)` in place of each fused C++ kernel of a module."""
     for name, kernel in list(vars(module).items()):
         if name.startswith("cpp_fused") and callable(kernel):
             setattr(module, name, wrap(name, kernel))
 
 
-def _tell_kernels(path: Path, module: ModuleType) -> None:
-    """Have C++ kernels recorded that were generated without TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE, with their arguments."""
+def _record_kernels(path: Path, module: ModuleType) -> None:
+    """Record C++ kernels generated without TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE, with their arguments."""
     if "RecordFunctionHandle" in path.read_text(encoding="utf-8", errors="replace"):
         return
     from torch._C._profiler import _RecordFunctionFast
 
-    def wrap(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(*args: Any) -> Any:
+    def wrap(name: str, kernel: Callable[..., object]) -> Callable[..., object]:
+        def recorded(*args: object) -> object:
             with _RecordFunctionFast(name, args):
                 return kernel(*args)
 
@@ -113,7 +115,7 @@ def main() -> int:
     try:
         module = load_module(path)
         run = own_inputs(module)
-        _tell_kernels(path, module)
+        _record_kernels(path, module)
         for _ in range(_WARM_UP):
             run()
         with Capture(trace, table=0) as capture:

@@ -1,4 +1,4 @@
-"""Files that a recording left in a folder of its own -> the user's folder, under names that nothing has there.
+"""Files that a recording wrote into a folder of its own -> the user's folder, under names that nothing has there.
 
 A recording is written beside its final place and moved there when it is complete, so that a file of an earlier run, of the
 program itself, or of another program is never replaced or removed. Knows names only, not what the files hold.
@@ -6,107 +6,155 @@ program itself, or of another program is never replaced or removed. Knows names 
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+from contextlib import suppress
+from glob import escape
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
-from pyprof.errors import InputError
+from pyprof.errors import InputError, UsageError
 
-__all__ = ["keep", "record_name", "staging_folder"]
+__all__ = ["Staging", "record_name"]
 
-_CAPTURE_ENDINGS = (".json.gz", ".sqlite")
+_CAPTURES = (".json.gz", ".json", ".sqlite", ".nsys-rep")
+_RECORDS = ".dict"
 
 
 def record_name(capture: Path) -> Path:
-    """Where the records of a capture stand: `net.json.gz` -> `net.dict`."""
-    for ending in _CAPTURE_ENDINGS:
-        if capture.name.endswith(ending):
-            return capture.with_name(capture.name.removesuffix(ending) + ".dict")
-    return capture.with_name(capture.name + ".dict")
+    """Where the records of a capture are written: `net.json.gz` -> `net.dict`."""
+    stem = next((capture.name.removesuffix(ending) for ending in _CAPTURES if capture.name.endswith(ending)), capture.name)
+    return capture.with_name(stem + _RECORDS)
 
 
-@contextmanager
-def staging_folder(name: Path) -> Iterator[Path]:
-    """A hidden folder beside the files called `name`, removed at the end. What a run that was killed left there goes first.
+class Staging:
+    """A hidden folder beside the files called `name`; leaving the `with` removes it with everything that `keep` did not move.
 
-    Raises InputError where that folder cannot be written to.
+    folder: where to write files whose names begin with that of `name`. ranked: this is one process of a distributed job, and
+    each has a Staging; they agree on a number since each chooses it before the job runs. What a killed run left of the same
+    output is removed first: a run that is under way holds a lock in its folder.
+    Raises UsageError where `name` names no file, InputError where its folder cannot be written to.
     """
-    parent = name.parent
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise InputError(f"{parent}: no folder that can be written to", "choose another place with -o")
-    prefix = f".{name.name}.run-"
-    for left in parent.glob(f"{_escaped(prefix)}*"):
-        owner = left.name.removeprefix(prefix)
-        if owner.isdecimal() and not _runs(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
-    folder = parent / f"{prefix}{os.getpid()}"
-    folder.mkdir()
+
+    def __init__(self, name: Path, ranked: bool = False) -> None:
+        if name.name in ("", ".."):
+            raise UsageError(f"{name}: not the name of a file", "give a name with -o, for example -o net")
+        self._name = name
+        self._prefix = f".{name.name}.run-"
+        try:
+            for left in name.parent.glob(f"{escape(self._prefix)}*"):
+                _remove_leftover(left)
+            self._number = self._new_number() if ranked else 1
+            self._root, self._lock = self._make()
+        except OSError as error:
+            raise _cannot_write(name.parent, error) from error
+        self.folder = self._root / "made"
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._lock.close()
+
+    def keep(self) -> dict[Path, Path]:
+        """Move what is in `folder` beside the user's files: (where it was written -> where it is now).
+
+        The first number is taken under which neither the files nor other captures and records of them exist: NAME, NAME.2, ...
+        Raises InputError where they cannot be moved; they stay in `folder` then, and no later run removes them.
+        """
+        name, made = self._name, sorted(path for path in self.folder.iterdir() if path.name.startswith(self._name.name))
+        try:
+            for number in count(self._number):
+                numbered = name.name if number == 1 else f"{name.name}.{number}"
+                moves = {path: name.with_name(numbered + path.name.removeprefix(name.name)) for path in made}
+                if not any(os.path.lexists(place) for target in moves.values() for place in _places(target)) and _move(moves):
+                    return moves
+        except OSError as error:
+            self._abandon()
+            raise _cannot_write(name.parent, error, f"what was recorded is in {self.folder}") from error
+        raise AssertionError("numbers do not end")
+
+    def _new_number(self) -> int:
+        """A number under which no rank has files."""
+        ranked = re.compile(re.escape(self._name.name) + r"(?:\.(\d{1,9}))?\.rank\d+(?:\.|$)")
+        found = map(ranked.match, os.listdir(self._name.parent))
+        return 1 + max((int(match[1] or 1) for match in found if match is not None), default=0)
+
+    def _make(self) -> tuple[Path, BinaryIO | None]:
+        """The folder and its open lock file; a new one where another run removed it as a leftover before it was locked."""
+        while True:
+            root = Path(tempfile.mkdtemp(prefix=self._prefix, dir=self._name.parent))
+            try:
+                with suppress(FileNotFoundError):
+                    lock = (root / "lock").open("xb")
+                    if _take(lock, without_locks=True) and (root / "lock").exists():
+                        (root / "made").mkdir()
+                        return root, lock
+                    lock.close()
+            except OSError:
+                shutil.rmtree(root, ignore_errors=True)
+                raise
+
+    def _abandon(self) -> None:
+        """Leave the folder where it is: without a lock, nobody takes it for a leftover."""
+        if self._lock is not None:
+            (self._root / "lock").unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+
+def _cannot_write(folder: Path, error: OSError, hint: str = "choose another place with -o") -> InputError:
+    return InputError(f"{folder}: cannot be written to: {error.strerror or error}", hint)
+
+
+def _take(lock: BinaryIO, without_locks: bool) -> bool:
+    """Lock an open file, and whether that worked. without_locks: the answer where the file system has no locks."""
     try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in text)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    except PermissionError:
-        return True
+    except OSError:
+        return without_locks
     return True
 
 
-def keep(folder: Path, name: Path, ending: str = "") -> dict[Path, Path]:
-    """Move what stands in `folder` under NAME + ending beside the user's files: (where it was made -> where it is now).
+def _remove_leftover(folder: Path) -> None:
+    """Remove the folder of a run that is over. Never raises."""
+    with suppress(OSError):
+        folder.rmdir()  # killed before it had a lock
+    with suppress(OSError), (folder / "lock").open("r+b") as lock:
+        if _take(lock, without_locks=False):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    The first number is taken under which none of the files is there yet, nor records of them: NAME, then NAME.2, NAME.3, ...
-    ending: what follows the number (`.rank0`).
-    """
-    made = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    for number in count(1):
-        numbered = name.name if number == 1 else f"{name.name}.{number}"
-        moves = {path: name.with_name(numbered + path.name.removeprefix(name.name)) for path in made}
-        taken = [name.with_name(numbered + ending + suffix) for suffix in (*_CAPTURE_ENDINGS, ".nsys-rep", ".dict")]
-        taken += [place for target in moves.values() for place in (target, record_name(target))]
-        if not any(os.path.lexists(place) for place in taken) and _move(moves):
-            return moves
-    raise AssertionError("numbers do not end")
+
+def _places(target: Path) -> list[Path]:
+    """A file and what stands beside it under the same name: other captures, records."""
+    records = record_name(target)
+    return [target, records, *(records.with_suffix(ending) for ending in _CAPTURES)]
 
 
 def _move(moves: dict[Path, Path]) -> bool:
-    """Move all or none: False where one of the places was taken in the meantime."""
-    done: list[Path] = []
-    for source, target in moves.items():
-        try:
-            _move_to_free(source, target)
-        except FileExistsError:
-            for moved in done:
-                os.replace(moved, next(path for path, place in moves.items() if place == moved))
-            return False
-        done.append(target)
+    """Move all or none; False where something is at one of the targets.
+
+    Each target is first made, empty, which fails where its name is taken, by another process at the same time too.
+    """
+    held: dict[Path, Path] = {}
+    try:
+        for source, target in moves.items():
+            target.mkdir() if source.is_dir() else target.touch(exist_ok=False)
+            held[source] = target
+        for source in moves:
+            os.replace(source, held[source])
+            del held[source]
+    except FileExistsError:
+        return False
+    finally:
+        for target in held.values():
+            target.rmdir() if target.is_dir() else target.unlink()
     return True
-
-
-def _move_to_free(source: Path, target: Path) -> None:
-    """Rename without replacing. Raises FileExistsError where something is at the target."""
-    if not source.is_dir():
-        try:
-            os.link(source, target)  # unlike a rename, it fails where the name is taken
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without hard links
-            pass
-        else:
-            source.unlink()
-            return
-    if os.path.lexists(target):
-        raise FileExistsError(target)
-    os.rename(source, target)

@@ -1,7 +1,7 @@
 """A command line -> the program run under a recording tool, and the captures that it left.
 
-The program has our standard streams, the terminal and the signals; its exit code is kept. Only the environment tells it that it
-is recorded (see `inject`), and that no longer when its first line runs. Knows nothing of records and tables.
+The program has our standard streams, the terminal and the signals; its exit code is kept. Recording is requested through the
+environment (see `inject`), which is as it was when the program's first line runs. Knows nothing of records and tables.
 """
 
 from __future__ import annotations
@@ -16,44 +16,50 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pyprof.errors import ToolError, UsageError
+from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.recording import inject, launch
-from pyprof.recording.results import keep, staging_folder
+from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import ask, cuda_devices, find_nsys
 
-__all__ = ["INDUCTOR", "Plan", "Recording", "choose_tool", "record"]
+__all__ = ["INDUCTOR", "Plan", "Recording", "choose_tool", "record", "shown"]
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _KEYBOARD = ("SIGINT", "SIGQUIT")
 INDUCTOR = {
-    "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",  # the name of a fused kernel tells its ops
-    "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",  # its bytes and FLOPs are recorded, and the path of the compiled module is told
-    "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",  # without it a fused kernel on the CPU is not in the trace at all
+    "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",  # the name of a fused kernel holds its ops
+    "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",  # its bytes and FLOPs are recorded, and the path of the compiled module
+    "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",  # without it fused kernels on the CPU are missing in the trace
 }
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: the program's command line, the tool (nsys or torch), the name of the files to write without its ending, the
-    steps to record (None: all), what follows the name where the rank is known already (`.rank0`), whether nsys follows forked
-    processes, and whether torch.compile names its kernels."""
+    """What to run and how.
+
+    command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
+    those to record, None for all; rank: what follows the name where this process is one of a distributed job (`.rank0`); forks:
+    nsys records forked processes too; inductor: torch.compile names its kernels.
+    """
 
     command: list[str]
     tool: str
     name: str
     steps: Steps | None = None
-    ranked: str = ""
+    rank: str = ""
     forks: bool = False
     inductor: bool = False
 
 
 @dataclass
 class Recording:
-    """What came of it: the program's exit code as a shell gives it, its captures, reports that nsys could not export, notes for
-    the user, how many processes were recorded, and the most training steps that one of them made."""
+    """What a run left.
+
+    code: the program's exit code as a shell gives it; unexported: reports that nsys could not export; notes: lines for the
+    user; processes: how many were recorded; steps: the most training steps that one of them made.
+    """
 
     code: int
     captures: list[Path] = field(default_factory=list)
@@ -64,9 +70,10 @@ class Recording:
 
 
 def choose_tool(wanted: str, windows: int = 1) -> str:
-    """`auto` is nsys where that and a GPU are there: without a GPU torch.profiler tells more, the backward pass too.
+    """The tool for `--tool WANTED`. auto: nsys where both it and a GPU are present; without a GPU torch.profiler records more,
+    the backward pass too.
 
-    windows: of steps; nsys ends with the first. Raises ToolError for an nsys that is not there, UsageError for one that cannot.
+    windows: of steps, of which nsys records one. Raises ToolError where nsys is missing, UsageError where it is given several.
     """
     if wanted == "auto":
         return "nsys" if windows == 1 and find_nsys() and cuda_devices() else "torch"
@@ -83,22 +90,28 @@ def record(plan: Plan) -> Recording:
     The files of earlier runs stay: where there are some, the new ones are called NAME.2, NAME.3, ...
     """
     name = Path(plan.name).absolute()
-    with staging_folder(name) as made, tempfile.TemporaryDirectory(prefix="pyprof-run-") as control:
-        folder, written = Path(control), made / (name.name + plan.ranked)
+    with Staging(name, ranked=bool(plan.rank)) as staging, tempfile.TemporaryDirectory(prefix="pyprof-run-") as control:
+        folder, written = Path(control), staging.folder / (name.name + plan.rank)
         capture_range = plan.tool == "nsys" and plan.steps is not None and cuda_devices() > 0
-        config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.ranked)}
-        (folder / "config.json").write_text(json.dumps({**config, "capture_range": capture_range}))
+        config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.rank)}
+        _write(folder / "config.json", {**config, "capture_range": capture_range})
         if plan.tool == "nsys":
             recording = _under_nsys(plan, folder, written, capture_range)
         else:
-            recording = Recording(
-                _call(plan.command, {**os.environ, **_inductor(plan), **_environment(folder)}, lambda process: process.pid)
-            )
+            env = {**os.environ, **_inductor(plan), **_environment(folder)}
+            recording = Recording(_call(plan.command, env, lambda process: process.pid))
         _collect(recording, folder)
-        moved = keep(made, name, plan.ranked)
+        moved = staging.keep()
         for files in (recording.captures, recording.unexported):
-            files[:] = [_shown(_moved(file, moved)) for file in files]
+            files[:] = [shown(_moved(file, moved)) for file in files]
     return recording
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(value))
+    except OSError as error:
+        raise InputError(f"{path.parent}: cannot be written to: {error.strerror}", "set TMPDIR to another folder") from error
 
 
 def _moved(capture: Path, moves: dict[Path, Path]) -> Path:
@@ -109,14 +122,14 @@ def _moved(capture: Path, moves: dict[Path, Path]) -> Path:
     return capture
 
 
-def _shown(path: Path) -> Path:
+def shown(path: Path) -> Path:
     """A path as a person would write it here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """What makes Python run `inject` before the program, which puts back what was there."""
+    """Variables that make Python run `inject` before the program, which puts back what was there."""
     before = os.environ.get("PYTHONPATH")
     added = {"PYPROF_RUN": str(folder)}
     if before is not None:
@@ -125,12 +138,12 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _inductor(plan: Plan) -> dict[str, str]:
-    """What the user has not set himself of the variables that make compiled kernels known."""
+    """Those of the variables that make compiled kernels known which the user has not set."""
     return {name: value for name, value in INDUCTOR.items() if plan.inductor and name not in os.environ}
 
 
 def _collect(recording: Recording, folder: Path) -> None:
-    """What the processes reported."""
+    """Add what the processes reported."""
     for path in sorted(folder.glob("process-*.json")):
         found: dict[str, Any] = json.loads(path.read_text())
         recording.processes += 1
@@ -149,7 +162,7 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
     log, pid_file, streams = folder / "nsys.log", folder / "pid", (os.dup(1), os.dup(2))
     launcher = [sys.executable, "-I", "-S", os.path.abspath(launch.__file__), *map(str, streams), str(folder)]
     command += ["-f", "true", "-o", str(written).replace("%", "%%"), *launcher, *plan.command]
-    (folder / "environment.json").write_text(json.dumps({**_inductor(plan), **_environment(folder)}))
+    _write(folder / "environment.json", {**_inductor(plan), **_environment(folder)})
 
     def program(process: subprocess.Popen[bytes]) -> int:
         text = pid_file.read_text() if pid_file.exists() else ""
@@ -165,21 +178,32 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
     notes = []
     if code_file.exists():
         code = int(code_file.read_text())
-        if code < 0:  # so nothing that is to run at exit has run, and of nsys a last buffer is lost
+        if code < 0:  # nothing that is to run at exit has run, and nsys loses its last buffer
             notes.append(f"the program was ended by signal {-code}: the last of its ranges may be missing in the capture")
             code = 128 - code
-    said = [line.strip() for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()]
+    lines = [line.strip() for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()][:3]
     report = written.with_name(f"{written.name}.nsys-rep")
-    if not report.exists():
-        if not pid_file.exists():
-            raise ToolError(f"nsys did not start the program: {' '.join(said[:3])}", "pyprof doctor")
-        return Recording(code, notes=[*notes, f"nsys left no {plan.name}{plan.ranked}.nsys-rep", *said[:3]])
-    target = written.with_name(f"{written.name}.sqlite")
-    failed, _ = ask(nsys, "export", "--type", "sqlite", "-q", "true", "-o", str(target), str(report), seconds=24 * 3600)
-    if failed:
+    if report.exists():
+        return _export(nsys, report, Recording(code, notes=notes))
+    if not pid_file.exists():
+        raise ToolError(f"nsys did not start the program: {' '.join(lines) or f'exit code {code}'}", "pyprof doctor")
+    return Recording(code, notes=[*notes, f"nsys left no {report.name}", *lines])
+
+
+def _export(nsys: str, report: Path, recording: Recording) -> Recording:
+    """Have nsys turn its report into a database. What it recorded is kept whatever becomes of that, after Ctrl-C too."""
+    target = report.with_suffix(".sqlite")
+    command = (nsys, "export", "--type", "sqlite", "-q", "true", "-o", str(target), str(report))
+    try:
+        failed = ask(*command, seconds=24 * 3600)[0] != 0
+    except KeyboardInterrupt:
+        failed = True
+    if failed or not target.is_file():
         target.unlink(missing_ok=True)
-        return Recording(code, unexported=[report], notes=notes)
-    return Recording(code, [target], notes=notes)
+        recording.unexported.append(report)
+    else:
+        recording.captures.append(target)
+    return recording
 
 
 def _call(
@@ -187,13 +211,13 @@ def _call(
     env: dict[str, str] | None,
     program: Callable[[subprocess.Popen[bytes]], int],
     *,
-    output: Any = None,
+    output: IO[bytes] | None = None,
     pass_fds: tuple[int, ...] = (),
 ) -> int:
     """Run a command with our standard streams and pass on signals; its exit code, or 128 and the signal that ended it.
 
-    program: the process to pass signals to; output: of a tool, which then runs in a process group of its own where the keyboard
-    does not end the recording, and its program in a session of its own.
+    program: finds the process to pass signals to. output: takes what a tool prints, which then runs in a process group of its
+    own, where the keyboard does not end the recording, and its program in a session of its own.
     """
     sys.stdout.flush()
     group: dict[str, Any] = {}
@@ -210,7 +234,7 @@ def _call(
 
 @contextmanager
 def _signals_passed_on(target: Callable[[], int], reached: bool) -> Iterator[None]:
-    """What is sent to us is meant for the program. reached: what the keyboard sends comes to it and its children without us."""
+    """Send the program every signal that we receive. reached: what the keyboard sends reaches it and its children by itself."""
     at_terminal = _at_terminal()
 
     def forward(number: int, _frame: object) -> None:
@@ -236,7 +260,7 @@ def _signals_passed_on(target: Callable[[], int], reached: bool) -> Iterator[Non
 
 
 def _at_terminal() -> bool:
-    """Whether we are what the keyboard's signals go to."""
+    """Whether the keyboard's signals go to this process group."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR)
     except OSError:

@@ -1,15 +1,17 @@
 """Recording a part of the running program with torch.profiler: `with capture("net") as p: ... p.step()`.
 
-Turns the work between two lines of a program into trace files that `pyprof parse` reads. It asks torch.profiler for what the
-analysis needs and nothing more: CPU and GPU activity, shapes, and unless told otherwise Python frames. It works for any CUDA
-program in the process, whether or not torch computes in it. Nothing here reads a trace.
+Turns the work between two lines of a program into trace files that `pyprof parse` reads. torch.profiler records what the
+analysis needs and nothing more: CPU and GPU activity, shapes, and Python frames unless they are switched off. It works for any
+CUDA program in the process, whether or not torch computes in it. Nothing here reads a trace.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from pyprof.errors import ToolError, UsageError
-from pyprof.recording.exclusive import Rivals
+from pyprof.recording.exclusive import Exclusive
 from pyprof.recording.steps import Steps
 
 __all__ = ["Capture", "Schedule", "capture", "schedule"]
@@ -27,10 +29,13 @@ __all__ = ["Capture", "Schedule", "capture", "schedule"]
 _FILE_SUFFIXES = (".json", ".json.gz")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Which steps are recorded: after `skip` steps, cycles of `wait` idle, `warmup` traced but not kept and `active` recorded
-    steps; `repeat` cycles, 0 for as long as the program runs."""
+    """Which steps are recorded, as torch.profiler.schedule counts them, but one cycle by default.
+
+    After `skip` steps, cycles of `wait` idle, `warmup` traced but not kept and `active` recorded steps; `repeat` cycles, 0 for
+    as long as the program runs. Raises UsageError for a negative number or active=0.
+    """
 
     wait: int = 0
     warmup: int = 1
@@ -45,7 +50,7 @@ class Schedule:
             )
 
     def action(self, step: int) -> str:
-        """What torch.profiler is to do in a step counted from 0: the name of a torch.profiler.ProfilerAction."""
+        """What torch.profiler does in a step, counted from 0: the name of a torch.profiler.ProfilerAction."""
         length = self.wait + self.warmup + self.active
         cycle, at = divmod(step - self.skip, length)
         if step < self.skip or at < self.wait or (self.repeat and cycle >= self.repeat):
@@ -62,7 +67,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The steps of each window (A, B) are recorded, from A up to and without B; the one before A is traced and not kept."""
+    """In each window (A, B) the steps from A to B - 1 are recorded; the one before A is traced and not kept."""
 
     windows: Steps
 
@@ -84,19 +89,15 @@ class Chosen:
         return len(self.windows)
 
 
-def schedule(*, wait: int = 0, warmup: int = 1, active: int = 1, repeat: int = 1, skip: int = 0) -> Schedule:
-    """The steps to record, as torch.profiler.schedule counts them, but one cycle unless told otherwise.
-
-    Raises UsageError for a negative number or active=0.
-    """
-    return Schedule(wait, warmup, active, repeat, skip)
+schedule = Schedule
 
 
 class Capture:
     """A recording; use it in a `with`, and call `step()` at the end of each training step.
 
     traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording; gave_way: whether
-    another recording by torch.profiler began meanwhile, which ended this one.
+    another recording by torch.profiler began meanwhile, which ended this one; on_failure: called with a line of text where a
+    trace cannot be written, which costs the trace and never the user's run. By default it warns.
     """
 
     program: Capture | None = None  # the recording of `pyprof run`, of which the program knows nothing
@@ -122,7 +123,8 @@ class Capture:
             raise UsageError(f"{self.path}: one file cannot hold several cycles", "name a folder, or use repeat=1")
         self.profiler: Any = None
         self.gave_way = False
-        self._rivals = Rivals(self._give_way)
+        self.on_failure: Callable[[str], None] = _warn
+        self._exclusive = Exclusive(self._give_way)
 
     def __enter__(self) -> Capture:
         torch = _torch()
@@ -143,9 +145,9 @@ class Capture:
             with_stack=self._stacks,
             experimental_config=_all_threads(torch),
         )
-        with _quiet(), self._rivals.ours():
+        with _quiet(), self._exclusive.ours():
             self.profiler.__enter__()
-        self._rivals.watch()
+        self._exclusive.watch()
         return self
 
     def _give_way(self) -> None:
@@ -154,41 +156,36 @@ class Capture:
         self._end(None, None, None)
 
     def _end(self, *error: Any) -> None:
-        self._rivals.leave()
+        self._exclusive.release()
         profiler, self.profiler = self.profiler, None
         if profiler is not None:
-            with _quiet(), self._rivals.ours():
+            with _quiet(), self._exclusive.ours():
                 profiler.__exit__(*error)
 
     def step(self) -> None:
         """The end of a step: the schedule moves on, and a cycle that is complete is written."""
         self.steps += 1
         if self.profiler is not None:
-            with _quiet(), self._rivals.ours():
+            with _quiet(), self._exclusive.ours():
                 self.profiler.step()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._end(kind, error, traceback)
         if self.gave_way and kind is None:
-            text = "another recording by torch.profiler began, which ended this one: what came after is not in it"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            _warn("another recording by torch.profiler began, which ended this one: what came after is not in it")
         elif not self.traces and kind is None and self.schedule is not None:
-            warnings.warn(
-                f"nothing was captured: step() was called {self.steps} times and the schedule records from step "
-                f"{self.schedule.first + 1} on",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            first = self.schedule.first + 1
+            _warn(f"nothing was captured: step() was called {self.steps} times and the schedule records from step {first} on")
         if kind is None:
             self._tables.finish(show=_rank() == 0)
 
     def _write(self, profiler: Any) -> None:
-        """Write one cycle's trace. A full disk costs the trace, never the user's run."""
+        """Write one cycle's trace."""
         path = self.path if self._one_file else self.path / f"rank{_rank()}_step{self.steps}.json.gz"
         try:
             self._write_whole(profiler, path)
         except OSError as error:
-            warnings.warn(f"{path}: the trace could not be written: {error}", RuntimeWarning, stacklevel=2)
+            self.on_failure(f"{path.name}: the trace could not be written: {error.strerror or error}")
             return
         if path not in self.traces:
             self.traces.append(path)
@@ -204,9 +201,11 @@ class Capture:
         part = path.with_name(f".{path.name}.{os.getpid()}.part{suffix}")
         try:
             profiler.export_chrome_trace(str(part))
+            _check_written(part)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+            part.with_name(f"{part.name}.tmp").unlink(missing_ok=True)  # torch's own, which it leaves on a full disk
 
 
 class Tables:
@@ -221,7 +220,6 @@ class Tables:
         if not self._count:
             return
         table = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".txt")
-        table.unlink(missing_ok=True)  # an older one is not this trace's
         root = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
         command = [sys.executable, "-m", "pyprof.recording.cycle", str(trace), str(table), str(self._count)]
@@ -229,15 +227,14 @@ class Tables:
         try:
             process = subprocess.Popen(command, env=env, stdin=none, stdout=none, stderr=none)
         except OSError as error:
-            warnings.warn(f"{table}: the table could not be made: {error}", RuntimeWarning, stacklevel=2)
+            _warn(f"{table}: the table could not be made: {error}")
             return
         self._made.append((table, process))
 
     def finish(self, show: bool) -> None:
         """Wait until all are written, and show them on standard error."""
         for table, process in self._made:
-            process.wait()
-            if show and table.exists():
+            if process.wait() == 0 and show:
                 print(f"{table}:\n{table.read_text(encoding='utf-8')}", end="", file=sys.stderr)
         self._made.clear()
 
@@ -253,21 +250,36 @@ def capture(
 ) -> Capture:
     """Record what runs inside the `with` into trace files.
 
-    path: a file where the name ends in .json or .json.gz, else a folder for `rank<r>_step<n>.json.gz`, n being the steps
-    made until then. schedule: which steps; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
-    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: so many ops that took
-    most time of each cycle are written beside its trace as .txt by a process of its own, and by rank 0 to standard error at the
-    end; 0 for no table. on_trace: called with each file once it is whole.
+    path: a file where the name ends in .json or .json.gz, else a folder for `rank<r>_step<n>.json.gz`, n being the steps made
+    until then. schedule: the steps to record; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
+    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: how many of the ops
+    that took most time are listed; a process of its own writes the list beside each trace as .txt, and rank 0 prints it to
+    standard error at the end; 0 for no list. on_trace: called with each file once it is whole.
 
-    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or another recording
-    by torch.profiler is under way. A schedule that never came to record warns at the end.
+    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or torch.profiler is
+    recording already. A schedule that never reached a recorded step warns at the end.
     """
     return Capture(path, schedule=schedule, shapes=shapes, stacks=stacks, table=table, on_trace=on_trace)
 
 
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _check_written(trace: Path) -> None:
+    """Raise OSError for a trace that is missing or empty: on a full disk torch logs an error and goes on."""
+    compressed = trace.name.endswith(".gz")
+    if trace.exists():
+        with gzip.open(trace) if compressed else trace.open("rb") as stream:
+            if stream.read(1):
+                return
+    where = tempfile.gettempdir() if compressed else trace.parent  # torch compresses from a temporary file
+    raise OSError(f"torch.profiler could not write to {where}; is the disk full?")
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch says once that events of earlier cycles are dropped from memory; they are in their files by then. Where warnings
+    """torch warns once that events of earlier cycles are dropped from memory; they are in their files by then. Where warnings
     are errors, that one would end the profiler half-way."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
@@ -275,7 +287,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _cuda_is_there(torch: Any) -> bool:
-    """Whether there is a GPU, asked without using it: a process that has used CUDA cannot be forked and use it in the child."""
+    """Whether there is a GPU, found without using CUDA: after a process has used it, its forks cannot."""
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -289,7 +301,7 @@ def _cuda_is_there(torch: Any) -> bool:
 
 
 def _all_threads(torch: Any) -> Any:
-    """Have the ops of every thread recorded where this torch can; else those of the thread that began, and autograd's."""
+    """Record the ops of every thread where this torch can; else those of the starting thread and autograd's."""
     config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
     try:
         return None if config is None else config(profile_all_threads=True)

@@ -49,6 +49,22 @@ def test_every_order_of_imports(order: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "use", ["init()", "instrument()", "step()", "wrap(1, 'x')", "profile().__enter__()", "capture('x').__enter__()"]
+)
+def test_without_torch_one_line_says_so(use: str) -> None:
+    code = f"""if True:
+        import sys
+        sys.modules["torch"] = None  # as if it were not installed
+        import pyprof
+        try:
+            pyprof.{use}
+        except pyprof.PyprofError as error:
+            print(error.hint, "torch" in str(error), len(str(error).splitlines()))"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("pip install torch True 1\n", "")
+
+
 @pytest.mark.slow
 def test_mypy_knows_what_it_returns(tmp_path: Path) -> None:
     pytest.importorskip("mypy")

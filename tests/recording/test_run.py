@@ -186,12 +186,24 @@ def test_files_that_are_there_already_are_never_replaced(program: Path, tmp_path
     }
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    (tmp_path / ".out.run-999999999").mkdir()
-    (tmp_path / f".out.run-{os.getppid()}").mkdir()  # of a run that is under way
+def test_a_disk_that_is_full_is_named_as_the_cause(tmp_path: Path) -> None:
+    """A limit on the size of files fails in the same way, within torch, which only logs it. The program ends as always."""
+    (tmp_path / "own.py").write_text("import torch\nfor _ in range(300): torch.ones(2) @ torch.ones(2)\nprint('done')")
+    limited = ("bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-m", "pyprof", "run", "--tool", "torch")
+    done = _start(tmp_path, *limited, "-o", "out", "own.py")
+    assert (done.returncode, done.stdout) == (1, "done\n")
+    assert "out.json.gz: the trace could not be written: torch.profiler could not write to" in done.stderr
+    assert "hint: the reason is above" in done.stderr and "os._exit" not in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"own.py"}
+
+
+@pytest.mark.parametrize("name", ["my [net]*", ".net", "%p %%q{HOME}", "née"])
+def test_names_with_special_characters(tmp_path: Path, tool: str, name: str) -> None:
     (tmp_path / "own.py").write_text("import torch; torch.ones(2) @ torch.ones(2)")
-    assert _run(tmp_path, "--tool", "torch", "-o", "out", "own.py").returncode == 0
-    assert {path.name for path in tmp_path.iterdir()} == {f".out.run-{os.getppid()}", "own.py", "out.json.gz", "out.dict"}
+    done = _run(tmp_path, "--tool", tool, "-o", name, "own.py")
+    assert done.returncode == 0 and "matmul" in done.stdout.replace("__matmul__", "matmul"), done.stderr
+    kinds = {"json.gz"} if tool == "torch" else {"nsys-rep", "sqlite"}
+    assert {path.name for path in tmp_path.iterdir()} == {"own.py", *(f"{name}.{end}" for end in kinds | {"dict"})}
 
 
 def test_a_program_that_is_killed(program: Path, tmp_path: Path, tool: str) -> None:
