@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -37,6 +37,7 @@ from pyprof.prof.columns import Column
 from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
 from pyprof.prof.group import Table
 from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
+from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 
@@ -44,6 +45,7 @@ __all__ = ["Busy", "Groups", "add_arguments", "busy", "categories", "grouped", "
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
+_NO_AMOUNT = 1 << 53  # bytes or operations
 _Writer = Callable[[list[Column], list[Values], TextIO], None]
 _WRITERS: dict[str, _Writer] = {"table": write_columnated, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
 
@@ -81,12 +83,12 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
     amounts = []
     for values, own in (
         (frame.costs.bytes, [launch.bytes_of(n) for launch, n in zip(launches, count.tolist(), strict=True)]),
-        (frame.costs.flops, [_times(launch.flops, n) for launch, n in zip(launches, count.tolist(), strict=True)]),
+        (frame.costs.flops, [product((launch.flops, n)) for launch, n in zip(launches, count.tolist(), strict=True)]),
     ):
         known = (values[rows] >= 0) & np.array([launch.library for launch in launches], np.bool_)[code]
         total, spent = (_sums(code[known], part[known], len(launches)) for part in (values[rows], time))
         any_known = np.bincount(code[known], minlength=len(launches)) > 0
-        of_own = np.array([-1 if value is None else value for value in own], np.int64)
+        of_own = _whole(own)
         amounts.append((np.where(any_known, total, of_own), np.where(of_own >= 0, ns, spent)))
     (moved, known_ns), (flops, _) = amounts
     peak = _peaks(frame, code, rows, len(launches))
@@ -103,8 +105,9 @@ def _sums(code: Ints, values: Ints, groups: int) -> Ints:
     return result
 
 
-def _times(each: int | None, count: int) -> int | None:
-    return None if each is None else each * int(count)
+def _whole(values: Iterable[int | None]) -> Ints:
+    """-1 for what is unknown, or so large that it is no real amount: what damaged or invented modules contain."""
+    return np.array([-1 if value is None or value >= _NO_AMOUNT else value for value in values], np.int64)
 
 
 def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Array:
@@ -324,7 +327,7 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
         if digits is None:
             return Texts(np.arange(len(found)), found)
         if not digits:
-            return Numbers(np.array([-1 if value is None else value for value in found], np.int64))
+            return Numbers(_whole(found))
         return Floats(np.array([np.nan if value is None else value for value in found], np.float64), digits)
 
     columns = [_column(name, header, text, digits is None) for name, header, text, digits in COLUMNS]

@@ -352,6 +352,32 @@ def test_a_gpu_capture_with_its_modules(tmp_path: Path, capsys: pytest.CaptureFi
     assert float(template["GFLOP"]) == 8e-6 and float(template["GB/s"]) == 200
 
 
+@pytest.mark.parametrize(
+    ("changes", "unknown"),
+    [
+        ({"xnumel = 60": f"xnumel = {10**20}", "(x0), None), None)": "(x0), None) * 2.0, None)"}, "GFLOP"),
+        ({"xnumel = 60": f"xnumel = {10**20}", "(6, 10), (10, 1)": f"({10**10}, {10**10}), ({10**10}, 1)"}, "Bytes"),
+        ({"(6, 10), (10, 1)": "(s0, 10), (10, 1)", "'kernel_name'": "'kernel_num_gb': 1e400, 'kernel_name'"}, "Bytes"),
+        ({"(6, 10), (10, 1)": "(s0, 10), (10, 1)", "'kernel_name'": "'kernel_num_gb': 1e300, 'kernel_name'"}, "Bytes"),
+        ({"'kernel_name'": f"'kernel_flop': {10**400}, 'kernel_name'", "tl.load(in_ptr0": "tl.dot(in_ptr0"}, "GFLOP"),
+    ],
+)
+def test_amounts_beyond_all_memory_are_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], unknown: str
+) -> None:
+    modules = _gpu_modules(tmp_path)
+    for name in modules:
+        text = Path(name).read_text()
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        Path(name).write_text(text)
+    trace = str(_gpu_trace(tmp_path / "net.json"))
+    assert main(["inductor", trace, "--csv", "--table", "kernels", "--module", *modules]) == 0
+    rows = [row for row in rows_of(capsys.readouterr().out) if row["Kernel"] == "triton_poi_fused_0"]
+    assert [row[unknown] for row in rows] == ["na", "na"]
+
+
 def test_two_kernels_of_one_name_need_their_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), "--csv", "--table", "kernels"]) == 0
     out, err = capsys.readouterr()

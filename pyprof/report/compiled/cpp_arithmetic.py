@@ -1,22 +1,20 @@
 """The body of a C++ kernel that TorchInductor generated, as text -> how many operations it does.
 
-Statements are read in their order, each within the loops around it; main loops and their tails are told apart by the ranges
-that their `if` names. No pointers' sizes, no modules, nothing is run.
+Statements are read in their order, each within the loops around it; main loops and their tails differ in the range that their
+`if` tests. Knows no sizes of buffers and no modules; nothing is run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from pyprof.report.compiled.cpp_source import ALIAS, WORD, closing, loop_of
-from pyprof.report.compiled.flow import Flow, Lane, Value, weight_of
-from pyprof.report.compiled.triton_source import product
+from pyprof.report.compiled.cpp_source import ALIAS, FOR, WORD, Loops, arguments, closing, index_words, loop_of
+from pyprof.report.compiled.flow import Flow, Lane, Value, product, weight_of
 
 __all__ = ["cpp_operations"]
 
-_FOR = re.compile(r"\bfor\s*\(")
 _IF = re.compile(r"\bif\s*\(")
 _RANGE = re.compile(
     r"(?P<name>\w+) >= (?:static_cast<\w+>\()?(?P<low>\d+)L?\)? && (?P=name) < (?:static_cast<\w+>\()?(?P<high>\d+)L?\)?"
@@ -36,51 +34,41 @@ _TEMPLATE = re.compile(r"(?<=\w)\s*<[^<>()]*>(?=\s*(?:\(|::|$))")
 _FUNCTION = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _OPERATOR = re.compile(r"(?<=[\w)\]])\s+(?:[-+*/%]|[<>!=]=|<<|>>|[<>&|^]|&&|\|\|)\s+(?=[\w(~!-])")
 _TMP = re.compile(r"\b\w*tmp\w*")
-_HELPER = re.compile(r"&\s*(\w+)")  # what sums up in pieces keeps them there
+_HELPER = re.compile(r"&\s*(\w+)")  # where cascaded sums keep partial results
 _TERNARY = re.compile(r"^\s*\(?(?P<condition>[^?]*)\?", re.DOTALL)
 
 
 @dataclass
 class _Scope:
-    """What a pair of braces holds: loops of its header, ranges of its `if`, and of a lambda its name and what flows into it."""
+    """A pair of braces. loops: of its header, or narrowed by its `if`; name, held: of a lambda, and what flows into it."""
 
-    loops: dict[str, int | None] = field(default_factory=dict)
+    loops: Loops = field(default_factory=dict)
     name: str = ""
     held: list[Value] = field(default_factory=list)
 
 
 def cpp_operations(body: str, pointers: set[str]) -> int | None:
-    """Operations of the body of a kernel with these pointers; None where it cannot be told."""
-    return _Reader(pointers | {new for new, old in ALIAS.findall(body) if old in pointers}).read(body)
+    """Operations in the body of a kernel with these pointers; None where that is unknown."""
+    reader = _BodyReader(pointers | {new for new, old in ALIAS.findall(body) if old in pointers})
+    reader.read(body)
+    return reader.flow.operations
 
 
 def _chunks(body: str) -> Iterator[tuple[str, str]]:
-    """(text, what ends it) of each statement or header: one of `;`, `{` and `}` outside of parentheses."""
-    start = place = 0
-    while place < len(body):
-        character = body[place]
+    """(text, what ends it) of each statement or header: one of `;`, `{` and `}` outside of brackets."""
+    start = at = 0
+    while at < len(body):
+        character = body[at]
         if character in "([":
-            place = closing(body, place)
+            at = closing(body, at)
         elif character in ";{}":
-            yield re.sub(r"(?m)^\s*#.*$", "", body[start:place]).strip(), character
-            start = place + 1
-        place += 1
+            yield re.sub(r"(?m)^\s*#.*$", "", body[start:at]).strip(), character
+            start = at + 1
+        at += 1
 
 
-def _arguments(text: str) -> list[str]:
-    """What commas outside of parentheses part."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
-
-
-class _Reader:
-    """State while one body is read."""
+class _BodyReader:
+    """State while one body is read. flow: the operations so far; named: the values of variables and of memory by name."""
 
     def __init__(self, pointers: set[str]) -> None:
         self.pointers = pointers
@@ -88,7 +76,8 @@ class _Reader:
         self.scopes: list[_Scope] = []
         self.named: dict[str, Value] = {}
 
-    def read(self, body: str) -> int | None:
+    def read(self, body: str) -> None:
+        """Follow all statements."""
         for text, end in _chunks(body):
             if end == "{":
                 self.scopes.append(self._header(text))
@@ -99,17 +88,16 @@ class _Reader:
                     self._statement(text)
                 if self.scopes and (closed := self.scopes.pop()).name:
                     self.named[closed.name] = Value.of(closed.held)
-        return self.flow.operations
 
     @property
-    def _loops(self) -> dict[str, int | None]:
+    def _loops(self) -> Loops:
         return {name: length for scope in self.scopes for name, length in scope.loops.items()}
 
     def _header(self, text: str) -> _Scope:
         scope = _Scope()
         if (found := _LAMBDA.search(text)) is not None:
             scope.name = found["name"]
-        elif (begin := _FOR.search(text)) is not None:
+        elif (begin := FOR.search(text)) is not None:
             scope.loops = loop_of(text[begin.end() : closing(text, begin.end() - 1)])
         elif _IF.search(text) is not None:
             loops = self._loops
@@ -118,78 +106,77 @@ class _Reader:
                     scope.loops[found["name"]] = max(int(found["high"]) - int(found["low"]), 0)
         return scope
 
+    # ------------------------------------------------------------------ statements
+
     def _statement(self, text: str) -> None:
-        within = next((scope for scope in reversed(self.scopes) if scope.name), None)
+        within = next((scope.held for scope in reversed(self.scopes) if scope.name), list[Value]())
         if (found := _ASSIGN.fullmatch(text)) is not None:
             self.named[found["name"]] = self._value(found["value"], found["name"])
-            if within is not None:
-                within.held.append(self.named[found["name"]])
+            within.append(self.named[found["name"]])
         elif (found := _STORE.match(text)) is not None:
-            self._keep(found["name"], self._value(found["value"]))
+            self._write(found["name"], self._value(found["value"]))
         elif (found := _TRANSPOSE.match(text)) is not None:
-            places = [WORD.findall(part)[:1] for part in _arguments(found["rest"])[:3:2]]
-            if len(places) == 2 and all(places):
-                self._keep(places[1][0], self._load(places[0][0], found["rest"].partition(",")[0]))
+            ends = [WORD.findall(part)[:1] for part in arguments(found["rest"])[:3:2]]
+            if len(ends) == 2 and all(ends):
+                self._write(ends[1][0], self._load(ends[0][0], found["rest"].partition(",")[0]))
         elif (found := _ATOMIC.match(text)) is not None:
-            added = [part for part in _arguments(found["rest"]) if _TMP.search(part)][-1:]  # after place and index
+            added = [part for part in arguments(found["rest"]) if _TMP.search(part)][-1:]  # after address and index
             self.flow.store(self.flow.apply(1, map(self._value, added)))
         elif (found := _PUT.match(text)) is not None:
-            rest = text[closing(text, found.end() - 1) + 1 :].lstrip()
-            value = self._value(rest.lstrip("+-*/|&= "))
-            self._keep(found["name"], value)
-            if within is not None:
-                within.held.append(value)
-        elif within is not None and text.startswith("return"):
-            within.held.append(self._value(text.removeprefix("return")))
+            value = self._value(text[closing(text, found.end() - 1) + 1 :].lstrip().lstrip("+-*/|&= "))
+            self._write(found["name"], value)
+            within.append(value)
+        elif text.startswith("return"):
+            within.append(self._value(text.removeprefix("return")))
 
-    def _keep(self, name: str, value: Value) -> None:
-        """Written through a pointer of the kernel it is needed; in memory of its own it waits to be read."""
+    def _write(self, name: str, value: Value) -> None:
+        """Through a pointer of the kernel it is needed; in memory of the kernel's own it waits to be read."""
         if name in self.pointers:
             self.flow.store(value)
         else:
-            self.named[name] = Value.of([value, self.named.get(name, Value())])
+            self._merge(name, value)
+
+    def _merge(self, name: str, value: Value) -> None:
+        self.named[name] = Value.of([value, self.named.get(name, Value())])
+
+    # ------------------------------------------------------------------ expressions
 
     def _value(self, text: str, target: str = "") -> Value:
-        """What an expression is made of; one step for all its operations."""
+        """The value of an expression; all its operations are one step. target: the variable that it is assigned to."""
         text, loaded = self._without_loads(text)
-        text = re.sub(r"\[[^\]]*\]\s*\([^)]*\)\s*\{[^}]*\}", "", text)  # a lambda given to a reduction of a vector
+        text = re.sub(r"\[[^\]]*\]\s*\([^)]*\)\s*\{[^}]*\}", "", text)  # a lambda passed to a reduction of a vector
         while (shorter := _TEMPLATE.sub("", text)) != text:
             text = shorter
         used = _TMP.findall(text)
-        loops = self._loops
-        lanes = frozenset(self._lane(word, loops) for word in WORD.findall(text) if word in loops)
-        helpers = _HELPER.findall(text) if "tmp_acc" in target else []
-        values = [self.named.get(name, Value()) for name in used]
-        values += [*loaded, Value(lanes), *(self.named.get(name, Value()) for name in helpers)]
-        within = [self._here(value, loops) for value in values]
-        if "tmp_acc" in target:  # what is put together after the loop is less than a value each
-            summed = [name for name in used if "tmp_acc" not in name]
-            result = self.flow.apply(self._weight(_HELPER.sub("", text)) if summed or loaded else 0, within)
-            self.named |= {name: Value.of([result, self.named.get(name, Value())]) for name in helpers}
+        sums = "tmp_acc" in target
+        helpers = _HELPER.findall(text) if sums else []
+        indices = Value(self._lanes(WORD.findall(text)))
+        stored = [[self.named.get(name, Value()) for name in names] for names in (used, helpers)]
+        values = [self._here(value) for value in (*stored[0], *loaded, indices, *stored[1])]
+        if sums:  # combining partial results after the loop is less than one operation a value
+            counted = loaded or any("tmp_acc" not in name for name in used)
+            result = self.flow.apply(_weight(_HELPER.sub("", text)) if counted else 0, values)
+            for name in helpers:
+                self._merge(name, result)
             return result
         if (found := _TERNARY.match(text)) is not None:
-            return self.flow.choose(self._value(found["condition"]), within[len(_TMP.findall(found["condition"])) :])
+            return self.flow.choose(self._value(found["condition"]), values[len(_TMP.findall(found["condition"])) :])
         if "blendv" in text and used:
-            return self.flow.choose(within[len(used) - 1], [*within[: len(used) - 1], *within[len(used) :]])
-        return self.flow.apply(self._weight(text), within)
+            condition = values.pop(len(used) - 1)
+            return self.flow.choose(condition, values)
+        return self.flow.apply(_weight(text), values)
 
-    @staticmethod
-    def _weight(text: str) -> int:
-        negative = len(re.findall(r"(?:^|[(,=])\s*-(?=[A-Za-z_(])", text))
-        names = [name for name in _FUNCTION.findall(text) if not name.startswith("tmp")]
-        return negative + len(_OPERATOR.findall(text)) + sum(weight_of(name) for name in names)
+    def _lanes(self, words: Iterable[str]) -> frozenset[Lane]:
+        """Those of the words that are loops here."""
+        loops = self._loops
+        return frozenset(Lane(word, word, loops[word]) for word in words if word in loops)
 
-    @staticmethod
-    def _lane(name: str, loops: dict[str, int | None]) -> Lane:
-        return Lane(name, name, loops[name])
-
-    def _here(self, value: Value, loops: dict[str, int | None]) -> Value:
-        """A value as it is within the loops around a statement: what loops before have put together depends on them no more."""
-        lanes = frozenset(self._lane(lane.name, loops) for lane in value.lanes if lane.name in loops)
-        return Value(lanes, value.data, value.steps)
+    def _here(self, value: Value) -> Value:
+        """A value within the loops around a statement: on loops that have ended it no longer depends."""
+        return Value(self._lanes(lane.name for lane in value.lanes), value.data, value.steps)
 
     def _without_loads(self, text: str) -> tuple[str, list[Value]]:
-        """The expression with loads cut out, and these."""
+        """The expression with loads cut out, and their values."""
         loads: list[Value] = []
         for pattern in (_LOAD, _INDEXED):
             while (found := pattern.search(text)) is not None:
@@ -201,11 +188,17 @@ class _Reader:
         return text, loads
 
     def _load(self, name: str, index: str) -> Value:
-        """By the loops that its index names; from memory of the kernel's own it may be by all of them."""
-        loops = self._loops
-        words = {word.removesuffix("_inner").removesuffix("_tail") for word in WORD.findall(index)}
-        lanes = {lane.name for word in words for lane in self.named.get(word, Value()).lanes} | words
-        held = Value(data=True)
+        """It depends on the loops that its index names; from memory of the kernel's own it may depend on all of them."""
         if name not in self.pointers:
-            lanes, held = set(loops), self.named.get(name, held)
-        return Value(frozenset(self._lane(lane, loops) for lane in lanes if lane in loops), held.data, held.steps)
+            stored = self.named.get(name, Value(data=True))
+            return Value(self._lanes(self._loops), stored.data, stored.steps)
+        words = index_words(index)
+        derived = {lane.name for word in words for lane in self.named.get(word, Value()).lanes}
+        return Value(self._lanes(words | derived), True)
+
+
+def _weight(text: str) -> int:
+    """Operations in an expression without loads."""
+    negative = len(re.findall(r"(?:^|[(,=])\s*-(?=[A-Za-z_(])", text))
+    names = [name for name in _FUNCTION.findall(text) if not name.startswith("tmp")]
+    return negative + len(_OPERATOR.findall(text)) + sum(weight_of(name) for name in names)

@@ -1,19 +1,20 @@
-"""What flows into what in a generated kernel -> how many operations it does, whatever language it is written in.
+"""The statements of a generated kernel, whatever their language -> what it does with each pointer, and how many operations.
 
-An operation counts once for each distinct value of the indices that its operands depend on, by the weights of the formulas:
-+ - * / comparison, exp, log, sin and the like 1. What serves only to find a place in memory, and what no store needs, counts
-nothing.
+An operation counts once for each distinct value of the indices that its operands depend on, with the weights of the formulas:
++ - * / comparison, exp, log, sin and the like 1. Computing an address counts nothing, and neither does what no store needs.
+Knows no syntax.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Flow", "Lane", "Value", "weight_of"]
+__all__ = ["Accesses", "Flow", "Lane", "Value", "product", "weight_of"]
 
-# Names of functions that are more than one operation, or none: casts, copies, what makes vectors and masks, random numbers.
+# Functions that are more than one operation, or none: casts, copies, constructors of vectors and masks, random numbers.
 _WEIGHTS = {
     "rsqrt": 2, "sigmoid": 4, "fmadd": 2, "fmsub": 2, "fnmadd": 2, "fma": 2, "welford_combine": 4, "welford_reduce": 4,
     **dict.fromkeys((
@@ -26,16 +27,54 @@ _WEIGHTS = {
 
 
 def weight_of(function: str) -> int:
-    """Operations of one call of a function of that name."""
+    """Operations in one call of a function of that name."""
     return _WEIGHTS.get(function, 1)
 
 
 class Lane(NamedTuple):
-    """An index that a value depends on: what it is called, the range of runs that it is part of, how many values it takes."""
+    """An index that a value depends on: its name, the launch dimension that it is derived from (`x` of `xindex`), and how many
+    values it takes (None: unknown)."""
 
     name: str
     runs: str
     length: int | None
+
+
+@dataclass
+class Accesses:
+    """What a kernel does with one pointer.
+
+    first_reads: the first use reads what the buffer held before; known: every use was understood; spans: the distinct indices,
+    and how many values each takes at most (None: unknown).
+    """
+
+    first_reads: bool = False
+    writes: bool = False
+    known: bool = True
+    spans: dict[tuple[str, int | None], int | None] = field(default_factory=dict)
+
+    def note(self, reads: bool, writes: bool, index: str, span: int | None) -> None:
+        """Record one more use."""
+        if not self.spans:
+            self.first_reads = reads
+        self.writes |= writes
+        self.spans[re.sub(r"\s", "", index), span] = span
+
+    @property
+    def most(self) -> int | None:
+        """Elements touched at most; None: no bound is known."""
+        spans = [span for span in self.spans.values() if span is not None]
+        return sum(spans) if self.known and spans and len(spans) == len(self.spans) else None
+
+
+def product(lengths: Iterable[int | None]) -> int | None:
+    """The product of all; None where one is unknown."""
+    count = 1
+    for length in lengths:
+        if length is None:
+            return None
+        count *= length
+    return count
 
 
 @dataclass(frozen=True)
@@ -48,45 +87,45 @@ class Value:
 
     @staticmethod
     def of(values: Iterable[Value]) -> Value:
-        """Several together."""
-        found = list(values)
+        """Several values combined without an operation."""
+        parts = list(values)
         return Value(
-            frozenset[Lane]().union(*(value.lanes for value in found)),
-            any(value.data for value in found),
-            frozenset[int]().union(*(value.steps for value in found)),
+            frozenset[Lane]().union(*(part.lanes for part in parts)),
+            any(part.data for part in parts),
+            frozenset[int]().union(*(part.steps for part in parts)),
         )
 
 
 class Flow:
-    """The operations of one kernel. known: all of it was understood."""
+    """The operations of one kernel. known: False once something in it was not understood."""
 
     def __init__(self, count: Callable[[frozenset[Lane]], int | None]) -> None:
-        """count: how often something runs that depends on these indices; None unknown."""
+        """count: how often an operation runs that depends on these indices, None unknown."""
         self._count = count
         self._steps: list[tuple[int | None, frozenset[int]]] = []
         self._needed: set[int] = set()
         self.known = True
 
     def apply(self, weight: int, values: Iterable[Value]) -> Value:
-        """The result of `weight` operations on values; of constants alone it is a constant."""
-        whole = Value.of(values)
-        if not weight or not (whole.data or whole.lanes):
-            return whole
-        count = self._count(whole.lanes)
-        self._steps.append((None if count is None else weight * count, whole.steps))
-        return Value(whole.lanes, whole.data, frozenset([len(self._steps) - 1]))
+        """The result of `weight` operations on values; constants alone give a constant."""
+        operands = Value.of(values)
+        if not weight or not (operands.data or operands.lanes):
+            return operands
+        count = self._count(operands.lanes)
+        self._steps.append((None if count is None else weight * count, operands.steps))
+        return Value(operands.lanes, operands.data, frozenset([len(self._steps) - 1]))
 
     def choose(self, condition: Value, values: Iterable[Value]) -> Value:
-        """One of the values by a condition; one on indices alone only says where each of them holds."""
+        """One of the values by a condition; a condition on indices alone only selects where each of them holds."""
         return self.apply(1, [condition, *values]) if condition.data else Value.of(values)
 
     def store(self, value: Value) -> None:
-        """The kernel needs this."""
+        """Mark what leads to this value as needed."""
         self._needed |= value.steps
 
     @property
     def operations(self) -> int | None:
-        """All that stores need; None where it cannot be told."""
+        """All operations that stores need; None where that is unknown."""
         total, seen, waiting = 0, set(self._needed), list(self._needed)
         while waiting:
             amount, before = self._steps[waiting.pop()]

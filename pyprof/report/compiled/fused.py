@@ -1,8 +1,8 @@
 """Records of a compiled program -> what each ran: its category, its graph, what it fuses, and the bytes and FLOPs of that.
 
 Bytes of a fused kernel come from the compiled module where that is known, else from the arguments recorded with its launch
-(where the kernel's own file is there, that tells what is read and written), else from the `kernel_num_gb` that Inductor
-reckoned; of all other kernels they are those of their op. One `Launch` for each distinct thing, and a code for each record.
+(read and written as the kernel's own file says, where that exists), else from Inductor's own estimate `kernel_num_gb`; of all
+other kernels they are those of their op. One `Launch` for each distinct thing, and a code for each record.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.types import Ints
 from pyprof.hardware.names import normalise, short_name
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame
-from pyprof.report.compiled.kernel_source import Kernel, triton_kernel
+from pyprof.report.compiled.kernel_source import Kernel, amount, triton_kernel
 from pyprof.report.compiled.module import CompiledModule, Fused, Site
 
 __all__ = ["CATEGORIES", "Launch", "describe", "recorded_files"]
@@ -48,9 +48,9 @@ _LARGEST_FILE = 4 << 20
 
 @dataclass(frozen=True)
 class Launch:
-    """What records ran. sites: the calls in a compiled module that they are, one after another; bytes, flops: of one launch
-    where no module tells, None unknown; source: where the bytes come from (`module`, `arguments`, `recorded`, empty where
-    unknown); file: what defines a fused kernel; library: it is none, bytes and FLOPs are those of the records."""
+    """What records ran. sites: their calls in a compiled module, in the order in which they run; bytes, flops: of one launch
+    where no module is known, None unknown; source: where the bytes come from (`module`, `arguments`, `recorded`, empty where
+    unknown); file: the definition of a fused kernel; library: not a fused kernel, bytes and FLOPs are those of the records."""
 
     kernel: str
     category: str
@@ -64,7 +64,7 @@ class Launch:
     library: bool = False
 
     def bytes_of(self, launches: int) -> int | None:
-        """Of so many launches; None where they are not known, or are not the same for all and no whole runs were recorded."""
+        """Of so many launches; None where unknown, or where sites differ and not every run of the module was recorded whole."""
         each = {site.bytes for site in self.sites} or {self.bytes}
         if None in each:
             return None
@@ -76,26 +76,27 @@ class Launch:
 
 @dataclass(frozen=True)
 class _Run:
-    """A fused kernel where it was launched: what the record tells of its graph."""
+    """A fused kernel where it was launched. event: the name that was recorded; stem: of the module's file, from a Python frame;
+    graph: the key in `CompiledFxGraph KEY`; both empty where unknown."""
 
     event: str
     direction: str
-    stem: str  # of the module's file; empty where no Python frame tells it
-    graph: str  # of the compiled graph's name; empty where there is none
+    stem: str
+    graph: str
 
 
 def recorded_files(records: Records) -> list[Path]:
-    """The compiled modules in which records say that they ran, as far as these files are here."""
-    found = {
-        match["file"]: None
-        for stack in records.stacks
-        for text in stack.trace
-        if (match := _GENERATED.fullmatch(text)) is not None
-    }
-    return [path for text in found if (path := Path(text)).is_file()]
+    """The compiled modules in which records ran, as far as these files exist here."""
+    return [path for name in _generated_files(records) if (path := Path(name)).is_file()]
 
 
-def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Launch], npt.NDArray[np.int64]]:
+def _generated_files(records: Records) -> list[str]:
+    """The generated files in the source lines of records, each once."""
+    found = (_GENERATED.fullmatch(text) for stack in records.stacks for text in stack.trace)
+    return list(dict.fromkeys(match["file"] for match in found if match is not None))
+
+
+def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Launch], Ints]:
     """(what was run, a code into that for each record)."""
     records, describing = frame.records, _Describing(frame, modules)
     columns = [records[name] for name in ("name", "inner", "own", "dir", "phase", "kind", "stack")]
@@ -110,12 +111,13 @@ def describe(frame: Frame, modules: Sequence[CompiledModule]) -> tuple[list[Laun
 
 
 class _Describing:
+    """What is looked up to describe records. chosen: the module and kernel of each run; files: kernels read from own files."""
+
     def __init__(self, frame: Frame, modules: Sequence[CompiledModule]) -> None:
         self.frame, self.records = frame, frame.records
         self.modules, self.named = modules, {module.path.stem: module for module in modules}
-        names = (_GENERATED.fullmatch(text) for stack in frame.records.stacks for text in stack.trace)
-        recorded = {Path(found["file"]).stem for found in names if found is not None}
-        # Where some of the modules go by the names that were recorded, one that is not among them was not given.
+        recorded = {Path(name).stem for name in _generated_files(frame.records)}
+        # Where some of the modules have names that were recorded, a recorded module that is not among them was not given.
         self.generated = set(self.named) | (recorded if recorded & set(self.named) else set())
         self.chosen: dict[_Run, tuple[CompiledModule, Fused] | None] = {}
         self.files: dict[str, Kernel | None] = {}
@@ -123,7 +125,7 @@ class _Describing:
     # ------------------------------------------------------------------ fused kernels
 
     def _call(self, row: int, columns: tuple[str, str] = ("inner", "own")) -> OpCall | None:
-        """The innermost op of a record, or the one that it is an execution of; the other way round for `own` first."""
+        """The op of a record from the first of these columns that has one; an autograd function is not an op."""
         for column in columns:
             code = int(self.records[column][row])
             if code >= 0 and self.records.calls[code].module != "autograd":
@@ -134,26 +136,25 @@ class _Describing:
         return "backward" if int(self.records["dir"][row]) == 1 else "forward"
 
     def run(self, row: int) -> _Run | None:
-        """Where a record's fused kernel was launched; None where it is no fused kernel."""
+        """Where a record's fused kernel was launched; None for other kernels."""
         name = self.records.strings[int(self.records["name"][row])]
         call = self._call(row)
         found = _FUSED.fullmatch(name)
         if found is None and (call is None or call.module != "inductor"):
             return None
         code = int(self.records["stack"][row])
-        stack = self.records.stacks[code] if code >= 0 else None
-        graphs = [m[1] for text in (stack.ranges if stack else ()) if (m := _GRAPH.search(text)) is not None]
-        event = found["event"] if found else name
-        return _Run(event, self._direction(row), self._stem(row), graphs[-1] if graphs else "")
+        ranges = self.records.stacks[code].ranges if code >= 0 else ()
+        graphs = [match[1] for text in ranges if (match := _GRAPH.search(text)) is not None]
+        return _Run(found["event"] if found else name, self._direction(row), self._stem(row), graphs[-1] if graphs else "")
 
     def _stem(self, row: int) -> str:
-        """Of the file of the module that a record was launched in; empty where no Python frame tells it."""
+        """Of the file of the module that launched a record; empty where no Python frame is in one."""
         code = int(self.records["stack"][row])
         lines = (_STEM.fullmatch(text) for text in reversed(self.records.stacks[code].trace)) if code >= 0 else ()
         return next((found["stem"] for found in lines if found is not None and found["stem"] in self.generated), "")
 
     def match(self, runs: list[_Run]) -> None:
-        """Find the module of each: by its file where Python frames tell it, else the one that has all kernels of the graph."""
+        """Find the module of each: by its file where a Python frame names it, else by having all kernels of the graph."""
         of_graph: dict[tuple[str, str], set[str]] = defaultdict(set)
         for run in runs:
             of_graph[run.graph, run.direction].add(run.event)
@@ -161,62 +162,60 @@ class _Describing:
             has = [m for m in self.modules if run.event in m.kernels]
             same = [m for m in has if (m.path.stem == run.stem if run.stem else _fits(m, run.direction))]
             if run.graph and len(same) > 1:
-                whole = of_graph[run.graph, run.direction]
-                same = [m for m in same if whole <= set(m.kernels)] or same
+                events = of_graph[run.graph, run.direction]
+                same = [m for m in same if events <= set(m.kernels)] or same
             alike = {tuple(m.kernels[run.event].sites) for m in same}
             self.chosen[run] = (same[0], same[0].kernels[run.event]) if len(alike) == 1 else None
 
     def launch(self, row: int, run: _Run | None) -> Launch:
         """What a record ran."""
-        name = self.records.strings[int(self.records["name"][row])]
         call = self._call(row)
         if run is None:
-            return self._library(row, name)
+            return self._library(row)
         call = call if call is not None and call.module == "inductor" else None
         module, fused = self.chosen[run] or (None, None)
         facts = dict(call.kwargs) if call else {}
         path = str(facts.get("kernel_file", ""))
         kernel = fused.kernel if fused else self._own_file(path)
-        plain = run.event[run.event.index(found["name"]) :] if (found := _FUSED.fullmatch(run.event)) else run.event
         moved, source = _from_arguments(call, kernel)
-        recorded = _known(_number(facts.get("kernel_num_gb")), kernel.num_gb if kernel else None)
-        if moved is None and recorded is not None:
-            moved, source = round(recorded * 1e9), "recorded"
-        sites = tuple(fused.sites) if fused else ()
-        if sites and all(site.bytes is not None for site in sites):
-            source = "module"
-        else:
-            sites = ()
-        flop = _number(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
+        estimate = amount(facts.get("kernel_num_gb"))
+        if estimate is None and kernel is not None:
+            estimate = kernel.num_gb
+        if moved is None and estimate is not None:
+            moved, source = round(estimate * 1e9), "recorded"
+        calls = tuple(fused.sites) if fused else ()
+        sites = calls if all(site.bytes is not None for site in calls) else ()
+        flop = amount(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
         if flop is None and kernel is not None:
             flop = kernel.operations if kernel.flop is None else kernel.flop
-        nodes = tuple(dict.fromkeys(node for site in (fused.sites if fused else ()) for node in site.nodes or site.atens))
-        file = str(module.path) if module else path
+        nodes = tuple(dict.fromkeys(node for site in calls for node in site.nodes or site.atens))
+        plain = run.event[run.event.index(found["name"]) :] if (found := _FUSED.fullmatch(run.event)) else run.event
         return Launch(
-            plain, _category(plain, kernel), _graph(module, run.direction), sites, moved,
-            None if flop is None else round(flop), source, nodes or _nodes_of_name(plain), file,
+            plain, _category(plain, kernel), _graph(module, run.direction), sites, moved, None if flop is None else round(flop),
+            "module" if sites else source, nodes or _nodes_of_name(plain), str(module.path) if module else path,
         )  # fmt: skip
 
     def _own_file(self, path: str) -> Kernel | None:
-        """A kernel's own file, where it is here."""
+        """The kernel in a file of its own, where that exists here."""
         if path and path not in self.files:
             file = Path(path)
             here = file.suffix == ".py" and file.is_file() and file.stat().st_size <= _LARGEST_FILE
             self.files[path] = triton_kernel(file.read_text(encoding="utf-8", errors="replace")) if here else None
         return self.files.get(path)
 
-    # ------------------------------------------------------------------ the others
+    # ------------------------------------------------------------------ all other kernels
 
-    def _library(self, row: int, name: str) -> Launch:
-        """What is no fused kernel: by its kernel's short name, on a CPU by its op's, of which a record has a part's."""
+    def _library(self, row: int) -> Launch:
+        """By the kernel's short name; on a CPU, where a record may be part of an op, by the op's."""
         call = self._call(row, ("own", "inner"))
+        name = self.records.strings[int(self.records["name"][row])]
         on_cpu = self.records["kind"][row] == ActivityKind.CPU
         shown = call.name if on_cpu and call is not None else short_name(normalise(name)).strip()
         graph = _graph(self.named.get(self._stem(row)), self._direction(row))
         return Launch(shown, self._library_category(row, call), graph, library=True)
 
     def _library_category(self, row: int, call: OpCall | None) -> str:
-        """By the kernel's kind, on a CPU by the op."""
+        """By the kind of the kernel, on a CPU by the op."""
         records, costs = self.records, self.frame.costs
         if records["kind"][row] in (ActivityKind.MEMCPY, ActivityKind.MEMSET):
             return "memcpy"
@@ -237,7 +236,7 @@ class _Describing:
 
 
 def _graph(module: CompiledModule | None, direction: str) -> str:
-    """What a compiled graph is called; outside of one the direction."""
+    """The name of a compiled graph; outside of one the direction."""
     return f"{module.graph}_{module.direction}" if module is not None and module.direction else direction
 
 
@@ -246,7 +245,7 @@ def _fits(module: CompiledModule, direction: str) -> bool:
 
 
 def _from_arguments(call: OpCall | None, kernel: Kernel | None) -> tuple[int | None, str]:
-    """Bytes by the arguments recorded with a launch: each buffer once, or as often as the kernel's source tells."""
+    """Bytes by the arguments recorded with a launch: each buffer once, or read and written as the kernel's source does."""
     if call is None or not call.described or not call.tensors:
         return None, ""
     total = 0
@@ -275,23 +274,11 @@ def _category(kernel: str, source: Kernel | None) -> str:
     return _BY_PREFIX[found[1]]
 
 
-def _number(value: object) -> float | None:
-    try:
-        number = float(str(value))
-    except ValueError:
-        return None
-    return number if np.isfinite(number) and number >= 0 else None
-
-
-def _known(recorded: float | None, written: float | None) -> float | None:
-    return written if recorded is None else recorded
-
-
 _ATEN = frozenset(name.partition("::")[2] for name in formulas.names() if name.startswith("aten::"))
 
 
 def _nodes_of_name(kernel: str) -> tuple[str, ...]:
-    """The ops in a kernel's name, which joins them by `_`: the longest known first."""
+    """The ops in a kernel's name, which joins them with `_`: the longest known name at each place."""
     if "_fused" not in kernel:
         return ()
     words = _NUMBER.sub("", re.sub(r"^(?:cpp|triton_[a-z]{3})_fused", "", kernel)).removeprefix("_").split("_")

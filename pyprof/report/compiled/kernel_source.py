@@ -1,6 +1,6 @@
 """The source of one kernel that TorchInductor generated (C++ or Triton) -> what it does with each of its arguments.
 
-Read as text or as a syntax tree, never run. Knows nothing of buffers and their sizes, of modules and of captures.
+Read as text or as a syntax tree, never run. Knows no buffers and their sizes, no modules and no captures.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyprof.report.compiled.cpp_arithmetic import cpp_operations
 from pyprof.report.compiled.cpp_source import cpp_accesses
-from pyprof.report.compiled.triton_arithmetic import TritonBody
-from pyprof.report.compiled.triton_source import Accesses
+from pyprof.report.compiled.flow import Accesses
+from pyprof.report.compiled.triton_body import TritonBody
 
-__all__ = ["Kernel", "Pointer", "cpp_kernel", "dotted", "literal", "parsed", "triton_kernel"]
+__all__ = ["Kernel", "Pointer", "amount", "cpp_kernel", "dotted", "literal", "parsed", "triton_kernel"]
 
 _C_BYTES = {
     "float": 4, "double": 8, "int64_t": 8, "long": 8, "int32_t": 4, "int": 4, "int16_t": 2, "int8_t": 1, "uint8_t": 1,
@@ -33,12 +32,13 @@ _HEURISTICS = {
     "pointwise": "pointwise", "reduction": "reduction", "persistent_reduction": "persistent reduction", "template": "template",
     "foreach": "foreach", "split_scan": "split scan", "cooperative_reduction": "reduction", "user_autotune": "user Triton",
 }  # fmt: skip
+_NO_AMOUNT = 1e30
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """One tensor argument. itemsize: bytes of an element, None unknown; reads: what the buffer held before is read; most: more
-    elements than that are not touched, None: no bound is known."""
+    """One tensor argument. itemsize: bytes of an element, None unknown; reads: what the buffer held before is read; most:
+    elements touched at most, None: no bound is known."""
 
     itemsize: int | None
     reads: bool
@@ -48,8 +48,8 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Kernel:
-    """arguments: in the order of a call, None for scalars; category: what its heuristic says, empty unknown; names: under which
-    it is recorded; num_gb, flop: what Inductor reckoned, None where it did not."""
+    """arguments: in the order of a call, None for scalars; category: by its heuristic, empty unknown; names: under which it is
+    recorded; num_gb, flop: Inductor's own estimates, None where it made none; operations: counted here, None unknown."""
 
     arguments: tuple[Pointer | None, ...]
     category: str = ""
@@ -66,16 +66,25 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def literal(node: ast.expr | None) -> Any:
-    """The value of a literal, None for what is none."""
+def literal(node: ast.expr | None) -> object:
+    """The value of a literal, None for other expressions."""
     try:
         return None if node is None else ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 
 
+def amount(value: object) -> float | None:
+    """A number that can be an amount of bytes or operations, None for other values."""
+    try:
+        number = float(value if isinstance(value, (int, float)) else str(value))
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 <= number < _NO_AMOUNT else None
+
+
 def parsed(text: str) -> ast.Module:
-    """The syntax tree, without the warnings of the compiler. Raises what `ast.parse` does."""
+    """The syntax tree, without the compiler's warnings. Raises what `ast.parse` raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text)
@@ -89,33 +98,34 @@ _RECORDED = re.compile(r'RecordFunctionHandle\s+\w+\("(?P<name>[^"]+)"')
 
 
 def cpp_kernel(types: Sequence[str], source: str) -> Kernel:
-    """A kernel given to `async_compile.cpp_pybinding`: the C types of its arguments, and its source."""
+    """A kernel passed to `async_compile.cpp_pybinding`. types: the C types of its arguments."""
     found = _C_FUNCTION.search(source)
-    names = [part.strip().rpartition("*")[2].split()[-1:] for part in found["list"].split(",")] if found else []
+    declared = [part.strip().rpartition("*")[2].split()[-1:] for part in found["list"].split(",")] if found else []
+    names = [name[0] if name else "" for name in declared]
     body = source[found.end() :] if found else ""
-    accesses = cpp_accesses(body, {name[0] for name in names if name})
-    pointers: list[Pointer | None] = []
-    for index, text in enumerate(types):
-        if not text.rstrip().endswith("*"):
-            pointers.append(None)
-            continue
-        base = text.rstrip(" *").removeprefix("const ").strip()
-        constant = text.lstrip().startswith("const")
-        name = names[index][0] if index < len(names) and names[index] else ""
-        seen = accesses.get(name)
-        reads = constant or (seen.first_reads if seen and seen.known else name.startswith("in_out"))
-        pointers.append(Pointer(_C_BYTES.get(base), reads, not constant, seen.most if seen else None))
+    pointers = set(names) - {""}
+    accesses = cpp_accesses(body, pointers)
+    names += [""] * (len(types) - len(names))
+    arguments = [_cpp_pointer(kind, name, accesses.get(name)) for kind, name in zip(types, names, strict=False)]
     recorded = _RECORDED.search(source)
-    names_ = frozenset([recorded["name"]] if recorded else [])
-    operations = cpp_operations(body, {name[0] for name in names if name})
-    return Kernel(tuple(pointers), "cpp_fused", names_, operations=operations)
+    titles = frozenset([recorded["name"]] if recorded else [])
+    return Kernel(tuple(arguments), "cpp_fused", titles, operations=cpp_operations(body, pointers))
+
+
+def _cpp_pointer(kind: str, name: str, seen: Accesses | None) -> Pointer | None:
+    if not kind.rstrip().endswith("*"):
+        return None
+    constant = kind.lstrip().startswith("const")
+    size = _C_BYTES.get(kind.rstrip(" *").removeprefix("const ").strip())
+    reads = constant or (seen.first_reads if seen and seen.known else name.startswith("in_out"))
+    return Pointer(size, reads, not constant, seen.most if seen else None)
 
 
 # ---------------------------------------------------------------------------------------------- Triton
 
 
 def triton_kernel(source: str, name: str = "") -> Kernel | None:
-    """A kernel given to `async_compile.triton`, or a kernel's own file; None where the text is not Python or holds none."""
+    """A kernel passed to `async_compile.triton`, or a kernel's own file; None where the text is not Python or has no kernel."""
     try:
         return _triton_kernel(parsed(source), name)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -126,27 +136,29 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
     found = next((f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and _is_kernel(f)), None)
     if found is None:
         return None
-    category, facts = "", dict[str, Any]()
+    category, facts = "", dict[str, object]()
     for node in (part for decorator in found.decorator_list for part in ast.walk(decorator)):
         if isinstance(node, ast.Call) and (heuristic := dotted(node.func).rpartition(".")[2]) in _HEURISTICS:
             category = _HEURISTICS[heuristic]
         if isinstance(node, ast.Dict):
-            facts |= {key: value for key, value in _entries(node) if value is not None}
+            facts |= _facts(node)
     parameters = [argument.arg for argument in found.args.args]
-    kinds = facts.get("signature") or {}
+    given = facts.get("signature")
+    kinds = given if isinstance(given, dict) else {}
     signature = {parameters[k] if isinstance(k, int) and k < len(parameters) else str(k): str(v) for k, v in kinds.items()}
     reader = TritonBody({key for key, kind in signature.items() if kind.startswith("*")}, parameters)
     reader.block(found.body)
-    mutated = set(facts.get("mutated_arg_names") or ())
+    listed = facts.get("mutated_arg_names")
+    mutated = listed if isinstance(listed, (list, tuple, set)) else ()
     arguments = tuple(
-        _triton_pointer(key, kind, reader.result.get(key), key in mutated)
+        _triton_pointer(key, kind, reader.accesses.get(key), key in mutated)
         for key, kind in signature.items()
         if kind != "constexpr"
     )
-    names = frozenset({name, found.name, str(facts.get("kernel_name") or "")} - {"", "triton_"})  # once all went by that one
-    flop = _number(facts.get("kernel_flop"))
+    names = frozenset({name, found.name, str(facts.get("kernel_name") or "")} - {"", "triton_"})  # once all had that name
+    flop = amount(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
     operations = reader.flow.operations if category not in ("", "template", "user Triton") else None
-    return Kernel(arguments, category, names, _number(facts.get("kernel_num_gb")), flop or None, operations)
+    return Kernel(arguments, category, names, amount(facts.get("kernel_num_gb")), flop, operations)
 
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
@@ -154,24 +166,20 @@ def _is_kernel(function: ast.FunctionDef) -> bool:
     return any(dotted(call.func).rpartition(".")[2] in _HEURISTICS for call in calls)
 
 
-def _entries(node: ast.Dict) -> Iterable[tuple[str, Any]]:
+def _facts(node: ast.Dict) -> dict[str, object]:
+    """What a dictionary in a decorator says about the kernel."""
     wanted = ("signature", "mutated_arg_names", "kernel_name", "kernel_num_gb", "kernel_flop")
-    for key, value in zip(node.keys, node.values, strict=True):
-        if (name := literal(key)) in wanted:
-            yield str(name), literal(value)
+    found = {str(name): literal(v) for k, v in zip(node.keys, node.values, strict=True) if (name := literal(k)) in wanted}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _triton_pointer(name: str, kind: str, seen: Accesses | None, mutated: bool) -> Pointer | None:
-    """By what the body does with it; where it is handed on, by its name, which says what Inductor made it for."""
+    """By what the body does with it; where the body passes it on, by its name, in which Inductor says what it is for."""
     if not kind.startswith("*"):
         return None
     size = _TRITON_BYTES.get(kind.lstrip("*"))
-    if seen is not None and seen.known and seen.expressions:
+    if seen is not None and seen.known and seen.spans:
         return Pointer(size, seen.first_reads, seen.writes, seen.most)
     both = mutated or name.startswith("in_out")
     writes = both or name.startswith("out_ptr")
     return Pointer(size, both or not writes, writes)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and value >= 0 else None

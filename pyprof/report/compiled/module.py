@@ -1,8 +1,8 @@
 """A Python module that TorchInductor generated -> what each call of a fused kernel in it reads and writes, in bytes.
 
-The module is read as a syntax tree and never run. Sizes come from the allocations, views and checks written in its `call`; the
-type and direction of each pointer, and how far its indices go, from the kernel's own source. Sizes that are symbols (dynamic
-shapes) leave bytes unknown. No captures and no records here.
+The module is read as a syntax tree and never run. Sizes come from the allocations, views and checks in its `call`; the type and
+direction of each pointer, and how far its indices go, from the kernel's own source. Sizes that are symbols (dynamic shapes)
+leave bytes unknown. Knows no captures and no records.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyprof.errors import InputError
+from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.kernel_source import Kernel, Pointer, cpp_kernel, dotted, literal, parsed, triton_kernel
 
 __all__ = ["CompiledModule", "Fused", "Site", "find_modules", "read_module"]
@@ -28,8 +29,7 @@ _BETWEEN = re.compile(r"\s*(?:#.*|\w+ = get_\w*stream\(.*|\w+numel = .*)?")
 
 @dataclass(frozen=True)
 class Site:
-    """One call of a fused kernel: the bytes that it reads and writes (None: sizes not known), the source nodes and the ATen ops
-    that it stands for."""
+    """One call of a fused kernel: the bytes that it reads and writes (None: unknown), the source nodes and ATen ops in it."""
 
     read_bytes: int | None
     written_bytes: int | None
@@ -44,7 +44,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Fused:
-    """A kernel of a module and its calls, in the order in which they are written, which is that in which they run."""
+    """A kernel of a module and its calls, in the order of the text, which is that of execution."""
 
     name: str
     kernel: Kernel
@@ -53,8 +53,8 @@ class Fused:
 
 @dataclass(frozen=True)
 class CompiledModule:
-    """One module. graph: the number that AOTAutograd gave it; direction: forward, backward, inference, or empty; kernels: by
-    each name under which one is recorded."""
+    """One module. graph: its number from AOTAutograd; direction: forward, backward, inference, or empty where unknown; kernels:
+    under each name by which one is recorded."""
 
     path: Path
     graph: str
@@ -63,13 +63,13 @@ class CompiledModule:
 
     @property
     def fused(self) -> list[Fused]:
-        """Its kernels, each once, as they are defined."""
+        """Its kernels, each once, in the order of their definitions."""
         return list({id(fused): fused for fused in self.kernels.values()}.values())
 
 
 @dataclass(eq=False)
 class _Storage:
-    """Memory. ready: a kernel before may have put something there; elements: how many fit, None unknown."""
+    """Memory. ready: something may have been written to it before; elements: how many fit, None unknown."""
 
     ready: bool
     elements: int | None = None
@@ -83,11 +83,11 @@ class _View:
 
 
 class _Moved:
-    """What one kernel reads, or writes: of each storage every part once, and all parts together not more than there is."""
+    """What one kernel reads, or writes: every part of a storage once, all parts together not more than the storage holds."""
 
     def __init__(self) -> None:
         self._parts: dict[_Storage, dict[object, int | None]] = {}
-        self._whole: dict[_Storage, int | None] = {}
+        self._capacity: dict[_Storage, int | None] = {}
 
     def add(self, view: _View, pointer: Pointer) -> None:
         """A view, all of it or less where the kernel's indices do not go so far."""
@@ -97,24 +97,23 @@ class _Moved:
         parts = self._parts.setdefault(view.storage, {})
         old = parts.get(view.offset, size)
         parts[view.offset] = None if size is None or old is None else max(old, size)
-        known = view.storage.elements is not None and pointer.itemsize is not None
-        self._whole[view.storage] = (view.storage.elements or 0) * (pointer.itemsize or 0) if known else None
+        self._capacity[view.storage] = product((view.storage.elements, pointer.itemsize))
 
     @property
     def bytes(self) -> int | None:
-        """None: some size is not known."""
+        """None where some size is unknown."""
         total = 0
         for storage, parts in self._parts.items():
             sizes = [size for size in parts.values() if size is not None]
             if len(sizes) < len(parts):
                 return None
-            whole = self._whole[storage]
-            total += sum(sizes) if whole is None or len(sizes) == 1 else min(sum(sizes), max(whole, *sizes))
+            capacity = self._capacity[storage]
+            total += sum(sizes) if capacity is None or len(sizes) == 1 else min(sum(sizes), max(capacity, *sizes))
         return total
 
 
 def find_modules(paths: list[Path]) -> list[Path]:
-    """The generated modules among files, and within folders (a cache of Inductor's). Raises InputError where there is none."""
+    """The generated modules among files, and within folders such as Inductor's cache. Raises InputError where there is none."""
     found: list[Path] = []
     for path in paths:
         inside = sorted(path.rglob("*.py")) if path.is_dir() else [path]
@@ -131,28 +130,28 @@ def read_module(path: Path) -> CompiledModule:
     """Read one module. Raises InputError where the file is not Python."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
-        reader = _Reader(text)
+        reader = _ModuleReader(text)
         reader.read(parsed(text))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{path}: not a Python module: {error}", "give a module that TorchInductor generated") from error
     found = _AOT_ID.search(text)
+    graph, direction = found.group("graph", "direction") if found else ("", "")
     names = {name: fused for fused in reader.kernels.values() for name in fused.kernel.names}
-    return CompiledModule(
-        path, found["graph"] if found else "", found["direction"] if found else "", {**names, **reader.kernels}
-    )
+    return CompiledModule(path, graph, direction, {**names, **reader.kernels})
 
 
-class _Reader:
+class _ModuleReader:
     """State while one module is read."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.splitlines()
         self.kernels: dict[str, Fused] = {}
         self.defined: dict[str, int] = {}  # line of a kernel's definition
-        self.inputs: dict[str, int | None] = {}
+        self.inputs: dict[str, int | None] = {}  # elements of the inputs that the module makes for itself
         self.views: dict[str, _View] = {}
 
     def read(self, tree: ast.Module) -> None:
+        """First all definitions, then the bodies that use them."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
                 self._definition(node.targets[0].id, node.value)
@@ -164,16 +163,15 @@ class _Reader:
 
     def _definition(self, name: str, call: ast.Call) -> None:
         function = dotted(call.func)
+        if len(call.args) < 2:
+            return
+        first, source = (literal(argument) for argument in call.args[:2])
         kernel: Kernel | None = None
-        if function.endswith("async_compile.cpp_pybinding") and len(call.args) >= 2:
-            types, source = literal(call.args[0]), literal(call.args[1])
-            if isinstance(types, list) and isinstance(source, str):
-                kernel = cpp_kernel([str(kind) for kind in types], source)
-        elif function.endswith("async_compile.triton") and len(call.args) >= 2:
-            title, source = literal(call.args[0]), literal(call.args[1])
-            if isinstance(source, str):
-                kernel = triton_kernel(source, str(title or ""))
-        elif function.endswith("rand_strided") and len(call.args) >= 2:
+        if function.endswith("async_compile.cpp_pybinding") and isinstance(first, list) and isinstance(source, str):
+            kernel = cpp_kernel([str(kind) for kind in first], source)
+        elif function.endswith("async_compile.triton") and isinstance(source, str):
+            kernel = triton_kernel(source, str(first or ""))
+        elif function.endswith("rand_strided"):
             self.inputs[name] = _elements(call.args[0], call.args[1])
         if kernel is not None:
             self.kernels[name] = Fused(name, kernel)
@@ -200,10 +198,10 @@ class _Reader:
             if isinstance(value, ast.Call):
                 self._call(value)
             view = self._value(value)
-            self.views[target.id] = view if view is not None else _View(_Storage(True), None)
+            self.views[target.id] = view or _View(_Storage(True), None)
 
     def _value(self, node: ast.expr) -> _View | None:
-        """The view that an expression stands for; None for what is no tensor known here."""
+        """The view that an expression makes; None where it is not a known tensor."""
         if isinstance(node, ast.Name):
             return self.views.get(node.id)
         if not isinstance(node, ast.Call):
@@ -236,7 +234,7 @@ class _Reader:
         if function.startswith(_NO_KERNEL):
             return
         for argument in [*node.args, *(k.value for k in node.keywords if k.arg == "out")]:
-            view = self._value(argument)  # whatever is handed to a library function may have been written by it
+            view = self._value(argument)  # a library function may write to whatever is passed to it
             if view is not None:
                 view.storage.ready = True
 
@@ -274,13 +272,16 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _elements(size: ast.expr, stride: ast.expr | None) -> int | None:
-    """Elements really stored by a tensor of that size and stride (None: dense); None where either holds a symbol."""
-    sizes, strides = literal(size), literal(stride)
-    if not isinstance(sizes, tuple) or not all(isinstance(length, int) for length in sizes):
+    """Elements that a tensor of that size and stride (None: dense) stores; None where either contains a symbol."""
+    sizes, strides = _ints(size), _ints(stride)
+    if sizes is None or stride is None:
+        return None if sizes is None else math.prod(sizes)
+    if strides is None or len(sizes) != len(strides):
         return None
-    if stride is None:
-        return int(math.prod(sizes))
-    if not isinstance(strides, tuple) or len(sizes) != len(strides) or not all(isinstance(step, int) for step in strides):
-        return None
-    stored = [length if step or not length else 1 for length, step in zip(sizes, strides, strict=True)]
-    return int(math.prod(stored))
+    return math.prod(length if step or not length else 1 for length, step in zip(sizes, strides, strict=True))
+
+
+def _ints(node: ast.expr | None) -> tuple[int, ...] | None:
+    """The numbers of a tuple of whole numbers; None for other expressions."""
+    values = literal(node)
+    return values if isinstance(values, tuple) and all(isinstance(value, int) for value in values) else None
