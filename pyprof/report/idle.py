@@ -1,18 +1,18 @@
 """Records and the capture's API calls -> where each stream and each device idles, and why.
 
-Lines are the streams of each device of each process, and each device as a whole (all its streams together). A gap
-lies between the end of what ran on a line and the begin of the next. It has one reason, found from the launch of the next:
+Lines are the streams of each device of each process, and each device as a whole (all its streams together). A gap lies between
+the end of one activity on a line and the begin of the next. It has one reason, found from the launch of the next activity:
 
-    sync       launched after the line had run dry, for the host was waiting for the device then
+    sync       launched after the line had run dry, when the host was waiting for the device
     host       launched after the line had run dry
     launch     the call that launched it was still running when the line ran dry
-    queued     launched before, and at most 5 us: what a device takes from one kernel to the next
-    copy       launched before; it begins at most 10 us after a copy on another stream of the device has ended
-    kernel     launched before; the same with a kernel on another stream
-    unknown    launched before and nothing is seen that it waited for, or its launch is not in the capture
+    queued     launched before, and the gap is at most 5 us: what a device takes from one kernel to the next
+    copy       launched before, and it begins at most 10 us after a copy on another stream of the device ended
+    kernel     launched before, and it begins as soon after a kernel on another stream
+    unknown    launched before and nothing is known that it waited for, or its launch is not in the capture
 
-What other streams of the device worked in a gap of `sync` or `host` is told apart as `elsewhere`: the line had nothing to do.
-So busy + elsewhere + the reasons is the span of a line. Times in ns; nothing here knows how it is shown.
+The part of a `sync` or `host` gap in which other streams of the device worked counts as `elsewhere` instead: the line had
+nothing to do. So busy + elsewhere + the reasons is the span of a line. Times are ns. Knows nothing of how it is shown.
 """
 
 from __future__ import annotations
@@ -20,24 +20,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
 from pyprof.arrays.intervals import Segments, between, count_before, latest, union
+from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.calls import Calls
 
 __all__ = ["REASONS", "Activities", "Gaps", "Lines", "find_gaps"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
 REASONS = ("sync", "host", "launch", "queued", "copy", "kernel", "unknown")
 SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
 _QUEUED_NS = 5_000
 _FOLLOWS_NS = 10_000
 _WHOLE, _NO_STREAM = -1, -2
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
@@ -60,10 +58,10 @@ class Lines:
 
 
 class Activities:
-    """What ran on GPUs: record (its row in Records), begin, end, the lines of its stream and of its device."""
+    """Activities of GPUs. record: row of Records; start, end: ns; stream, device: the lines of its stream and of its device."""
 
     def __init__(self, records: Records, chosen: Bools | None = None) -> None:
-        """chosen: look only at the stretch from the first begin to the last end of these on each device, all in it clipped."""
+        """chosen: keep only the time from the first begin to the last end of these on each device, and clip all to it."""
         on_gpu = np.isin(records["kind"], _ON_GPU) & (records["start_ns"] >= 0)
         row = np.flatnonzero(on_gpu)
         start = records["start_ns"][row]
@@ -83,14 +81,14 @@ class Activities:
         return self.records[name][self.record].astype(np.int64)
 
     def busy(self, which: Bools | None = None) -> Segments:
-        """The time in which each line has something to do; which: looking at these activities alone."""
+        """The time in which at least one activity runs on each line; which: of these activities alone."""
         keep = np.ones(len(self), np.bool_) if which is None else which
         twice = (np.concatenate([times[keep], times[keep]]) for times in (self.start, self.end))
         return union(np.concatenate([self.stream[keep], self.device[keep]]), *twice)
 
     def span(self) -> tuple[Ints, Ints]:
         """(first begin, last end) of each line."""
-        first, last = np.full(len(self.lines), np.iinfo(np.int64).max), np.full(len(self.lines), np.iinfo(np.int64).min)
+        first, last = np.full(len(self.lines), _MOST), np.full(len(self.lines), _LEAST)
         for line in (self.stream, self.device):
             np.minimum.at(first, line, self.start)
             np.maximum.at(last, line, self.end)
@@ -109,7 +107,7 @@ class Activities:
 
 def _clipped(row: Ints, start: Ints, end: Ints, device: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:
     devices = int(device.max(initial=-1)) + 1
-    first, last = np.full(devices, np.iinfo(np.int64).max), np.full(devices, np.iinfo(np.int64).min)
+    first, last = np.full(devices, _MOST), np.full(devices, _LEAST)
     mine = chosen[row]
     np.minimum.at(first, device[mine], start[mine])
     np.maximum.at(last, device[mine], end[mine])
@@ -119,11 +117,10 @@ def _clipped(row: Ints, start: Ints, end: Ints, device: Ints, chosen: Bools) -> 
 
 def _lines(pid: Ints, device: Ints, stream: Ints) -> tuple[Lines, Ints, Ints]:
     """Lines with each device before its streams; the line of each row's stream and of its device."""
-    all_streams = np.full(len(pid), np.iinfo(np.int64).min)
     both = [np.concatenate([key, key]) for key in (pid, device)]
-    found = distinct_rows(*both, np.concatenate([stream, all_streams]))
+    found = distinct_rows(*both, np.concatenate([stream, np.full(len(pid), _LEAST)]))
     pids, devices, streams = found.columns
-    whole = streams == np.iinfo(np.int64).min
+    whole = streams == _LEAST
     of = np.maximum.accumulate(np.where(whole, np.arange(len(whole)), 0))
     of_stream, of_device = np.split(found.inverse, 2)
     return Lines(pids, devices, np.where(whole, _WHOLE, np.where(streams == -1, _NO_STREAM, streams)), of), of_stream, of_device
@@ -131,10 +128,10 @@ def _lines(pid: Ints, device: Ints, stream: Ints) -> tuple[Lines, Ints, Ints]:
 
 @dataclass(frozen=True)
 class Gaps:
-    """One row a gap. line: of Lines; start, end: ns; before, after: rows of Records that ended last and begin next.
+    """One row a gap. line: row of Lines; start, end: ns; before, after: rows of Records that ended last and begin next.
 
-    reason: code of REASONS; elsewhere: how much of it the device worked on other streams; call: the row of Calls of the API
-    call that the host waited in, -1 none.
+    reason: code of REASONS; elsewhere: ns of it in which the device worked on other streams; call: row of Calls, the API call
+    that the host waited in, -1 none.
     """
 
     line: Ints
@@ -148,12 +145,12 @@ class Gaps:
 
     @property
     def own(self) -> Ints:
-        """What counts for the reason: the gap without `elsewhere`."""
+        """The time that counts for the reason: the gap without `elsewhere`."""
         return self.end - self.start - self.elsewhere
 
 
 def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
-    """All gaps of all lines; without the capture's API calls `sync` is not told from `host`."""
+    """All gaps of all lines; without the capture's API calls `sync` counts as `host`."""
     line = np.concatenate([activities.stream, activities.device])
     twice = np.tile(np.arange(len(activities)), 2)
     start, end = activities.start[twice], activities.end[twice]
@@ -164,7 +161,8 @@ def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
     launch, took = activities.column("launch_ns")[next_one], activities.column("launch_dur_ns")[next_one]
     reason = np.full(len(after), UNKNOWN)
     in_time = (launch >= 0) & (launch <= dry)
-    other = _ended_before(activities, activities.lines.of[gap_line], begin)
+    whole = activities.lines.of[gap_line]
+    other = _ended_before(activities, whole, begin)
     waited = in_time & (other >= 0) & (activities.stream[other] != gap_line)
     waited &= (activities.end[other] > dry) & (begin - activities.end[other] <= _FOLLOWS_NS)
     is_copy = activities.column("kind")[other] == ActivityKind.MEMCPY
@@ -180,7 +178,6 @@ def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
         call[rows] = _waiting_call(calls, *who, dry[rows], launch[rows])
         reason[call >= 0] = SYNC
     busy = activities.busy()
-    whole = activities.lines.of[gap_line]
     worked = busy.covered(whole, begin) - busy.covered(whole, dry)
     return Gaps(
         gap_line, dry, begin, activities.record[twice[before]], activities.record[next_one], reason,
@@ -189,7 +186,7 @@ def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
 
 
 def _ended_before(activities: Activities, device: Ints, times: Ints) -> Ints:
-    """The activity of a device that ended last until each time, -1 none."""
+    """The activity of a device that ended last before each time or at it, -1 none."""
     order = np.lexsort((activities.record, activities.end, activities.device))
     at = count_before(activities.device[order], activities.end[order], device, times, inclusive=True) - 1
     good = (at >= 0) & (activities.device[order][np.maximum(at, 0)] == device) if len(order) else at >= 0
@@ -199,31 +196,30 @@ def _ended_before(activities: Activities, device: Ints, times: Ints) -> Ints:
 def _waiting_call(calls: Calls, pid: Ints, tid: Ints, dry: Ints, launch: Ints) -> Ints:
     """The row of the call in which the launching thread waited for the device when the line ran dry, -1 none.
 
-    Else the one in which another thread of the process did, where the launching thread called nothing meanwhile and launched
-    after: autograd's thread has nothing to do before the main one returns from .item().
+    Else that in which another thread of the process waited, if the launching thread made no call meanwhile and launched after
+    it: autograd's thread has nothing to do before the main thread returns from .item().
     """
-    thread = distinct_rows(np.concatenate([calls.pid, pid]), np.concatenate([calls.tid, tid])).inverse
-    process = distinct_rows(np.concatenate([calls.pid, pid])).inverse
-    own, asked = np.split(thread, [len(calls.pid)])
-    found = _open_wait(calls, own, asked, dry)
-    of_process, asked_process = np.split(process, [len(calls.pid)])
-    other = _open_wait(calls, of_process, asked_process, dry)
-    order = np.lexsort((calls.start_ns, own))
-    rows = (own[order], calls.start_ns[order])
-    until = count_before(*rows, asked, calls.end_ns[other], inclusive=True)
-    meanwhile = until - count_before(*rows, asked, calls.start_ns[other], inclusive=False)
+    pids, tids = np.concatenate([calls.pid, pid]), np.concatenate([calls.tid, tid])
+    thread, launching = np.split(distinct_rows(pids, tids).inverse, [len(calls.pid)])
+    found = _open_wait(calls, thread, launching, dry)
+    process, launching_process = np.split(distinct_rows(pids).inverse, [len(calls.pid)])
+    other = _open_wait(calls, process, launching_process, dry)
+    order = np.lexsort((calls.start_ns, thread))
+    rows = (thread[order], calls.start_ns[order])
+    until = count_before(*rows, launching, calls.end_ns[other], inclusive=True)
+    meanwhile = until - count_before(*rows, launching, calls.start_ns[other], inclusive=False)
     quiet = (other >= 0) & (meanwhile == 0)
     quiet[quiet] &= calls.end_ns[other[quiet]] <= launch[quiet]
     return np.where(found >= 0, found, np.where(quiet, other, -1))
 
 
-def _open_wait(calls: Calls, group: Ints, asked: Ints, dry: Ints) -> Ints:
-    """Of the calls of a group that wait the one open at each time that ends last, -1 none."""
+def _open_wait(calls: Calls, group: Ints, wanted: Ints, dry: Ints) -> Ints:
+    """Of the waiting calls of the wanted group that are open at each time, the one that ends last; -1 none."""
     rows = np.flatnonzero(calls.waits)
     rows = rows[np.lexsort((calls.end_ns[rows], calls.start_ns[rows], group[rows]))]
     if not len(rows):
         return np.full(len(dry), -1, np.int64)
     holder = rows[latest(group[rows], calls.end_ns[rows])]
-    at = count_before(group[rows], calls.start_ns[rows], asked, dry, inclusive=True) - 1
+    at = count_before(group[rows], calls.start_ns[rows], wanted, dry, inclusive=True) - 1
     found = holder[np.maximum(at, 0)]
-    return np.where((at >= 0) & (group[found] == asked) & (calls.end_ns[found] >= dry), found, -1)
+    return np.where((at >= 0) & (group[found] == wanted) & (calls.end_ns[found] >= dry), found, -1)

@@ -23,8 +23,8 @@ def _advise(n: Nsys, folder: Path) -> dict[str, Advice]:
     """By the first word of the title."""
     n.rows["TARGET_INFO_GPU"].append(A100)
     found = advise(Frame(load_capture(n.write(folder / "net.sqlite"))))
-    assert [piece.saves_ns for piece in found] == sorted((piece.saves_ns for piece in found), reverse=True)
-    return {piece.title.split()[0]: piece for piece in found}
+    assert [advice.saves_ns for advice in found] == sorted((advice.saves_ns for advice in found), reverse=True)
+    return {advice.title.split()[0]: advice for advice in found}
 
 
 def test_products_with_narrow_loads(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_conversions_of_layout(tmp_path: Path) -> None:
     n.kernel("void cudnn::ops::nhwcToNchwKernel<__half>(int)", 30, 90_000, 93_000)
     _op(n, "contiguous(fp16[8,64,56,56])", 60, 90)
     n.kernel("void cudnn::ops::nchwToNhwcKernel<__half>(int)", 70, 93_000, 99_000)  # not a convolution's
-    piece = _advise(n, tmp_path)["conversions"]
-    assert (piece.time_ns, piece.saves_ns) == (8_000, 8_000) and "channels_last" in piece.change
-    assert piece.evidence.count("1 x ") == 2 and "nchwToNhwcKernel" in piece.evidence
+    advice = _advise(n, tmp_path)["conversions"]
+    assert (advice.time_ns, advice.saves_ns) == (8_000, 8_000) and "channels_last" in advice.change
+    assert advice.evidence.count("1 x ") == 2 and "nchwToNhwcKernel" in advice.evidence
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -79,10 +79,10 @@ def test_short_kernels(tmp_path: Path) -> None:
         _op(n, "add(fp32[1000], fp32[1000])", 10 * index, 10 * index + 9)
         n.kernel("void at::native::vectorized_elementwise_kernel<4, AddFunctor>(int)", 10 * index + 1, 1_000 + 2_000 * index,
                  3_000 + 2_000 * index)  # fmt: skip
-    piece = _advise(n, tmp_path)["kernels"]
+    advice = _advise(n, tmp_path)["kernels"]
     least = 20 * 12_000 / DRAM * 1e9
-    assert piece.time_ns == 40_000 and piece.saves_ns == pytest.approx(40_000 - least, abs=20)
-    assert piece.evidence == "20 kernels of 2.0 us on average: 20 x add"
+    assert advice.time_ns == 40_000 and advice.saves_ns == pytest.approx(40_000 - least, abs=20)
+    assert advice.evidence == "20 kernels of 2.0 us on average: 20 x add"
 
 
 def test_late_launches_and_copies_that_the_host_waits_for(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""What would make the program faster, each piece with its evidence and the most that it can save, computed and never guessed.
+"""What would make the program faster: each advice with its evidence and the most that it can save, computed and never guessed.
 
-One file for each kind of advice: a function from a Frame to pieces. No text is laid out here.
+One module for each kind of advice: a function from a Frame to a list. Text is not laid out here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pyprof.report.advice.small import short_kernels
 
 __all__ = ["Advice", "advise"]
 
+_KINDS = (products, conversions, unfused, short_kernels, late_launches)
+
 
 def advise(frame: Frame) -> list[Advice]:
-    """All advice on a frame, that which can save most first."""
-    found = [piece for kind in (products, conversions, unfused, short_kernels, late_launches) for piece in kind(frame)]
-    return sorted(found, key=lambda piece: (-piece.saves_ns, piece.evidence))
+    """All advice on a frame, what can save most first."""
+    return sorted((one for kind in _KINDS for one in kind(frame)), key=lambda one: (-one.saves_ns, one.evidence))

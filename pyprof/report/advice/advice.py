@@ -1,31 +1,35 @@
-"""One piece of advice: what was found, what to do, its evidence and the most that it can save."""
+"""One advice, and what all kinds of advice need to find it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 
-__all__ = ["Advice", "kernels_of", "most"]
+__all__ = ["Advice", "kernels_of", "most", "where"]
 
-Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Advice:
-    """title: what was found; change: what to do; evidence: kernels or ops, sizes and counts; time_ns: what these took;
-    saves_ns: the most that the change can save."""
+class Advice(NamedTuple):
+    """title: what was found; change: what to do; evidence: kernels or ops, sizes and counts; time_ns: their time; saves_ns: the
+    most that the change can save."""
 
     title: str
     change: str
     evidence: str
     time_ns: int
     saves_ns: int
+
+
+def where(test: Callable[[T], bool], pool: Sequence[T], codes: Ints) -> Bools:
+    """Which codes are of an entry of the pool that passes the test; -1 is of none."""
+    return np.array([test(entry) for entry in pool] + [False], np.bool_)[codes]
 
 
 def kernels_of(frame: Frame, rows: Ints) -> Ints:
@@ -40,10 +44,9 @@ def most(codes: Ints, weight: Ints, pool: Sequence[str], count: int = 3) -> str:
     used, inverse = np.unique(codes[named], return_inverse=True)
     weights, counts = np.zeros(len(used), np.int64), np.bincount(inverse.ravel(), minlength=len(used))
     np.add.at(weights, inverse.ravel(), weight[named])
-    times: dict[str, list[int]] = {}
+    sums: dict[str, tuple[int, int]] = {}
     for code, heavy, often in zip(used.tolist(), weights.tolist(), counts.tolist(), strict=True):
-        entry = times.setdefault(pool[code], [0, 0])
-        entry[0] += heavy
-        entry[1] += often
-    first = sorted(times.items(), key=lambda item: (-item[1][0], item[0]))[:count]
+        before = sums.get(pool[code], (0, 0))
+        sums[pool[code]] = before[0] + heavy, before[1] + often
+    first = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))[:count]
     return ", ".join(f"{number} x {text}" for text, (_, number) in first)

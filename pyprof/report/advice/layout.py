@@ -1,4 +1,4 @@
-"""Kernels that turn tensors to channels last and back around convolutions: time that the model need not spend."""
+"""Kernels that convert tensors to channels last and back around convolutions: time that the model need not spend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from pyprof.prof.frame import Frame
-from pyprof.report.advice.advice import Advice, kernels_of, most
+from pyprof.report.advice.advice import Advice, kernels_of, most, where
 
 __all__ = ["conversions"]
 
@@ -15,10 +15,10 @@ _CONVERSION = re.compile(r"nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw", re.IGNORE
 
 
 def conversions(frame: Frame) -> list[Advice]:
-    """One piece for all of them; what they took is what a model in channels last saves."""
+    """One advice for all of them; a model in channels last saves their whole time."""
     records, names = frame.records, frame.short_names
-    converts = np.array([_CONVERSION.search(name) is not None for name in names.pool] + [False])[names.codes]
-    around = np.array(["conv" in call.op for call in records.calls] + [False])[records["call"]]
+    converts = where(lambda name: _CONVERSION.search(name) is not None, names.pool, names.codes)
+    around = where(lambda call: "conv" in call.op, records.calls, records["call"])
     rows = kernels_of(frame, np.flatnonzero(converts & around))
     time = int(records["dur_ns"][rows].sum())
     if not time:

@@ -1,7 +1,7 @@
 """Optimizer steps of many kernels -> what one pass over the parameters would save.
 
-A fused step must at least move what the one of its ops moves that moves most (Adam's addcdiv_ reads a parameter and its state
-and writes it): that over the DRAM bandwidth is the least, the rest of the time the most that fusing can save.
+A fused step moves at least as much as the op of it that moves most (Adam's addcdiv_ reads a parameter and its state and writes
+it): those bytes over the DRAM bandwidth are the least time, the rest is the most that fusing can save.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
-from pyprof.report.advice.advice import Advice, kernels_of, most
+from pyprof.report.advice.advice import Advice, kernels_of, most, where
 
 __all__ = ["unfused"]
 
 _FUSED = re.compile(r"fused|multi_tensor_\w*(?:adam|lamb|sgd)|\bAdamFunctor|SGDFunctor|LAMBStage", re.IGNORECASE)
-_FEW = 8  # kernels: a step of fewer is a small model's
+_FEW = 8  # kernels: a step with fewer is that of a small model
 
 
 def unfused(frame: Frame) -> list[Advice]:
-    """One piece for each device."""
+    """One advice for each device."""
     records, costs = frame.records, frame.costs
     name = frame.of_name(lambda text: text)
-    fused = np.array([_FUSED.search(text) is not None for text in name.pool] + [False])[name.codes]
+    fused = where(lambda text: _FUSED.search(text) is not None, name.pool, name.codes)
     stepping = (records["phase"] == PHASES.index("optimizer")) & ~fused
     names: dict[str, int] = {}
     op = np.array([*(names.setdefault(call.op, len(names)) for call in records.calls), -1], np.int64)

@@ -1,4 +1,4 @@
-"""Kernels with so little to do that starting them is what takes the time. The optimizer's are spoken of elsewhere."""
+"""Kernels with so little work that starting them takes the time. Those of the optimizer are in optimizer.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MANY = 16
 
 
 def short_kernels(frame: Frame) -> list[Advice]:
-    """One piece for all whose bound is latency or launch; they can save at most the time above the roofline."""
+    """One advice for all whose bound is latency or launch; they can save at most their time above the roofline."""
     records, limits = frame.records, frame.roofline
     short = np.isin(limits.bound, (LATENCY, LAUNCH)) & (records["phase"] != PHASES.index("optimizer"))
     rows = kernels_of(frame, np.flatnonzero(short))
@@ -24,13 +24,6 @@ def short_kernels(frame: Frame) -> list[Advice]:
         return []
     time = int(records["dur_ns"][rows].sum())
     ops = most(records["call"][rows].astype(np.int64), records["dur_ns"][rows], [call.op for call in records.calls])
+    title = "kernels with too little work, or shorter than their launch"
     evidence = f"{len(rows)} kernels of {time / len(rows) / 1e3:.1f} us on average: {ops}"
-    return [
-        Advice(
-            "kernels with too little work, or shorter than their launch",
-            "fuse them with torch.compile, or batch them",
-            evidence,
-            time,
-            saves,
-        )
-    ]
+    return [Advice(title, "fuse them with torch.compile, or batch them", evidence, time, saves)]
