@@ -1,31 +1,30 @@
-"""Meetings on one clock -> who came last, how long the others waited for it, how long the transfer itself took.
+"""Meetings on one clock -> which unit came last, how long the others waited for it, how long the transfer itself took.
 
-A collective begins on a rank when its kernel begins: from then to the last arrival that rank waits. A unit at a time.
+A collective begins on a rank when its kernel begins: from then to the last arrival that rank waits. One unit at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Ints
 from pyprof.report.ranks.meetings import Attended
 
 __all__ = ["Arrivals", "Waits", "arrivals", "waits"]
 
-Ints = npt.NDArray[np.int64]
 _LATE = np.iinfo(np.int64).max
 Units = Callable[[], Iterator[Attended]]
 
 
-@dataclass(frozen=True)
-class Arrivals:
-    """One row a meeting, ns on the common clock; what nobody attended has ranks 0.
+class Arrivals(NamedTuple):
+    """One row a meeting, ns on the common clock.
 
-    ranks: units that took part; first, last: begin of the first and of the last to come; slowest: that last unit; wait: of all
-    the others together; time: the shortest stay of a rank, which is the transfer without waiting; nbytes: -1 unknown.
+    ranks: units that took part, 0 where the meeting cannot be compared; first, last: begin of the first and of the last to
+    come; slowest: that last unit; wait: of all the others together; time: the shortest stay of a unit, which is the transfer
+    without waiting; nbytes: -1 unknown.
     """
 
     ranks: Ints
@@ -56,8 +55,7 @@ def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
     return Arrivals(ranks, first, last, slowest, np.where(ranks > 0, ranks * last - total, 0), time, nbytes)
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(NamedTuple):
     """One row a unit and step. wait: ns that it waited in collectives; caused: ns that the others together waited for it; late:
     how often it was the last; met: collectives compared; left_out: those that could not be."""
 
@@ -71,7 +69,7 @@ class Waits:
 
 
 def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -> Waits:
-    """step: of each meeting, a number below `steps`; collectives that cannot be compared are counted once, at step -1."""
+    """step: of each meeting, below `steps`; collectives that cannot be compared are counted once a unit, at step -1."""
     rows: list[Ints] = []
     for number, unit in enumerate(units()):
         at, start = unit.meeting, unit.start - offset[number]
@@ -85,8 +83,8 @@ def waits(units: Units, offset: Ints, found: Arrivals, step: Ints, steps: int) -
             for weights in (found.last[at] - start, np.where(last, found.wait[at], 0), last, np.ones(len(at)))
         ]
         present = np.flatnonzero(sums[3])
-        part = np.stack([np.full(len(present), number), present, *(s[present] for s in sums), np.zeros(len(present), np.int64)])
-        rows.append(part)
+        zeros = np.zeros_like(present)
+        rows.append(np.stack([zeros + number, present, *(s[present] for s in sums), zeros]))
         if alone:
             rows.append(np.array([[number, -1, 0, 0, 0, 0, alone]], np.int64).T)
     whole = np.concatenate([np.empty((7, 0), np.int64), *rows], axis=1)

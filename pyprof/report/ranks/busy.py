@@ -1,50 +1,39 @@
 """Intervals of one rank's GPU -> how long it computed, communicated, copied and idled, step by step.
 
-A step lasts from its first activity to that of the next one, the last one to its own end. Times are of unions: what runs at the
-same time counts once. Numpy over all rows; no names of ops.
+A step lasts from its first activity to that of the next step, the last step to its own end. Times are of unions: what runs at
+the same time counts once. Knows no ops.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 
 __all__ = ["COMMUNICATION", "COMPUTE", "COPY", "MEASURES", "Busy", "breakdown", "classes", "of_records"]
 
-Ints = npt.NDArray[np.int64]
 COMPUTE, COMMUNICATION, COPY = range(3)
+# The columns of `Busy.times`: span = compute + exposed + copy + idle; communication = exposed + overlap.
+MEASURES = {
+    "span": "from the step's first activity to the next step's",
+    "compute": "kernels that are no communication",
+    "communication": "kernels of communication, waiting included",
+    "exposed": "communication without a kernel beside it",
+    "overlap": "communication with a kernel beside it",
+    "copy": "only copies or fills",
+    "idle": "nothing at all",
+}
 
 
-class Measures(NamedTuple):
-    """Names of the columns of `Busy.times`: span = compute + exposed + copy + idle; communication = exposed + overlap.
-
-    exposed: communication without a kernel beside it; copy: only copies or fills; idle: nothing at all.
-    """
-
-    span: str = "span"
-    compute: str = "compute"
-    communication: str = "communication"
-    exposed: str = "exposed"
-    overlap: str = "overlap"
-    copy: str = "copy"
-    idle: str = "idle"
-
-
-MEASURES = Measures()
-
-
-@dataclass(frozen=True)
-class Busy:
+class Busy(NamedTuple):
     """steps: step numbers, -1 for a capture without steps; times: ns, a row a step and a column a measure."""
 
     steps: Ints
-    times: npt.NDArray[np.int64]
+    times: Ints
 
 
 def classes(records: Records) -> Ints:
@@ -63,7 +52,7 @@ def of_records(records: Records) -> Busy:
 
 
 def breakdown(start: Ints, end: Ints, kind: Ints, step: Ints) -> Busy:
-    """start, end: ns; kind: COMPUTE, COMMUNICATION or COPY; step: -1 is in none. Without any step the whole is one."""
+    """start, end: ns; kind: COMPUTE, COMMUNICATION or COPY; step: -1 outside of steps. Without steps the whole is one."""
     steps, cuts = _windows(start, end, step)
     times = np.concatenate([start, end, cuts])
     order = np.argsort(times, kind="stable")
@@ -72,11 +61,10 @@ def breakdown(start: Ints, end: Ints, kind: Ints, step: Ints) -> Busy:
     window = np.searchsorted(cuts, when[:-1], "right") - 1
     counted = (length > 0) & (window >= 0) & (window < len(steps))
 
-    def runs(of: int) -> npt.NDArray[np.bool_]:
-        change = np.concatenate([kind == of, np.zeros(len(cuts), np.bool_)]).astype(np.int32)
-        both = np.concatenate([change[: len(start)], -change[: len(start)], np.zeros(len(cuts), np.int32)])
-        found: npt.NDArray[np.bool_] = np.cumsum(both[order])[:-1] > 0
-        return found
+    def runs(of: int) -> Bools:
+        change = (kind == of).astype(np.int32)
+        both = np.concatenate([change, -change, np.zeros(len(cuts), np.int32)])
+        return np.asarray(np.cumsum(both[order])[:-1] > 0)
 
     compute, communication, copy = runs(COMPUTE), runs(COMMUNICATION), runs(COPY)
     exposed = communication & ~compute
@@ -94,7 +82,7 @@ def breakdown(start: Ints, end: Ints, kind: Ints, step: Ints) -> Busy:
 
 
 def _windows(start: Ints, end: Ints, step: Ints) -> tuple[Ints, Ints]:
-    """Steps in order of begin, and where each begins; after them the end of the last."""
+    """Steps in order of their begin, and these begins followed by the end of the last step."""
     inside = step >= 0
     if not inside.any():
         return np.array([-1], np.int64), np.array([start.min(), end.max()], np.int64)

@@ -1,32 +1,29 @@
-"""When ranks left the collectives that they had in common -> by how much each one's clock is ahead.
+"""When ranks left the collectives that they had in common -> by how much each rank's clock is ahead.
 
-A collective ends for all its ranks at one time, so what differs is clocks. Of each process group some collectives are taken;
-the offset of a rank in it is the median over these of its end less the median end of all ranks. Groups that share ranks are
-brought together by least squares. What is not tied by collectives keeps the clock of its session. One unit's ends at a time.
+A collective ends for all its ranks at one time, so what differs is their clocks. Of each process group some collectives are
+sampled; the offset of a rank in it is the median over these of its end less the median end of all ranks. Groups with common
+ranks are combined by least squares. A rank without common collectives keeps the clock of its session. One unit at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Floats, Ints
 from pyprof.report.ranks.meetings import Attended
 
 __all__ = ["Clocks", "align"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _SAMPLES = 255  # collectives of a process group: their median is as good as that of all
 _ROUNDS = 5000
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """offset: ns that each unit's clock is ahead; spread: median of what its ends then still differ, NaN where it met nobody;
-    component: units that collectives tie together have the same number."""
+class Clocks(NamedTuple):
+    """offset: ns that each unit's clock is ahead; spread: the median difference of its ends that is left then, NaN where it met
+    no other unit; component: the same number for units that collectives connect."""
 
     offset: Ints
     spread: Floats
@@ -34,7 +31,7 @@ class Clocks:
 
 
 def sample(group: Ints) -> Ints:
-    """Numbers of the meetings to compare, evenly over those of each group and group after group; group: of each meeting."""
+    """Numbers of the meetings to compare, group after group and evenly spaced in each. group: of each meeting."""
     chosen = []
     for one in np.unique(group).tolist():
         members = np.flatnonzero(group == one)
@@ -45,38 +42,38 @@ def sample(group: Ints) -> Ints:
 def align(units: Iterable[Attended], group: Ints) -> Clocks:
     """Offsets of the units; group: the process group of each meeting."""
     taken = sample(group)
-    place = np.full(len(group) + 1, -1, np.int64)  # within its group; meeting -1 is none
-    place[taken] = np.arange(len(taken)) - np.searchsorted(group[taken], group[taken])
+    sampled = np.full(len(group) + 1, -1, np.int64)  # number within its group, -1 not sampled
+    sampled[taken] = np.arange(len(taken)) - np.searchsorted(group[taken], group[taken])
     ends: dict[int, list[Floats]] = {}
     who: dict[int, list[int]] = {}
     number = 0
     for number, unit in enumerate(units, 1):
-        inside = place[unit.meeting] >= 0
+        inside = sampled[unit.meeting] >= 0
         meeting, end = unit.meeting[inside], unit.end[inside]
         for one in np.unique(group[meeting]).tolist():
             own = group[meeting] == one
             row = np.full(_SAMPLES, np.nan)
-            row[place[meeting[own]]] = end[own]
+            row[sampled[meeting[own]]] = end[own]
             ends.setdefault(one, []).append(row)
             who.setdefault(one, []).append(number - 1)
     tables = [(np.array(who[one]), np.stack(rows)) for one, rows in ends.items()]
     tables = [table for pair in tables if len((table := _in_common(*pair))[0]) > 1]
     component = _components(number, [members for members, _ in tables])
     offset = np.zeros(number)
-    for _ in range(2):  # the second time the median is of ends that lie close together
+    for _ in range(2):  # the second time the ends are close together, and so is their median
         offset += _solve(number, [(members, rows - offset[members, None]) for members, rows in tables], component)
     return Clocks(np.rint(offset).astype(np.int64), _spread(number, tables, offset), component)
 
 
 def _in_common(members: Ints, rows: Floats) -> tuple[Ints, Floats]:
-    """Only collectives that two ranks left at least, and ranks that left one of those."""
+    """Only collectives that at least two ranks left, and ranks that left one of those."""
     rows = rows[:, (~np.isnan(rows)).sum(axis=0) > 1]
     some = ~np.isnan(rows).all(axis=1)
     return members[some], rows[some]
 
 
 def _components(count: int, groups: list[Ints]) -> Ints:
-    """Numbers of the sets of units that groups tie together."""
+    """A number for each set of units that groups connect."""
     found = np.arange(count)
     changed = True
     while changed:
@@ -91,7 +88,7 @@ def _components(count: int, groups: list[Ints]) -> Ints:
 
 
 def _solve(count: int, tables: list[tuple[Ints, Floats]], component: Ints) -> Floats:
-    """Offsets with the least squares to what each group says of its members; the median of a component's is 0."""
+    """Offsets with the least squares to those that each group gives its members; in each component their median is 0."""
     unit, group, ahead = [], [], []
     for number, (members, rows) in enumerate(tables):
         unit.append(members)
@@ -100,14 +97,14 @@ def _solve(count: int, tables: list[tuple[Ints, Floats]], component: Ints) -> Fl
     offset = np.zeros(count)
     if not tables:
         return offset
-    units, groups, said = np.concatenate(unit), np.concatenate(group), np.concatenate(ahead)
+    units, groups, measured = np.concatenate(unit), np.concatenate(group), np.concatenate(ahead)
     in_unit = np.maximum(np.bincount(units, minlength=count), 1)
     in_group = np.bincount(groups, minlength=len(tables))
     middle = np.zeros(len(tables))  # of each group, on the clock of all
     for _ in range(_ROUNDS):
         before = offset
-        offset = np.bincount(units, said + middle[groups], count) / in_unit
-        middle = np.bincount(groups, offset[units] - said, len(tables)) / in_group
+        offset = np.bincount(units, measured + middle[groups], count) / in_unit
+        middle = np.bincount(groups, offset[units] - measured, len(tables)) / in_group
         if np.abs(offset - before).max() < 0.1:
             break
     for one in np.unique(component).tolist():

@@ -1,7 +1,7 @@
 """Records of communication -> which collective each is: kind, bytes, process group.
 
 Bytes are NCCL's S: of an all_gather the whole output, of a reduce_scatter the whole input, else what one rank sends
-(nccl-tests, PERFORMANCE.md). What a capture does not say stays unknown. Kernels of one op that ran several know no bytes.
+(nccl-tests, PERFORMANCE.md). What a capture does not record stays unknown, and so do the bytes of an op with several kernels.
 """
 
 from __future__ import annotations
@@ -9,35 +9,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.arrays.types import Ints
+from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES, Records
 
 __all__ = ["Collective", "bus_factor", "describe", "of_records"]
 
-Ints = npt.NDArray[np.int64]
-# What the letters of a name must hold, in order: the longer name before the one that is part of it.
-_KINDS = (
-    ("allreduce", "all_reduce"),
-    ("reducescatter", "reduce_scatter"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("barrier", "barrier"),
-    ("send", "send_recv"),
-    ("recv", "send_recv"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("reduce", "reduce"),
-)
+# By the letters of a name, in this order: the longer name before the one that is part of it.
+_KINDS = {
+    "allreduce": "all_reduce", "reducescatter": "reduce_scatter", "allgather": "all_gather", "alltoall": "all_to_all",
+    "broadcast": "broadcast", "barrier": "barrier", "send": "send_recv", "recv": "send_recv", "gather": "gather",
+    "scatter": "scatter", "reduce": "reduce",
+}  # fmt: skip
 _KERNEL = re.compile(r"nccl(?:Dev|Sym|SymDev)?(?:Kernel|k)_?(?P<kind>[A-Za-z]+)")
-# Up to NCCL 2.18 the type stands last, since then before the algorithm; of what does not reduce it is a filler, or not there.
+# Up to NCCL 2.18 the type is last, since then before the algorithm; where nothing is reduced it is a filler, or missing.
 _ELEMENT = re.compile(
     r"_(?:Sum|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv|Avg)_(?P<type>\w+?)(?:_(?:RING|TREE|COLLNET|NVLS|PAT)\w*)?[(<]"
 )
@@ -48,12 +38,12 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 _REDUCES = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _MODULES = frozenset({"c10d", "nccl", "torch.distributed", "_c10d_functional", "c10d_functional", "gloo", "ucc", "mpi"})
+Facts = dict[str, object]  # keyword arguments of a call
 _SAME_SIZE = frozenset({"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"})
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """kind: all_reduce, all_gather, ... or the kernel's name where that says none; nbytes: NCCL's S, None unknown; group: the
+class Collective(NamedTuple):
+    """kind: all_reduce, all_gather, ... or the kernel's name where that names none; nbytes: NCCL's S, None unknown; group: the
     process group as the capture names it, '' unknown; group_size: ranks in it, None unknown."""
 
     kind: str
@@ -63,12 +53,12 @@ class Collective:
 
     @property
     def meets(self) -> bool:
-        """Whether all ranks of the group take part and end together; what two ranks send each other does not."""
+        """Whether all ranks of the group take part and end together, unlike what two ranks send each other."""
         return self.kind != "send_recv"
 
     @property
     def size_of_all(self) -> int | None:
-        """The bytes where they are the same on every rank of the group."""
+        """The bytes, if they are the same on every rank of the group."""
         return self.nbytes if self.kind in _SAME_SIZE else None
 
 
@@ -85,7 +75,7 @@ def bus_factor(kind: str, ranks: int | None) -> float | None:
 
 def _kind_of(name: str) -> str | None:
     letters = re.sub(r"[^a-z]", "", name.lower())
-    return next((kind for part, kind in _KINDS if part in letters), None)
+    return next((kind for part, kind in _KINDS.items() if part in letters), None)
 
 
 def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
@@ -96,7 +86,7 @@ def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
     for call in calls:
         if call.module not in _MODULES:
             continue
-        facts = dict(call.kwargs)
+        facts: Facts = dict(call.kwargs)
         own = _kind_of(str(facts.get("collective", ""))) or _kind_of(call.op)
         kind = kind or own
         group = group or _group(call, facts)
@@ -111,25 +101,24 @@ def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
     return Collective(kind, nbytes, group, size)
 
 
-def _group(call: OpCall, facts: dict[str, Any]) -> str:
+def _group(call: OpCall, facts: Facts) -> str:
     name = facts.get("group", facts.get("group_name"))
     if name is None and call.module.endswith("c10d_functional"):
         name = next((value for value in reversed(call.args) if isinstance(value, str)), None)
     return name if isinstance(name, str) else ""
 
 
-def _group_size(call: OpCall, facts: dict[str, Any]) -> int | None:
+def _group_size(call: OpCall, facts: Facts) -> int | None:
     found = facts.get("group_size")
     if found is None and call.module.endswith("c10d_functional"):
-        place = {"all_gather_into_tensor": 1, "all_gather_into_tensor_out": 1, "reduce_scatter_tensor": 2}.get(call.op)
-        found = call.args[place] if place is not None and len(call.args) > place else None
+        at = {"all_gather_into_tensor": 1, "all_gather_into_tensor_out": 1, "reduce_scatter_tensor": 2}.get(call.op)
+        found = call.args[at] if at is not None and len(call.args) > at else None
     return found if type(found) is int and found > 0 else None
 
 
-def _sum(*values: Any) -> int | None:
-    """Bytes of all tensors in values; None where there is none or one's type is not known."""
-    tensors = OpCall("", "", values).tensors
-    sizes = [_dense(tensor) for tensor in tensors]
+def _sum(value: object) -> int | None:
+    """Bytes of all tensors in a value; None where it has none or the dtype of one is unknown."""
+    sizes = [None if t.itemsize is None else math.ceil(t.numel * t.itemsize) for t in OpCall("", "", (value,)).tensors]
     return None if not sizes or None in sizes else sum(size for size in sizes if size is not None)
 
 
@@ -140,16 +129,11 @@ def _by_name(kernel: str, call: OpCall) -> int | None:
     return None if size is None or not call.tensors else size * sum(tensor.numel for tensor in call.tensors)
 
 
-def _dense(tensor: TensorSpec) -> int | None:
-    size = tensor.itemsize
-    return None if size is None else math.ceil(tensor.numel * size)
-
-
-def _nbytes(kind: str, call: OpCall, facts: dict[str, Any], ranks: int | None) -> int | None:
+def _nbytes(kind: str, call: OpCall, facts: Facts, ranks: int | None) -> int | None:
     if "collective" in facts or ("input" in facts and "output" in facts):
         return _sum(facts.get("output" if kind == "all_gather" else "input"))
     if call.flat:
-        return None  # lists of tensors and their elements cannot be told apart
+        return None  # lists of tensors are not distinguished from their elements
     first = call.args[0] if call.args else None
     second = call.args[1] if len(call.args) > 1 else None
     output_first = call.module in ("torch.distributed", "c10d")
@@ -164,7 +148,7 @@ def _nbytes(kind: str, call: OpCall, facts: dict[str, Any], ranks: int | None) -
 
 
 def of_records(records: Records) -> tuple[Ints, Ints, list[Collective]]:
-    """Rows of communication, which collective each is, and the distinct collectives."""
+    """Rows of communication, a code into the distinct collectives for each, and these."""
     rows = np.flatnonzero(records["phase"] == PHASES.index("communication"))
     columns = [records[name][rows] for name in ("name", "inner", "own", "call")]
     distinct = distinct_rows(*columns)
@@ -175,17 +159,16 @@ def of_records(records: Records) -> tuple[Ints, Ints, list[Collective]]:
         code.append(found.setdefault(collective, len(found)))
     which = np.array(code, np.int64)[distinct.inverse] if len(rows) else rows.astype(np.int64)
     collectives = list(found)
-    _forget_shared(records, rows, which, collectives)
+    _forget_shared(records["instance"][rows], which, collectives)
     return rows, which, collectives
 
 
-def _forget_shared(records: Records, rows: Ints, which: Ints, collectives: list[Collective]) -> None:
-    """One op's bytes are not those of each of its kernels: where it ran several they are not known of any."""
-    instance = records["instance"][rows]
+def _forget_shared(instance: Ints, which: Ints, collectives: list[Collective]) -> None:
+    """An op's bytes are not those of each of its kernels: where it ran several, none of theirs are known."""
     known, inverse, count = np.unique(instance, return_inverse=True, return_counts=True)
     shared = (known[inverse.ravel()] >= 0) & (count[inverse.ravel()] > 1)
     for code in np.unique(which[shared]).tolist():
         one = collectives[code]
         if one.nbytes is not None:
             which[shared & (which == code)] = len(collectives)
-            collectives.append(Collective(one.kind, None, one.group, one.group_size))
+            collectives.append(one._replace(nbytes=None))

@@ -115,7 +115,7 @@ def lines(whole: Survey) -> Iterator[str]:
     named = ((len(whole.ranks), "rank"), (steps, "step"), (met, "collective"))
     counts = [f"{number or 'no'} {name}{'' if number == 1 else 's'}" for number, name in named]
     yield f"{', '.join(counts)} compared"
-    tied = [unit for unit in range(len(whole.places)) if how_aligned(whole, unit) == "collectives"]
+    tied = [unit for unit in range(len(whole.units)) if how_aligned(whole, unit) == "collectives"]
     if tied:
         moved = np.abs(whole.clocks.offset[tied]).max()
         spread = float(np.median(whole.clocks.spread[tied]))

@@ -1,29 +1,38 @@
 """Collectives of many ranks -> which of them are the same one: the n-th of its kind, size and process group in a step.
 
-Each rank's are written to a file of its own turn and read back in blocks of one rank, so that memory does not grow with ranks:
-what stays are the distinct meetings. A rank that has another number of some kind in a step than most ranks cannot be compared
-there, and is left out of these; without steps, times from one to the next tell which it lacks.
+They are written to a temporary file and read back one unit at a time, so that memory does not grow with ranks: only the
+distinct meetings stay in it. A rank that has another number of some kind in a step than most ranks cannot be compared there and
+is left out; without steps, the times between collectives show which it lacks.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Ints
 from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
 from pyprof.report.ranks.shift import FARTHEST, pair_up
 
-__all__ = ["Attended", "Meetings"]
+__all__ = ["Attended", "Meetings", "Recorded"]
 
-Ints = npt.NDArray[np.int64]
 _STEP_BITS, _TURN_BITS = 19, 24
 _MOST_KEYS = 1 << (62 - _STEP_BITS - _TURN_BITS)
+
+
+class Recorded(NamedTuple):
+    """The collectives of one unit, a row each. start, end: ns of the unit's own clock; code: index into `collectives`."""
+
+    step: Ints
+    stream: Ints
+    start: Ints
+    end: Ints
+    code: Ints
+    collectives: list[Collective]
 
 
 class Attended(NamedTuple):
@@ -36,9 +45,9 @@ class Attended(NamedTuple):
     nbytes: Ints
 
 
-@dataclass(frozen=True)
-class _Key:
-    """What collectives have in common that can be the same one; lane: of communication streams, where no group is known."""
+class _Key(NamedTuple):
+    """What collectives that can be the same one have in common. lane: number of the communication stream, -1 where the group
+    is known."""
 
     kind: str
     group: str
@@ -52,29 +61,26 @@ class Meetings:
 
     def __init__(self) -> None:
         self.keys: dict[_Key, int] = {}
-        self.steps: dict[tuple[int, int], int] = {}  # (how many files of this rank had that step before, step)
-        self._numbers: list[int] = []  # the step of each
-        self._seen: dict[int, dict[int, int]] = {}
-        self._counts: dict[int, dict[int, int]] = {}  # (key, step) -> how many there are -> units that have as many
-        self._ends: dict[int, Ints] = {}  # (key, no step) -> ends of the first unit that has it
+        self.steps: dict[tuple[int, int], int] = {}  # (number of earlier files of this rank with that step, step)
+        self._seen: dict[int, dict[int, int]] = {}  # rank -> step -> files with that step
+        self._counts: dict[int, dict[int, int]] = {}  # (key, step) -> number of collectives -> units that have as many
+        self._ends: dict[int, Ints] = {}  # (key, no step) -> ends on the first unit that has it
         self._known = np.empty(0, np.int64)
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyprof-ranks-")
         self._blocks: list[int] = []
 
     def close(self) -> None:
-        """Give the file back."""
+        """Remove the temporary file."""
         self._file.close()
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, rank: int, step: Ints, stream: Ints, which: Ints, start: Ints, end: Ints, found: list[Collective]) -> None:
-        """One unit's collectives, a row each; which: place in `found`; rank: any number that is the rank's own."""
-        lanes = {int(s): lane for lane, s in enumerate(stream[np.sort(np.unique(stream, return_index=True)[1])].tolist())}
-        lane = np.array([lanes[s] for s in stream.tolist()], np.int64)
-        key = self._key_codes(which, lane, found)
-        pair = (key << _STEP_BITS) | self._step_codes(rank, step)
-        order = np.lexsort((start, pair))
+    def add(self, rank: int, unit: Recorded) -> None:
+        """One unit's collectives. rank: any number that is the rank's own."""
+        key = self._key_codes(unit)
+        pair = (key << _STEP_BITS) | self._step_codes(rank, unit.step)
+        order = np.lexsort((unit.start, pair))
         first = np.flatnonzero(np.diff(pair[order], prepend=-2))
         counts = np.diff(np.append(first, len(order)))
         if len(order) and int(counts.max()) >= (1 << _TURN_BITS) - 2 * FARTHEST:
@@ -83,64 +89,60 @@ class Meetings:
             )
         turn = np.empty(len(order), np.int64)
         turn[order] = np.arange(len(order)) - np.repeat(first, counts)
-        comparable = np.array([one.meets for one in found] + [False], np.bool_)[which]
+        comparable = np.array([one.meets for one in unit.collectives] + [False], np.bool_)[unit.code]
+        numbers = [number for _, number in self.steps]
         for rows in np.split(order, first[1:]) if len(order) else []:
             at = int(pair[rows[0]])
-            if self._has_step(at):
+            if numbers[at & ((1 << _STEP_BITS) - 1)] >= 0:
                 known = self._counts.setdefault(at, {})
                 known[len(rows)] = known.get(len(rows), 0) + 1
             else:
-                shift, fits = pair_up(self._ends.setdefault(at, end[rows]), end[rows])
+                shift, fits = pair_up(self._ends.setdefault(at, unit.end[rows]), unit.end[rows])
                 turn[rows] += shift + FARTHEST
                 comparable[rows] &= fits
-        number = np.where(comparable, (pair << _TURN_BITS) | turn, -1)
-        new = np.setdiff1d(number[number >= 0], self._known)
-        if len(new):
-            self._known = np.union1d(self._known, new)
-        nbytes = np.array([-1 if one.nbytes is None else one.nbytes for one in found] + [-1], np.int64)[which]
-        self._write(np.stack([number, start, end, nbytes]))
+        meeting = np.where(comparable, (pair << _TURN_BITS) | turn, -1)
+        self._known = np.union1d(self._known, meeting[comparable])
+        sizes = np.array([-1 if one.nbytes is None else one.nbytes for one in unit.collectives] + [-1], np.int64)
+        self._blocks.append(self._file.tell())
+        np.save(self._file, np.stack([meeting, unit.start, unit.end, sizes[unit.code]]))
 
-    def _has_step(self, pair: int) -> bool:
-        return self._numbers[pair & ((1 << _STEP_BITS) - 1)] >= 0
-
-    def _key_codes(self, which: Ints, lane: Ints, found: list[Collective]) -> Ints:
-        width = int(lane.max(initial=0)) + 1
-        distinct, inverse = np.unique(which * width + lane, return_inverse=True)
-        codes = []
+    def _key_codes(self, unit: Recorded) -> Ints:
+        """A code into `keys` for each collective; streams are numbered in the order of their first collective."""
+        lanes = {stream: lane for lane, stream in enumerate(dict.fromkeys(unit.stream.tolist()))}
+        lane = np.array([lanes[stream] for stream in unit.stream.tolist()], np.int64)
+        width = len(lanes) + 1
+        distinct, inverse = np.unique(unit.code * width + lane, return_inverse=True)
+        codes: list[int] = []
         for both in distinct.tolist():
-            one = found[both // width]
+            one = unit.collectives[both // width]
             key = _Key(one.kind, one.group, one.group_size, -1 if one.group else both % width, one.size_of_all)
             codes.append(self.keys.setdefault(key, len(self.keys)))
         if len(self.keys) > _MOST_KEYS:
             raise InputError(
-                "more than 500 thousand kinds of collectives: process groups that never come again cannot be compared"
+                "more than 500 thousand kinds of collectives: process groups that never come again cannot be compared",
+                "choose steps with --step A:B",
             )
-        return np.array(codes, np.int64)[inverse.ravel()] if len(which) else which
+        found: Ints = np.array(codes, np.int64)[inverse.ravel()]
+        return found
 
     def _step_codes(self, rank: int, step: Ints) -> Ints:
+        """A code into `steps` for each collective."""
         seen = self._seen.setdefault(rank, {})
         distinct, inverse = np.unique(step, return_inverse=True)
         codes = []
         for number in distinct.tolist():
             before = seen.get(number, 0)
             seen[number] = before + 1
-            code = self.steps.setdefault((before, number), len(self.steps))
-            if code == len(self._numbers):
-                self._numbers.append(number)
-            codes.append(code)
+            codes.append(self.steps.setdefault((before, number), len(self.steps)))
         if len(self.steps) > 1 << _STEP_BITS:
             raise InputError("more than 500 thousand steps at once", "choose some with --step A:B")
-        return np.array(codes, np.int64)[inverse.ravel()] if len(step) else step
-
-    def _write(self, block: Ints) -> None:
-        self._blocks.append(self._file.tell())
-        np.save(self._file, block)
+        return np.array(codes, np.int64)[inverse.ravel()]
 
     def units(self) -> Iterator[Attended]:
-        """Each unit's part, in the order in which they were added; meetings are numbered from 0."""
+        """Each unit's part, in the order of `add`; meetings are numbered from 0."""
         usual = {pair: max(counts.items(), key=lambda item: (item[1], item[0]))[0] for pair, counts in self._counts.items()}
-        for place in self._blocks:
-            self._file.seek(place)
+        for position in self._blocks:
+            self._file.seek(position)
             number, start, end, nbytes = np.load(self._file)
             pair = number >> _TURN_BITS
             distinct, inverse, count = np.unique(pair, return_inverse=True, return_counts=True)
@@ -151,20 +153,20 @@ class Meetings:
             yield Attended(np.where(fit, np.searchsorted(self._known, number), -1), start, end, nbytes)
 
     def key_of(self) -> Ints:
-        """Place in `keys` of each meeting."""
+        """Index into `keys` of each meeting."""
         return self._known >> (_STEP_BITS + _TURN_BITS)
 
     def step_of(self) -> Ints:
-        """Place in `steps` of each meeting."""
+        """Index into `steps` of each meeting."""
         return (self._known >> _TURN_BITS) & ((1 << _STEP_BITS) - 1)
 
     def turn_of(self) -> Ints:
-        """How many of its kind came before it in the step."""
+        """The number of meetings of its kind before it in the step."""
         has_step = np.array([step >= 0 for _, step in self.steps] + [False], np.bool_)[self.step_of()]
         return (self._known & ((1 << _TURN_BITS) - 1)) - np.where(has_step, 0, FARTHEST)
 
     def group_of(self) -> Ints:
-        """A number of the process group of each meeting, from 0."""
+        """A number, from 0, for the process group of each meeting."""
         groups: dict[tuple[str, int], int] = {}
         of_key = [groups.setdefault((key.group, key.lane), len(groups)) for key in self.keys]
-        return np.array([*of_key, -1], np.int64)[self.key_of()]
+        return np.array(of_key, np.int64)[self.key_of()]

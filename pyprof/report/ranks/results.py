@@ -106,7 +106,7 @@ def _clocks(whole: Survey) -> Table:
             "place",
             "Place",
             "file, and process and device where it holds several",
-            _texts([whole.places[u].place for u in units]),
+            _texts([whole.units[u].name for u in units]),
         ),
     )
     return Table("clocks", "clocks", fields)

@@ -1,39 +1,37 @@
 """Files of ranks -> all that the tables of the report are made from, reading one rank at a time.
 
-What stays in memory is a few numbers a rank and step, and the distinct collectives and layers; all else is in temporary files.
+In memory stay a few numbers for each rank and step, and the distinct collectives and layers; all else is in temporary files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Ints
 from pyprof.errors import InputError
 from pyprof.parse.records.locations import File
-from pyprof.parse.records.records import Records
-from pyprof.report.ranks import collectives
+from pyprof.report.ranks import busy, collectives
 from pyprof.report.ranks.arrivals import Arrivals, Waits, arrivals, waits
-from pyprof.report.ranks.busy import Busy
-from pyprof.report.ranks.busy import of_records as busy_of
 from pyprof.report.ranks.causes import WorkTimes
 from pyprof.report.ranks.clocks import Clocks, align
-from pyprof.report.ranks.meetings import Meetings
-from pyprof.report.ranks.units import Failure, Unit, units_of
+from pyprof.report.ranks.meetings import Meetings, Recorded
+from pyprof.report.ranks.units import Choose, Failure, Unit, units_of
 
-__all__ = ["Place", "Survey", "how_aligned", "survey"]
+__all__ = ["RankFile", "Survey", "how_aligned", "survey"]
 
-Ints = npt.NDArray[np.int64]
+_APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 
-@dataclass(frozen=True)
-class Place:
-    """A unit without its records. dated: the start of its session is known; communicates: it has collectives."""
+class RankFile(NamedTuple):
+    """A unit without its records. rank: -1 unknown; name: as of `Unit`; file: number of the file; dated: the start of its
+    session is known; communicates: it has collectives."""
 
     rank: int
-    place: str
+    name: str
     file: int
     dated: bool
     communicates: bool
@@ -41,58 +39,70 @@ class Place:
 
 @dataclass
 class Survey:
-    """rank_of: the row in `ranks` of each unit; ranks: their numbers; busy: times of each unit by step."""
+    """units: in the order of the files, by which all else numbers them; rank_of: the row in `ranks` of each; ranks: their
+    numbers; busy: times of each unit by step."""
 
-    places: list[Place]
+    units: list[RankFile]
     ranks: list[int]
     rank_of: Ints
-    busy: list[Busy]
+    busy: list[busy.Busy]
     meetings: Meetings
     work: WorkTimes
     clocks: Clocks
     arrivals: Arrivals
     waits: Waits
     failures: list[Failure]
-    notes: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Survey:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give the temporary files back."""
+        """Remove the temporary files."""
         self.meetings.close()
         self.work.close()
+
+    @property
+    def rank_numbers(self) -> Ints:
+        """The number of each unit's rank."""
+        return np.array(self.ranks, np.int64)[self.rank_of]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the files lack, and what that means for the tables."""
+        return _notes(self)
 
 
 class _Collector:
     """What has been read so far."""
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
-        self.busy: list[Busy] = []
+        self.units: list[RankFile] = []
+        self.busy: list[busy.Busy] = []
         self.failures: list[Failure] = []
         self.meetings, self.work = Meetings(), WorkTimes()
         self.base: int | None = None  # so that times are small numbers, which a float holds exactly
 
     def add(self, unit: Unit, file: int) -> None:
+        """One unit; its records are not needed afterwards."""
         records = unit.records
-        number = len(self.places)
-        busy = busy_of(records)
-        rows, which, found = collectives.of_records(records)
+        number = len(self.units)
+        times = busy.of_records(records)
+        rows, code, distinct = collectives.of_records(records)
         dated = unit.origin_ns >= 0
         if dated and self.base is None:
             self.base = unit.begin_ns + unit.origin_ns
         origin = unit.origin_ns - (self.base or 0) if dated else -unit.begin_ns
         start = records["start_ns"][rows].astype(np.int64) + origin
         end = start + np.maximum(records["dur_ns"][rows], 0)
+        step, stream = records["step"][rows].astype(np.int64), records["stream"][rows].astype(np.int64)
         owner = unit.rank if unit.rank >= 0 else -2 - number
-        self.meetings.add(owner, records["step"][rows].astype(np.int64), records["stream"][rows], which, start, end, found)
-        self.work.add(number, records, len(busy.steps))
-        self.busy.append(busy)
-        self.places.append(Place(unit.rank, unit.place, file, dated, len(rows) > 0))
+        self.meetings.add(owner, Recorded(step, stream, start, end, code, distinct))
+        self.work.add(number, records, len(times.steps))
+        self.busy.append(times)
+        self.units.append(RankFile(unit.rank, unit.name, file, dated, len(rows) > 0))
 
 
-def survey(files: Iterable[File], choose: Callable[[Records], npt.NDArray[np.bool_]] | None = None) -> Survey:
+def survey(files: Iterable[File], choose: Choose | None = None) -> Survey:
     """Read every file and compare. choose: a mask over records, None: all of them.
 
     Raises InputError where nothing ran on a GPU in any file.
@@ -106,82 +116,78 @@ def survey(files: Iterable[File], choose: Callable[[Records], npt.NDArray[np.boo
         raise
 
 
-def _compared(read: _Collector, files: Iterable[File], choose: Callable[[Records], npt.NDArray[np.bool_]] | None) -> Survey:
+def _compared(read: _Collector, files: Iterable[File], choose: Choose | None) -> Survey:
     for number, path in enumerate(files):
         for unit in units_of(path, choose):
             if isinstance(unit, Failure):
                 read.failures.append(unit)
             else:
                 read.add(unit, number)
-    if not read.places:
-        raise InputError(
-            read.failures[0].reason if read.failures else "no files", "give captures of a GPU, or what pyprof parse wrote"
-        )
-    ranks, rank_of = _numbered(read.places)
+    if not read.units:
+        first = read.failures[0] if read.failures else Failure("no files", "give captures of a GPU, or what pyprof parse wrote")
+        raise InputError(first.reason, first.hint)
+    ranks, rank_of = _numbered(read.units)
     meetings = read.meetings
     clocks = align(meetings.units(), meetings.group_of())
     found = arrivals(meetings.units, clocks.offset, len(meetings))
     spent = waits(meetings.units, clocks.offset, found, meetings.step_of(), len(meetings.steps))
-    whole = Survey(read.places, ranks, rank_of, read.busy, meetings, read.work, clocks, found, spent, read.failures)
-    whole.notes = _notes(whole)
-    return whole
+    return Survey(read.units, ranks, rank_of, read.busy, meetings, read.work, clocks, found, spent, read.failures)
 
 
-def _numbered(places: list[Place]) -> tuple[list[int], Ints]:
-    """Numbers of ranks in order, those that nothing says after the others; and the row of each unit's."""
-    free = max((place.rank for place in places), default=-1) + 1
+def _numbered(units: list[RankFile]) -> tuple[list[int], Ints]:
+    """The numbers of ranks in order, with unknown ones after the others; and for each unit its index into these."""
+    free = max((unit.rank for unit in units), default=-1) + 1
     numbers = []
-    for place in places:
-        numbers.append(place.rank if place.rank >= 0 else free)
-        free += place.rank < 0
+    for unit in units:
+        numbers.append(unit.rank if unit.rank >= 0 else free)
+        free += unit.rank < 0
     ranks, rank_of = np.unique(np.array(numbers, np.int64), return_inverse=True)
     return ranks.tolist(), rank_of.ravel()
 
 
-def _listed(numbers: list[int]) -> str:
-    """The first numbers of a list, and how many more there are."""
-    shown = ", ".join(map(str, numbers[:8]))
-    return shown if len(numbers) <= 8 else f"{shown} and {len(numbers) - 8} more"
+def _listed(numbers: Iterable[int]) -> str:
+    """The first of some numbers, and how many more there are."""
+    distinct = sorted(set(numbers))
+    shown = ", ".join(map(str, distinct[:8]))
+    return shown if len(distinct) <= 8 else f"{shown} and {len(distinct) - 8} more"
 
 
 def _notes(whole: Survey) -> list[str]:
-    """What the files lack and what that means for the tables."""
-    numbers = [whole.ranks[row] for row in whole.rank_of.tolist()]
+    numbers = whole.rank_numbers.tolist()
+    several = len(whole.ranks) > 1
     notes = []
-    if any(place.rank < 0 for place in whole.places):
-        notes.append("some captures do not say their rank: these are numbered in order of file, process and device")
-    elif lost := sorted(set(range(max(whole.ranks) + 1)) - set(whole.ranks)):
-        notes.append(f"no records of rank {_listed(lost)}: who waits for them cannot be told")
-    if len(whole.ranks) == 1:
-        notes.append("records of one rank only: what it waits for, and the time of transfers without waiting, cannot be told")
-    quiet = sorted({n for n, place in zip(numbers, whole.places, strict=True) if not place.communicates})
-    if quiet:
+    if any(unit.rank < 0 for unit in whole.units):
+        notes.append("some captures do not record their rank: they are numbered in order of file, process and device")
+    elif lost := set(range(max(whole.ranks) + 1)) - set(whole.ranks):
+        notes.append(f"no records of rank {_listed(lost)}: who waits for them is unknown")
+    if not several:
+        notes.append("records of one rank only: what it waits for, and the time of transfers without waiting, are unknown")
+    if quiet := [n for n, unit in zip(numbers, whole.units, strict=True) if not unit.communicates]:
         notes.append(f"no communication was recorded on rank {_listed(quiet)}")
     left_out = np.bincount(whole.rank_of[whole.waits.unit], whole.waits.left_out, len(whole.ranks))
-    if len(whole.ranks) > 1 and (missing := [whole.ranks[row] for row in np.flatnonzero(left_out).tolist()]):
+    if several and left_out.any():
         notes.append(
-            f"{int(left_out.sum())} collectives could not be compared, on rank {_listed(missing)}: sent between two ranks, "
+            f"{int(left_out.sum())} collectives could not be compared, on rank "
+            f"{_listed(whole.ranks[row] for row in np.flatnonzero(left_out).tolist())}: sent between two ranks, "
             "met by no other rank, or in another number in the step than on most ranks"
         )
-    loose = [n for n, unit in zip(numbers, range(len(numbers)), strict=True) if how_aligned(whole, unit) == "not"]
-    if len(whole.ranks) > 1 and loose:
-        notes.append(
-            f"the clock of rank {_listed(loose)} stands alone: neither the session's start nor common collectives are there"
-        )
+    alone = [n for unit, n in enumerate(numbers) if how_aligned(whole, unit) == "not"]
+    if several and alone:
+        notes.append(f"the clock of rank {_listed(alone)} stands alone: no common collectives, no start of its session")
     wide = float(np.nanmax(whole.clocks.spread, initial=0.0))
-    if wide > 200_000:
+    if wide > _APART_NS:
         notes.append(
-            f"ends of collectives still differ by {wide / 1e3:.0f} us after aligning: the process groups are perhaps not "
-            "recorded, and collectives of different groups taken for one"
+            f"ends of collectives still differ by {wide / 1e3:.0f} us after aligning: perhaps process groups "
+            "were not recorded, and collectives of different groups were taken for one"
         )
     return notes
 
 
 def how_aligned(whole: Survey, unit: int) -> str:
-    """What ties a unit's clock to the others: collectives, session, file (one capture for all) or not."""
+    """What connects a unit's clock to the others: collectives, session, file (one capture for all) or not."""
     component = whole.clocks.component
     if (component == component[unit]).sum() > 1:
         return "collectives"
-    if whole.places[unit].dated:
+    if whole.units[unit].dated:
         return "session"
-    return "file" if len({place.file for place in whole.places}) == 1 else "not"
+    return "file" if len({one.file for one in whole.units}) == 1 else "not"

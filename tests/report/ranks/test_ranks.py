@@ -307,4 +307,4 @@ def test_two_ranks_of_one_capture(captures: Path) -> None:
             set(columns(whole, "bandwidth")["kind"]) == {"all_to_all"}
             and np.isnan(columns(whole, "bandwidth")["algbw_gbs"]).all()
         )
-        assert any("do not say their rank" in note for note in whole.notes)
+        assert any("do not record their rank" in note for note in whole.notes)
