@@ -7,47 +7,33 @@ Numbers only: no texts, no meaning. Ranges that do not nest (one begins inside a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from pyprof.arrays.types import Bools, Integers, Ints
 
 __all__ = ["Forest", "crossing", "nest", "runs", "sort_ranges", "stable_order"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
-
-def stable_order(numbers: npt.NDArray[Any]) -> Ints:
+def stable_order(numbers: Integers) -> Ints:
     """np.argsort(numbers, kind="stable"), in time proportional to rows where the numbers are small."""
     small = len(numbers) and numbers.min() >= -(1 << 15) and numbers.max() < 1 << 15
     return np.argsort(numbers.astype(np.int16) if small else numbers, kind="stable")
 
 
-@dataclass
 class Forest:
     """Ranges of one thread in order of begin (longer first).
 
-    start, end: ns; parent: position of the enclosing range, -1 none; depth: 0 at the root; by_depth: positions at each depth;
-    ends: the ends in order.
+    start: ns; ends: the ends in ascending order; parent: index of the enclosing range, -1 none; by_depth: indices at each
+    depth, outermost first.
     """
 
-    start: Ints
-    end: Ints
-    parent: Ints
-    depth: Ints
-    by_depth: list[Ints]
-    ends: Ints
-
-    def to_look_up(self) -> Forest:
-        """The same without what only `innermost` does not need."""
-        none = self.parent[:0]
-        return Forest(self.start, none, none, none, self.by_depth, self.ends)
+    def __init__(self, start: Ints, ends: Ints, parent: Ints, by_depth: list[Ints]) -> None:
+        self.start, self.ends, self.parent, self.by_depth = start, ends, parent, by_depth
 
     def innermost(self, times: Ints) -> Ints:
-        """Position of the innermost range open at each time, -1 where none is."""
+        """Index of the innermost range open at each time, -1 where none is."""
         result = np.full(len(times), -1, np.int64)
         if not len(self.start):
             return result
@@ -56,37 +42,36 @@ class Forest:
         level = begun - ended - 1
         order = stable_order(level)
         bounds = np.searchsorted(level[order], np.arange(len(self.by_depth) + 1))
-        for depth, positions in enumerate(self.by_depth):
+        for depth, indices in enumerate(self.by_depth):
             wanted = order[bounds[depth] : bounds[depth + 1]]
             if len(wanted):
                 # Among ranges of one depth at most one is open at a time: the last that began.
-                result[wanted] = positions[np.searchsorted(self.start[positions], times[wanted], "right") - 1]
+                result[wanted] = indices[np.searchsorted(self.start[indices], times[wanted], "right") - 1]
         return result
 
 
 def nest(start: Ints, end: Ints) -> Forest:
-    """The forest of ranges sorted by (start, -end); what crosses must have been set aside before."""
+    """The forest of ranges sorted by (start, -end); those that cross must have been set aside before."""
     rows = len(start)
     before = np.arange(rows)
     ends = np.sort(end, kind="stable")  # nearly sorted
     closed = np.searchsorted(ends, start, "right")
-    # Ranges without length close at their own begin and may stand behind this row: they did not close before it.
+    # Ranges without length close at their own begin and may come after this row: they did not close before it.
     empty = (start == end).astype(np.int64)
     last_of_same_start = np.searchsorted(start, start, "right")
     total = np.concatenate([[0], np.cumsum(empty)])
     closed -= total[last_of_same_start] - total[before]
     depth = before - closed
     order = stable_order(depth)
-    deepest = int(depth.max()) if rows else -1
-    bounds = np.searchsorted(depth[order], np.arange(deepest + 2))
-    by_depth = [order[bounds[d] : bounds[d + 1]] for d in range(deepest + 1)]
+    bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 1))
+    by_depth = np.split(order, bounds) if rows else []
     parent = np.full(rows, -1, np.int64)
     for outer, inner in pairwise(by_depth):
         parent[inner] = outer[np.searchsorted(outer, inner) - 1]
-    return Forest(start, end, parent, depth, by_depth, ends)
+    return Forest(start, ends, parent, by_depth)
 
 
-def crossing(start: Ints, end: Ints, weight: Ints, forest: Forest | None = None) -> Bools:
+def crossing(start: Ints, end: Ints, weight: Integers | Bools, forest: Forest | None = None) -> Bools:
     """Which ranges to set aside so that the rest nests; sorted by (start, -end).
 
     weight: small numbers; of two that cross the lighter goes, of equals the later; forest: what `nest` makes of all of them,
@@ -111,7 +96,7 @@ def crossing(start: Ints, end: Ints, weight: Ints, forest: Forest | None = None)
     for row in range(len(starts)):
         while stack and ends[stack[-1]] <= starts[row]:
             leave()
-        # Ends grow outwards, so that the innermost of each weight tells whether any of it is crossed.
+        # Ends grow outwards, so that the innermost of each weight shows whether any of it is crossed.
         if any(own and ends[own[-1]] < ends[row] for number, own in of_weight.items() if number >= weights[row]):
             aside[row] = True
             continue
@@ -122,10 +107,10 @@ def crossing(start: Ints, end: Ints, weight: Ints, forest: Forest | None = None)
     return aside
 
 
-def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Any]] | None = None) -> Ints:
+def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Integers]] | None = None) -> Ints:
     """Order by begin, longer first, then by columns; a pass without sorting where that holds already.
 
-    ties: of some rows those columns, asked for rows only that have begin and end in common with others.
+    ties: those columns of some rows; called only with rows that have begin and end in common with others.
     """
     order: Ints = np.arange(len(start))
     if (start[1:] < start[:-1]).any():
@@ -147,7 +132,7 @@ def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Any]] | 
 
 
 def runs(same: Bools) -> tuple[Ints, Ints]:
-    """Of a column sorted the rows that are like one beside them, and a number for each run; same: like the one before."""
+    """Of a sorted column the rows equal to a neighbour, and a number for each run of them; same: equal to the one before."""
     joined = np.concatenate([[False], same, [False]])
     tied = np.flatnonzero(joined[:-1] | joined[1:])
     return tied, np.cumsum(~joined[:-1])[tied]

@@ -1,12 +1,35 @@
-"""The array types that columns are made of. Only names for types: nothing is computed here."""
+"""The array types that columns are made of, and into which table an index points. Nothing is computed here.
+
+A range is found in three ways, which are different types so that one is never used for another: by its position in a nesting,
+by its row in the trace's table `ranges`, and by its place in a table of distinct things made from those.
+"""
 
 from __future__ import annotations
+
+from typing import Any, NewType
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Floats", "Ints"]
+__all__ = ["Array", "Bools", "Columns", "Floats", "Integers", "Ints", "Places", "Positions", "Rows"]
 
-Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]  # a column of whatever type its table declares
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.signedinteger[Any]]  # of any width
+Ints = npt.NDArray[np.int64]
+
+Positions = NewType("Positions", Integers)  # in a `Nested`; -1 none
+Rows = NewType("Rows", Integers)  # of the trace's `ranges`; -1 none
+Places = NewType("Places", Integers)  # in a table of distinct ops, functions or forward ranges; -1 none
+
+
+class Columns(dict[str, Array]):
+    """A table that is used up on the way.
+
+    A function that takes `Columns` may take columns out; one that takes a mapping or a Trace only reads.
+    """
+
+    def take(self, name: str) -> Array:
+        """Hand over a column: the table lacks it from now on, and its memory is free when its last user is done."""
+        return self.pop(name)

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import walk_all
-from pyprof.parse.attribution.capture import Whole
+from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.launches import launch_of_activity
-from pyprof.parse.attribution.stacks import Paths
+from pyprof.parse.attribution.ranges import CaptureFacts
+from pyprof.parse.attribution.stacks import Placed, Stacks
 from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
 
 __all__ = ["Calls", "calls_of", "origins"]
@@ -71,17 +71,18 @@ def calls_of(trace: Trace) -> Calls:
 
 
 def origins(trace: Trace, rules: OpRules, calls: Calls, rows: Ints) -> list[tuple[str, str]]:
-    """For each of these calls the op that made it, and the source line of that or else its layers; `-` what nothing says."""
-    whole = Whole(trace, rules)
-    run = walk_all(whole)
-    at = run.nested.innermost(calls.thread[rows], calls.start_ns[rows])
-    paths = Paths(trace, whole.loose)
-    codes = paths.codes(run.nested, at, np.zeros(len(rows), np.bool_), calls.thread[rows], calls.start_ns[rows], run.seq)
+    """For each of these calls the op that made it, and its source line or else its layers; `-` where unknown."""
+    capture = CaptureFacts(trace, rules)
+    around = ops_around(capture)
+    thread, when = calls.thread[rows], calls.start_ns[rows]
+    at = around.nested.innermost(thread, when)
+    stacks = Stacks(capture.trace, capture.aside)
+    codes = stacks.codes(Placed(at, np.zeros(len(rows), np.bool_), thread, when), around.nested, around.seq)
     found = []
-    for root, code in zip(run.root(at).tolist(), codes.tolist(), strict=True):
-        marker = trace.markers[run.label[root]] if root >= 0 else None
+    for root, code in zip(around.root(at).tolist(), codes.tolist(), strict=True):
+        marker = trace.markers[around.label[root]] if root >= 0 else None
         call = None if marker is None else marker.call
-        lines, layers = paths.stacks[code].trace, ":".join(paths.stacks[code].layer)
+        lines, layers = stacks.stacks[code].trace, ":".join(stacks.stacks[code].layer)
         name = "-" if marker is None else marker.name if call is None else call.op
         found.append((name, lines[-1] if lines else layers or "-"))
     return found

@@ -1,40 +1,38 @@
-"""Trace -> Records: kernel -> launch -> range stack -> op instance, and backward joined to forward.
+"""Trace -> Records: kernel -> launch -> stack of ranges -> op instance, and backward joined to forward.
 
-The rules are those of the README's "How a kernel finds its op". A capture is attributed slice by slice of its time; what only
-the whole tells is joined in `assemble`. Numpy over all rows; Python only over distinct stacks. No file formats, no formulas:
-what must be known of ops is asked through `OpRules`.
+The steps of `attribute` are the rules of the README's "How a kernel finds its op", in their order. A table `rows` has one row a
+kernel (without a GPU one an op): each step adds columns to it and takes those that nothing after it needs. Rules 2 and 3 work
+slice by slice of the capture's time, the others on the whole. Numpy over all rows; Python only over distinct stacks. No file
+formats, no formulas: `OpRules` answers what must be known of ops.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from pyprof.arrays.distinct import distinct_places
+from pyprof.arrays.distinct import distinct_rows
 from pyprof.arrays.growing import narrowest
-from pyprof.errors import EmptyCapture
+from pyprof.arrays.nesting import runs
+from pyprof.arrays.types import Array, Bools, Columns, Ints, Places, Positions, Rows
+from pyprof.hardware.kernels import classify
 from pyprof.markers import Kind
-from pyprof.opcall import OpRules
-from pyprof.parse.attribution.assemble import Assembly
-from pyprof.parse.attribution.capture import Whole
-from pyprof.parse.attribution.cpu import cpu_rows
-from pyprof.parse.attribution.crossing import NEVER
-from pyprof.parse.attribution.launches import launched
-from pyprof.parse.attribution.ranges import nest_all
-from pyprof.parse.attribution.slice_results import Found
-from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, Slices
-from pyprof.parse.attribution.stacks import Paths, sequence_numbers
-from pyprof.parse.attribution.walk import Walk
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import Trace
+from pyprof.opcall import OpCall, OpRules
+from pyprof.parse.attribution.launches import gpus, launched, ranks, take
+from pyprof.parse.attribution.ops import OpsAround, OpTable, Side, instances, op_table, owners, settled, with_none
+from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
+from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices
+from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, running_numbers, sequence_numbers
+from pyprof.parse.records.records import COLUMNS, Records
+from pyprof.parse.sources.trace import ActivityKind, Trace
 
-__all__ = ["attribute", "innermost_ranges", "place", "walk_all"]
+__all__ = ["attribute", "innermost_ranges", "locate", "ops_around"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Rows = dict[str, Any]
+_COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
+_MEASURED = (
+    "kind", "start_ns", "device", "stream", "corr", "name", "regs", "smem_bytes", "bytes", "copykind", "graph_node",
+    "grid_x", "block_x", "grid_y", "block_y", "grid_z", "block_z",
+)  # fmt: skip
+FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = range(5)  # codes of records.PHASES
 
 
 def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records:
@@ -43,204 +41,322 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     most: how many kernels are attributed at a time, about; the result does not depend on it.
     Raises EmptyCapture where there are neither activities nor op ranges.
     """
-    run = _Run(Whole(trace, rules))
-    del trace  # columns are given up on the way, where the caller keeps none
-    return run.records(most)
+    capture = CaptureFacts(trace, rules)
+    del trace  # columns are freed on the way, where the caller keeps none
+    if len(capture.activities["kind"]):
+        rows = launched(capture.trace, capture.activities, capture.launches)  # rule 1
+        results = _attribute_slices(capture, rows, most)  # rules 2 and 3
+    else:
+        rows, results = _attribute_cpu(capture)
+    counts = _join_backward(capture, rows, results)  # rule 4
+    _find_steps(capture, rows)  # rule 5
+    ops = _find_ops(capture, rows)
+    columns = _measured(capture, rows)
+    _find_phases(capture, rows, columns)
+    calls = _number_instances(capture, rows, columns, ops)  # rule 6
+    return _records(capture, rows, results, columns, calls, counts)  # rule 7
 
 
-def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, npt.NDArray[Any]]:
+def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
     """For each activity whether it has a launch, and the row of the innermost range that it was launched in, -1 none."""
-    run = _Run(Whole(trace, rules))
-    rows = launched(run.whole.trace)
-    found = run.on_gpu(rows, MOST_KERNELS, with_ranges=True)
-    assert found.range is not None  # asked for
-    return rows["launched"], found.range
+    capture = CaptureFacts(trace, rules)
+    rows = launched(capture.trace, capture.activities, capture.launches)
+    _attribute_slices(capture, rows, MOST_KERNELS)
+    return rows["launched"], Rows(rows["range"])
 
 
-def walk_all(whole: Whole) -> Walk:
-    """All ranges of a capture at once, for those who ask for more than kernels."""
-    nested, crossed = nest_all(whole.trace, whole.facts, np.flatnonzero(whole.kept))
+def ops_around(capture: CaptureFacts) -> OpsAround:
+    """Rules 2 and 3 for all ranges of a capture at once, for those who need more than kernels."""
+    nested, crossed = nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))
     if len(crossed):
-        whole.set_aside(crossed)
-    return Walk(whole.trace.ranges, nested, whole.facts, whole.any_numbers)
+        capture.set_aside(crossed)
+    return OpsAround(capture, nested)
 
 
-def place(whole: Whole, walk: Walk, thread: Ints, when: Ints) -> tuple[Ints, Bools, Ints]:
-    """The position of the range that each kernel was launched in (-1 none), whether that is by time, and the thread of it.
+# ---------------------------------------------------------------------------------------------- rules 2 and 3, slice by slice
+
+
+def _attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceResults:
+    """Rules 2 and 3 for all kernels."""
+    results = SliceResults(rows, Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
+    engine = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE))  # what it ran depends on all that lies inside
+    slices = Slices(capture.ranges, capture.kept, engine, rows["when"], most)
+    for one in slices:
+        nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
+        if len(crossed):
+            if len(slices) > 1:  # which of several that cross goes may depend on others far away: look at all of them at once
+                crossed = nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1]
+            capture.set_aside(crossed)
+            return _attribute_slices(capture, rows, most)
+        around = OpsAround(capture, nested)
+        placed = locate(capture, around, rows["range_thread"][one.kernels], rows["when"][one.kernels])
+        _add_slice(capture, rows, results, around, one, placed)
+    return results
+
+
+def _attribute_cpu(capture: CaptureFacts) -> tuple[Columns, SliceResults]:
+    """Rows of ops in place of activities, and rules 2 and 3 for them."""
+    from pyprof.parse.attribution.cpu import cpu_rows
+
+    around = ops_around(capture)
+    rows = cpu_rows(capture, around)
+    results = SliceResults(rows, Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
+    at, thread, when = Positions(rows.take("at")), rows["range_thread"], rows["when"]
+    everything = Slice(-1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
+    _add_slice(capture, rows, results, around, everything, Placed(at, np.zeros(len(at), np.bool_), thread, when))
+    return rows, results
+
+
+def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
+    """Rule 2: where each kernel was launched, from thread and time of its launch.
 
     Launches on a thread without ranges take those of the user's that are open on the process's main thread.
     """
     at = np.full(len(thread), -1, np.int64)
     known = np.flatnonzero(thread >= 0)
-    at[known] = walk.nested.innermost(thread[known], when[known])
+    at[known] = around.nested.innermost(thread[known], when[known])
     by_time, thread = np.zeros(len(at), np.bool_), thread.copy()
     bare = known[at[known] < 0]
-    bare = bare[~whole.loose.open(thread[bare], when[bare])]
-    main = whole.main_thread(whole.process(thread[bare]))
+    bare = bare[~capture.aside.open(thread[bare], when[bare])]
+    main = capture.main[capture.process[thread[bare]]]
     other = (main >= 0) & (main != thread[bare])
     bare, main = bare[other], main[other]
-    if not len(bare):
-        return at, by_time, thread
-    found = walk.nested.innermost(main, when[bare])
-    found = np.append(walk.context(), -1)[found]
-    taken = (found >= 0) | whole.loose.open(main, when[bare])
-    at[bare], by_time[bare] = found, taken
-    thread[bare[taken]] = main[taken]
-    return at, by_time, thread
+    if len(bare):
+        at[bare] = around.context()[around.nested.innermost(main, when[bare])]
+        by_time[bare] = (at[bare] >= 0) | capture.aside.open(main, when[bare])
+        thread[bare] = np.where(by_time[bare], main, thread[bare])
+    return Placed(Positions(at), by_time, thread, when)
 
 
-class _Run:
-    """One run over one capture."""
+def _add_slice(
+    capture: CaptureFacts, rows: Columns, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
+) -> None:
+    """Put what a slice shows of its kernels, of forward ranges and of threads to the rest."""
+    kernels, row = one.kernels, with_none(around.nested.row)
+    # Rule 2: the stack.
+    rows["by_time"][kernels] = placed.by_time
+    rows["range"][kernels] = row[placed.at]
+    rows["stack"][kernels] = results.stacks.codes(placed, around.nested, around.seq)
+    own = Positions(np.where(placed.by_time, -1, placed.at))
+    results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
+    # Rule 3: the op instance.
+    rows["op"][kernels] = row[around.root(own)]
+    rows["inner"][kernels] = around.label[around.inner[own]]
+    rows["optimizer"][kernels] = around.optimizer[own] >= 0
+    # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
+    state = around.recomputed[own]
+    rows["state"][kernels] = state
+    rows["function"][kernels] = np.where(state == 1, -1, row[around.function[own]])
+    rows["in_engine"][kernels] = (around.engine[own] >= 0) & (state != 1)
+    begun = (around.start >= one.begin) & (around.start < one.end)
+    begun[-1] = False
+    forward = _forward_ranges(capture, around, begun)
+    stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, around.seq)
+    results.forward.append((Rows(narrowest(row[forward])), Rows(narrowest(row[around.root(forward)])), narrowest(stack)))
+    _add_threads(capture, results, around, begun)
 
-    def __init__(self, whole: Whole) -> None:
-        self.whole, self.trace, self.facts = whole, whole.trace, whole.facts
 
-    def records(self, most: int) -> Records:
-        if len(self.trace.activities["kind"]):
-            rows = launched(self.trace)
-            self.trace.launches.clear()
-            del self.trace.activities["end_ns"]  # dur_ns says it
-            found = self.on_gpu(rows, most)
-        else:
-            rows, found = self.on_cpu()
-        found.step = self.whole.steps(np.where(rows["launched"], rows["launch_thread"], -1), rows["launch_ns"])
-        thread = np.where(found.by_time, -1, rows["range_thread"])
-        found.optimizer |= self.whole.aside(Kind.OPTIMIZER, thread, rows["when"], leaks=False) >= 0
-        del rows["when"]
-        self.trace.ranges.clear()
-        return Assembly(self.whole, rows, found, self.paths).records()
+def _forward_ranges(capture: CaptureFacts, around: OpsAround, begun: Bools) -> Positions:
+    """Rule 4: of the ranges that begin in a slice those that an autograd function may name by number.
 
-    def on_gpu(self, rows: Rows, most: int, *, with_ranges: bool = False) -> Found:
-        """What is found of each activity; rows: what `launched` says of them; with_ranges: the row of its range as well."""
-        slices = Slices(self.trace.ranges, self.whole.kept, self._engine_labels(), rows["when"], most)
-        found = self._start(len(rows["when"]))
-        if with_ranges:
-            found.range = np.full(len(rows["when"]), -1, np.int32)
-        for one in slices:
-            nested, crossed = nest_all(self.trace, self.facts, one.ranges)
-            if len(crossed) and len(slices) > 1:
-                # Which of several that cross goes may depend on others far away: it is found out on all of them at once.
-                self.whole.set_aside(nest_all(self.trace, self.facts, np.flatnonzero(self.whole.kept))[1])
-                return self.on_gpu(rows, most, with_ranges=with_ranges)
-            if len(crossed):
-                self.whole.set_aside(crossed)
-                self.paths = Paths(self.trace, self.whole.loose)
-            walk = Walk(self.trace.ranges, nested, self.facts, self.whole.any_numbers)
-            kernels = one.kernels
-            placed = place(self.whole, walk, rows["range_thread"][kernels], rows["when"][kernels])
-            self._take(found, walk, one, *placed, rows["when"][kernels])
-        return found
+    Of several in a row with one number only the last can be meant, where no function names it before that begins.
+    """
+    own = (around.kind == Kind.DISPATCH) & (around.seq >= 0) & begun
+    position = np.flatnonzero(own & ~around.discarded())
+    named = capture.first_backward(around.seq[position])
+    position, named = position[named < NEVER], named[named < NEVER]
+    thread, seq, start = around.thread[position], around.seq[position], around.start[position]
+    dominated = np.zeros(len(position), np.bool_)
+    dominated[:-1] = (thread[1:] == thread[:-1]) & (seq[1:] == seq[:-1]) & (start[1:] < named[:-1])
+    return Positions(position[~dominated])
 
-    def on_cpu(self) -> tuple[Rows, Found]:
-        """Ops in place of activities, and what is found of them."""
-        walk = walk_all(self.whole)
-        if not self.facts.is_op[walk.label].any():
-            raise EmptyCapture(
-                "the capture holds neither GPU activity nor ranges of ops",
-                "call pyprof.nvtx.init() in the program before its model is built, or run it inside "
-                "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`",
-            )
-        rows = cpu_rows(self.trace, walk, self.whole.rules.moves)
-        at = rows.pop("at")
-        found = self._start(len(at))
-        whole = Slice(-1 - NEVER, NEVER, walk.nested.row, np.arange(len(at)))
-        self._take(found, walk, whole, at, np.zeros(len(at), np.bool_), rows["range_thread"], rows["when"])
-        return rows, found
 
-    def _start(self, rows: int) -> Found:
-        self.paths = Paths(self.trace, self.whole.loose)
-        return Found(rows, len(self.trace.threads["tid"]))
+def _add_threads(capture: CaptureFacts, results: SliceResults, around: OpsAround, begun: Bools) -> None:
+    """Rule 4: what a slice adds to what is known of threads."""
+    threads, kind, thread = results.threads, around.kind, around.thread
+    backward = capture.labels.backward[around.label]
+    outside = (around.backward < 0) & (around.engine < 0)
+    threads.runs[thread[backward]] = True
+    threads.python[thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
+    threads.python[thread[(kind == Kind.BACKWARD) & ~backward]] = True
+    own = (kind == Kind.DISPATCH) & (around.seq >= 0) & ~around.discarded()
+    threads.add_numbers(thread[own], around.seq[own])
+    again = around.numbered & begun
+    threads.add_numbers_in_functions(thread[again], around.seq[again])
 
-    def _engine_labels(self) -> Bools:
-        """What autograd's engine runs, and the engine itself: told by all that lies inside."""
-        return np.isin(self.facts.kind, (Kind.BACKWARD, Kind.ENGINE))
 
-    # ------------------------------------------------------------------ one slice
+# ---------------------------------------------------------------------------------------------- rules 4 and 5, all rows
 
-    def _take(self, found: Found, walk: Walk, one: Slice, at: Ints, by_time: Bools, thread: Ints, when: Ints) -> None:
-        """Put what is known of the kernels of a slice, and of its forward ranges, to the rest."""
-        rows = one.kernels
-        found.by_time[rows] = by_time
-        if found.range is not None:
-            found.range[rows] = np.append(walk.nested.row, -1)[at]
-        found.stack[rows] = self.paths.codes(walk.nested, at, by_time, thread, when, walk.seq)
-        own = np.where(by_time, -1, at)
-        offsets, numbers = sequence_numbers(walk.nested, own, walk.seq)
-        found.numbers.append((rows.astype(np.int32), narrowest(offsets), narrowest(numbers)))
-        state = np.append(walk.recomputed.state, -1)[own]
-        found.state[rows] = state
-        function = np.where(state == 1, -1, np.append(walk.function, -1)[own])
-        found.function[rows] = self._functions(found, walk, one, function)
-        inner = np.append(walk.inner, -1)[own]
-        found.inner[rows] = np.where(inner >= 0, np.append(walk.label, -1)[inner], -1)
-        found.in_engine[rows] = (np.append(walk.engine, -1)[own] >= 0) & (state != 1)
-        found.optimizer[rows] = np.append(walk.optimizer, -1)[own] >= 0
-        forward = self._forward(walk, one)
-        roots = walk.root(np.concatenate([own, forward]))
-        places = self._ops(found, walk, one, roots)
-        found.root[rows] = places[: len(own)]
-        self._put_forward(found, walk, forward, places[len(own) :])
-        self._tell_threads(found, walk, one)
 
-    def _shared(self, one: Slice, row: Ints) -> Bools:
-        """Whether these ranges may lie in other slices as well."""
-        ranges = self.trace.ranges
-        return np.asarray((ranges["start_ns"][row] < one.begin) | (ranges["end_ns"][row] >= one.end))
+def _join_backward(capture: CaptureFacts, rows: Columns, results: SliceResults) -> dict[str, int]:
+    """Rule 4: which rows are backward, and the op and stack of the forward range of each one's autograd function.
 
-    def _ops(self, found: Found, walk: Walk, one: Slice, position: Ints) -> Ints:
-        """The places of op instances, -1 for none."""
-        distinct, inverse = distinct_places(position, len(walk.label))
-        row = walk.nested.row[distinct]
-        places = found.ops.add(
-            self._shared(one, row), row=row, start=walk.start[distinct], thread=walk.thread[distinct],
-            label=walk.label[distinct], depth=walk.nested.depth(distinct),
-        )  # fmt: skip
-        return np.append(places, -1)[inverse]
+    Adds is_backward, on_engine (its thread is autograd's), recomputed, forward_op (a row of ranges) and forward_stack; takes
+    function, state and in_engine. Returns what could not be settled, counted.
+    """
+    trace, ranges, threads = capture.trace, capture.ranges, results.threads
+    # Threads of autograd's engine: never the main one, they run backward functions, no Python-level range of theirs lies
+    # outside of those, and their own sequence counter does not move (it moves where a checkpoint runs forward again).
+    engine = threads.runs & ~threads.python & (trace.threads["main"] != 1) & (threads.low >= threads.high)
+    thread = rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
+    rows["recomputed"] = settled(rows.take("state"), thread, threads.constant())
+    rows["on_engine"] = np.append(engine, False)[thread] & (rows["recomputed"] != 1)
+    function = rows.take("function")
+    rows["is_backward"] = (function >= 0) | rows.take("in_engine") | rows["on_engine"]
 
-    def _functions(self, found: Found, walk: Walk, one: Slice, position: Ints) -> Ints:
-        """The places of autograd functions, -1 for none."""
-        distinct, inverse = distinct_places(position, len(walk.label))
-        row, parent = walk.nested.row[distinct], walk.nested.parent[distinct]
-        around = np.where(parent >= 0, walk.nested.row[parent], row)  # the engine's range
-        places = found.functions.add(
-            self._shared(one, row) | self._shared(one, around), row=row, start=walk.start[distinct],
-            thread=walk.thread[distinct], label=walk.label[distinct], seq=walk.seq[distinct],
-            hint=self.trace.ranges["fwd_thread"][row],
-        )  # fmt: skip
-        return np.append(places, -1)[inverse]
+    forward, forward_op, forward_stack = map(np.concatenate, zip(*results.forward, strict=True))
+    candidates = np.flatnonzero(~engine[ranges["thread"][forward]])
+    index_of = np.full(len(ranges["label"]) + 1, -1, np.int32)  # of each function
+    index_of[function[function >= 0]] = 0
+    functions = np.flatnonzero(index_of == 0)
+    functions = functions[ranges["seq"][functions] >= 0]
+    index_of[index_of == 0] = -1
+    sides = []
+    for row in (forward[candidates], functions):
+        of = ranges["thread"][row]
+        sides.append(Side(capture.process[of], of, ranges["seq"][row], ranges["start_ns"][row], ranges["label"][row]))
+    owner, ties, missing = owners(sides[0], sides[1], ranges["fwd_thread"][functions], trace.markers)
+    index_of[functions] = with_none(candidates)[owner]
+    of_kernel = index_of[function]
+    rows["forward_op"] = np.where(rows["is_backward"], with_none(forward_op)[of_kernel], np.int32(-1))
+    rows["forward_stack"] = with_none(forward_stack)[of_kernel]
+    results.forward.clear()
+    return {
+        "backward functions whose forward thread cannot be told": ties,
+        "backward functions whose forward op is not in the capture": missing,
+    }
 
-    def _forward(self, walk: Walk, one: Slice) -> Ints:
-        """Positions of the ranges begun in this slice that an autograd function may name by number.
 
-        Of several in a row with one number only the last can be meant, where no function asks before it begins.
-        """
-        own = (walk.kind == Kind.DISPATCH) & (walk.seq >= 0) & (walk.start >= one.begin) & (walk.start < one.end)
-        position = np.flatnonzero(own & ~walk.discarded())
-        asked = self.whole.first_asked(walk.seq[position])
-        position, asked = position[asked < NEVER], asked[asked < NEVER]
-        thread, seq, start = walk.thread[position], walk.seq[position], walk.start[position]
-        dominated = np.zeros(len(position), np.bool_)
-        dominated[:-1] = (thread[1:] == thread[:-1]) & (seq[1:] == seq[:-1]) & (start[1:] < asked[:-1])
-        return position[~dominated]
+def _find_steps(capture: CaptureFacts, rows: Columns) -> None:
+    """Rule 5: the training step of each row, and optimizers whose ranges are set aside; adds step."""
+    rows["step"] = capture.steps(rows["launch_thread"], rows["launch_ns"])
+    thread = np.where(rows["by_time"], -1, rows["range_thread"])
+    rows["optimizer"] |= capture.aside_at(Kind.OPTIMIZER, thread, rows["when"], leaks=False) >= 0
 
-    def _put_forward(self, found: Found, walk: Walk, position: Ints, root: Ints) -> None:
-        own = np.zeros(len(position), np.bool_)
-        thread = walk.thread[position].astype(np.int64)
-        stack = self.paths.codes_of_ranges(walk.nested, position, thread, walk.start[position], walk.seq)
-        found.forward.add(
-            own, row=walk.nested.row[position], start=walk.start[position], thread=thread, label=walk.label[position],
-            seq=walk.seq[position], root=root, stack=stack,
-        )  # fmt: skip
 
-    def _tell_threads(self, found: Found, walk: Walk, one: Slice) -> None:
-        """What this slice adds to what is known of threads."""
-        threads, kind = found.threads, walk.kind
-        backward = self.facts.backward[walk.label]
-        outside = (walk.backward < 0) & (walk.engine < 0)
-        threads.runs[walk.thread[backward]] = True
-        threads.python[walk.thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
-        threads.python[walk.thread[(kind == Kind.BACKWARD) & ~backward]] = True
-        own = (kind == Kind.DISPATCH) & (walk.seq >= 0) & ~walk.discarded()
-        threads.own_numbers(walk.thread[own], walk.seq[own])
-        again = walk.recomputed.numbered & (walk.start >= one.begin) & (walk.start < one.end)
-        threads.numbers_in_functions(walk.thread[again], walk.seq[again])
+def _find_ops(capture: CaptureFacts, rows: Columns) -> OpTable:
+    """Give the distinct ops places: op and forward_op are places from here on; takes all that is left of ranges."""
+    ops, rows["op"], rows["forward_op"] = op_table(capture.trace, Rows(rows["op"]), Rows(rows["forward_op"]))
+    for name in ("range", "range_thread", "when"):
+        rows.take(name)
+    capture.ranges.clear()
+    return ops
+
+
+class _RecordColumns(Columns):
+    """Columns of Records, each in its type as soon as it is put; one of a single value takes no memory."""
+
+    def __setitem__(self, name: str, values: Array) -> None:
+        values = np.asarray(values)
+        if len(values) and values[0] == values[-1] and (values == values[0]).all():
+            values = np.broadcast_to(values[0].astype(COLUMNS[name][0]), len(values))
+        super().__setitem__(name, values.astype(COLUMNS[name][0], copy=False))
+
+
+def _measured(capture: CaptureFacts, rows: Columns) -> _RecordColumns:
+    """The columns that the capture has of each row itself, from activities or, without a GPU, from rows."""
+    columns, none = _RecordColumns(), np.broadcast_to(np.int64(-1), len(rows["dur_ns"]))
+    source = capture.activities if len(capture.activities["kind"]) else rows
+    for name in _MEASURED:
+        columns[name] = source.take(name) if name in source else none
+    for name in ("dur_ns", "launch_ns", "launch_dur_ns", "step", "by_time", "recomputed"):
+        columns[name] = rows.take(name)
+    return columns
+
+
+def _find_phases(capture: CaptureFacts, rows: Columns, columns: Columns) -> None:
+    """Rule 5: direction and phase; takes optimizer."""
+    columns["dir"] = rows["is_backward"].astype(np.int64)
+    phase = np.where(rows["is_backward"], BACKWARD, FORWARD)
+    phase[rows.take("optimizer")] = OPTIMIZER
+    strings = capture.trace.strings
+    of_name = np.zeros(len(strings) + 1, np.bool_)
+    of_name[columns["name"]] = True
+    for code in np.flatnonzero(of_name[:-1]).tolist():
+        of_name[code] = classify(strings[code]).family in _COMMUNICATION
+    of_name[-1] = False
+    phase[of_name[columns["name"]]] = COMMUNICATION
+    phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
+    columns["phase"] = phase
+
+
+# ---------------------------------------------------------------------------------------------- rules 6 and 7, all rows
+
+
+def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable) -> list[OpCall]:
+    """Rule 6: instances numbered in order of begin, and calls as codes into the pool of distinct ones that is returned.
+
+    Takes op, forward_op, inner, replay and replay_ns.
+    """
+    op, forward = Places(rows.take("op")), Places(rows.take("forward_op"))
+    replays = rows.take("replay"), rows.take("replay_ns"), columns["start_ns"]
+    columns["instance"], columns["fwd_instance"] = instances(capture, ops, op, forward, replays)
+    calls: list[OpCall] = []
+    code_of_label = np.full(len(capture.trace.markers) + 1, -1, np.int64)
+    wanted = {"call": ops.label[np.where(forward >= 0, forward, op)], "own": ops.label[op], "inner": rows.take("inner")}
+    for name, label in wanted.items():
+        used = np.zeros(len(code_of_label), np.bool_)
+        used[label] = True
+        for code in np.flatnonzero(used[:-1] & (code_of_label[:-1] < 0)).tolist():
+            marker = capture.trace.markers[code]
+            code_of_label[code] = len(calls)
+            calls.append(marker.call or OpCall("autograd", marker.name, dispatcher=True, described=False))
+        columns[name] = code_of_label[label]
+    return calls
+
+
+def _records(
+    capture: CaptureFacts, rows: Columns, results: SliceResults, columns: Columns, calls: list[OpCall], counts: dict[str, int]
+) -> Records:
+    """Rule 7: every row in an order that does not depend on the file's, and the count of what could not be settled."""
+    trace, launch_thread = capture.trace, rows.take("launch_thread")
+    without = ~rows["launched"] & (columns["kind"] == ActivityKind.KERNEL)
+    rows_counts = {
+        "kernels without a launch in the capture": int(without.sum()),
+        "kernels of CUDA graphs": int(rows["in_graph"].sum()),
+    }
+    process = capture.activities.take("process")
+    if not len(process):
+        process = capture.process[launch_thread]
+    columns["pid"], columns["rank"] = (take(trace.processes[name], process) for name in ("pid", "rank"))
+    columns["tid"] = take(trace.threads["tid"], launch_thread)
+    devices, columns["gpu"] = gpus(trace, process, columns["device"])
+    stack, forward_stack = rows.take("stack"), rows.take("forward_stack")
+    columns["stack"], columns["scope"] = stack, np.where(rows.take("is_backward") & (forward_stack >= 0), forward_stack, stack)
+    capture.activities.clear()
+    order = _order(columns, trace)
+    if (order[1:] < order[:-1]).any():
+        for name in list(columns):
+            if columns[name].strides != (0,):  # one value for all
+                columns[name] = columns[name][order]
+    records = Records(
+        dict(columns), trace.strings, results.stacks.stacks, calls, devices, *results.take_numbers(order),
+        source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns,
+    )  # fmt: skip
+    records.columns["seq"] = main_numbers(records, rows.take("on_engine")[order])
+    process_of, tid = trace.threads["process"], trace.threads["tid"]
+    thread = distinct_rows(take(trace.processes["pid"], process_of), tid).inverse  # threads of one process and id are one
+    records.columns["sub"] = running_numbers(records, with_none(thread.astype(np.int32))[launch_thread][order])
+    records.columns = {name: records.columns[name] for name in COLUMNS}
+    records.counts = {name: count for name, count in (rows_counts | results.stacks.cut | counts).items() if count}
+    return records
+
+
+def _order(columns: Columns, trace: Trace) -> Ints:
+    """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
+    start = np.asarray(columns["start_ns"])
+    order: Ints = np.argsort(start)
+    # Few begin in one nanosecond: only those are sorted by the rest.
+    tied, group = runs(start[order][1:] == start[order][:-1])
+    keys = [group, *(np.asarray(columns[c])[order[tied]] for c in ("pid", "device", "stream", "corr"))]
+    by_keys = np.lexsort(keys[::-1])
+    order[tied] = order[tied][by_keys]
+    still, group = runs(np.logical_and.reduce([key[by_keys][1:] == key[by_keys][:-1] for key in keys]))
+    tied = tied[still]
+    rows = order[tied]
+    rest = ("tid", "launch_ns", "dur_ns", "kind", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+    last = ("graph_node", "regs", "smem_bytes", "bytes", "copykind", "instance", "fwd_instance")
+    name = ranks([trace.strings[code] for code in np.asarray(columns["name"])[rows].tolist()])
+    keys = [group, *(np.asarray(columns[c])[rows] for c in rest), name, *(np.asarray(columns[c])[rows] for c in last)]
+    order[tied] = rows[np.lexsort(keys[::-1])]
+    return order

@@ -1,4 +1,4 @@
-"""GPU activities -> the API call that launched each, and where and when to look for its ranges.
+"""Rule 1: GPU activities -> the API call that launched each, and where and when to look for its ranges; its device.
 
 A kernel of a CUDA graph is launched with the graph but belongs to the ranges under which its node was recorded; each replay of
 the graph is an execution of its own. No ranges and no ops here.
@@ -7,26 +7,48 @@ the graph is an execution of its own. No ranges and no ops here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.types import Array, Columns, Integers, Ints
+from pyprof.parse.records.records import GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
 
-__all__ = ["Recorded", "launch_of_activity", "launched", "ranks", "recorded_in_graph", "replays", "take"]
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+__all__ = ["gpus", "launch_of_activity", "launched", "ranks", "take"]
 
 
-def take(values: npt.NDArray[np.generic], position: npt.NDArray[np.integer]) -> Ints:
-    """values[position] as int64, whatever stands where position is -1; all -1 where there are no values."""
+def take(values: Array, index: Integers) -> Ints:
+    """values[index] as int64, -1 where the index is -1."""
     if not len(values):
-        return np.full(len(position), -1, np.int64)
-    taken: Ints = values[np.maximum(position, 0)].astype(np.int64)
+        return np.full(len(index), -1, np.int64)
+    taken: Ints = values[index].astype(np.int64, copy=False)
+    taken[index < 0] = -1
     return taken
+
+
+def ranks(texts: list[str]) -> Ints:
+    """A number for each text that depends on the text alone, in their order."""
+    return np.unique(np.array(texts, object), return_inverse=True)[1].ravel()
+
+
+def launched(trace: Trace, activities: Columns, launches: Columns) -> Columns:
+    """What is known of each activity without any range; takes the ends of activities and all launches.
+
+    launched: whether its launch is in the capture; launch_ns, launch_dur_ns, launch_thread: begin, time and thread of that (-1
+    unknown); range_thread, when: where its ranges are; replay, replay_ns: see `_replays`; in_graph: whether it ran as a node of
+    a CUDA graph; dur_ns: its own time.
+    """
+    launch = launch_of_activity(trace)
+    rows = Columns(launched=launch >= 0, launch_ns=take(launches["start_ns"], launch))
+    rows["launch_thread"] = take(launches["thread"], launch).astype(np.int32)
+    rows["range_thread"], rows["when"] = _recorded_in_graph(trace, rows["launch_thread"], rows["launch_ns"])
+    rows["in_graph"] = activities["graph_node"] >= 0
+    rows["replay"], rows["replay_ns"] = _replays(trace, launch)
+    rows["launch_dur_ns"] = np.where(rows["launched"], take(launches["end_ns"], launch) - rows["launch_ns"], -1)
+    rows["dur_ns"] = activities.take("end_ns") - activities["start_ns"]
+    launches.clear()
+    return rows
 
 
 def launch_of_activity(trace: Trace) -> Ints:
@@ -62,7 +84,7 @@ def launch_of_activity(trace: Trace) -> Ints:
 
 
 def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> Ints:
-    """Of these rows of launches, as places in `code`, those that lie in no other call with the same code on the same thread,
+    """Of these rows of launches, as indices into `code`, those that lie in no other call with the same code on the same thread,
     ordered by (code, start, thread)."""
     order = np.argsort(code)  # not a stable one, which takes three times as long
     if not (code[order][1:] == code[order][:-1]).any():
@@ -79,33 +101,27 @@ def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> 
     return by_begin
 
 
-class Recorded(NamedTuple):
-    """Where the ranges of each activity are: thread (-1 nowhere), time, and whether it ran as a node of a CUDA graph."""
+def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, Ints]:
+    """Where the ranges of each activity are: thread (-1 nowhere) and time.
 
-    thread: npt.NDArray[Any]
-    when: Ints
-    in_graph: Bools
-
-
-def recorded_in_graph(trace: Trace, when: Ints, thread: npt.NDArray[Any]) -> Recorded:
-    """Kernels of a CUDA graph take thread and time at which their node was recorded, where the capture tells it."""
+    Kernels of a CUDA graph take those at which their node was recorded, where the capture has them.
+    """
     activities, nodes = trace.activities, trace.graph_nodes
-    in_graph = activities["graph_node"] >= 0
-    if not in_graph.any() or not len(nodes["node"]):
-        return Recorded(thread, when, in_graph)
+    rows = np.flatnonzero(activities["graph_node"] >= 0)
+    if not len(rows) or not len(nodes["node"]):
+        return thread, when
     process = take(trace.threads["process"], nodes["thread"])
     tid = take(trace.threads["tid"], nodes["thread"])
     row_of: dict[tuple[int, int], int] = {}
     for row in np.lexsort((nodes["origin"], tid, nodes["start_ns"])).tolist():
         row_of.setdefault((int(process[row]), int(nodes["node"][row])), row)
     origin = nodes["origin"].tolist()
-    rows = np.flatnonzero(in_graph)
     distinct, _, inverse = distinct_rows(activities["process"][rows], activities["graph_node"][rows])
     found = np.array([_first_recording(row_of, origin, (p, n)) for p, n in distinct.T.tolist()], np.int64)[inverse]
     rows, found = rows[found >= 0], found[found >= 0]
     thread, when = thread.copy(), when.copy()
     thread[rows], when[rows] = nodes["thread"][found], nodes["start_ns"][found]
-    return Recorded(thread, when, in_graph)
+    return thread, when
 
 
 def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key: tuple[int, int]) -> int:
@@ -120,24 +136,23 @@ def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key:
     return row
 
 
-def replays(trace: Trace, launch: Ints, in_graph: Bools) -> tuple[Ints, Ints]:
+def _replays(trace: Trace, launch: Ints) -> tuple[Ints, Ints]:
     """Which execution of its graph each activity is part of, and its begin: (replay, begin in ns); -1 outside of graphs.
 
     One launch is one replay; a node that one launch runs several times (a loop's body) runs in as many. Without a launch in the
-    capture the correlation id stands for it.
+    capture the correlation id identifies it.
     """
     activities = trace.activities
-    rows = np.flatnonzero(in_graph)
+    rows = np.flatnonzero(activities["graph_node"] >= 0)
     if not len(rows):
         none = np.broadcast_to(np.int64(-1), len(launch))
         return none, none
     replay, begin = np.full(len(launch), -1, np.int64), np.full(len(launch), -1, np.int64)
     start, thread = activities["start_ns"][rows], take(trace.launches["thread"], launch[rows])
-    has = launch[rows] >= 0
     execution = distinct_rows(  # by value, so that the numbers do not depend on the order of rows
-        np.where(has, take(trace.launches["start_ns"], launch[rows]), -1),
+        take(trace.launches["start_ns"], launch[rows]),
         take(trace.processes["pid"], activities["process"][rows]),
-        np.where(has, take(trace.threads["tid"], thread), -1),
+        take(trace.threads["tid"], thread),
         activities["corr"][rows],
     ).inverse
     node = activities["graph_node"][rows]
@@ -157,41 +172,29 @@ def replays(trace: Trace, launch: Ints, in_graph: Bools) -> tuple[Ints, Ints]:
     return replay, begin
 
 
-def ranks(texts: list[str]) -> Ints:
-    """A number for each text that depends on the text alone, in their order."""
-    rank_of = {text: rank for rank, text in enumerate(sorted(set(texts)))}
-    return np.array([rank_of[text] for text in texts], np.int64)
-
-
-def launched(trace: Trace) -> dict[str, Any]:
-    """What is known of each activity without any range.
-
-    launched: whether its launch is in the capture; launch_ns, launch_dur_ns, launch_thread: begin, time and thread of that;
-    range_thread, when: where its ranges are; replay, replay_ns: see `replays`; in_graph; dur_ns: its own time.
-    """
-    activities = trace.activities
-    launch = launch_of_activity(trace)
-    has = launch >= 0
-    launch_ns = np.where(has, take(trace.launches["start_ns"], launch), -1)
-    thread = np.where(has, take(trace.launches["thread"], launch), -1).astype(np.int32)
-    recorded, when, in_graph = recorded_in_graph(trace, launch_ns, thread)
-    replay, replay_ns = replays(trace, launch, in_graph)
-    return {
-        "launched": has,
-        "launch_ns": launch_ns,
-        "launch_dur_ns": np.where(has, take(trace.launches["end_ns"], launch) - launch_ns, -1),
-        "launch_thread": thread,
-        "when": when,
-        "range_thread": recorded,
-        "in_graph": in_graph,
-        "replay": replay,
-        "replay_ns": replay_ns,
-        "dur_ns": activities["end_ns"] - activities["start_ns"],
-    }
+def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInfo], Ints]:
+    """The distinct devices, and the index of each activity's, from its process and ordinal; -1 unknown."""
+    table, strings = trace.devices, trace.strings
+    found: list[GpuInfo] = []
+    code_of: dict[tuple[int, int], int] = {}
+    names = ranks([strings[code] for code in table["name"].tolist()])
+    facts = [table[c] for c in ("cc_major", "cc_minor", "sms", "clock_hz", "dram_bytes_per_s", "l2_bytes")]
+    order = np.lexsort((*facts[::-1], names, table["device"], take(trace.processes["pid"], table["process"])))
+    for row in order.tolist():
+        major, minor, *rest = np.array(facts)[:, row].tolist()
+        info = GpuInfo(strings[int(table["name"][row])], (major, minor) if major > 0 else None, *rest)
+        if info not in found:
+            found.append(info)
+        code_of.setdefault((int(table["process"][row]), int(table["device"][row])), found.index(info))
+    if not found:
+        return found, np.full(len(process), -1, np.int64)
+    keys, _, inverse = distinct_rows(process, device)
+    codes = [code_of.get((p, d), code_of.get((-1, d), -1)) for p, d in keys.T.tolist()]
+    return found, np.array(codes, np.int64)[inverse]
 
 
 def _first_places(known: Ints, wanted: Ints) -> Ints:
-    """np.searchsorted(known, wanted) for what is there; for the rest some place that holds another number, or none."""
+    """np.searchsorted(known, wanted) for numbers that are there; for the rest some index that holds another number, or none."""
     low, high = (int(known[0]), int(known[-1])) if len(known) else (0, -1)
     if high - low >= 8 * len(known):
         return np.searchsorted(known, wanted)
@@ -201,15 +204,15 @@ def _first_places(known: Ints, wanted: Ints) -> Ints:
     return table[np.where(inside, wanted - low, high - low + 1)].astype(np.int64)
 
 
-def _pair_coder(corr: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any], npt.NDArray[Any]], Ints]:
+def _pair_coder(corr: Integers) -> Callable[[Array, Array], Ints]:
     """What makes one number of a process and one of these correlation ids, ordered as (process, id)."""
     low, high = int(corr.min(initial=0)), int(corr.max(initial=0))
     if high - low >= 1 << 40:
         distinct = np.unique(corr)
         return lambda process, ids: (process.astype(np.int64) + 1) * len(distinct) + np.searchsorted(distinct, ids)
 
-    def code(process: npt.NDArray[Any], ids: npt.NDArray[Any]) -> Ints:
-        found = process.astype(np.int64)
+    def code(process: Array, ids: Array) -> Ints:
+        found: Ints = process.astype(np.int64)
         found += 1
         found *= high - low + 1
         found += ids

@@ -2,7 +2,7 @@
 
 These are the rows that `key_averages` adds up, not the op instances of Records: `aten::linear` and the `aten::addmm` inside it
 are two. On the CPU the time is that of the range, on the device that of the activities launched inside it; memory is what was
-allocated less what was freed inside, where the capture has it. Modules and frames of Python are no executions (torch's table
+allocated less what was freed inside, where the capture has it. Modules and frames of Python are not executions (torch's table
 has rows for them where stacks were recorded); their time is that of the annotation around them. No formulas here.
 """
 
@@ -11,21 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import place, walk_all
-from pyprof.parse.attribution.capture import Whole
+from pyprof.parse.attribution.attribute import locate, ops_around
 from pyprof.parse.attribution.launches import launched
-from pyprof.parse.attribution.ranges import Nested, top_down
-from pyprof.parse.attribution.walk import Walk
+from pyprof.parse.attribution.ops import OpsAround, nearest
+from pyprof.parse.attribution.ranges import CaptureFacts, Nested
 from pyprof.parse.sources.trace import Trace
 
 __all__ = ["Executions", "executions"]
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE, Kind.OPTIMIZER, Kind.STEP, Kind.INTERNAL)
 _MODULE = "nn.Module: "  # frames of Python, which torch's table does not add up either
@@ -61,62 +57,54 @@ class Executions:
 
 def executions(trace: Trace, rules: OpRules) -> Executions:
     """All executions of a capture, in order of thread and begin."""
-    whole = Whole(trace, rules)
-    run = walk_all(whole)
-    nested = run.nested
-    names = [_name(m) for m in trace.markers]
-    shown, owner, above = _owners(run, trace.markers, names)
-    here = np.arange(len(run.label))
-    cpu = np.maximum(trace.ranges["end_ns"][nested.row] - run.start, 0)
-    inside = np.zeros(len(here), np.int64)
+    capture = CaptureFacts(trace, rules)
+    around = ops_around(capture)
+    nested, size = around.nested, len(around.label)
+    names = list(map(_name, trace.markers))
+    shown, owner, above = _owners(around, trace.markers, names)
+    cpu = np.append(np.maximum(trace.ranges["end_ns"][nested.row] - nested.start, 0), 0)
+    inside = np.zeros(size, np.int64)
     child = shown & (above >= 0)
     np.add.at(inside, above[child], cpu[child])
-    size = len(here)
-    activities, memory = trace.activities, trace.memory
-    on_device = len(activities["kind"]) > 0
+    memory = trace.memory
+    on_device = len(trace.activities["kind"]) > 0
     self_device, kernels = np.zeros(size, np.int64), np.zeros(size, np.int64)
     if on_device:
-        rows = launched(trace)
-        at, by_time, _ = place(whole, run, rows["range_thread"], rows["when"])
-        at = np.where(by_time | (at < 0), -1, owner[at]) if size else at
+        rows = launched(capture.trace, capture.activities, capture.launches)
+        placed = locate(capture, around, rows["range_thread"], rows["when"])
+        at = np.where(placed.by_time, -1, owner[placed.at])
         np.add.at(self_device, at[at >= 0], rows["dur_ns"][at >= 0])
         np.add.at(kernels, at[at >= 0], 1)
-    mine = nested.innermost(memory["thread"].astype(np.int64), memory["time_ns"])
-    mine = np.where(mine >= 0, owner[mine], -1) if size else mine
+    mine = owner[nested.innermost(memory["thread"].astype(np.int64), memory["time_ns"])]
     of_host, of_device = np.zeros(size, np.int64), np.zeros(size, np.int64)
     for result, which in ((of_host, memory["device"] < 0), (of_device, memory["device"] >= 0)):
         np.add.at(result, mine[which & (mine >= 0)], memory["bytes"][which & (mine >= 0)])
     totals = [_with_all_inside(nested, own)[shown] for own in (self_device, of_host, of_device)]
     return Executions(
-        trace.markers, names, run.label[shown], run.start[shown], cpu[shown], (cpu - inside)[shown],
+        trace.markers, names, around.label[shown], around.start[shown], cpu[shown], (cpu - inside)[shown],
         totals[0], self_device[shown], kernels[shown], totals[1], of_host[shown], totals[2], of_device[shown],
         on_device, len(memory["bytes"]) > 0,
     )  # fmt: skip
 
 
-def _owners(run: Walk, markers: list[Marker], names: list[str]) -> tuple[Bools, Ints, Ints]:
+def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple[Bools, Positions, Positions]:
     """(which ranges are executions, the innermost execution around or at each range, the one around it).
 
     Where an op has one op inside and that has its name too both are one, as in torch's table.
     """
-    nested, label, here = run.nested, run.label, np.arange(len(run.label))
-    shown = np.array([_is_shown(m) for m in markers] + [False], np.bool_)[label]
+    nested, label = around.nested, around.label
+    shown = np.array([*map(_is_shown, markers), False], np.bool_)[label]
     code_of: dict[str, int] = {}
-    name = np.array([code_of.setdefault(text, len(code_of)) for text in names] + [-1], np.int64)[label]
+    name = np.array([*(code_of.setdefault(text, len(code_of)) for text in names), -1], np.int64)[label]
     while True:
-        owner = _innermost(nested, shown)
-        above = np.where(nested.parent >= 0, owner[nested.parent], -1) if len(here) else here
+        owner = nearest(nested, shown)
+        above = Positions(np.append(owner[nested.parent], -1))
         child = shown & (above >= 0)
-        alone = np.bincount(above[child], minlength=len(here)) == 1
-        twin = child & alone[above] & (name == name[above]) if len(here) else child
+        alone = np.bincount(above[child], minlength=len(label)) == 1
+        twin = child & alone[above] & (name == name[above])
         if not twin.any():
             return shown, owner, above
         shown = shown & ~twin
-
-
-def _innermost(nested: Nested, shown: Bools) -> Ints:
-    """For each range itself or the innermost around it that is shown, -1 none."""
-    return top_down(nested, np.arange(len(shown)), lambda own, above: np.where(shown[own], own, above))
 
 
 def _is_shown(marker: Marker) -> bool:
@@ -135,6 +123,5 @@ def _name(marker: Marker) -> str:
 def _with_all_inside(nested: Nested, own: Ints) -> Ints:
     total = own.copy()
     for level in reversed(nested.levels):
-        above = nested.parent[level]
-        np.add.at(total, above[above >= 0], total[level[above >= 0]])
+        np.add.at(total, nested.parent[level], total[level])  # what is in nothing adds to the last element, of position -1
     return total

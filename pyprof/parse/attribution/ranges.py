@@ -1,36 +1,42 @@
-"""Ranges of a Trace, nested for every thread at once, and what each range means for the kernels inside it.
+"""Rule 2, the part that needs no kernels: a Trace's ranges -> which nest, which are set aside, what each label means.
 
-Leaked ranges (never closed) are left out before nesting, and those that cross others while nesting: ops among them name
-nothing, the user's own stay as context. `Nested` is positions 0..n-1 over the rest; each array below is indexed by position.
-No kernels here.
+Ranges that were never closed are set aside before nesting, those that cross others while nesting: ops among them name nothing;
+layers, steps, optimizers and the user's own stay as context. What only the whole capture shows is in `CaptureFacts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
+from pyprof.arrays.types import Array, Bools, Columns, Integers, Ints, Positions, Rows
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.launches import ranks
 from pyprof.parse.sources.trace import Trace
 
-__all__ = ["CONTEXT", "Facts", "Nested", "by_thread", "leaked", "nest_all", "ties", "top_down"]
+__all__ = [
+    "CONTEXT",
+    "NEVER",
+    "CaptureFacts",
+    "LabelFacts",
+    "Nested",
+    "SetAside",
+    "by_thread",
+    "leaked",
+    "nest_all",
+    "nest_order",
+]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Array = npt.NDArray[Any]
-Positions = npt.NDArray[np.int32]
-
+NEVER = np.iinfo(np.int64).max  # the end of a range that was never closed
 CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
 _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op
 _COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
-# Ops on no tensor: they show no sequence number even where gradients are recorded, so that they say nothing of it.
+# Ops on no tensor: they show no sequence number even where gradients are recorded, so that the lack of one means nothing.
 _FACTORIES = frozenset(
     "aten::" + name
     for name in (
@@ -40,9 +46,11 @@ _FACTORIES = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Per distinct label: what kind of range it is and how attribution treats it."""
+# ---------------------------------------------------------------------------------------------- labels
+
+
+class LabelFacts(NamedTuple):
+    """For each label (distinct range text) what kind of range it is; one element more for label -1, which means nothing."""
 
     kind: npt.NDArray[np.int8]
     is_op: Bools  # may name the op of a kernel
@@ -50,73 +58,143 @@ class Facts:
     copy: Bools
     backward: Bools  # an autograd function running backward, checkpoints excepted
     inner: Bools  # may be the innermost op: dispatcher ops and autograd functions
-    structural: Bools
-    context: Bools  # layers, steps and the user's ranges
+    context: Bools  # layers, steps, optimizers and the user's ranges
     factory: Bools  # makes a tensor of none
     compiled: Bools  # the backward graph of torch.compile
-    weight: Ints  # which of two that cross is set aside: the lighter; what context is set aside is still told
-
-    @staticmethod
-    def of(markers: list[Marker], rules: OpRules) -> Facts:
-        """Look at each distinct marker once."""
-        names = [m.call.name if m.call is not None else "" for m in markers]
-        opaque = np.array([m.call is not None and rules.gives_way(m.call) for m in markers], np.bool_)
-        kind = np.array([m.kind for m in markers], np.int8)
-        op = np.isin(kind, (Kind.OP, Kind.DISPATCH, Kind.BACKWARD))
-        call = np.isin(kind, (Kind.OP, Kind.DISPATCH))
-        structural = call & _ask(names, rules.is_structural)
-        backward = (kind == Kind.BACKWARD) & ~_ask([m.name for m in markers], lambda name: _CHECKPOINT in name)
-        return Facts(
-            kind=kind,
-            is_op=op & ~((kind == Kind.BACKWARD) & ~backward),
-            candidate=call & ~structural & ~opaque & _ask(names, rules.known),
-            copy=call & _ask(names, rules.is_copy),
-            backward=backward,
-            inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
-            structural=structural,
-            context=np.isin(kind, CONTEXT),
-            factory=_ask(names, lambda name: name in _FACTORIES),
-            compiled=_ask([m.name for m in markers], lambda name: _COMPILED in name),
-            weight=np.select([op | (kind == Kind.ENGINE), ~np.isin(kind, CONTEXT), kind != Kind.USER], [4, 3, 2], 1),
-        )
+    weight: Ints  # which of two that cross is set aside: the lighter
 
 
-def _ask(names: list[str], question: Callable[[str], bool]) -> Bools:
-    return np.array([bool(name) and question(name) for name in names], np.bool_)
+def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
+    """Look at each distinct marker once."""
+    kinds, answers = [], []
+    for marker in markers:
+        call, name = marker.call, "" if marker.call is None else marker.call.name
+        copy = known = factory = False
+        if call is not None and name:
+            copy, factory = rules.is_copy(name), name in _FACTORIES
+            known = rules.known(name) and not rules.is_structural(name) and not rules.gives_way(call)
+        kinds.append(int(marker.kind))
+        answers.append((known, copy, factory, _CHECKPOINT in marker.name, _COMPILED in marker.name))
+    kind = np.array([*kinds, -1], np.int8)
+    known_, copy_, factory_, checkpoint, compiled = np.array([*answers, (False,) * 5], np.bool_).T
+    function, call_ = kind == Kind.BACKWARD, np.isin(kind, (Kind.OP, Kind.DISPATCH))
+    context = np.isin(kind, CONTEXT)
+    return LabelFacts(
+        kind=kind,
+        is_op=call_ | (function & ~checkpoint),
+        candidate=call_ & known_,
+        copy=call_ & copy_,
+        backward=function & ~checkpoint,
+        inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
+        context=context,
+        factory=factory_,
+        compiled=compiled,
+        weight=np.select([call_ | function | (kind == Kind.ENGINE), ~context, kind != Kind.USER], [4, 3, 2], 1),
+    )
 
 
-@dataclass(frozen=True)
-class Nested:
-    """Ranges of all threads; position p is row `row[p]` of trace.ranges.
+# ---------------------------------------------------------------------------------------------- nesting
 
-    start: when it began; parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first;
-    forests: per thread, with the position of its first range.
+
+class Nested(NamedTuple):
+    """Ranges of all threads; position p is row `row[p]` of the trace's ranges.
+
+    start: ns; parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first; forests: of
+    each thread, with the position of its first range.
     """
 
-    row: Ints
+    row: Rows
     start: Ints
-    parent: Positions
+    parent: npt.NDArray[np.int32]
     levels: list[Ints]
     forests: dict[int, tuple[Forest, int]]
 
-    def depth(self, position: Ints) -> Positions:
-        """In how many ranges each of these lies: the same in every slice that a range is nested in."""
-        depth = np.empty(len(self.row), np.int32)
-        for number, level in enumerate(self.levels):
-            depth[level] = number
-        return depth[position]
-
-    def innermost(self, thread: Ints, times: Ints) -> Ints:
-        """Position of the innermost range open on each thread at each time, -1 none."""
+    def innermost(self, thread: Integers, times: Ints) -> Positions:
+        """The innermost range open on each thread at each time, -1 none."""
         result = np.full(len(times), -1, np.int64)
-        # What is asked for in order is found in the processor's caches.
-        asked = np.argsort(times) if (times[1:] < times[:-1]).any() else np.arange(len(times))
-        for number, rows in by_thread(thread[asked], asked).items():
+        # Times in ascending order are found in the processor's caches.
+        wanted = np.argsort(times) if (times[1:] < times[:-1]).any() else np.arange(len(times))
+        for number, rows in by_thread(thread[wanted], wanted).items():
             if number in self.forests:
                 forest, offset = self.forests[number]
                 found = forest.innermost(times[rows])
                 result[rows] = np.where(found >= 0, found + offset, -1)
-        return result
+        return Positions(result)
+
+
+def nest_all(trace: Trace, labels: LabelFacts, rows: Rows) -> tuple[Nested, Rows]:
+    """Nest these ranges on every thread: what nests, and the rows of those that were set aside since they cross others."""
+    none = np.empty(0, np.int64)
+    forests: dict[int, tuple[Forest, int]] = {}
+    inside, aside, starts = [], [], []
+    parents: list[Integers] = [np.empty(0, np.int32)]
+    levels: list[list[Ints]] = []
+    offset = 0
+    for thread, own in by_thread(trace.ranges["thread"][rows], rows).items():
+        nesting, forest, crossed = _nest_thread(trace, labels, own)
+        levels += [[]] * (len(forest.by_depth) - len(levels))
+        for depth, indices in enumerate(forest.by_depth):
+            levels[depth] = [*levels[depth], indices + offset if offset else indices]
+        parents.append(np.where(forest.parent >= 0, forest.parent + offset, -1).astype(np.int32))
+        forest.parent = none
+        forests[thread] = forest, offset
+        inside.append(nesting)
+        aside.append(crossed)
+        starts.append(forest.start)
+        offset += len(nesting)
+    start = _joined(starts)
+    for forest, at in forests.values():
+        forest.start = start[at : at + len(forest.start)]  # a view, where it was a column of its own
+    nested = Nested(Rows(_joined(inside)), start, np.concatenate(parents), list(map(_joined, levels)), forests)
+    return nested, Rows(_joined(aside))
+
+
+def _nest_thread(trace: Trace, labels: LabelFacts, rows: Array) -> tuple[Array, Forest, Array]:
+    """Rows of one thread -> those that nest in order of begin, their forest, and those set aside."""
+    rows = rows[nest_order(trace, Rows(rows))]
+    start, end, label, free = (trace.ranges[name][rows] for name in ("start_ns", "end_ns", "label", "free"))
+    end = np.maximum(end, start)
+    forest = nest(start, end)
+    # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
+    light = (free == 1) & labels.context[label]
+    aside = crossing(start, end, np.where(light, 0, 2 * labels.weight[label] - free), forest)
+    if not aside.any():
+        return rows, forest, rows[:0]
+    return rows[~aside], nest(start[~aside], end[~aside]), rows[aside]
+
+
+def nest_order(trace: Trace, rows: Rows) -> Ints:
+    """The order of ranges in which the outer of one thread come before the inner, whatever their order in the file."""
+    start = trace.ranges["start_ns"][rows]
+    return sort_ranges(start, np.maximum(trace.ranges["end_ns"][rows], start), lambda at: _ties(trace, rows[at]))
+
+
+def _ties(trace: Trace, rows: Array) -> list[Array]:
+    """What orders ranges with one begin and one end, outer first."""
+    ranges = trace.ranges
+    labels, label = np.unique(ranges["label"][rows], return_inverse=True)
+    texts = []
+    for name in ("domain", "src"):
+        codes, code = np.unique(ranges[name][rows], return_inverse=True)
+        texts.append(ranks([trace.strings[code] for code in codes.tolist()])[code.ravel()])
+    text = ranks([trace.markers[code].text for code in labels.tolist()])[label.ravel()]
+    return [ranges["op_id"][rows], text, texts[0], ranges["free"][rows], ranges["seq"][rows], texts[1]]
+
+
+def _joined(parts: list[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def by_thread(thread: Integers, rows: Integers) -> dict[int, Array]:
+    """Rows by their thread, each in the order given; thread: of each row, -1 none."""
+    order = stable_order(thread)
+    threads, first = np.unique(thread[order], return_index=True)
+    parts = dict(zip(threads.tolist(), np.split(rows[order], first[1:]), strict=False))
+    parts.pop(-1, None)
+    return parts
+
+
+# ---------------------------------------------------------------------------------------------- ranges set aside
 
 
 def leaked(trace: Trace) -> Bools:
@@ -127,95 +205,139 @@ def leaked(trace: Trace) -> Bools:
         return np.asarray(open_ | (end >= trace.session_end_ns))
     if not len(end):
         return np.zeros(0, np.bool_)
-    # Not told when the session ended: ranges do not end in the same nanosecond, clipped ones do.
+    # The session's end is unknown: ranges do not end in the same nanosecond, clipped ones do.
     last = end.max()
     ends_last = end == last
-    everything = max((int(t["end_ns"].max()) for t in (trace.activities, trace.launches) if len(t["end_ns"])), default=-1)
+    everything = max(trace.activities["end_ns"].max(initial=-1), trace.launches["end_ns"].max(initial=-1))
     return np.asarray(open_ | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
 
 
-def nest_all(trace: Trace, facts: Facts, rows: Ints) -> tuple[Nested, Ints]:
-    """Nest these rows of a trace's ranges on every thread: what nests, and the rows that were set aside since they cross."""
-    forests: dict[int, tuple[Forest, int]] = {}
-    rows_parts: list[Ints] = []
-    aside: list[Ints] = []
-    parents: list[Positions] = []
-    offset = 0
-    for thread, own in by_thread(trace.ranges["thread"][rows], rows).items():
-        nesting, forest, crossed = _nest_thread(trace, facts, own)
-        aside.append(crossed)
-        parents.append(np.where(forest.parent >= 0, forest.parent + offset, -1).astype(np.int32))
-        forests[thread] = forest.to_look_up(), offset
-        rows_parts.append(nesting)
-        offset += len(nesting)
-    start = _joined([forest.start for forest, _ in forests.values()])
-    for forest, at in forests.values():
-        forest.start = start[at : at + len(forest.start)]
-    deepest = max((len(f.by_depth) for f, _ in forests.values()), default=0)
-    levels = [
-        _joined([f.by_depth[d] + at if at else f.by_depth[d] for f, at in forests.values() if d < len(f.by_depth)])
-        for d in range(deepest)
-    ]
-    none = np.empty(0, np.int32)
-    return Nested(_joined(rows_parts), start, np.concatenate([none, *parents]), levels, forests), _joined(aside)
+class SetAside(NamedTuple):
+    """Context ranges that nest with nothing, in order of begin. start, end: ns, NEVER where never closed; thread, label,
+    domain, src as in `ranges`."""
+
+    start: Ints
+    end: Ints
+    thread: Ints
+    label: Ints
+    domain: Ints
+    src: Ints
+
+    def open(self, thread: Integers, times: Ints) -> Bools:
+        """Whether any is open on each thread at each time."""
+        result = np.zeros(len(times), np.bool_)
+        if not len(self.start):
+            return result
+        for number, rows in by_thread(thread, np.arange(len(thread))).items():
+            mine = self.thread == number
+            begun = np.searchsorted(self.start[mine], times[rows], "right")
+            result[rows] = begun > np.searchsorted(np.sort(self.end[mine]), times[rows], "right")
+        return result
 
 
-def _nest_thread(trace: Trace, facts: Facts, rows: Ints) -> tuple[Ints, Forest, Ints]:
-    """Rows of one thread -> those that nest in order of begin, their forest, and those set aside."""
-    ranges = trace.ranges
-    start, end = ranges["start_ns"][rows], np.maximum(ranges["end_ns"][rows], ranges["start_ns"][rows])
-    order = sort_ranges(start, end, lambda at: ties(trace, rows[at]))
-    rows, start, end = rows[order], start[order], end[order]
-    del order
-    forest = nest(start, end)
-    label, free = ranges["label"][rows], ranges["free"][rows]
-    # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
-    light = (free == 1) & facts.context[label]
-    aside = crossing(start, end, np.where(light, 0, 2 * facts.weight[label] - free), forest)
-    if not aside.any():
-        return rows, forest, rows[:0]
-    return rows[~aside], nest(start[~aside], end[~aside]), rows[aside]
+# ---------------------------------------------------------------------------------------------- the whole capture
 
 
-def _joined(parts: list[Ints]) -> Ints:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+class CaptureFacts:
+    """What only the whole capture shows.
 
-
-def ties(trace: Trace, rows: Ints) -> list[Ints]:
-    """What orders ranges with one begin and one end, outer first; nothing of it depends on the order of rows in the file."""
-    ranges = trace.ranges
-    label = ranges["label"][rows]
-    distinct, inverse = np.unique(label, return_inverse=True)
-    return [
-        ranges["op_id"][rows],
-        ranks([trace.markers[code].text for code in distinct.tolist()])[inverse.ravel()],
-        _code_ranks(trace, ranges["domain"][rows]),
-        ranges["free"][rows],
-        ranges["seq"][rows],
-        _code_ranks(trace, ranges["src"][rows]),
-    ]
-
-
-def _code_ranks(trace: Trace, codes: Ints) -> Ints:
-    """For codes into `strings` the rank of each text among those used."""
-    distinct, inverse = np.unique(codes, return_inverse=True)
-    return ranks([trace.strings[code] for code in distinct.tolist()])[inverse.ravel()]
-
-
-def by_thread(thread: Array, rows: Ints) -> dict[int, Ints]:
-    """Rows by their thread, each in the order given; thread: of each row, below 0 none."""
-    order = stable_order(thread)
-    threads, first = np.unique(thread[order], return_index=True)
-    parts = np.split(rows[order], first[1:]) if len(order) else []
-    return {int(t): part for t, part in zip(threads.tolist(), parts, strict=True) if t >= 0}
-
-
-def top_down(nested: Nested, own: Array, takes: Callable[[Array, Array], Array]) -> Array:
-    """Carry a value from each range to those inside it.
-
-    own: the value that each range would give by itself, -1 none; takes(own, inherited) decides, level by level.
+    trace: with tables of its own, `activities`, `launches` and `ranges`, from which columns are taken; labels: what each label
+    means; kept: which rows of ranges nest, as far as is known; aside: the context ranges that do not; any_numbers: whether any
+    op shows a sequence number; process: of each thread, main: the main thread of each process (both -1 unknown, and for -1).
     """
-    result = np.full(len(nested.row) + 1, -1, own.dtype)
-    for level in nested.levels:
-        result[level] = takes(own[level], result[nested.parent[level]])  # parent -1 reads the last element, which stays -1
-    return result[:-1]
+
+    def __init__(self, trace: Trace, rules: OpRules) -> None:
+        self.activities, self.launches, self.ranges = map(Columns, (trace.activities, trace.launches, trace.ranges))
+        self.trace = replace(trace, activities=self.activities, launches=self.launches, ranges=self.ranges)
+        self.rules, self.labels = rules, facts_of_labels(trace.markers, rules)
+        never = leaked(self.trace)
+        self.ranges.take("open")  # in `never` now
+        self.kept: Bools = ~never
+        self._leaked = np.flatnonzero(never & self.labels.context[self.ranges["label"]])
+        threads = trace.threads
+        self.process = np.append(threads["process"].astype(np.int64), -1)
+        mains = np.flatnonzero(threads["main"] == 1)
+        mains = mains[np.argsort(-threads["tid"][mains], kind="stable")]  # of several the one with the lowest id
+        self.main = np.full(max(len(trace.processes["pid"]), int(self.process.max()) + 1) + 1, -1, np.int64)
+        self.main[self.process[mains]] = mains
+        self.main[-1] = -1
+        self.set_aside(Rows(self._leaked[:0]))
+
+    def set_aside(self, crossed: Rows) -> None:
+        """Take out ranges that cross others."""
+        self.kept[crossed] = False
+        ranges = self.ranges
+        rows = np.concatenate([self._leaked, crossed[self.labels.context[ranges["label"][crossed]]]])
+        never = np.arange(len(rows)) < len(self._leaked)
+        start, end = ranges["start_ns"][rows], np.where(never, NEVER, ranges["end_ns"][rows])
+        order = sort_ranges(start, end, lambda at: _ties(self.trace, rows[at]))
+        rest = (ranges[name][rows[order]].astype(np.int64) for name in ("thread", "label", "domain", "src"))
+        self.aside = SetAside(start[order], end[order], *rest)
+        self._read_numbers()
+
+    def _read_numbers(self) -> None:
+        """Sequence numbers: whether ops show any, and when the first autograd function with each began."""
+        label, seq = self.ranges["label"], self.ranges["seq"]
+        self.any_numbers = bool(((self.labels.kind == Kind.DISPATCH)[label] & self.kept & (seq >= 0)).any())
+        rows = np.flatnonzero(self.labels.backward[label] & self.kept & (seq >= 0))
+        self._numbers, inverse = np.unique(seq[rows], return_inverse=True)
+        self._first = np.full(len(self._numbers) + 1, NEVER)
+        np.minimum.at(self._first, inverse.ravel(), self.ranges["start_ns"][rows])
+
+    def first_backward(self, seq: Ints) -> Ints:
+        """When the first autograd function with each number began, NEVER where there is none."""
+        if not len(self._numbers):
+            return np.full(len(seq), NEVER)
+        at = np.searchsorted(self._numbers, seq)
+        return np.where(self._numbers[np.minimum(at, len(self._numbers) - 1)] == seq, self._first[at], NEVER)
+
+    def aside_at(self, kind: Kind, thread: Integers, when: Ints, *, leaks: bool = True) -> Ints:
+        """The label of the range of a kind that is set aside and open then on the thread, -1 none; leaks: whether those count
+        that were never closed.
+
+        The next range of the kind ends one that was never closed: the last step of a capture lasts to the end, a step that an
+        exception left does not.
+        """
+        aside, ranges = self.aside, self.ranges
+        result = np.full(len(thread), -1, np.int64)
+        of_kind = (self.labels.kind[aside.label] == kind) & (leaks | (aside.end < NEVER))
+        if not of_kind.any():
+            return result
+        inside = np.flatnonzero((self.labels.kind == kind)[ranges["label"]] & self.kept)
+        for number in np.unique(aside.thread[of_kind]).tolist():
+            own, mine = np.flatnonzero(of_kind & (aside.thread == number)), np.flatnonzero(thread == number)
+            begun = np.append(aside.start[own], np.iinfo(np.int64).min)
+            last = np.searchsorted(begun[:-1], when[mine], "right") - 1  # -1 reads the element appended
+            starts = ranges["start_ns"][inside[ranges["thread"][inside] == number]]
+            nests = np.append(np.sort(starts), np.iinfo(np.int64).min)
+            later = nests[np.searchsorted(nests[:-1], when[mine], "right") - 1] > begun[last]
+            still = (last >= 0) & ~later & (np.append(aside.end[own], 0)[last] > when[mine])
+            result[mine[still]] = aside.label[own[last[still]]]
+        return result
+
+    def steps(self, thread: Integers, when: Ints) -> Ints:
+        """The training step in which something was launched, -1 none: that of the step range around the launch, else that of
+        the one open then on the thread that marks the steps."""
+        if not (self.labels.kind == Kind.STEP).any():
+            return np.full(len(thread), -1, np.int64)
+        step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers] + [-1], np.int64)
+        rows = Rows(np.flatnonzero((self.labels.kind == Kind.STEP)[self.ranges["label"]] & self.kept))
+        nested, _ = nest_all(self.trace, self.labels, rows)
+        around = np.append(self.ranges["label"][nested.row], -1)
+        label = np.full(len(thread), -1, np.int64)
+        for who in (thread, self._step_thread(rows, self.process[thread])):
+            unknown = np.flatnonzero((label < 0) & (thread >= 0) & (who >= 0))
+            within = around[nested.innermost(who[unknown], when[unknown])]
+            label[unknown] = np.where(within >= 0, within, self.aside_at(Kind.STEP, who[unknown], when[unknown]))
+        return step_of_label[label]
+
+    def _step_thread(self, steps: Rows, process: Ints) -> Ints:
+        """The thread whose steps are those of its process: the main one, or the only one that marks any; -1 none."""
+        aside = self.aside.thread[self.labels.kind[self.aside.label] == Kind.STEP]
+        marking = np.unique(np.concatenate([self.ranges["thread"][steps], aside])).astype(np.int64)
+        result = np.where(np.isin(self.main[process], marking), self.main[process], -1)
+        for one in np.unique(process[(result < 0) & (process >= 0)]).tolist():
+            mine = marking[self.process[marking] == one]
+            if len(mine) == 1:
+                result[process == one] = mine[0]
+        return result

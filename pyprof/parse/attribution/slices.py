@@ -1,58 +1,58 @@
-"""Ranges and kernels of a capture -> slices of time that are attributed one after another, with the result of the whole.
+"""Ranges and kernels of a capture -> slices of time that are attributed one after another, and what is found in them together.
 
 A slice has the kernels launched in it and every range that is open in it at any time, so that the ranges around each kernel are
-all there. What autograd's engine ran is told by all that lies inside: such a range comes whole into each of the two slices that
-it may lie in. The rest of attribution then takes memory by the slice, and its arrays stay in the processor's caches. That no
-ranges cross is taken for granted here. No texts, no ops.
+all there. What autograd's engine ran depends on all that lies inside: such a range comes whole into each of the two slices that
+it may lie in. The rest of attribution then takes memory by the slice, and its arrays stay in the processor's caches. No range
+may cross another here. No texts, no ops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.growing import narrowest
 from pyprof.arrays.nesting import stable_order
-from pyprof.parse.attribution.crossing import NEVER
+from pyprof.arrays.types import Array, Bools, Columns, Integers, Ints, Rows
+from pyprof.parse.attribution.ranges import NEVER
+from pyprof.parse.attribution.stacks import Stacks
 from pyprof.parse.sources.trace import Table
 
-__all__ = ["MOST_KERNELS", "Slice", "Slices"]
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+__all__ = ["MOST_KERNELS", "Slice", "SliceResults", "Slices", "ThreadFacts"]
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
-_ROWS = 1 << 20  # looked at at a time
+_ROWS = 1 << 20  # handled at a time
 _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
 class Slice(NamedTuple):
-    """Time from begin until before end, in ns; rows of the tables `ranges` and `activities`."""
+    """Time from begin until before end, in ns; rows of ranges, and of activities (or of ops on the CPU)."""
 
     begin: int
     end: int
-    ranges: Ints
+    ranges: Rows
     kernels: Ints
 
 
 class Slices:
     """The slices of a capture, in order of time.
 
-    ranges: the table; kept: which of its rows count; whole: which labels are those of ranges that must not be taken apart;
-    when: where in time each kernel is looked for, below 0 nowhere; most: kernels of a slice.
+    ranges: the table; kept: which of its rows count; whole: for each label whether its ranges must not be taken apart; when:
+    the time at which the ranges of each kernel are looked for, below 0 nowhere; most: kernels of a slice.
     """
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
-        self.threads = int(self.thread.max(initial=-1)) + 2  # and a place for what is on no thread, -1
+        self.threads = int(self.thread.max(initial=-1)) + 2  # and one more for what is on no thread, -1
         self.cuts = _cuts(when, most)
         first, self.open = self._place()
         self.open_first = first[self.open].astype(np.int64)
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
-        self.open_whole = whole[ranges["label"][self.open]] if len(whole) else np.zeros(len(self.open), np.bool_)
+        self.open_whole = whole[ranges["label"][self.open]]
         number = self._fewer_cuts(len(first))
         self.rows = _Groups(number[first], len(self.cuts) + 1)
         self.kernels = _Groups(_number(self.cuts, when), len(self.cuts) + 1)
@@ -96,7 +96,7 @@ class Slices:
             begin, end = edges[number], edges[number + 1]
             before = self.open[(self.open_first < number) & (self.open_last >= number)]
             parts = [before, self._rest(number - 1, number, begin), self._own(number), self._rest(number + 1, number, end)]
-            yield Slice(begin, end, np.concatenate(parts) if len(self) > 1 else parts[2], self.kernels[number])
+            yield Slice(begin, end, Rows(np.concatenate(parts) if len(self) > 1 else parts[2]), self.kernels[number])
 
     def _own(self, number: int) -> Ints:
         """Rows that begin in a slice."""
@@ -123,7 +123,7 @@ class Slices:
 class _Groups:
     """Rows by the number of their slice."""
 
-    def __init__(self, number: npt.NDArray[Any], count: int) -> None:
+    def __init__(self, number: Integers, count: int) -> None:
         self.order: npt.NDArray[np.int32] | None = None
         if (number[1:] < number[:-1]).any():
             order = stable_order(number)
@@ -150,3 +150,78 @@ def _number(cuts: Ints, times: Ints) -> npt.NDArray[np.int16]:
     if not len(cuts):
         return np.zeros(len(times), np.int16)
     return np.searchsorted(cuts, times, "right").astype(np.int16)
+
+
+# ---------------------------------------------------------------------------------------------- what is found in slices
+
+
+class ThreadFacts:
+    """What all of a thread's ranges together show.
+
+    low, high: of the sequence numbers of its own ops; runs: it runs backward functions; python: it runs what only the program
+    itself runs; again_low, again_high, again: of the numbers inside its functions, and how many there are.
+    """
+
+    def __init__(self, threads: int) -> None:
+        most = np.iinfo(np.int64).max
+        self.low, self.again_low = np.full((2, threads), most)
+        self.high, self.again_high = np.full((2, threads), -1)
+        self.runs, self.python = np.zeros((2, threads), np.bool_)
+        self.again = np.zeros(threads, np.int64)
+
+    def add_numbers(self, thread: Array, seq: Ints) -> None:
+        """Sequence numbers of ops of these threads."""
+        np.minimum.at(self.low, thread, seq)
+        np.maximum.at(self.high, thread, seq)
+
+    def add_numbers_in_functions(self, thread: Array, seq: Ints) -> None:
+        """Sequence numbers of ops inside the functions of these threads, each once."""
+        np.minimum.at(self.again_low, thread, seq)
+        np.maximum.at(self.again_high, thread, seq)
+        self.again += np.bincount(thread, minlength=len(self.again))
+
+    def constant(self) -> Bools:
+        """Whether the numbers inside functions never change."""
+        return np.asarray((self.again > 1) & (self.again_low == self.again_high))
+
+
+class SliceResults:
+    """What the slices show of a capture, as columns that they add to the rows of kernels (-1 none) and as the rest.
+
+    Columns: stack: code into `stacks`; range, op, function: rows of `ranges`: the innermost range, the op instance's outermost,
+    the autograd function's; inner: label; state: see `OpsAround`; in_engine, optimizer: inside a range of autograd's engine, of
+    an optimizer's; by_time: its ranges are those of the main thread at that time.
+
+    forward: of each slice the ranges that a backward one may name by number, as rows of `ranges`, with the rows of their ops
+    and their stacks. threads: see there.
+    """
+
+    def __init__(self, rows: Columns, stacks: Stacks, threads: int) -> None:
+        count = len(rows["when"])
+        for name in ("stack", "range", "op", "function", "inner"):
+            rows[name] = np.full(count, -1, np.int32)
+        rows["state"] = np.full(count, -1, np.int8)
+        for name in ("in_engine", "optimizer", "by_time"):
+            rows[name] = np.zeros(count, np.bool_)
+        self.stacks, self.threads = stacks, ThreadFacts(threads)
+        self.forward: list[tuple[Rows, Rows, Array]] = []
+        self._numbers: list[tuple[Array, Array, Array]] = []
+
+    def add_numbers(self, kernels: Ints, offsets: Ints, numbers: Ints) -> None:
+        """The sequence numbers of these kernels' stacks, outermost first."""
+        self._numbers.append((kernels.astype(np.int32), narrowest(offsets), narrowest(numbers)))
+
+    def take_numbers(self, order: Ints) -> tuple[Ints, Ints]:
+        """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
+        parts, self._numbers = self._numbers, []
+        index = np.empty(len(order), np.int32)
+        index[order] = np.arange(len(order))
+        lengths = np.zeros(len(order) + 1, np.int64)
+        for kernels, offsets, _ in parts:
+            lengths[index[kernels] + 1] = np.diff(offsets)
+        begin = np.cumsum(lengths)
+        numbers = np.empty(int(begin[-1]), np.int64)
+        for kernels, offsets, part in parts:
+            to = np.repeat(begin[index[kernels]] - offsets[:-1], np.diff(offsets)) + np.arange(len(part))
+            numbers[to] = part
+        return begin, numbers

@@ -1,7 +1,7 @@
-"""Distinct stacks of ranges: each kernel's stack becomes a code, and each distinct stack one `Stack` object.
+"""Rule 2: the ranges around each kernel -> a code, and for each distinct code one `Stack` object; its sequence numbers.
 
-A path is a chain of labels from the outermost range to the innermost. Real captures have thousands of paths for a million
-kernels, so what is said of a stack is worked out per path.
+Real captures have thousands of distinct chains of ranges for a million kernels, so that a stack is described once for each
+chain.
 """
 
 from __future__ import annotations
@@ -9,31 +9,34 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
-from pyprof.markers import Kind, Marker
-from pyprof.parse.attribution.crossing import NEVER, Loose
-from pyprof.parse.attribution.ranges import CONTEXT, Nested, by_thread
-from pyprof.parse.records.records import Stack
-from pyprof.parse.sources.trace import Trace
+from pyprof.arrays.nesting import stable_order
+from pyprof.arrays.types import Bools, Integers, Ints, Positions
+from pyprof.markers import Kind, Marker, is_backward_name
+from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside, by_thread
+from pyprof.parse.records.records import Records, Stack
+from pyprof.parse.sources.trace import ActivityKind, Trace
 
-__all__ = ["Paths", "sequence_numbers"]
+__all__ = ["Placed", "Stacks", "main_numbers", "running_numbers", "sequence_numbers"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+_Number = TypeVar("_Number", int, Ints)
 
-# What is told of a stack has bounds, for ranges pile up where a program leaks them or recurses.
-_MOST_LOOSE = 32  # ranges that were never closed, and start/end ranges that cross others: of each the first
+# A stack has bounds, for ranges pile up where a program leaks them or recurses.
+_MOST_ASIDE = 32  # ranges that were never closed, and start/end ranges that cross others: of each the first
+_ROWS = 1 << 18  # whose sequence numbers are looked at at a time
 _ENDS = 64  # nested ranges: so many of the outermost and of the innermost
+_DEEP = f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outermost and the {_ENDS} innermost are kept"
+_CROWDED = f"kernels inside more than {_MOST_ASIDE} ranges that overlap or were never closed; the first are kept"
 # Domains of libraries, whose ranges are no layers of the user's.
 _LIBRARY_DOMAINS = frozenset(
     {"NCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CCCL", "libcudf", "NVSHMEM"}
 )
-# Files of torch through which a call passes on its way to the op; they say nothing of the user's program. The first line is the
+# Files of torch through which a call passes on its way to the op; they are not the user's program. The first line is the
 # original's list, so that `trace` stays what it was.
 _LIBRARY_FILE = re.compile(
     r"[/\\]torch[/\\](nn/modules/|nn/functional\.py|tensor\.py|autograd/__init__\.py|_jit_internal\.py|_utils\.py|optim/"
@@ -42,56 +45,62 @@ _LIBRARY_FILE = re.compile(
 )
 
 
-class Paths:
-    """Gives codes to stacks; `stacks` are the distinct ones so far. Ranges may come nested in slices, one after another."""
+class Placed(NamedTuple):
+    """Where kernels were launched: position of the innermost range, whether that is the main thread's, thread, ns."""
 
-    def __init__(self, trace: Trace, loose: Loose) -> None:
-        self.trace, self.loose = trace, loose
+    at: Positions
+    by_time: Bools
+    thread: Integers
+    when: Ints
+
+
+class Stacks:
+    """Gives codes to stacks; `stacks` are the distinct ones so far. Ranges may come nested in slices, one after another.
+
+    cut: how many kernels have a stack that is not complete, by what is left out.
+    """
+
+    def __init__(self, trace: Trace, aside: SetAside) -> None:
+        self.trace, self.aside = trace, aside
         self.stacks: list[Stack] = []
-        self.cut: dict[str, int] = {}  # how many kernels have a stack of which not all is told, by what is left out
-        self._loose_of = by_thread(loose.thread, np.arange(len(loose)))
+        self.cut = {_DEEP: 0, _CROWDED: 0}
+        self._aside_of = by_thread(aside.thread, np.arange(len(aside.thread)))
         self._chains = _Chains()
-        self._units: dict[int, _Unit] = {}  # by their number
-        self._domains, self._sources = (int(trace.ranges[name].max(initial=-1)) + 2 for name in ("domain", "src"))
+        self._units: dict[int, _Unit] = {}  # by their packed number
+        self._domains = int(trace.ranges["domain"].max(initial=-1)) + 2
+        self._sources = int(trace.ranges["src"].max(initial=-1)) + 2
         self._code_of: dict[tuple[object, ...], int] = {}
-        self._told: dict[tuple[int, int, int], int] = {}  # chain, by time, set of loose ranges -> code
-        self._sets: list[tuple[int, ...]] = [()]  # distinct sets of loose ranges, by code
+        self._known: dict[tuple[int, int, int], int] = {}  # chain, by time, set of ranges aside -> code
+        self._sets: list[tuple[int, ...]] = [()]  # distinct sets of ranges aside, by code
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
 
-    def _count(self, what: str, kernels: int) -> None:
-        self.cut[what] = self.cut.get(what, 0) + kernels
+    def codes(self, placed: Placed, nested: Nested, seq: Ints) -> Ints:
+        """The code of each kernel's stack: innermost range, whether taken by time, the ranges aside open then on its thread.
 
-    def codes(self, nested: Nested, at: Ints, by_time: Bools, thread: Ints, when: Ints, seq: Ints) -> Ints:
-        """The code of each kernel's stack: innermost range, whether taken by time, the loose ranges open then on its thread.
-
-        at: positions in `nested`, -1 none; seq: the sequence number of each position.
+        seq: the sequence number of each position.
         """
-        chain = self._chain_ids(nested, at, seq)
-        self._count(
-            f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outer and the {_ENDS} inner are told",
-            self._chains.count_deep(chain),
-        )
-        loose, cut = self._loose(thread, when)
-        self._count(f"kernels inside more than {_MOST_LOOSE} ranges that overlap or were never closed; the first are told", cut)
-        return self._codes(chain, by_time, loose)
+        chain = self._chain_ids(nested, placed.at, seq)
+        aside, cut = self._open_sets(placed.thread, placed.when)
+        self.cut[_DEEP] += self._chains.count_deep(chain)
+        self.cut[_CROWDED] += cut
+        return self._codes(chain, placed.by_time, aside)
 
-    def codes_of_ranges(self, nested: Nested, at: Ints, thread: Ints, start: Ints, seq: Ints) -> Ints:
-        """The same for ranges themselves, which are no kernels: nothing is counted."""
-        loose, _ = self._loose(thread, start)
-        return self._codes(self._chain_ids(nested, at, seq), np.zeros(len(at), np.bool_), loose)
+    def codes_of_ranges(self, at: Positions, thread: Integers, nested: Nested, seq: Ints) -> Ints:
+        """The same for ranges themselves, which are not kernels: nothing is counted."""
+        aside, _ = self._open_sets(thread, nested.start[at])
+        return self._codes(self._chain_ids(nested, at, seq), np.zeros(len(at), np.bool_), aside)
 
-    def _codes(self, chain: Ints, by_time: Bools, loose: Ints) -> Ints:
-        found = distinct_rows(chain, by_time, loose)
-        codes = np.array([self._code(*key) for key in found.columns.T.tolist()], np.int64)
-        return codes[found.inverse] if len(chain) else np.empty(0, np.int64)
+    def _codes(self, chain: Ints, by_time: Bools, aside: Ints) -> Ints:
+        distinct = distinct_rows(chain, by_time, aside)
+        codes = np.array(list(map(self._code, *distinct.columns.tolist())), np.int64)
+        return codes[distinct.inverse]
 
-    def _chain_ids(self, nested: Nested, at: Ints, seq: Ints) -> Ints:
+    def _chain_ids(self, nested: Nested, at: Positions, seq: Ints) -> Ints:
         """An id for each range's chain of (label, domain, source line, whether it has a number): equal chains, equal ids."""
-        used = np.zeros(len(nested.row), np.bool_)
-        used[at[at >= 0]] = True
+        used = np.zeros(len(nested.row) + 1, np.bool_)
+        used[at] = True
         for level in reversed(nested.levels):
-            above = nested.parent[level[used[level]]]
-            used[above[above >= 0]] = True
+            used[nested.parent[level[used[level]]]] = True
         ranges = self.trace.ranges
         ids = np.full(len(nested.row) + 1, -1, np.int32)
         for level in nested.levels:
@@ -99,29 +108,29 @@ class Paths:
             if not len(here):
                 break
             label, domain, src = (ranges[name][nested.row[here]].astype(np.int64) for name in ("label", "domain", "src"))
-            unit = self._pack(label, domain, src, seq[here] >= 0)
-            found = distinct_rows(ids[nested.parent[here]], unit)  # parent -1 reads the last element, which stays -1
-            ids[here] = self._chains.ids(*found.columns.tolist())[found.inverse]
+            unit = self._pack(label, domain, src, (seq[here] >= 0).astype(np.int64))
+            distinct = distinct_rows(ids[nested.parent[here]], unit)  # parent -1 reads the last element, which stays -1
+            ids[here] = self._chains.ids(*distinct.columns.tolist())[distinct.inverse]
         return ids[at].astype(np.int64)
 
-    def _loose(self, thread: Ints, when: Ints) -> tuple[Ints, int]:
-        """A code for the set of loose ranges open on each thread at each time, 0 the empty set; of how many not all is told."""
+    def _open_sets(self, thread: Integers, when: Ints) -> tuple[Ints, int]:
+        """A code for the set of ranges aside that are open on each thread at each time, 0 the empty set; how many are cut."""
         result, cut = np.zeros(len(thread), np.int64), 0
-        if not len(self.loose):
+        if not self._aside_of:
             return result, cut
         for number, mine in by_thread(thread, np.arange(len(thread))).items():
-            if number in self._loose_of:
+            if number in self._aside_of:
                 mine = mine[np.argsort(when[mine], kind="stable")]
-                result[mine], more = self._sets_at(self._loose_of[number], when[mine])
+                result[mine], more = self._sets_at(self._aside_of[number], when[mine])
                 cut += more
         return result, cut
 
     def _sets_at(self, rows: Ints, times: Ints) -> tuple[Ints, int]:
         """The same of one thread at ascending times: one sweep over begins and ends, in which a set has a bounded size."""
-        ends = self.loose.end[rows]
+        ends = self.aside.end[rows]
         never = ends == NEVER
         # In numbers of `times`: a range is open at times[begin:end].
-        begin = np.searchsorted(times, self.loose.start[rows], "left")
+        begin = np.searchsorted(times, self.aside.start[rows], "left")
         end = np.where(never, len(times), np.searchsorted(times, ends, "left"))
         shown = begin < end
         changes = np.unique(np.concatenate([begin[shown], end[shown], [0, len(times)]]))
@@ -141,40 +150,37 @@ class Paths:
                     insort(opened, event)
                 else:
                     leaked += 1
-                    leaks += [event] * (leaked <= _MOST_LOOSE)
-            cut += (until - since) * (max(leaked, len(opened)) > _MOST_LOOSE)
-            members = sorted([*leaks, *opened[:_MOST_LOOSE]])
-            result[since:until] = self._set_code(tuple(rows[members].tolist()))
+                    leaks += [event] * (leaked <= _MOST_ASIDE)
+            cut += (until - since) * (max(leaked, len(opened)) > _MOST_ASIDE)
+            members = tuple(rows[sorted([*leaks, *opened[:_MOST_ASIDE]])].tolist())
+            code = self._set_of.setdefault(members, len(self._sets))
+            self._sets += [members] * (code == len(self._sets))
+            result[since:until] = code
         return result, cut
 
-    def _set_code(self, members: tuple[int, ...]) -> int:
-        code = self._set_of.get(members)
+    def _code(self, chain: int, by_time: int, aside: int) -> int:
+        code = self._known.get((chain, by_time, aside))
         if code is None:
-            code = self._set_of[members] = len(self._sets)
-            self._sets.append(members)
+            code = self._known[chain, by_time, aside] = self._new(chain, bool(by_time), self._sets[aside])
         return code
 
-    def _code(self, chain: int, by_time: int, loose: int) -> int:
-        code = self._told.get((chain, by_time, loose))
-        if code is None:
-            code = self._told[chain, by_time, loose] = self._new(chain, bool(by_time), loose)
-        return code
-
-    def _new(self, chain: int, by_time: bool, loose: int) -> int:
-        aside = self._sets[loose]
-        told = [self._pack(int(self.loose.label[i]), int(self.loose.domain[i]), int(self.loose.src[i]), 0) for i in aside]
-        opened = any(self.loose.end[i] == NEVER for i in aside)
-        units = self._chains.units(chain)  # what nests with nothing stands outermost, wherever it began
-        told += [unit for unit in units if self._unit(unit).marker.kind in CONTEXT] if by_time else units
-        key = (by_time, opened, *told)
+    def _new(self, chain: int, by_time: bool, members: tuple[int, ...]) -> int:
+        units, opened = [], False
+        for index in members:  # what nests with nothing is outermost, wherever it began
+            label, domain, src = (int(column[index]) for column in (self.aside.label, self.aside.domain, self.aside.src))
+            units.append(self._pack(label, domain, src, 0))
+            opened |= bool(self.aside.end[index] == NEVER)
+        inside = self._chains.units(chain)
+        units += [packed for packed in inside if self._unit(packed).marker.kind in CONTEXT] if by_time else inside
+        key = (by_time, opened, *units)
         code = self._code_of.get(key)
         if code is None:
             code = self._code_of[key] = len(self.stacks)
-            self.stacks.append(_describe(list(map(self._unit, told)), opened=opened))
+            self.stacks.append(_describe(list(map(self._unit, units)), opened=opened))
         return code
 
-    def _pack(self, label: Any, domain: Any, src: Any, numbered: Any) -> Any:
-        """A range in one number: all that is told of it in a stack."""
+    def _pack(self, label: _Number, domain: _Number, src: _Number, numbered: _Number) -> _Number:
+        """A range in one number: all that a stack holds of it."""
         return ((label * self._domains + domain + 1) * 2 + numbered) * self._sources + src + 1
 
     def _unit(self, packed: int) -> _Unit:
@@ -191,7 +197,7 @@ class Paths:
 
 
 class _Chains:
-    """Chains of ranges as a tree of units, each told by its unit and the chain around it. Of long ones both ends are told."""
+    """Chains of ranges as a tree of units, each known by its unit and the chain around it. Of long ones both ends are kept."""
 
     def __init__(self) -> None:
         self._id_of: dict[tuple[int, int], int] = {}
@@ -202,28 +208,25 @@ class _Chains:
 
     def ids(self, above: list[int], unit: list[int]) -> Ints:
         """The id of each unit inside a chain, -1 for none around it."""
-        return np.array([self._id(key) for key in zip(above, unit, strict=True)], np.int64)
+        return np.array(list(map(self._id, above, unit)), np.int64)
 
-    def _id(self, key: tuple[int, int]) -> int:
-        found = self._id_of.get(key)
+    def _id(self, above: int, unit: int) -> int:
+        found = self._id_of.get((above, unit))
         if found is None:
-            found = self._id_of[key] = len(self._unit)
-            above = key[0]
+            found = self._id_of[above, unit] = len(self._unit)
             depth = self._depth[above] + 1 if above >= 0 else 0
             self._above.append(above)
-            self._unit.append(key[1])
+            self._unit.append(unit)
             self._depth.append(depth)
             self._outer.append(-1 if depth < _ENDS else above if depth == _ENDS else self._outer[above])
         return found
 
     def count_deep(self, chains: Ints) -> int:
-        """How many of these are not told whole."""
-        if max(self._depth, default=0) < 2 * _ENDS:
-            return 0
-        return int(np.array([*(depth >= 2 * _ENDS for depth in self._depth), False], np.bool_)[chains].sum())
+        """How many of these are not kept whole."""
+        return int((np.array([*self._depth, -1])[chains] >= 2 * _ENDS).sum())
 
     def units(self, chain: int) -> list[int]:
-        """The units that are told, outermost first."""
+        """The units that are kept, outermost first."""
         found: list[int] = []
         while chain >= 0:
             found.append(self._unit[chain])
@@ -232,13 +235,16 @@ class _Chains:
         return found[::-1]
 
 
-def sequence_numbers(nested: Nested, at: Ints, seq: Ints) -> tuple[Ints, Ints]:
+# ---------------------------------------------------------------------------------------------- sequence numbers
+
+
+def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, Ints]:
     """The numbers of each stack, outermost first: (offsets, numbers); of a long one those of both ends."""
     outer = _outer_end(nested)
     found: list[tuple[Ints, Ints]] = []  # rows and numbers, from the innermost ranges outwards
     counts = np.zeros(len(at) + 1, np.int64)
     rows, level = np.arange(len(at)), 0
-    current: npt.NDArray[Any] = at
+    current: Integers = at
     while len(rows):
         alive = current >= 0
         current, rows = current[alive], rows[alive]
@@ -258,13 +264,75 @@ def sequence_numbers(nested: Nested, at: Ints, seq: Ints) -> tuple[Ints, Ints]:
     return offsets, numbers
 
 
-def _outer_end(nested: Nested) -> npt.NDArray[np.int32]:
+def _outer_end(nested: Nested) -> Integers:
     """For each range the last one around it that still counts among the outermost; -1: it does itself."""
     result = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
     for depth, level in enumerate(nested.levels[_ENDS:], _ENDS):
         above = nested.parent[level]
         result[level] = above if depth == _ENDS else result[above]
     return result
+
+
+def main_numbers(records: Records, on_engine: Bools) -> Ints:
+    """The sequence number that counts for each record: that of its autograd function, else the lowest that is not 0."""
+    main = np.full(len(records), -1, np.int64)
+    backward_at, behind = np.empty((2, len(records.stacks)), np.int64)
+    for code, stack in enumerate(records.stacks):
+        backward_at[code], behind[code] = stack.backward_at, 0
+        for place, name in enumerate(stack.seq_names):
+            if is_backward_name(name):
+                behind[code] = place + 1
+    for begin in range(0, len(records), _ROWS):
+        part = slice(begin, begin + _ROWS)
+        offsets = records.seq_offsets[begin : begin + _ROWS + 1]
+        numbers = records.seq_numbers[offsets[0] : offsets[-1]]
+        of, again = records["stack"][part], records["recomputed"][part] == 1
+        # Of an op that runs again none of the numbers of the function around it counts.
+        main[part] = _lowest_numbers(offsets - offsets[0], numbers, np.where(again, behind[of], 0), on_engine[part])
+        has = (backward_at[of] >= 0) & ~again
+        main[part][has] = records.seq_numbers[offsets[:-1][has] + backward_at[of[has]]]
+    return main
+
+
+def _lowest_numbers(offsets: Ints, numbers: Ints, least: Ints, on_engine: Bools) -> Ints:
+    """The lowest number of each row that is not 0, or 0 where it has no other, -1 where none; least: how many do not count."""
+    rows, lengths = len(offsets) - 1, np.diff(offsets)
+    owner = np.repeat(np.arange(rows), lengths)
+    main = np.full(rows, -1, np.int64)
+    low = np.full(rows, np.iinfo(np.int64).max)
+    positive = (numbers > 0) & (np.arange(len(numbers)) - offsets[owner] >= least[owner])
+    np.minimum.at(low, owner[positive], numbers[positive])
+    main[lengths > least] = 0
+    main = np.where(low < np.iinfo(np.int64).max, low, main)
+    main[on_engine] = -1  # the engine's own counter means nothing
+    return main
+
+
+def running_numbers(records: Records, thread: Integers) -> npt.NDArray[np.int32]:
+    """The running number of kernels of one op and one sequence number on one thread."""
+    ops: dict[tuple[tuple[str, ...], ...], int] = {}
+    codes, cells = [], []
+    for s in records.stacks:
+        codes.append(ops.setdefault((s.op, s.mod, s.seq_names), len(ops)))
+        cells.append(s.op[:1] == ("forward",) and s.mod[0] in ("LSTMCell", "GRUCell", "RNNCell"))
+    shown = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
+    numbered = records.seq_offsets[1:] > records.seq_offsets[:-1]
+    rows = np.flatnonzero(shown & numbered & (records["launch_ns"] >= 0))
+    order = rows[stable_order(thread[rows])]  # records are in order of begin
+    sub = np.zeros(len(records), np.int32)
+    if not len(order):
+        return sub
+    stack = records["stack"][order]
+    op, seq, thread = np.array(codes, np.int32)[stack], records["seq"][order], thread[order]
+    any_seq = np.array(cells, np.bool_)[stack]  # a cell without cuDNN runs several ops, each with a number of its own
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (thread[1:] != thread[:-1]) | (op[1:] != op[:-1]) | ((seq[1:] != seq[:-1]) & ~any_seq[1:])
+    first = np.flatnonzero(new)
+    sub[order] = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    return sub
+
+
+# ---------------------------------------------------------------------------------------------- the description of one stack
 
 
 class _Unit(NamedTuple):
@@ -282,25 +350,39 @@ def _unit_of(marker: Marker, domain: str, src: str, *, numbered: bool) -> _Unit:
     if marker.kind != Kind.USER:
         return _Unit(marker, src, numbered, None, None)
     shown = f"{domain}:{marker.name}" if domain else marker.name
-    return _Unit(marker, src, numbered, shown, None if _of_library(marker.name, domain) else marker.name)
+    of_library = domain in _LIBRARY_DOMAINS or marker.name.startswith(("nccl", "cublas", "cudnn", "FSDP::"))
+    return _Unit(marker, src, numbered, shown, None if of_library else marker.name)
 
 
 def _describe(units: list[_Unit], *, opened: bool) -> Stack:
-    """What one stack says; units outermost first."""
-    markers = [unit.marker for unit in units]
-    calls = [m for m in markers if m.kind == Kind.OP and m.call is not None]
-    numbered = [unit.marker for unit in units if unit.numbered]
-    backward = [i for i, m in enumerate(numbered) if m.kind == Kind.BACKWARD and "CheckpointFunctionBackward" not in m.name]
+    """The stack of these units, outermost first."""
+    mods, calls, texts, reprs, shown = [], [], [], [], []
+    named: list[str] = []
+    backward_at = -1
+    for unit in units:
+        marker = unit.marker
+        if marker.kind == Kind.OP and marker.call is not None:
+            calls.append(marker.call.op)
+            mods.append(marker.call.module)
+            texts.append(marker.text)
+        elif marker.kind == Kind.REPR:
+            reprs.append(marker.text)
+        if unit.shown is not None:
+            shown.append(unit.shown)
+        if unit.numbered:
+            if marker.kind == Kind.BACKWARD and "CheckpointFunctionBackward" not in marker.name:
+                backward_at = len(named)
+            named.append(marker.name)
     return Stack(
-        mod=tuple(m.call.module for m in calls if m.call),
-        op=tuple(m.call.op for m in calls if m.call),
-        marker=tuple(m.text for m in calls),
+        mod=tuple(mods),
+        op=tuple(calls),
+        marker=tuple(texts),
         layer=_layers(units),
         trace=_trace(units),
-        reprs=tuple(m.text for m in markers if m.kind == Kind.REPR),
-        seq_names=tuple(m.name for m in numbered),
-        backward_at=backward[-1] if backward else -1,
-        ranges=tuple([unit.shown for unit in units if unit.shown is not None]),
+        reprs=tuple(reprs),
+        seq_names=tuple(named),
+        backward_at=backward_at,
+        ranges=tuple(shown),
         open=opened,
     )
 
@@ -310,12 +392,8 @@ def _layers(units: list[_Unit]) -> tuple[str, ...]:
     named = [unit.marker for unit in units if unit.marker.kind == Kind.LAYER]
     if named:
         modules = [m for m in named if m.scope == "module"]
-        return tuple(m.name for m in named if m.scope != "module" or m is modules[-1])
+        return tuple([m.name for m in named if m.scope != "module" or m is modules[-1]])
     return tuple([unit.layer for unit in units if unit.layer is not None])
-
-
-def _of_library(name: str, domain: str) -> bool:
-    return domain in _LIBRARY_DOMAINS or name.startswith(("nccl", "cublas", "cudnn", "FSDP::"))
 
 
 def _trace(units: list[_Unit]) -> tuple[str, ...]:

@@ -267,8 +267,8 @@ def test_stacks_of_which_not_all_is_told_are_counted(tmp_path: Path) -> None:
         n.kernel(GEMM, launch, 10_000 + launch, 10_001 + launch)
     n.kernel(GEMM, 1000, 20_000, 20_001, thread=9)
     assert load_capture(n.write(tmp_path / "net.sqlite")).counts == {
-        "kernels inside more than 128 nested ranges; the 64 outer and the 64 inner are told": 3,
-        "kernels inside more than 32 ranges that overlap or were never closed; the first are told": 1,
+        "kernels inside more than 128 nested ranges; the 64 outermost and the 64 innermost are kept": 3,
+        "kernels inside more than 32 ranges that overlap or were never closed; the first are kept": 1,
     }
 
 

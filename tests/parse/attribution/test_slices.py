@@ -170,4 +170,4 @@ def test_what_is_told_in_part_is_counted_of_kernels_only(tmp_path: Path) -> None
     n.kernel("mul", 103, 1000, 1001)
     n.kernel("mul", 304, 1002, 1003, thread=8)
     counts = same_in_slices(n, tmp_path / "net.sqlite").counts
-    assert counts["kernels inside more than 32 ranges that overlap or were never closed; the first are told"] == 1
+    assert counts["kernels inside more than 32 ranges that overlap or were never closed; the first are kept"] == 1

@@ -151,7 +151,7 @@ def test_ops_nest_without_crossing(known: Trace) -> None:
     order = np.lexsort((known.ranges["op_id"], -end, start))
     forest = nest(start[order], end[order])
     inner = forest.parent >= 0
-    assert (forest.end[inner] <= forest.end[forest.parent[inner]]).all()
+    assert (end[order][inner] <= end[order][forest.parent[inner]]).all()
     assert known.session_end_ns > end.max() and known.notes == [] and known.utc_ns > 1_700_000_000_000_000_000
 
 

@@ -1,0 +1,331 @@
+"""Rules 3, 4 and 6: nested ranges -> the op instance and the autograd function that a kernel launched in each of them serves,
+which ops ran again inside backward, which forward range a backward one belongs to, and the numbers of op instances.
+
+Arrays by position in `Nested` have one element more, for position -1: it is -1, and no label. No kernels here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
+from pyprof.markers import Kind, Marker, same_function
+from pyprof.parse.attribution.launches import take
+from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_order
+from pyprof.parse.sources.trace import Trace
+
+__all__ = ["OpTable", "OpsAround", "Side", "instances", "nearest", "op_table", "owners", "settled", "with_none"]
+
+UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole thread
+
+
+# ---------------------------------------------------------------------------------------------- from a range to those inside it
+
+
+def with_none(values: Array) -> Array:
+    """Values with one element more, for position -1."""
+    return np.append(values, values.dtype.type(-1))
+
+
+def nearest(nested: Nested, mask: Bools, reset: Bools | None = None) -> Positions:
+    """For each range itself or the innermost around it where the mask holds, -1 none; a `reset` hides what is around it."""
+    result = np.full(len(mask), -1, np.int32)  # narrow: there are many, and several columns of them
+    if not mask.any():
+        return Positions(np.broadcast_to(np.int32(-1), len(mask)))
+    for level in nested.levels:
+        inherited = result[nested.parent[level]]  # parent -1 reads the last element, which stays -1
+        if reset is not None:
+            inherited[reset[level]] = -1
+        result[level] = np.where(mask[level], level, inherited)
+    return Positions(result)
+
+
+def outermost(nested: Nested, mask: Bools, reset: Bools, apart: Bools | None = None) -> Positions:
+    """For each range itself or the outermost around it where the mask holds, -1 none; a `reset` begins anew and has none.
+
+    apart: ranges that count by themselves inside one that is not apart.
+    """
+    result = np.full(len(mask), -1, np.int32)
+    for level in nested.levels:
+        inherited = result[nested.parent[level]]
+        own = inherited < 0
+        if apart is not None:
+            own |= apart[level] & ~apart[inherited]
+        found = np.where(own, np.where(mask[level], level, -1), inherited)
+        found[reset[level]] = -1
+        result[level] = found
+    return Positions(result)
+
+
+class OpsAround:
+    """What the ranges around a position are to a kernel launched there.
+
+    label, seq, thread, start, kind: of the range itself; last_op: the innermost op; formula_root: the outermost op with a
+    formula, copies apart; backward, engine, inner, optimizer: the innermost range of that kind; function: the autograd function
+    that the kernel serves; recomputed, reentrant, numbered: see `_find_recomputed`.
+    """
+
+    def __init__(self, capture: CaptureFacts, nested: Nested) -> None:
+        ranges, labels = capture.ranges, capture.labels
+        self.nested, self.labels = nested, labels
+        self.label = with_none(ranges["label"][nested.row])
+        self.seq = with_none(ranges["seq"][nested.row])
+        self.thread = with_none(ranges["thread"][nested.row])
+        self.start = with_none(nested.start)
+        self.kind = labels.kind[self.label]
+        self._find_recomputed(capture.any_numbers)
+        copy, backward = labels.copy[self.label], labels.backward[self.label]
+        boundary = np.isin(self.kind, (Kind.BACKWARD, Kind.ENGINE))
+        self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, copy)
+        self.last_op = nearest(nested, labels.is_op[self.label])
+        self.backward = nearest(nested, backward, boundary & ~backward)
+        self.engine = nearest(nested, self.kind == Kind.ENGINE)
+        self.function = self._functions(nearest(nested, boundary), backward)
+        self.inner = nearest(nested, labels.inner[self.label])
+        self.optimizer = nearest(nested, self.kind == Kind.OPTIMIZER)
+
+    def _functions(self, edge: Positions, backward: Bools) -> Positions:
+        """Rule 4: for each range the autograd function that a kernel launched in it serves.
+
+        The engine sums a gradient to the size of what was broadcast (a bias) and adds gradients up after the function has
+        returned, still within its own range around it: that is work of the function too. edge: the innermost of both.
+        """
+        ran = np.full(len(edge), -1, np.int32)
+        functions = np.flatnonzero(backward)[::-1]  # of several within one range of the engine the first
+        ran[self.nested.parent[functions]] = functions
+        ran[-1] = -1
+        outside = (self.backward < 0) & (edge >= 0) & (self.engine == edge)
+        return Positions(np.where(outside, ran[edge], self.backward))
+
+    def context(self) -> Positions:
+        """The innermost layer, step, optimizer or range of the user's."""
+        return nearest(self.nested, self.labels.context[self.label])
+
+    def root(self, position: Positions) -> Positions:
+        """Rule 3: the op instance (its outermost range) of kernels launched directly inside these ranges."""
+        formula_root = self.formula_root[position]
+        return Positions(np.where(formula_root >= 0, formula_root, self.last_op[position]))
+
+    def discarded(self) -> Bools:
+        """Ops run again only for the tensors that they keep: no backward function is theirs."""
+        return np.asarray((self.recomputed == 1) & ~self.reentrant)
+
+    def _find_recomputed(self, any_numbers: bool) -> None:
+        """Rule 4: which ranges run a forward op again inside backward, as activation checkpointing does.
+
+        Two kinds, recognised by the autograd sequence numbers that an op shows only where gradients are recorded. Reentrant: a
+        function runs the forward and then the engine inside itself (torch.utils.checkpoint with use_reentrant=True, Megatron's,
+        DeepSpeed's). Otherwise the forward runs when a function needs a tensor that was not kept, so that numbered ops come
+        first and the function's own, without numbers, after them; with create_graph=True both have numbers, and what ran is
+        unknown.
+
+        recomputed: 1 inside an op that runs forward again, 0 not, -1 unknown or outside of ops, UNSETTLED what `settled`
+        decides; reentrant: inside a function that runs the engine itself, whose backward functions belong to the ops run again;
+        numbered: inside a function's op and with a number of its own. any_numbers: whether the capture has any.
+        """
+        nested, labels, label = self.nested, self.labels, self.label
+        function, engine = self.kind == Kind.BACKWARD, self.kind == Kind.ENGINE
+        boundary, dispatched = function | engine, self.kind == Kind.DISPATCH
+        op = dispatched | (self.kind == Kind.OP)
+        around = with_none(nearest(nested, function, engine)[nested.parent])
+        # Of the ops directly or indirectly inside a function the outermost, whatever layers and ranges of the user's lie
+        # between.
+        item = outermost(nested, op & (around >= 0), boundary)
+        self.recomputed = np.where(nearest(nested, op | boundary) >= 0, np.int8(0), np.int8(-1))
+        self.reentrant = self.numbered = np.zeros(len(label), np.bool_)
+        items = np.flatnonzero(item == np.arange(len(item)))
+        if not len(items):
+            return
+        reentrant = function & ~labels.backward[label]
+        reentrant[around[engine & (around >= 0)]] = True
+        numbered = dispatched & (self.seq >= 0) & (item >= 0)
+        has_number = np.zeros(len(label), np.bool_)
+        has_number[item[numbered]] = True
+        has_number &= ~dispatched | numbered
+        state = _state_of_items(
+            items, around[items], has_number[items], ~labels.factory[label[items]], reentrant[around[items]]
+        )
+        state[labels.compiled[label[around[items]]]] = -1  # fused kernels may make again what was not kept, and do not show it
+        by_item = np.zeros(len(label), np.int8)
+        by_item[items] = state if any_numbers else -1
+        self.recomputed = np.where(item >= 0, by_item[item], self.recomputed)
+        self.reentrant, self.numbered = (around >= 0) & reentrant[around], numbered
+
+
+def _state_of_items(position: Ints, function: Array, numbered: Bools, telling: Bools, reentrant: Bools) -> Array:
+    """State of each outermost op of a function; positions grow with time. What has no number between two that run again was
+    run again as well, without gradients."""
+    size = int(function.max()) + 1
+    first, last = np.full(size, np.iinfo(np.int64).max), np.full(size, -1, np.int64)
+    plain = np.full(size, -1, np.int64)  # the last of the function's own ops
+    np.minimum.at(first, function[numbered], position[numbered])
+    np.maximum.at(last, function[numbered], position[numbered])
+    own = ~numbered & telling
+    np.maximum.at(plain, function[own], position[own])
+    proven = reentrant | (plain[function] > last[function])
+    between = (position >= first[function]) & (position <= last[function])
+    return np.where(between, np.where(proven, 1, UNSETTLED), 0)
+
+
+def settled(state: Array, thread: Integers, constant: Bools) -> Array:
+    """States of recomputation in which nothing is UNSETTLED.
+
+    thread: of each state; constant: for each thread whether the numbers inside its functions never change: torch before 1.6
+    printed them in any mode, and where ops record gradients they grow.
+    """
+    unsettled = np.flatnonzero(state == UNSETTLED)
+    result = state.copy()
+    result[unsettled] = np.where(constant[thread[unsettled]], 0, -1)
+    return result
+
+
+# ----------------------------------------------------------------------------------------- backward ranges and their forward
+
+
+class Side(NamedTuple):
+    """Forward or backward ranges: process, thread and sequence number of each, begin in ns, label."""
+
+    process: Ints
+    thread: Integers
+    seq: Ints
+    start: Ints
+    label: Integers
+
+
+def owners(forward: Side, backward: Side, forward_thread: Integers, markers: list[Marker]) -> tuple[Places, int, int]:
+    """Rule 4: for each backward range the last forward range of its process with its number begun before it.
+
+    The numbers are counted per thread and printed as a peek at the counter: several ranges of a forward op share one number,
+    and its owner is the last and deepest of them. forward_thread: the thread that ran forward where the source records it, else
+    -1. Where several threads have such a range, the one whose op the autograd function is named after is it; where that does
+    not settle it the answer is none.
+
+    Returns the index of each one's forward range (-1 none), how many had owners on several threads that nothing tells apart,
+    and how many had none at all.
+    """
+    owner = np.full(len(backward.seq), -1, np.int64)
+    if not len(forward.seq) or not len(backward.seq):
+        return Places(owner), 0, len(owner)
+    order = np.lexsort((forward.start, forward.thread, forward.seq, forward.process))
+    process, seq, thread = forward.process[order], forward.seq[order], forward.thread[order]
+    new_group = np.ones(len(order), np.bool_)
+    new_group[1:] = (np.diff(process) != 0) | (np.diff(seq) != 0) | (np.diff(thread) != 0)
+    group = np.cumsum(new_group) - 1  # one (process, number, thread)
+    first = np.flatnonzero(new_group)
+    code = distinct_rows(np.concatenate([process[first], backward.process]), np.concatenate([seq[first], backward.seq])).inverse
+    groups, wanted = code[: len(first)], code[len(first) :]
+    low, high = np.searchsorted(groups, wanted, "left"), np.searchsorted(groups, wanted, "right")
+    # One row for each backward range and each thread that could own it.
+    counts = high - low
+    of = np.repeat(np.arange(len(counts)), counts)
+    at_group = np.repeat(low - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(len(of))
+    found = _last_before(group, forward.start[order], at_group, backward.start[of])
+    allowed = (forward_thread[of] < 0) | (thread[first][at_group] == forward_thread[of])
+    keep = (found >= 0) & allowed
+    of, found = of[keep], order[found[keep]]
+    candidates = np.bincount(of, minlength=len(owner))
+    single = candidates[of] == 1
+    owner[of[single]] = found[single]
+    ties = _settle_ties(owner, of, found, (forward.label, backward.label), markers)
+    return Places(owner), ties, int((candidates == 0).sum())
+
+
+def _last_before(group: Ints, start: Ints, wanted_group: Ints, before: Ints) -> Ints:
+    """Index of the last row of a group that began before a time, -1 none; rows are sorted by (group, start)."""
+    times = np.unique(start)
+    rank = np.searchsorted(times, start)
+    limit = np.searchsorted(times, before, "left")  # how many distinct times lie before
+    width = len(times) + 1
+    position = np.searchsorted(group * width + rank, wanted_group * width + limit, "left") - 1
+    good = (position >= 0) & (group[np.maximum(position, 0)] == wanted_group)
+    return np.where(good, position, -1)
+
+
+def _settle_ties(owner: Ints, of: Ints, found: Ints, label: tuple[Integers, Integers], markers: list[Marker]) -> int:
+    """Of several candidates take the one whose op the function is named after, into `owner`; how many stay undecided. label: of
+    forward and backward ranges."""
+    ties = 0
+    order = np.argsort(of, kind="stable")
+    several, begin, counts = np.unique(of[order], return_index=True, return_counts=True)
+    for number in np.flatnonzero(counts > 1).tolist():
+        backward = int(several[number])
+        rows = found[order[begin[number] : begin[number] + counts[number]]].tolist()
+        function = _op_name(markers[label[1][backward]])
+        named = [row for row in rows if same_function(_op_name(markers[label[0][row]]), function)]
+        if len(named) == 1:
+            owner[backward] = named[0]
+        ties += len(named) != 1
+    return ties
+
+
+def _op_name(marker: Marker) -> str:
+    return marker.name if marker.call is None else marker.call.op
+
+
+# ---------------------------------------------------------------------------------------------- op instances
+
+
+class OpTable(NamedTuple):
+    """The ranges of op instances in order of begin, the outer first: ns, thread and label; one element more, for place -1."""
+
+    start: Ints
+    thread: Array
+    label: Array
+
+
+def op_table(trace: Trace, op: Rows, forward: Rows) -> tuple[OpTable, Places, Places]:
+    """The distinct ranges among those of kernels' own ops and of their forward ops, and the place of each of both."""
+    place_of = np.full(len(trace.ranges["label"]) + 1, -1, np.int32)
+    place_of[op] = place_of[forward] = 0
+    place_of[-1] = -1
+    rows = np.flatnonzero(place_of == 0)
+    rows = rows[nest_order(trace, Rows(rows))]
+    place_of[rows] = np.arange(len(rows))
+    start, thread, label = (with_none(trace.ranges[name][rows]) for name in ("start_ns", "thread", "label"))
+    return OpTable(start, thread, label), Places(place_of[op]), Places(place_of[forward])
+
+
+def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, replays: tuple[Ints, Ints, Ints]) -> list[Ints]:
+    """Rule 6: the numbers of the op instances of kernels and of their forward ops, in order of begin. Of those that began
+    together on one thread the outer comes first.
+
+    Each replay of a CUDA graph is an instance of its own. replays: of each kernel the replay (-1 none), when that began and
+    when the kernel began, in ns.
+    """
+    replay, replay_ns, _ = replays
+    inverse: list[Ints] = [op, forward]
+    place = np.arange(len(ops.start) - 1)
+    turn, begin = np.zeros(len(place), np.int8), ops.start[:-1]
+    if (replay >= 0).any():
+        both = np.concatenate([op, forward])
+        ran = np.concatenate([replay, _forward_replay(op, forward, replays)])
+        (place, turn), _, number = distinct_rows(both, np.where(both >= 0, ran, -1))
+        inverse = np.split(number, 2)
+        begin_of = np.full(int(replay.max()) + 1, -1, np.int64)
+        begin_of[replay[replay >= 0]] = replay_ns[replay >= 0]
+        begin = np.where(turn >= 0, begin_of[turn], ops.start[place])
+    thread = ops.thread[place]
+    pid = take(capture.trace.processes["pid"], capture.process[thread])
+    order = np.lexsort((turn, place, thread, take(capture.trace.threads["tid"], thread), pid, begin))
+    result = np.full(len(place) + 1, -1, np.int64)
+    result[order[place[order] >= 0]] = np.arange(int((place >= 0).sum()))
+    return [result[one] for one in inverse]
+
+
+def _forward_replay(op: Places, forward: Places, replays: tuple[Ints, Ints, Ints]) -> Ints:
+    """Of a forward op that CUDA graphs ran several times, the last replay begun before each backward kernel.
+
+    A forward op without kernels has no replays: those of the backward kernel are taken.
+    """
+    replay, replay_ns, start_ns = replays
+    own = op >= 0
+    executions = distinct_rows(op[own], replay_ns[own], replay[own]).columns
+    times = np.unique(executions[1])
+    known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
+    wanted = forward.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, start_ns, "right")
+    at = np.searchsorted(known, wanted, "right") - 1
+    found = (forward >= 0) & (at >= 0) & (take(executions[0], at) == forward)
+    return np.where(found, take(executions[2], at), replay)
