@@ -1,134 +1,342 @@
-"""A file, or standard input -> Records, whatever it holds: a capture or lines that parse wrote.
+"""A name -> Records, and the Trace that they were made from: the only door for what is read, be it a capture or records.
 
-The one place where attribution meets the formulas: which ops have one decides where an op instance begins.
+A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. It is opened once; its format is decided here,
+by one list, from its first bytes or, in an SQLite file, its tables. Only the module that reads this format is imported.
 """
 
 from __future__ import annotations
 
-import codecs
 import io
+import os
 import re
+import stat
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
-from pyprof.errors import InputError, UsageError
+from pyprof.errors import InputError, NotACapture, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from pyprof.opcall import OpRules
     from pyprof.parse.records.records import Records
+    from pyprof.parse.sources.sqlite import Database
     from pyprof.parse.sources.trace import Trace
 
-__all__ = ["load", "load_capture", "load_with_trace", "op_rules"]
+__all__ = ["load", "load_capture", "load_with_trace", "op_rules", "open_trace"]
+
+_HEAD_BYTES = 1 << 20
+_GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
+_REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
+_NVPROF_TABLE = "StringTable"
+_NSYS_TABLES = {
+    "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
+}  # fmt: skip
 
 
-def op_rules() -> OpRules:
-    """What the formulas say of ops, for attribution."""
-    from pyprof.opcall import OpRules
-    from pyprof.prof import formulas
-
-    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves)
+# ---------------------------------------------------------------------------------------------- what a name leads to
 
 
-def load_capture(path: Path) -> Records:
-    """Records of a capture. Raises PyprofError where it is none or holds nothing."""
-    from pyprof.parse.sources import open_trace
+class _Rest(io.RawIOBase):
+    """A stream whose first bytes were read already: those, and then the rest."""
 
-    return _attributed([open_trace(path)], path)
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = io.BytesIO(head), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        more = self._head.read(len(buffer)) or self._rest.read(len(buffer))
+        buffer[: len(more)] = more
+        return len(more)
 
 
-def _attributed(opened: list[Trace], path: Path) -> Records:
-    """Records of the one trace of a list, which is taken out: where nobody else has it, columns are freed as they are used."""
-    from pyprof.parse.attribution.attribute import attribute
+class Input:
+    """What a name leads to, opened once. Use it in a `with`.
 
-    try:
-        return attribute(opened.pop(), op_rules())
-    except InputError as error:
-        raise type(error)(f"{path}: {error}", error.hint) from error
+    head: its first bytes; folder: whether it is a folder, which has none.
+    Raises InputError, in one line, where it cannot be opened or is empty.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = "standard input" if name == "-" else name
+        self.path = Path(name)
+        self.standard = name == "-"
+        self.folder = False
+        self.head = b""
+        self._held = ExitStack()
+        try:
+            self._stream: io.BufferedReader = (
+                _standard_input() if self.standard else self._held.enter_context(self.path.open("rb"))
+            )
+            self.head = self._stream.read(_HEAD_BYTES)
+        except IsADirectoryError:
+            self.folder = True
+        except FileNotFoundError as error:
+            raise InputError(f"{name}: no such file", "check the name, or record a capture first") from error
+        except PermissionError as error:
+            raise InputError(f"{name}: no permission to read it", f"chmod u+r {name}") from error
+        except (OSError, ValueError) as error:
+            raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', error)}", "check the path") from error
+        if not self.head and not self.folder:
+            self._held.close()
+            raise NotACapture(f"{self.name}: the file is empty", "record or export the capture again")
+
+    def __enter__(self) -> Input:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    @cached_property
+    def is_file(self) -> bool:
+        """Whether it is a file on disk, which can be read again; not a pipe, a terminal or the like."""
+        return not self.standard and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
+
+    def stream(self) -> io.BufferedReader:
+        """All its bytes from the first."""
+        if self.is_file:
+            self._stream.seek(0)
+            return self._stream
+        return io.BufferedReader(_Rest(self.head, self._stream), _HEAD_BYTES)
+
+    def file(self) -> tuple[IO[bytes], Path]:
+        """The open file, and a path of it for what opens files by name; a copy of what is not on disk."""
+        if self.is_file and (path := self.path.resolve()).exists():
+            return self._stream, path
+        import shutil
+        import tempfile
+
+        copy = self._held.enter_context(tempfile.NamedTemporaryFile(prefix="pyprof-", suffix=self.path.suffix))
+        shutil.copyfileobj(self.stream(), copy)
+        copy.flush()
+        return copy.file, Path(copy.name)
+
+    @cached_property
+    def database(self) -> Database:
+        """The database that it is."""
+        from pyprof.parse.sources.sqlite import Database
+
+        stream, path = self.file()
+        return self._held.enter_context(Database(stream.fileno(), path, self.name))
+
+    @cached_property
+    def tables(self) -> Set[str]:
+        """The tables of the database that it is; none where it is no database."""
+        return self.database.tables if self.head.startswith(_SQLITE) else frozenset()
+
+    @cached_property
+    def text(self) -> bytes:
+        """The head, decompressed where it is compressed: of a damaged file what can be, perhaps nothing."""
+        if not self.head.startswith(_GZIP):
+            return self.head
+        import zlib
+
+        try:
+            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(self.head, _HEAD_BYTES)
+        except zlib.error:
+            return b""
+
+    @property
+    def encoding(self) -> str:
+        """Of records: UTF-8 or UTF-16; a byte order mark is not part of the text."""
+        return "utf-16" if self.head.startswith(_UTF16) else "utf-8-sig"
+
+
+def _standard_input() -> io.BufferedReader:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("no file was given, and standard input is a terminal", "python -m pyprof.prof net.dict")
+    if (binary := getattr(sys.stdin, "buffer", None)) is not None:
+        return binary  # type: ignore[no-any-return]
+    return io.BufferedReader(
+        io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape"))
+    )  # some caller put a stream of text there
+
+
+# ---------------------------------------------------------------------------------------------- formats
+
+
+class Format(NamedTuple):
+    """One format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself."""
+
+    name: str
+    sniff: Callable[[Input], bool]
+    read: Callable[[Input], Trace | Records]
+
+
+def _is_torch_trace(given: Input) -> bool:
+    text = given.text.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] == b"{":
+        return b'"traceEvents"' in text or (b'"schemaVersion"' in text and b'"deviceProperties"' in text)
+    return text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text
+
+
+def _is_data_set(given: Input) -> bool:
+    from pyprof.parse.records.dataset import stored
+
+    return given.folder and bool(stored(given.path))
+
+
+_RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # of the original's keys those that every record has
+
+
+def _is_records(given: Input) -> bool:
+    """An object with one of the original's keys in the first line.
+
+    Other text under the name of records, or on standard input, passes too, so that the error names the line that is wrong.
+    """
+    first, _, _ = given.head.decode(given.encoding, "replace").lstrip().partition("\n")
+    named = given.standard or given.path.suffix in (".dict", ".jsonl")
+    return named or (first.startswith("{") and re.search(_RECORD_KEY, first) is not None)
+
+
+def _read_nsys(given: Input) -> Trace:
+    from pyprof.parse.sources import nsys
+
+    return nsys.read(given.database)
+
+
+def _read_nvprof(given: Input) -> Trace:
+    from pyprof.parse.sources import nvprof
+
+    return nvprof.read(given.database)
+
+
+def _read_report(given: Input) -> Trace:
+    from pyprof.parse.sources import nsys
+    from pyprof.parse.sources.nsys_report import exported
+    from pyprof.parse.sources.sqlite import Database
+
+    with exported(given.file()[1], given.name) as path, path.open("rb") as stream:
+        with Database(stream.fileno(), path, given.name) as database:
+            return nsys.read(database)
+
+
+def _read_torch_trace(given: Input) -> Trace:
+    from pyprof.parse.sources.kineto import reader
+
+    return reader.read(given.stream(), given.path, given.name)
+
+
+def _read_parquet(given: Input) -> Records:
+    from pyprof.parse.records import parquet
+
+    return parquet.read(given.file()[1])
+
+
+def _read_folder(given: Input) -> Records:
+    from pyprof.parse.records import parquet
+    from pyprof.parse.records.dataset import stored
+    from pyprof.parse.records.records import concatenate
+
+    return concatenate([parquet.read(file) for file in stored(given.path)])
+
+
+def _read_records(given: Input) -> Records:
+    from pyprof.parse.records.netdict.read import read_lines
+
+    text = io.TextIOWrapper(given.stream(), given.encoding, "replace")
+    records = read_lines(text, given.name, op_rules())
+    text.detach()  # the stream is not ours to close
+    if not len(records):
+        raise InputError(
+            f"{given.name}: no records in it", "give the output of `python -m pyprof.parse`, or the capture itself"
+        )
+    return records
+
+
+CAPTURES = (
+    Format("nvprof database", lambda given: _NVPROF_TABLE in given.tables, _read_nvprof),
+    Format("nsys export", lambda given: bool(_NSYS_TABLES & given.tables), _read_nsys),
+    Format("torch.profiler trace", _is_torch_trace, _read_torch_trace),
+    Format("nsys report", lambda given: given.head.startswith(_REPORT) or given.path.suffix in _REPORT_NAMES, _read_report),
+)
+RECORDS = (
+    Format("folder of Parquet files", _is_data_set, _read_folder),
+    Format("Parquet file", lambda given: given.head.startswith(_PARQUET), _read_parquet),
+    Format("net.dict", _is_records, _read_records),
+)
+
+
+def _read(name: str, formats: tuple[Format, ...]) -> Trace | Records:
+    """What an input of one of these formats holds. Raises NotACapture where it has none of them."""
+    with Input(name) as given:
+        for form in formats:
+            if form.sniff(given):
+                return form.read(given)
+        if given.folder:
+            raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
+        if given.head.startswith(_SQLITE):
+            raise NotACapture(
+                f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
+                "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
+            )
+        raise NotACapture(
+            f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
+            "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
+        )
+
+
+# ---------------------------------------------------------------------------------------------- what callers get
+
+
+def load(name: str) -> Records:
+    """Records of a capture, or of a file or folder that parse wrote; `-` is standard input.
+
+    Raises PyprofError where it cannot be read or holds nothing.
+    """
+    if "://" in name:
+        return load_with_trace(name)[0]
+    return _attributed([_read(name, CAPTURES + RECORDS)], name)
 
 
 def load_with_trace(name: str) -> tuple[Records, Trace | None]:
     """As `load`, and with the records of a capture the tables that they were made from."""
-    path = Path(name)
-    if name == "-" or path.is_dir() or not path.exists() or _begins_as_parquet(path) or _holds_lines(path):
-        return load(name), None
-    from pyprof.parse.sources import open_trace
+    if "://" in name:
+        from pyprof.parse.records.locations import fetched, place
 
-    trace = open_trace(path)
-    return _attributed([trace], path), trace
+        with fetched(place(name)) as path:
+            return load_with_trace(str(path))
+    from pyprof.parse.sources.trace import Trace
 
-
-def load(name: str) -> Records:
-    """Records of a file or folder that parse wrote, or of a capture; `-` is standard input, which takes lines only."""
-    from pyprof.parse.sources import check_readable
-
-    if name == "-":
-        if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("no file was given, and nothing comes in by a pipe", "python -m pyprof.prof net.dict")
-        binary = getattr(sys.stdin, "buffer", None)
-        return (
-            _decoded(binary, "standard input") if isinstance(binary, io.BufferedReader) else _lines(sys.stdin, "standard input")
-        )
-    path = Path(name)
-    if path.is_dir():
-        from pyprof.parse.records.dataset import stored
-        from pyprof.parse.records.parquet import read
-        from pyprof.parse.records.records import concatenate
-
-        if files := stored(path):
-            return concatenate([read(file) for file in files])
-    check_readable(path)
-    if _begins_as_parquet(path):
-        from pyprof.parse.records.parquet import read
-
-        return read(path)
-    if _holds_lines(path):
-        with path.open("rb") as stream:
-            return _decoded(stream, name)
-    return load_capture(path)
+    found = _read(name, CAPTURES + RECORDS)
+    return _attributed([found], name), found if isinstance(found, Trace) else None
 
 
-def _begins_as_parquet(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(4) == b"PAR1"
+def load_capture(path: Path) -> Records:
+    """Records of a capture only. Raises as `load` does, and NotACapture where it is none."""
+    return _attributed([_read(str(path), CAPTURES)], str(path))
 
 
-_RECORD_KEY = re.compile(r"""["']k(?:Short|Long)Name["']\s*:""")
-_HEAD_BYTES = 1 << 20
+def open_trace(path: Path) -> Trace:
+    """The tables of a capture. Raises as `load_capture` does, ToolError where an nsys report needs an nsys that is missing."""
+    return _read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
 
 
-def _encoding(begin: bytes) -> str:
-    """UTF-8, or UTF-16 as a shell of Windows redirects it; a byte order mark is no part of the text."""
-    return "utf-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+def _attributed(found: list[Trace | Records], name: str) -> Records:
+    """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used."""
+    from pyprof.parse.sources.trace import Trace
 
+    if not isinstance(found[0], Trace):
+        return found[0]
+    from pyprof.parse.attribution.attribute import attribute
 
-def _decoded(stream: io.BufferedReader, name: str) -> Records:
-    text = io.TextIOWrapper(stream, _encoding(stream.peek(2)[:2]), "replace")
     try:
-        return _lines(text, name)
-    finally:
-        text.detach()  # the stream is not ours to close
+        return attribute(cast("Trace", found.pop()), op_rules())
+    except InputError as error:
+        raise type(error)(f"{name}: {error}", error.hint) from error
 
 
-def _holds_lines(path: Path) -> bool:
-    """Whether a file holds records, told by its first line: an object with one of the original's keys, wherever it stands.
+def op_rules() -> OpRules:
+    """What attribution must know of ops, from the formulas: which ops have one decides where an op instance begins."""
+    from pyprof.opcall import OpRules
+    from pyprof.prof import formulas
 
-    Other text under the name of records is taken for such, so that the error names the line that is none.
-    """
-    from pyprof.parse.sources import is_capture
-
-    if is_capture(path):
-        return False
-    with path.open("rb") as stream:
-        head = stream.read(_HEAD_BYTES)
-    first, _, _ = head.decode(_encoding(head), "replace").lstrip().partition("\n")
-    return (first.startswith("{") and _RECORD_KEY.search(first) is not None) or path.suffix in (".dict", ".jsonl")
-
-
-def _lines(stream: TextIO, name: str) -> Records:
-    from pyprof.parse.records.netdict.read import read_lines
-
-    records = read_lines(stream, name, op_rules())
-    if not len(records):
-        raise InputError(f"{name}: no records in it", "give the output of `python -m pyprof.parse`, or the capture itself")
-    return records
+    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves)

@@ -13,10 +13,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pyprof.loading import op_rules
+from pyprof.loading import op_rules, open_trace
 from pyprof.markers import split_ids
 from pyprof.parse.attribution.attribute import innermost_ranges
-from pyprof.parse.sources import open_trace
 from pyprof.parse.sources.trace import ActivityKind
 
 Found = tuple[str, int, int]  # what a range says, its sequence number and its op id

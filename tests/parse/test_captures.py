@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyprof.loading import load_capture, op_rules
+from pyprof.loading import load_capture, op_rules, open_trace
 from pyprof.markers import decode, is_backward_name, split_ids
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import open_trace
 from pyprof.parse.sources.trace import ActivityKind
 from tests.conftest import SHARED
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.errors import ToolError, UsageError
+from pyprof.loading import open_trace
 from pyprof.markers import Kind
-from pyprof.parse.sources.kineto import reader as kineto
 from pyprof.recording.torchprof import Chosen, Schedule, _cuda_is_there, capture, schedule
 
 torch = pytest.importorskip("torch")
@@ -61,7 +61,7 @@ def test_each_cycle_has_a_file_and_a_table(tmp_path: Path, capfd: pytest.Capture
         (row,) = [line.split() for line in text.splitlines() if " matmul " in line]
         assert row[2:] == ["2", "fprop", "matmul", "M=2,N=4,K=3,fp32"]
         assert text.endswith(f"every row: python -m pyprof.prof -w 150 {path}\n") and f"{table}:\n{text}" in err
-    steps = [sorted(m.step for m in kineto.read(path).markers if m.kind == Kind.STEP) for path in p.traces]
+    steps = [sorted(m.step for m in open_trace(path).markers if m.kind == Kind.STEP) for path in p.traces]
     assert steps == [[2, 3], [6, 7]]
 
 
@@ -71,7 +71,7 @@ def test_one_file_without_a_schedule_holds_everything(tmp_path: Path, name: str)
         for _ in range(2):
             work()
             p.step()
-    trace = kineto.read(tmp_path / "new" / name)
+    trace = open_trace(tmp_path / "new" / name)
     # The last is what came after the last step().
     assert sorted(m.step for m in trace.markers if m.kind == Kind.STEP) == [0, 1, 2]
     (mm,) = [m for m in trace.markers if m.name == "aten::mm"]
@@ -85,7 +85,7 @@ def test_the_rank_is_the_launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with capture(tmp_path, stacks=False, table=0) as p:
         work()
     assert [path.name for path in p.traces] == ["rank3_step0.json.gz"]
-    assert kineto.read(p.traces[0]).processes["rank"].tolist() == [3]
+    assert open_trace(p.traces[0]).processes["rank"].tolist() == [3]
 
 
 def test_a_program_that_ends_early_keeps_what_was_recorded(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_later_recording_ends_this_one_and_is_whole(tmp_path: Path) -> None:
                 torch.relu(torch.ones(3))
             p.step()
     assert p.gave_way and p.steps == 2 and {event.key for event in theirs.key_averages()} >= {"aten::mm", "aten::relu"}
-    names = [m.name for m in kineto.read(tmp_path / "t.json").markers]
+    names = [m.name for m in open_trace(tmp_path / "t.json").markers]
     assert names.count("aten::mm") == 1 and "aten::relu" not in names
     assert starters == [torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._enable_profiler]
 
@@ -159,7 +159,7 @@ def test_the_ops_of_every_thread_are_recorded(tmp_path: Path) -> None:
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert [str(m.call) for m in kineto.read(tmp_path / "t.json").markers if m.name == "aten::mm"] == [
+    assert [str(m.call) for m in open_trace(tmp_path / "t.json").markers if m.name == "aten::mm"] == [
         "mm(fp32[2,3], fp32[3,4])"
     ]
 

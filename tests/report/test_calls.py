@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.parse.sources import open_trace
+from pyprof.loading import open_trace
 from pyprof.report.calls import calls_of
 from tests.tiny import Nsys, tid
 

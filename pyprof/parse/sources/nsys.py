@@ -7,18 +7,18 @@ is read: they hold environments and command lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import map_distinct
 from pyprof.errors import EmptyCapture
-from pyprof.parse.sources.nsys_ranges import DOMAIN, RANGES, RangeRows
-from pyprof.parse.sources.sqlite import Database, map_distinct, to_text
-from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
+from pyprof.parse.sources import nsys_ranges
+from pyprof.parse.sources.sqlite import Database
+from pyprof.parse.sources.trace import ActivityKind, Array, Table, Trace, concatenated, make_table
 
-__all__ = ["matches", "read"]
+__all__ = ["read"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,17 +26,18 @@ _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1
 _KERNEL, _GRAPH = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _MEMCPY, _MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
-_RUNTIME, _NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
-_RANGE_COLUMNS = ("start", "end", "eventType", "globalTid", "domainId", "textId")
-_RANGE_KINDS = (*RANGES, DOMAIN)
+_RUNTIME, _NVTX, _GPU = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "TARGET_INFO_GPU"
 _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId")
-_GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
-
-
-def matches(db: Database) -> bool:
-    """Whether a database is an export of nsys; of its tables each may be absent."""
-    ours = {"StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", _NVTX, _KERNEL, _GRAPH, _MEMCPY, _RUNTIME}
-    return "StringTable" not in db.tables and bool(ours & db.tables)
+_GEOMETRY = {
+    "grid_x": "gridX", "grid_y": "gridY", "grid_z": "gridZ", "block_x": "blockX", "block_y": "blockY", "block_z": "blockZ",
+    "regs": "registersPerThread",
+}  # fmt: skip
+_STATIC, _DYNAMIC = "staticSharedMemory", "dynamicSharedMemory"
+_DEVICE = {
+    "cc_major": "computeMajor", "cc_minor": "computeMinor", "sms": "smCount", "clock_hz": "clockRate",
+    "dram_bytes_per_s": "memoryBandwidth", "l2_bytes": "l2CacheSize", "max_warps_per_sm": "maxWarpsPerSm",
+    "max_blocks_per_sm": "maxBlocksPerSm", "regs_per_sm": "maxRegistersPerSm", "smem_per_sm_bytes": "maxShmemPerSm",
+}  # fmt: skip
 
 
 def read(db: Database) -> Trace:
@@ -44,30 +45,30 @@ def read(db: Database) -> Trace:
 
     Raises EmptyCapture where it holds neither GPU activity nor NVTX ranges, InputError where it is damaged.
     """
-    return _Reader(db).read()
+    return _ExportReader(db).read()
 
 
-class _Reader:
-    """State shared while one export is read: codes of strings, threads and processes."""
+class _ExportReader:
+    """One export while it is read: codes of its strings, rows of its threads and processes."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
         self.trace = Trace("nsys")
         self.names: dict[int, str] = {}
-        self.string_codes: dict[int, int] = {}
         self.process_of: dict[int, int] = {}  # globalPid -> row of processes
         self.thread_of: dict[int, int] = {}  # globalTid -> row of threads
 
     def read(self) -> Trace:
-        trace = self.trace
-        if self.db.has("StringIds", "id", "value"):
-            self.names = {i: to_text(v) for i, v in self.db.rows("SELECT id, value FROM StringIds") if isinstance(i, int)}
+        trace, db = self.trace, self.db
+        if db.has("StringIds", "id", "value"):
+            rows = db.rows("SELECT id, value FROM StringIds WHERE typeof(id) = 'integer'")
+            self.names = {number: _text(value) for number, value in rows if isinstance(number, int)}
         trace.version = self._version()
-        trace.session_end_ns = self._session_end()
-        trace.utc_ns = self._session_start()
+        trace.session_end_ns = max(db.integers("ANALYSIS_DETAILS", ("duration",))["duration"].tolist(), default=-1)
+        trace.utc_ns = next(iter(db.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"].tolist()), -1)
         trace.launches = self._launches()
         trace.ranges = self._ranges()
-        trace.activities = self._activities()
+        trace.activities = concatenated([self._kernels(), self._graphs(), self._copies(_MEMCPY), self._copies(_MEMSET)])
         trace.graph_nodes = self._graph_nodes()
         trace.threads, trace.processes = self._threads()
         trace.devices = self._devices()
@@ -77,19 +78,12 @@ class _Reader:
     # ------------------------------------------------------------------ codes
 
     def _string(self, string_id: int) -> int:
-        """The code of StringIds[string_id] in the trace, -1 where there is none."""
-        code = self.string_codes.get(string_id)
-        if code is None:
-            text = self.names.get(string_id)
-            code = self.string_codes[string_id] = -1 if text is None else self.trace.strings.code(text)
-        return code
-
-    def _strings(self, ids: Ints) -> Ints:
-        return map_distinct(ids, self._string)
+        """The code of StringIds[string_id] in the trace, -1 where it is unknown."""
+        text = self.names.get(string_id)
+        return -1 if text is None else self.trace.strings.code(text)
 
     def _process(self, global_pid: int) -> int:
-        key = global_pid & ~_TID_MASK
-        return self.process_of.setdefault(key, len(self.process_of))
+        return self.process_of.setdefault(global_pid & ~_TID_MASK, len(self.process_of))
 
     def _thread(self, global_tid: int) -> int:
         self._process(global_tid)
@@ -97,23 +91,15 @@ class _Reader:
 
     # ------------------------------------------------------------------ tables
 
-    def _activities(self) -> Table:
-        parts = [
-            self._kernels(),
-            self._graphs(),
-            self._copies(_MEMCPY, ActivityKind.MEMCPY),
-            self._copies(_MEMSET, ActivityKind.MEMSET),
-        ]
-        return concatenated([make_table("activities", part) for part in parts])
-
-    def _common(self, raw: dict[str, Ints], kind: int) -> dict[str, Any]:
+    def _activities(self, kind: int, raw: dict[str, Ints], **columns: Array) -> Table:
+        """A table of activities of one kind; raw: at least the columns _COMMON; columns: those of this kind."""
         pids = raw["globalPid"]
         if len(pids) and (pids < 0).all() and len(self.process_of) == 1:
-            process = np.zeros(len(pids), np.int64)  # old exports name no process: the only one it can be
+            process = np.zeros(len(pids), np.int64)  # old exports name no process: it can only be this one
         else:
             process = np.where(pids < 0, -1, map_distinct(pids, self._process))
         node = raw["graphNodeId"]
-        return {
+        columns |= {
             "kind": np.full(len(pids), kind, np.int8),
             "start_ns": raw["start"],
             "end_ns": np.maximum(raw["end"], raw["start"]),
@@ -123,42 +109,39 @@ class _Reader:
             "corr": raw["correlationId"],
             "graph_node": np.where(node == 0, -1, node) if (node >= 0).any() else node,
         }
+        return make_table("activities", columns)
 
-    def _kernels(self) -> dict[str, Any]:
+    def _kernels(self) -> Table:
         name = "demangledName" if self.db.has(_KERNEL, "demangledName") else "shortName"
-        smem = ("staticSharedMemory", "dynamicSharedMemory")
-        raw = self.db.integers(_KERNEL, (*_COMMON, *_GEOMETRY, name, *smem), narrow=True)
-        static, dynamic = (raw.pop(part).astype(np.int64) for part in smem)
-        columns = self._common(raw, ActivityKind.KERNEL)
-        columns["name"] = self._strings(raw[name])
-        columns |= {f"{kind}_{axis.lower()}": raw[f"{kind}{axis}"] for kind in ("grid", "block") for axis in "XYZ"}
-        columns["regs"] = raw["registersPerThread"]
-        columns["smem_bytes"] = np.where((static < 0) | (dynamic < 0), -1, static + dynamic)
-        return columns
+        raw = self.db.integers(_KERNEL, (*_COMMON, *_GEOMETRY.values(), name, _STATIC, _DYNAMIC), narrow=True)
+        static, dynamic = raw.pop(_STATIC).astype(np.int64), raw.pop(_DYNAMIC).astype(np.int64)
+        return self._activities(
+            ActivityKind.KERNEL,
+            raw,
+            name=map_distinct(raw[name], self._string),
+            smem_bytes=np.where((static < 0) | (dynamic < 0), -1, static + dynamic),
+            **{ours: raw[theirs] for ours, theirs in _GEOMETRY.items()},
+        )
 
-    def _graphs(self) -> dict[str, Any]:
+    def _graphs(self) -> Table:
         raw = self.db.integers(_GRAPH, (*_COMMON, "graphId"))
         if len(raw["start"]):
             self.trace.notes.append(
                 f"{len(raw['start'])} launches of CUDA graphs were recorded whole, without their kernels: "
                 "record again with --cuda-graph-trace=node"
             )
-        columns = self._common(raw, ActivityKind.GRAPH)
-        columns["name"] = map_distinct(raw["graphId"], lambda graph: self.trace.strings.code(f"CUDA graph {graph}"))
-        return columns
+        names = map_distinct(raw["graphId"], lambda graph: self.trace.strings.code(f"CUDA graph {graph}"))
+        return self._activities(ActivityKind.GRAPH, raw, name=names)
 
-    def _copies(self, table: str, kind: int) -> dict[str, Any]:
+    def _copies(self, table: str) -> Table:
         raw = self.db.integers(table, (*_COMMON, "bytes", "copyKind"))
-        columns = self._common(raw, kind)
-        label = "Memcpy" if kind == ActivityKind.MEMCPY else "Memset"
-        columns["name"] = np.full(len(raw["start"]), self.trace.strings.code(label) if len(raw["start"]) else -1)
-        columns["bytes"] = raw["bytes"]
-        columns["copykind"] = raw["copyKind"]
-        return columns
+        kind, label = (ActivityKind.MEMCPY, "Memcpy") if table == _MEMCPY else (ActivityKind.MEMSET, "Memset")
+        names = np.full(len(raw["start"]), self.trace.strings.code(label) if len(raw["start"]) else -1)
+        return self._activities(kind, raw, name=names, bytes=raw["bytes"], copykind=raw["copyKind"])
 
     def _launches(self) -> Table:
         raw = self.db.integers(_RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), narrow=True)
-        known = raw["globalTid"] >= 0  # a call of no thread is of no process either
+        known = raw["globalTid"] >= 0  # a call without a thread has no process either
         if not known.all():
             raw = {name: values[known] for name, values in raw.items()}
         return make_table(
@@ -168,71 +151,22 @@ class _Reader:
                 "end_ns": raw["end"],
                 "thread": map_distinct(raw["globalTid"], self._thread),
                 "corr": raw["correlationId"],
-                "name": self._strings(raw["nameId"]),
+                "name": map_distinct(raw["nameId"], self._string),
             },
         )
 
     def _ranges(self) -> Table:
         if not self.db.has(_NVTX, "start", "end"):
             return make_table("ranges")
-        present = self.db.columns(_NVTX)
-        text = "coalesce(\"text\", '')" if "text" in present else "''"
-        kinds = ", ".join(map(str, _RANGE_KINDS))
-        sql = self.db.select(_NVTX, _RANGE_COLUMNS, f'"eventType" IN ({kinds})' if "eventType" in present else "", also=(text,))
-        collected = self._ranges_by_columns(sql, present)
-        if collected is None:
-            collected = self._new_rows()
-            for batch in self.db.batches(sql):
-                collected.add(batch)
+        rows, kinds = self.db.about_rows(_NVTX), self.db.has(_NVTX, "eventType")
+        start = partial(nsys_ranges.RangeRows, self.names, self.trace, self._thread, rows, kinds=kinds)
+        collected = self.db.collect(_NVTX, nsys_ranges.COLUMNS, "text", start)
         if collected.unreadable:
             self.trace.notes.append(f"{collected.unreadable} NVTX ranges without a readable time or thread were left out")
         return collected.table()
 
-    def _new_rows(self) -> RangeRows:
-        return RangeRows(self.names, self.trace, self._thread, self.db.about_rows(_NVTX))
-
-    def _ranges_by_columns(self, sql: str, present: dict[str, str]) -> RangeRows | None:
-        """The rows where the file is as it should be; in a column of texts, numbers are texts to SQLite as well."""
-        if not any(name in present.get("text", "") for name in ("TEXT", "CHAR", "CLOB")):
-            return None
-        try:
-            from pyprof.parse.sources.emit_texts import EmitTexts
-        except ImportError:  # without pyarrow
-            return None
-        from pyprof.parse.sources.sqlite_pages.btree import OddFile
-
-        for read in (self._batches_of_pages, self._batches_of_arrow):
-            collected = self._new_rows()
-            texts = EmitTexts(collected.decode)
-            try:
-                for columns, said in read(sql, "eventType" in present):
-                    collected.add_columns(columns, said, texts.codes)
-            except OddFile:
-                continue
-            return collected
-        return None
-
-    def _batches_of_pages(self, _: str, with_kind: bool) -> Iterator[tuple[list[Ints], Any]]:
-        from pyprof.arrays.arrow import to_arrow
-
-        for columns, texts in self.db.batches_with_text(_NVTX, _RANGE_COLUMNS, "text"):
-            kept = np.isin(columns[_RANGE_COLUMNS.index("eventType")], _RANGE_KINDS)
-            if with_kind and not kept.all():
-                columns, texts = [column[kept] for column in columns], texts.filter(to_arrow(kept))
-            yield columns, texts
-
-    def _batches_of_arrow(self, sql: str, _: bool) -> Iterator[tuple[list[Ints], Any]]:
-        from pyprof.arrays.arrow import to_numpy
-        from pyprof.parse.sources.sqlite_pages.btree import OddFile
-
-        if self.db.arrow is None:
-            raise OddFile("small, or ADBC is not there")
-        count = len(_RANGE_COLUMNS)
-        for batch in self.db.arrow.batches(sql, count):
-            yield [to_numpy(column) for column in batch.columns[:count]], batch.column(count)
-
     def _graph_nodes(self) -> Table:
-        """Up to 2023.4 the table of nodes is called CUDA_GRAPH_EVENTS, later that is another table: told by its columns."""
+        """Up to 2023.4 the table of nodes is called CUDA_GRAPH_EVENTS, later that is another table: its columns tell."""
         for table in ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"):
             if self.db.has(table, "graphNodeId", "globalTid", "start"):
                 raw = self.db.integers(table, ("graphNodeId", "originalGraphNodeId", "globalTid", "start"))
@@ -252,14 +186,14 @@ class _Reader:
     def _threads(self) -> tuple[Table, Table]:
         tids = np.fromiter(self.thread_of, np.int64, len(self.thread_of))
         named = self.db.integers("ThreadNames", ("globalTid", "nameId"))
-        name_of = dict(zip(named["globalTid"].tolist(), self._strings(named["nameId"]).tolist(), strict=True))
+        name_of = dict(zip(named["globalTid"].tolist(), map(self._string, named["nameId"].tolist()), strict=True))
         process = map_distinct(tids, self._process)
         threads = make_table(
             "threads",
             {
                 "process": process,
                 "tid": tids & _TID_MASK,
-                "name": np.array([name_of.get(tid, -1) for tid in tids.tolist()], np.int64),
+                "name": np.array([name_of.get(tid, -1) for tid in self.thread_of], np.int64),
                 "main": (tids & _TID_MASK) == ((tids >> _TID_BITS) & _TID_MASK),
             },
         )
@@ -267,73 +201,51 @@ class _Reader:
         return threads, make_table("processes", {"pid": (pids >> _TID_BITS) & _TID_MASK})
 
     def _devices(self) -> Table:
-        table = "TARGET_INFO_GPU"
-        ordinal = "cuDevice" if self.db.has(table, "cuDevice") else "deviceId"
-        wanted = {
-            "cc_major": "computeMajor",
-            "cc_minor": "computeMinor",
-            "sms": "smCount",
-            "clock_hz": "clockRate",
-            "dram_bytes_per_s": "memoryBandwidth",
-            "l2_bytes": "l2CacheSize",
-            "max_warps_per_sm": "maxWarpsPerSm",
-            "max_blocks_per_sm": "maxBlocksPerSm",
-            "regs_per_sm": "maxRegistersPerSm",
-            "smem_per_sm_bytes": "maxShmemPerSm",
-        }
-        raw = self.db.integers(table, ("id", ordinal, *wanted.values()))
-        if not len(raw["id"]):
-            return make_table("devices")
-        has_name = self.db.has(table, "name")
-        names = [to_text(r[0]) for r in self.db.rows(f'SELECT "name" FROM "{table}"')] if has_name else [""] * len(raw["id"])
-        rows = np.arange(len(names))
-        process = np.full(len(names), -1)
-        device = raw[ordinal]
-        # Newer exports tell which GPU each process sees under which ordinal (CUDA_VISIBLE_DEVICES).
-        seen = self.db.integers("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
-        if len(seen["pid"]):
-            row_of = {gpu: row for row, gpu in enumerate(raw["id"].tolist())}
-            process_of = {(key >> _TID_BITS) & _TID_MASK: row for key, row in self.process_of.items()}
-            known = [
-                (row_of[gpu], cuda, process_of[pid])
-                for gpu, cuda, pid in zip(*(seen[c].tolist() for c in ("gpuId", "cudaId", "pid")), strict=True)
-                if gpu in row_of and pid in process_of
-            ]
-            if known:
-                rows = np.array([k[0] for k in known])
-                device = np.array([k[1] for k in known])
-                process = np.array([k[2] for k in known])
-        code = np.array([self.trace.strings.code(name) for name in names], np.int64)
-        columns = {ours: _known(raw[theirs][rows], ours) for ours, theirs in wanted.items()}
-        return make_table("devices", {"process": process, "device": device, "name": code[rows], **columns})
+        ordinal = "cuDevice" if self.db.has(_GPU, "cuDevice") else "deviceId"
+        raw = self.db.integers(_GPU, ("id", ordinal, *_DEVICE.values()))
+        rows, device, process = self._seen_devices(raw["id"], raw[ordinal])
+        names = self.db.rows(f'SELECT "name" FROM "{_GPU}"') if self.db.has(_GPU, "name") else [(None,)] * len(raw["id"])
+        columns = {ours: raw[theirs][rows] for ours, theirs in _DEVICE.items()}
+        for name, values in columns.items():
+            if name != "cc_minor":
+                values[values <= 0] = -1  # 0 means that it is unknown
+        codes = np.array([self.trace.strings.code(_text(name)) for (name,) in names], np.int64)
+        return make_table("devices", {"process": process, "device": device, "name": codes[rows], **columns})
 
-    # ------------------------------------------------------------------ about the whole
+    def _seen_devices(self, gpu: Ints, ordinal: Ints) -> tuple[Ints, Ints, Ints]:
+        """(row of the GPU, ordinal, process) as each process sees the GPUs (CUDA_VISIBLE_DEVICES), where the export has it."""
+        seen = self.db.integers("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
+        row_of = {number: row for row, number in enumerate(gpu.tolist())}
+        process_of = {(key >> _TID_BITS) & _TID_MASK: row for key, row in self.process_of.items()}
+        known = [
+            (row_of[number], cuda, process_of[pid])
+            for number, cuda, pid in zip(*(column.tolist() for column in seen.values()), strict=True)
+            if number in row_of and pid in process_of
+        ]
+        if not known:
+            return np.arange(len(gpu)), ordinal, np.full(len(gpu), -1)
+        rows, device, process = np.array(known, np.int64).T
+        return rows, device, process
+
+    # ------------------------------------------------------------------ the export as a whole
 
     def _version(self) -> str:
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             if self.db.has(table, "name", "value"):
-                found = dict(self.db.rows(f'SELECT name, value FROM "{table}"'))
+                found = {name: _text(value) for name, value in self.db.rows(f'SELECT name, value FROM "{table}"')}
                 product = found.get("EXPORT_PRODUCT_VERSION", "")
                 schema = found.get("EXPORT_SCHEMA_VERSION", "")
                 return f"nsys {product} schema {schema}".strip()
         return "nsys"
 
-    def _session_end(self) -> int:
-        durations = self.db.integers("ANALYSIS_DETAILS", ("duration",))["duration"]
-        return int(durations.max()) if len(durations) else -1
-
-    def _session_start(self) -> int:
-        starts = self.db.integers("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))["utcEpochNs"]
-        return int(starts[0]) if len(starts) else -1
-
     def _check(self) -> None:
         trace = self.trace
         if len(trace.activities["start_ns"]) or len(trace.ranges["start_ns"]):
             return
-        said = "; ".join(self._diagnostics())
+        reported = "; ".join(self._diagnostics())
         raise EmptyCapture(
-            f"{self.db.path}: the capture holds neither GPU activity nor NVTX ranges"
-            + (f" (nsys says: {said})" if said else ""),
+            f"{self.db.name}: the capture holds neither GPU activity nor NVTX ranges"
+            + (f" (nsys reports: {reported})" if reported else ""),
             "record with `nsys profile -t cuda,nvtx ...`, and check that the program ran CUDA work while recording was on",
         )
 
@@ -341,9 +253,11 @@ class _Reader:
         if not self.db.has("DIAGNOSTIC_EVENT", "severity", "text"):
             return []
         rows = self.db.rows("SELECT DISTINCT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY text LIMIT 3")
-        return [text.splitlines()[0] for row in rows if (text := to_text(row[0]).strip())]
+        return [text.splitlines()[0] for row in rows if (text := _text(row[0]).strip())]
 
 
-def _known(values: Ints, column: str) -> Ints:
-    """A property of a device, where 0 stands for unknown but for the minor compute capability."""
-    return values if column == "cc_minor" else np.where(values > 0, values, -1)
+def _text(value: object) -> str:
+    """A text from whatever a column of texts holds; empty where that is NULL."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)

@@ -1,7 +1,7 @@
 """nvprof's SQLite (`nvprof -o net.sql`, also .nvvp and .nvprof) -> Trace.
 
 Kernel names are stored mangled, API calls as callback numbers, a range as two rows. One file is one process. nvprof knows GPUs
-up to compute capability 7.x and left CUDA with 13, so this reader stays small.
+up to compute capability 7.x and was dropped from CUDA 13, so this reader stays small.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.distinct import map_distinct
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.nvprof_ranges import read_ranges
-from pyprof.parse.sources.sqlite import Database, distinct_values, map_distinct
+from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
-__all__ = ["matches", "read"]
+__all__ = ["read"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,21 +38,16 @@ _API_NAMES = {
 }  # fmt: skip
 
 
-def matches(db: Database) -> bool:
-    """Whether a database was written by nvprof or the Visual Profiler."""
-    return "StringTable" in db.tables
-
-
 def read(db: Database) -> Trace:
     """The whole file as a Trace.
 
     Raises EmptyCapture where nothing was recorded, InputError where the file is damaged.
     """
-    return _Reader(db).read()
+    return _NvprofReader(db).read()
 
 
-class _Reader:
-    """State shared while one file is read."""
+class _NvprofReader:
+    """One file while it is read: its texts, rows of its threads, processes."""
 
     def __init__(self, db: Database) -> None:
         self.db = db
@@ -75,7 +71,7 @@ class _Reader:
         trace.devices = self._devices()
         if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
             raise EmptyCapture(
-                f"{self.db.path}: nothing was captured: no kernels, no copies and no ranges in this nvprof file",
+                f"{self.db.name}: nothing was captured: no kernels, no copies and no ranges in this nvprof file",
                 "check that the program reached its CUDA work (with --profile-from-start off it must call cudaProfilerStart), "
                 "and note that nvprof cannot profile GPUs of compute capability 8.0 and later: use nsys there",
             )
@@ -136,7 +132,7 @@ class _Reader:
         for api, known in _API_NAMES.items():
             wanted = ("start", "end", "processId", "threadId", "correlationId", "cbid")
             raw = self.db.integers(f"CUPTI_ACTIVITY_KIND_{api}", wanted)
-            self.pids.update(distinct_values(raw.pop("processId")))
+            self.pids.update(np.unique(raw.pop("processId")).tolist())
             columns = {
                 "start_ns": raw["start"],
                 "end_ns": raw["end"],
@@ -153,7 +149,7 @@ class _Reader:
     def _threads(self) -> tuple[Table, Table]:
         tids = np.fromiter(self.thread_of, np.int64, len(self.thread_of))
         threads = make_table("threads", {"process": np.zeros(len(tids)), "tid": tids})
-        # Ids are those of pthread_self: no telling which is the main one but by who opened the first range.
+        # Ids are those of pthread_self: only the first range tells which is the main thread.
         ranges = self.trace.ranges
         seen = ranges["thread"] >= 0
         if seen.any():

@@ -1,6 +1,6 @@
 """nvprof's CUPTI_ACTIVITY_KIND_MARKER, two rows a range -> the table `ranges`.
 
-A row of the begin names the range and, in a C union, its thread; the row of the end has the same id. Texts are in `Names`.
+The row of the begin names the range and, in a C union, its thread; the row of the end has the same id. Texts are in `Names`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.markers import split_ids
+from pyprof.arrays.distinct import map_distinct
 from pyprof.parse.sources.nvprof_names import Names
-from pyprof.parse.sources.sqlite import Database, distinct_values, map_distinct
+from pyprof.parse.sources.sqlite import Database
+from pyprof.parse.sources.sqlite_pages.btree import Block
+from pyprof.parse.sources.sqlite_pages.reader import Batch
 from pyprof.parse.sources.trace import Table, Trace, make_table
 
 __all__ = ["Ranges", "read_ranges"]
@@ -21,7 +23,10 @@ __all__ = ["Ranges", "read_ranges"]
 Ints = npt.NDArray[np.int64]
 
 _MARKER, _START, _END = "CUPTI_ACTIVITY_KIND_MARKER", 2, 4
+_COLUMNS = ("flags", "id", "timestamp", "name", "domain", "objectKind")
+_NEEDED = ("flags", "timestamp", "id", "objectKind", "objectId", "name")
 _PROCESS, _THREAD = 1, 2  # CUPTI_ACTIVITY_OBJECT_*
+_UNION_BYTES = 8  # of its 12 only those of its kind are initialised: process and thread are the first 8
 
 
 class Ranges(NamedTuple):
@@ -31,59 +36,55 @@ class Ranges(NamedTuple):
     pids: set[int]
 
 
+class _MarkerRows:
+    """Collects (id, time) of begins and ends, and of begins also (name, domain, process, thread); -1 where unknown."""
+
+    def __init__(self) -> None:
+        self.begins, self.ends = [np.empty((6, 0), np.int64)], [np.empty((2, 0), np.int64)]
+
+    def add(self, batch: Batch) -> None:
+        flags, *columns, kind = batch.columns
+        texts = batch.texts
+        union = Block(texts.raw).gather(_UNION_BYTES, texts.begin).view("<u4").reshape(-1, 2).T.astype(np.int64)
+        union[:, (texts.size < _UNION_BYTES) | ~np.isin(kind, (_PROCESS, _THREAD))] = -1
+        union[1, kind != _THREAD] = -1
+        self.begins.append(np.stack([*columns, *union])[:, flags == _START])
+        self.ends.append(np.stack(columns[:2])[:, flags == _END])
+
+
 def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int], int]) -> Ranges:
     """All ranges, a start without an end left open; thread: the row of `threads` of a thread id."""
-    if not db.has(_MARKER, "flags", "timestamp", "id", "objectKind", "objectId", "name"):
+    if not db.has(_MARKER, *_NEEDED):
         return Ranges(make_table("ranges"), set())
-    columns = ("id", "timestamp", "objectKind", "name", "domain")
-    # Of the union's 12 bytes only those of its kind are initialised: process and thread are the first 8.
-    raw, union, whole = db.integers_and_bytes(_MARKER, columns, "objectId", 8, f"flags = {_START}")
-    readable = raw["timestamp"] >= 0
+    rows = db.collect(_MARKER, _COLUMNS, "objectId", _MarkerRows, blobs=True)
+    begins = np.concatenate(rows.begins, axis=1)
+    readable = begins[1] >= 0
     if not readable.all():
         trace.notes.append(f"{np.count_nonzero(~readable)} NVTX ranges without a readable time were left out")
-        raw = {name: values[readable] for name, values in raw.items()}
-        union, whole = union[readable], whole[readable]
-    end = _ends(db, raw["id"], raw["timestamp"])
-    threads, pids = _objects(raw["objectKind"], union, whole, thread)
+    marker, begin, name, domain, pid, tid = begins[:, readable]
+    end = _ends(np.concatenate(rows.ends, axis=1), marker, begin)
+    label, seq, op_id = names.split(name, trace.labels)
 
-    def decode(text: str) -> tuple[int, int, int]:
-        bare, seq, op_id, keyed = split_ids(text)
-        return trace.labels.code(bare, keyed=keyed, numbered=seq >= 0), seq, op_id
-
-    def domain(name: int) -> int:
+    def code_of_domain(name: int) -> int:
         text = names.get(name) if name > 0 else None
         return trace.strings.code(text) if text else -1
 
-    label, seq, op_id = names.say(raw["name"], decode)
-    found = {
-        "start_ns": raw["timestamp"],
+    columns = {
+        "start_ns": begin,
         "end_ns": end,
-        "thread": threads,
+        "thread": map_distinct(tid, lambda number: thread(number) if number >= 0 else -1),
         "label": label,
         "seq": seq,
         "op_id": op_id,
-        "domain": map_distinct(raw["domain"], domain),
+        "domain": map_distinct(domain, code_of_domain),
         "open": end < 0,
     }
-    return Ranges(make_table("ranges", found), pids)
+    return Ranges(make_table("ranges", columns), set(np.unique(pid[pid >= 0]).tolist()))
 
 
-def _objects(
-    kind: Ints, union: npt.NDArray[np.uint8], whole: npt.NDArray[np.bool_], thread: Callable[[int], int]
-) -> tuple[Ints, set[int]]:
-    """Rows of `threads`, -1 where the object is none, and the processes named."""
-    pid, tid = union.view("<u4").T.astype(np.int64)
-    of_thread = whole & (kind == _THREAD)
-    result = np.full(len(kind), -1, np.int64)
-    result[of_thread] = map_distinct(tid[of_thread], thread)
-    return result, distinct_values(pid[of_thread | (whole & (kind == _PROCESS))])
-
-
-def _ends(db: Database, marker: Ints, begin: Ints) -> Ints:
-    """The end of each range, -1 where there is none: of several ends of one id the first after its begin, else the last."""
-    raw = db.integers(_MARKER, ("id", "timestamp"), f"flags = {_END}")
-    known = (raw["id"] >= 0) & (raw["timestamp"] >= 0)
-    ids, times = raw["id"][known], raw["timestamp"][known]
+def _ends(ends: Ints, marker: Ints, begin: Ints) -> Ints:
+    """The end of each range, -1 where it is unknown: of several ends of one id the first after its begin, else the last."""
+    ids, times = ends[:, (ends >= 0).all(axis=0)]
     if not len(ids):
         return np.full(len(marker), -1, np.int64)
     order = np.argsort(ids, kind="stable")
@@ -98,7 +99,7 @@ def _ends(db: Database, marker: Ints, begin: Ints) -> Ints:
 
 
 def _first_after(ids: Ints, times: Ints, marker: Ints, begin: Ints) -> Ints:
-    """Which of the sorted (ids, times) is for each (marker, begin) the first of this id not before it, else the last of it."""
+    """For each (marker, begin), the place in the sorted (ids, times) of the first of its id not before it, else of its last."""
     order = np.lexsort((np.repeat([1, 0], [len(ids), len(marker)]), np.append(times, begin), np.append(ids, marker)))
     is_end = order < len(ids)
     before = np.empty(len(order), np.int64)

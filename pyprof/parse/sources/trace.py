@@ -7,20 +7,24 @@ distinct text. An unknown integer is -1. Rows may come in any order: nothing dow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.markers import Marker, decode
+from pyprof.markers import Marker, decode, split_ids
+
+if TYPE_CHECKING:
+    from pyprof.parse.sources.sqlite_pages.reader import Texts
 
 __all__ = [
     "COPY_KINDS",
     "TABLES",
     "ActivityKind",
-    "Column",
+    "Array",
+    "ColumnType",
     "Labels",
     "Strings",
     "Table",
@@ -31,6 +35,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
 
 
 class ActivityKind:
@@ -47,22 +52,19 @@ COPY_KINDS = {
 }  # fmt: skip
 
 
-class Column(NamedTuple):
-    """One column of a table: name, numpy type, default where a source has nothing, meaning; narrow: whether a source may give
+class ColumnType(NamedTuple):
+    """One column of a table: name, numpy type, meaning, default where a source has nothing; narrow: whether a source may give
     fewer bits."""
 
     name: str
     dtype: str
-    default: int
     doc: str
-    narrow: bool
+    default: int = -1
+    narrow: bool = False
 
 
-def _c(name: str, dtype: str, doc: str, default: int = -1, *, narrow: bool = False) -> Column:
-    return Column(name, dtype, default, doc, narrow)
-
-
-TABLES: dict[str, tuple[Column, ...]] = {
+_c = ColumnType
+TABLES: dict[str, tuple[ColumnType, ...]] = {
     "activities": (
         _c("kind", "i1", "ActivityKind code"),
         _c("start_ns", "i8", "begin on the device (on the CPU for kind cpu)"),
@@ -102,8 +104,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _c("domain", "i4", "code into `strings`: NVTX domain name; -1 the default domain", narrow=True),
         _c("open", "i1", "1: never closed in the capture", 0),
         _c("free", "i1", "1: a start/end range, outside the thread's push/pop stack", 0),
-        _c("fwd_thread", "i4", "backward ranges whose source says it: row of `threads` that ran forward"),
-        _c("src", "i4", "code into `strings`: source line `file:line` of the call where the source has it beside the marker"),
+        _c("fwd_thread", "i4", "backward ranges: row of `threads` that ran forward, where the source records it"),
+        _c("src", "i4", "code into `strings`: source line `file:line` of the call, where the source records it"),
     ),
     "threads": (
         _c("process", "i4", "row of `processes`"),
@@ -149,10 +151,9 @@ _LONG = ("activities", "launches", "ranges", "memory")
 
 
 def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
-    """A table with every declared column in its declared type; columns not given hold their default.
+    """A table with every declared column in its declared type; columns that are not given hold their default.
 
-    In long tables those take no memory and cannot be written to.
-
+    In long tables defaults take no memory and cannot be written to.
     Raises KeyError for a column that is not declared, ValueError where lengths differ.
     """
     given = dict(columns or {})
@@ -186,7 +187,7 @@ def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
 
 
 def concatenated(tables: list[Table]) -> Table:
-    """Tables of one kind one after another; they are given up, column by column."""
+    """Tables of one kind one after another; the tables are emptied column by column."""
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
     return {name: _end_to_end([table.pop(name) for table in filled]) for name in list(filled[0])}
 
@@ -221,12 +222,15 @@ class Strings:
         return len(self.values)
 
 
+_MANY_TEXTS = 40_000  # from here on importing pyarrow costs less than it saves
+
+
 class Labels:
     """Distinct range texts, each decoded once into a Marker."""
 
     def __init__(self) -> None:
         self.markers: list[Marker] = []
-        self._codes: dict[Any, int] = {}
+        self._codes: dict[Hashable, int] = {}
 
     def code(self, text: str, *, keyed: bool = False, numbered: bool = False) -> int:
         """The code of a range text as `markers.split_ids` leaves it."""
@@ -234,7 +238,28 @@ class Labels:
         found = self._codes.get(key)
         return self.add(key, decode(text, keyed=keyed, numbered=numbered)) if found is None else found
 
-    def add(self, key: Any, marker: Marker) -> int:
+    def split(self, text: str) -> tuple[int, int, int]:
+        """Code, sequence number and op id (-1 where unknown) of a range text as NVTX has it."""
+        bare, seq, op_id, keyed = split_ids(text)
+        return self.code(bare, keyed=keyed, numbered=seq >= 0), seq, op_id
+
+    def reader(self, texts: int) -> Callable[[Texts], tuple[Ints, Ints, Ints]]:
+        """A function that splits many texts as `split` does one; texts: about how many there will be."""
+        if texts >= _MANY_TEXTS:
+            try:
+                from pyprof.parse.sources.emit_texts import EmitTexts
+
+                return EmitTexts(self.split).codes
+            except ImportError:  # without pyarrow
+                pass
+        return self._split_each
+
+    def _split_each(self, texts: Texts) -> tuple[Ints, Ints, Ints]:
+        found = [self.split(text.decode("utf-8", "replace")) for text in texts.to_bytes()]
+        label, seq, op_id = np.array(found, np.int64).reshape(-1, 3).T
+        return label, seq, op_id
+
+    def add(self, key: Hashable, marker: Marker) -> int:
         """The code of a marker that a source built itself; key: what makes it distinct."""
         found = self._codes.get(key)
         if found is None:
@@ -242,7 +267,7 @@ class Labels:
             self.markers.append(marker)
         return found
 
-    def find(self, key: Any) -> int | None:
+    def find(self, key: Hashable) -> int | None:
         """The code added for a key, or None."""
         return self._codes.get(key)
 
@@ -251,8 +276,9 @@ class Labels:
 class Trace:
     """One capture.
 
-    source: `nsys`, `nvprof` or `kineto`; session_end_ns: when recording stopped (-1 unknown); utc_ns: what to add to a time to
-    have nanoseconds since 1970 (-1 unknown); notes: one line each about what the capture lacks and what to do about it.
+    source: `nsys`, `nvprof` or `kineto`; session_end_ns: when recording stopped (-1 unknown); utc_ns: the difference between
+    nanoseconds since 1970 and a time of the trace (-1 unknown); notes: what the capture lacks and what to do about it, one
+    line each.
     """
 
     source: str

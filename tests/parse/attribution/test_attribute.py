@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.errors import EmptyCapture
-from pyprof.loading import op_rules
+from pyprof.loading import op_rules, open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import open_trace
 from tests.tiny import SESSION_END, Nsys, rules
 
 GEMM, ADD, COPY = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)", "void copy_kernel<2>(int)"

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import load_capture, op_rules
+from pyprof.loading import load_capture, op_rules, open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.launches import launch_of_activity
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import open_trace
 from pyprof.parse.sources.trace import Trace, make_table
 from tests.tiny import SESSION_END, Nsys, tid
 

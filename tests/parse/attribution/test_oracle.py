@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from pyprof.loading import open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import open_trace
 from tests.tiny import SESSION_END, Nsys, rules, tid
 
 KNOWN, COPIES = ("aten::linear", "aten::addmm", "aten::mm", "aten::mul"), ("aten::copy_", "aten::to")

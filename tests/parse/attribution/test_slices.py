@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import op_rules
+from pyprof.loading import op_rules, open_trace
 from pyprof.parse.attribution import slices
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.slices import Slices
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records
-from pyprof.parse.sources import open_trace
 from pyprof.parse.sources.trace import make_table
 from tests.parse.attribution.test_oracle import World
 from tests.tiny import Nsys, tid

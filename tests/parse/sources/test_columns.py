@@ -13,24 +13,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyprof.errors import PyprofError
-from pyprof.loading import load_capture
+from pyprof.loading import load_capture, open_trace
 from pyprof.markers import split_ids
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import nsys, open_trace, sqlite
+from pyprof.parse.sources import sqlite, trace
+from pyprof.parse.sources.sqlite_pages.reader import Texts
 from tests.tiny import Nsys
 
-pa = pytest.importorskip("pyarrow", reason="reading by columns needs pyarrow")
-pytest.importorskip("adbc_driver_sqlite", reason="reading by columns needs ADBC")
+pytest.importorskip("pyarrow", reason="splitting texts by columns needs pyarrow")
 
 
 def all_ways(path: Path) -> list[tuple[list[str], list[str]]]:
-    """Lines (or the error) and notes, by rows, by the file's pages, and by ADBC."""
+    """Lines (or the error) and notes: row by row, by the file's pages, and by pages with texts split by columns."""
     found = []
-    for least, pages in ((1 << 60, True), (0, True), (0, False)):
+    for pages, many in ((False, 1 << 60), (True, 1 << 60), (True, 0)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sqlite, "ARROW_FROM_BYTES", least)
+            patch.setattr(trace, "_MANY_TEXTS", many)
             if not pages:
-                patch.setattr(sqlite.Database, "pages", None)
+                patch.setattr(sqlite.Database, "_pages", None)
             try:
                 records = load_capture(path)
                 found.append((list(lines(records)), records.notes))
@@ -46,8 +46,8 @@ NSYS = [
 
 @pytest.mark.parametrize("name", NSYS)
 def test_real_captures_read_the_same(captures: Path, name: str) -> None:
-    rows, pages, adbc = all_ways(captures / "nsys" / name)
-    assert rows == pages == adbc and len(rows[0]) > 10
+    rows, pages, many = all_ways(captures / "nsys" / name)
+    assert rows == pages == many and len(rows[0]) > 10
 
 
 def a_capture() -> Nsys:
@@ -103,20 +103,14 @@ def test_odd_files_read_the_same(tmp_path: Path, sql: str, typed: bool) -> None:
                                  "INSERT INTO NVTX_EVENTS SELECT * FROM n; DROP TABLE n")  # fmt: skip
             db.execute(sql.format(row))
             db.commit()
-        rows, pages, adbc = all_ways(path)
-        assert rows == pages == adbc and rows[0]
+        rows, pages, many = all_ways(path)
+        assert rows == pages == many and rows[0]
 
 
-@pytest.mark.parametrize("reader", ["pages", "arrow"])
-def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
-    monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", 0)
-    monkeypatch.setattr(sqlite.Database, "arrow" if reader == "pages" else "pages", None)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a row was read")
-
-    monkeypatch.setattr(nsys.RangeRows, "add", refuse)
-    monkeypatch.setattr(sqlite, "_as_integers", refuse)
+@pytest.mark.parametrize("many", [0, 1 << 60])
+def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(trace, "_MANY_TEXTS", many)
+    monkeypatch.setattr(sqlite.Database, "_row_reader", None)  # any use of it fails
     assert len(open_trace(a_capture().write(tmp_path / "n.sqlite")).ranges["start_ns"]) == 83
 
 
@@ -127,6 +121,16 @@ PIECES = st.sampled_from([
     ", input_op_ids = [", ", op_id = 0", ", op_id = 123456789", ", seq = 9007199254740993", ", seq = 000", ", sizes = [[4], 2",
     ", seq = 18446744073709551615, op_id = 8", "x_op_ids = [", ", seq  = 3", ", op_id = 99999999999999999",
 ])  # fmt: skip
+
+
+def as_texts(texts: list[str]) -> Texts:
+    """Texts in bytes, in reversed order and with others between them."""
+    raw, begin = b"?", []
+    for text in reversed(texts):
+        begin.append(len(raw))
+        raw += text.encode() + b", seq = 1"
+    sizes = [len(text.encode()) for text in texts]
+    return Texts(np.frombuffer(raw, np.uint8), np.array(begin[::-1], np.int64), np.array(sizes, np.int64))
 
 
 @given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=12), st.randoms())
@@ -144,7 +148,7 @@ def test_texts_say_by_columns_what_they_say_alone(texts: list[str], order: rando
     reader = EmitTexts(decode)
     for batch in (texts, order.sample(texts, len(texts))):
         expected = np.array([decode(text) for text in batch], np.int64).reshape(-1, 3).T
-        assert (np.stack(reader.codes(pa.array(batch, pa.string()))) == expected).all()
+        assert (np.stack(reader.codes(as_texts(batch))) == expected).all()
 
 
 def test_texts_of_old_versions_are_read_once_for_many_calls() -> None:
@@ -158,6 +162,6 @@ def test_texts_of_old_versions_are_read_once_for_many_calls() -> None:
         return len(asked), *split_ids(text)[1:3]
 
     texts = [f"MulBackward0, seq = {number}{sizes}" for number in range(50) for sizes in ("", ", sizes = [[3], []]")]
-    label, seq, op_id = EmitTexts(decode).codes(pa.array(texts, pa.string()))
+    label, seq, op_id = EmitTexts(decode).codes(as_texts(texts))
     assert len(asked) == 2
     assert (label.tolist(), seq.tolist(), set(op_id)) == ([1, 2] * 50, [n for n in range(50) for _ in range(2)], {-1})

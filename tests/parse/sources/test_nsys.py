@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import EmptyCapture, InputError
+from pyprof.loading import open_trace
 from pyprof.parse.attribution.ranges import leaked
-from pyprof.parse.sources import open_trace
 from tests.tiny import Nsys
 
 PID = (1 << 48) | (7 << 24)
@@ -118,7 +118,7 @@ def test_nothing_in_it_names_what_nsys_said(tmp_path: Path) -> None:
         "CREATE TABLE DIAGNOSTIC_EVENT (timestamp INTEGER, severity INTEGER, text TEXT)",
         "INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 3, 'CUPTI failed to start'), (2, 1, 'hello')",
     )
-    with pytest.raises(EmptyCapture, match="nsys says: CUPTI failed to start") as caught:
+    with pytest.raises(EmptyCapture, match="nsys reports: CUPTI failed to start") as caught:
         open_trace(path)
     assert "nsys profile -t cuda,nvtx" in caught.value.hint
 

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.errors import EmptyCapture, PyprofError
-from pyprof.loading import load_capture
+from pyprof.loading import load_capture, open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import open_trace
 from tests.tiny import rules
 
 MAIN, ENGINE = 0xEADC3740, 0x1B000000

@@ -12,20 +12,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import load_capture
+from pyprof.loading import load_capture, open_trace
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import nvprof_names, open_trace, sqlite
+from pyprof.parse.sources import sqlite
 from tests.conftest import ROOT
 from tests.parse.sources.test_columns import all_ways
 from tests.parse.sources.test_nvprof import CELLS, NAMES, ODD, write
+
+
+@pytest.fixture(params=[False, True], ids=["pages", "rows"])
+def by_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(sqlite.Database, "_pages", None)
+
 
 MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
 
 
 def test_a_real_capture_repeated_and_shuffled_reads_the_same(captures: Path, tmp_path: Path) -> None:
     once, script = captures / "nvprof/v100_lm/net.sql", ROOT / "scripts/bench/repeat_nvprof.py"
-    rows, pages, adbc = all_ways(once)
-    assert rows == pages == adbc and len(rows[0]) == 189
+    rows, pages, many = all_ways(once)
+    assert rows == pages == many and len(rows[0]) == 189
     found = []
     for options in ([], ["--shuffled"]):
         path = tmp_path / f"long{len(options)}.sql"
@@ -61,22 +68,17 @@ def test_odd_files_read_the_same(tmp_path: Path, cell: tuple[str, str], value: o
             untyped(db, cell[0])
         db.execute(f"UPDATE OR IGNORE {cell[0]} SET {cell[1]} = ? WHERE {where}", (value,))
         db.commit()
-    rows, pages, adbc = all_ways(path)
-    assert rows == pages == adbc and rows[0]
+    rows, pages, many = all_ways(path)
+    assert rows == pages == many and rows[0]
 
 
 def test_sound_files_are_really_read_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", 0)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a row was read")
-
-    monkeypatch.setattr(nvprof_names.Names, "_by_rows", refuse)
-    monkeypatch.setattr(sqlite, "_as_integers", refuse)
+    monkeypatch.setattr(sqlite.Database, "_row_reader", None)  # any use of it fails
     assert len(open_trace(write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")).ranges["start_ns"]) == 5
 
 
-def test_an_id_used_again_ends_with_the_first_end_after_its_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("by_rows")
+def test_an_id_used_again_ends_with_the_first_end_after_its_begin(tmp_path: Path) -> None:
     rows = [(2, 10), (4, 20), (4, 30), (2, 30), (2, 50), (4, 60)]  # flags, time; the second begins when another has just ended
     for order in (rows, rows[::-1]):
         path = tmp_path / "net.sql"
@@ -87,41 +89,37 @@ def test_an_id_used_again_ends_with_the_first_end_after_its_begin(tmp_path: Path
             db.executemany(f"INSERT INTO {MARKER} VALUES (?, ?, 9, 2, x'4d000000407c0000', 3, 0)", order)
             db.execute(f"INSERT INTO {MARKER} VALUES (4, 5, 8, 2, x'4d000000407c0000', 3, 0)")
             db.commit()
-        for least in (1 << 60, 0):
-            monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
-            ranges = open_trace(path).ranges
-            pairs = sorted(zip(ranges["start_ns"].tolist(), ranges["end_ns"].tolist(), strict=True))
-            assert pairs == [(10, 20), (30, 30), (50, 60)] and not ranges["open"].any()
+        ranges = open_trace(path).ranges
+        pairs = sorted(zip(ranges["start_ns"].tolist(), ranges["end_ns"].tolist(), strict=True))
+        assert pairs == [(10, 20), (30, 30), (50, 60)] and not ranges["open"].any()
 
 
-def test_blobs_of_another_size_name_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("by_rows")
+def test_blobs_of_another_size_name_no_thread(tmp_path: Path) -> None:
     path = write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"UPDATE {MARKER} SET objectId = x'4d' WHERE id = 1")
         db.execute(f"UPDATE {MARKER} SET objectId = 'a text' WHERE id = 3")
         db.execute(f"UPDATE {MARKER} SET objectId = x'4d0000004037dcea0102030405060708' WHERE id = 2")
         db.commit()
-    for least in (1 << 60, 0):
-        monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
-        trace = open_trace(path)
-        by_begin = dict(zip(trace.ranges["start_ns"].tolist(), trace.ranges["thread"].tolist(), strict=True))
-        assert by_begin[10] == by_begin[60] == -1 and by_begin[12] == by_begin[95] >= 0
+    trace = open_trace(path)
+    by_begin = dict(zip(trace.ranges["start_ns"].tolist(), trace.ranges["thread"].tolist(), strict=True))
+    assert by_begin[10] == by_begin[60] == -1 and by_begin[12] == by_begin[95] >= 0
 
 
-def test_a_name_that_is_not_there_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("by_rows")
+def test_a_name_that_is_not_there_is_an_empty_one(tmp_path: Path) -> None:
     path = write(tmp_path / "net.sql", "CUPTI_ACTIVITY_KIND_KERNEL")
     with closing(sqlite3.connect(path)) as db:
         db.execute("DELETE FROM StringTable WHERE _id_ = 1")
         db.commit()
-    for least in (1 << 60, 0):
-        monkeypatch.setattr(sqlite, "ARROW_FROM_BYTES", least)
-        trace = open_trace(path)
-        texts = sorted(trace.markers[label].text for label in trace.ranges["label"].tolist())
-        assert texts == ["", "MmBackward", NAMES[3], NAMES[3], "mm"] and sorted(trace.ranges["seq"].tolist()) == [
-            -1,
-            -1,
-            -1,
-            0,
-            5,
-        ]
+    trace = open_trace(path)
+    texts = sorted(trace.markers[label].text for label in trace.ranges["label"].tolist())
+    assert texts == ["", "MmBackward", NAMES[3], NAMES[3], "mm"] and sorted(trace.ranges["seq"].tolist()) == [
+        -1,
+        -1,
+        -1,
+        0,
+        5,
+    ]
     assert len(list(lines(load_capture(path)))) == 2

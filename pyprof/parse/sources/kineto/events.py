@@ -8,12 +8,12 @@ the same result. Nothing here knows what an event means.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import zlib
 from collections.abc import Iterator
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture
 
-__all__ = ["Event", "Int", "TraceFile", "decode_args", "head_of", "nanoseconds"]
+__all__ = ["Event", "Int", "TraceFile", "decode_args", "nanoseconds"]
 
-GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
 _MAX_HEAD_BYTES = 64 << 20  # what stands before the events: at most the process groups of a large job
 _CUTS_TRIED = 8
@@ -85,29 +85,16 @@ _DOCUMENTS = (msgspec.json.Decoder(_Document), msgspec.json.Decoder(_ExactDocume
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def open_trace(path: Path) -> BinaryIO:
-    """The text of a trace as bytes, decompressed where it is compressed."""
-    with path.open("rb") as stream:
-        compressed = stream.read(2) == GZIP_MAGIC
-    return gzip.open(path, "rb") if compressed else path.open("rb")  # type: ignore[return-value]
-
-
-def head_of(path: Path, size: int) -> bytes:
-    """The first bytes of a trace's text, of a compressed file too that was cut short; empty where nothing can be read."""
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(size)
-        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(raw, size) if raw.startswith(GZIP_MAGIC) else raw
-    except (OSError, zlib.error):
-        return b""
-
-
 class TraceFile:
-    """One trace file: `blocks()` gives its events in lists, once; after that `facts` holds the top-level values."""
+    """One trace file: `blocks()` gives its events in lists, once; after that `facts` holds the top-level values.
 
-    def __init__(self, path: Path, block_bytes: int = 0) -> None:
-        self.path = path
+    stream: the file from its beginning, compressed or not; name: its name for people.
+    """
+
+    def __init__(self, stream: io.BufferedReader, name: str, block_bytes: int = 0) -> None:
+        self.name = name
         self.block_bytes = block_bytes or _BLOCK_BYTES
+        self._stream = stream
         self.facts: dict[str, Any] = {}
 
     def blocks(self) -> Iterator[list[Event]]:
@@ -116,16 +103,18 @@ class TraceFile:
         Raises NotACapture where there are no trace events, InputError where the text is damaged or cut short.
         """
         try:
-            with open_trace(self.path) as stream:
-                head, buffer = self._head(stream)
-                while len(more := stream.read(self.block_bytes)) == self.block_bytes:
-                    if len(buffer) >= self.block_bytes:
-                        events, buffer = self._cut(buffer)
-                        yield events
-                    buffer += more
-                yield self._last(head, buffer + more)
+            stream: BinaryIO = self._stream
+            if self._stream.peek(2)[:2] == _GZIP_MAGIC:
+                stream = gzip.GzipFile(fileobj=self._stream)  # type: ignore[assignment]
+            head, buffer = self._head(stream)
+            while len(more := stream.read(self.block_bytes)) == self.block_bytes:
+                if len(buffer) >= self.block_bytes:
+                    events, buffer = self._cut(buffer)
+                    yield events
+                buffer += more
+            yield self._last(head, buffer + more)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{self.path}: cannot be decompressed: {error}", _HINT) from error
+            raise InputError(f"{self.name}: cannot be decompressed: {error}", _HINT) from error
 
     def _head(self, stream: BinaryIO) -> tuple[bytes, bytes]:
         """(text before the events, first text of the events)."""
@@ -137,7 +126,7 @@ class TraceFile:
             if text.lstrip()[:1] == b"[":  # the bare list of events which the Chrome format allows too
                 return b"", text.lstrip()[1:]
         raise NotACapture(
-            f"{self.path}: not a trace of torch.profiler: there are no traceEvents in it",
+            f"{self.name}: not a trace of torch.profiler: there are no traceEvents in it",
             "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
         )
 
@@ -153,7 +142,7 @@ class TraceFile:
                     return events, buffer[match.end() :]
                 tried += 1
                 if tried == _CUTS_TRIED:
-                    raise InputError(f"{self.path}: not valid JSON", _HINT)
+                    raise InputError(f"{self.name}: not valid JSON", _HINT)
             upto, window = since, window * 8
         return [], buffer  # one event longer than a block
 
@@ -183,7 +172,7 @@ class TraceFile:
         except _MALFORMED as error:
             found = _tolerant(text)
             if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
-                raise InputError(f"{self.path}: not valid JSON: {error}", _HINT) from error
+                raise InputError(f"{self.name}: not valid JSON: {error}", _HINT) from error
         self.facts = {name: found.get(name) for name in _Facts.__struct_fields__}
         return [event for item in found["traceEvents"] if (event := _event(item)) is not None]
 

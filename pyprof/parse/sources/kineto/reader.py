@@ -7,6 +7,7 @@ and modules become ranges; Python frames only give the source line of each op. P
 
 from __future__ import annotations
 
+import io
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto.collectives import give_facts
-from pyprof.parse.sources.kineto.events import Event, Int, TraceFile, decode_args, head_of, nanoseconds
+from pyprof.parse.sources.kineto.events import Event, Int, TraceFile, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.facts import devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels
@@ -28,11 +29,10 @@ from pyprof.parse.sources.kineto.python import MODULE_PREFIX, Frames, source_of_
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, make_table
 
-__all__ = ["read", "sniff"]
+__all__ = ["read"]
 
 Ints = npt.NDArray[np.int64]
 
-_HEAD_BYTES = 1 << 20
 _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
     "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
@@ -41,21 +41,14 @@ _OPS = ("cpu_op", "Operator", "user_annotation")
 _FRAMES = ("python_function", "Python")
 
 
-def sniff(path: Path) -> bool:
-    """Whether a file looks like a trace of torch.profiler; never raises for what the file holds."""
-    head = head_of(path, _HEAD_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n")
-    if head[:1] == b"{":
-        return b'"traceEvents"' in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head)
-    return head[:1] == b"[" and b'"ph"' in head and b'"ts"' in head
-
-
-def read(path: Path) -> Trace:
+def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
     """The whole trace.
 
-    Raises NotACapture where the file is no torch.profiler trace, EmptyCapture where it holds neither GPU activity nor ops,
+    stream: the file from its beginning; path: its file name may hold the rank; name: its name for people.
+    Raises NotACapture where it is not a trace of torch.profiler, EmptyCapture where it holds neither GPU activity nor ops,
     InputError where it is damaged.
     """
-    return _Reader(path).read()
+    return _TraceReader(TraceFile(stream, name), path).read()
 
 
 class _Threads(dict[tuple[int | str, int | str], int]):
@@ -83,13 +76,12 @@ def _integer(value: int | str) -> int:
     return number if -(1 << 62) < number < 1 << 62 else -1
 
 
-class _Reader:
-    """State shared while one trace is read."""
+class _TraceReader:
+    """One trace while it is read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, file: TraceFile, path: Path) -> None:
+        self.file, self.path = file, path
         self.trace = Trace("kineto")
-        self.file = TraceFile(path)
         self.threads = _Threads()
         self.ops = OpLabels(self.trace.labels)
         self.frames = Frames(self.trace.strings)
@@ -237,11 +229,11 @@ class _Reader:
             return
         if facts.get("schemaVersion") is None and facts.get("deviceProperties") is None and not len(trace.launches["corr"]):
             raise NotACapture(
-                f"{self.path}: a trace of events, but none of torch.profiler's",
+                f"{self.file.name}: a trace of events, but none of torch.profiler's",
                 "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
             )
         raise EmptyCapture(
-            f"{self.path}: nothing was captured: neither GPU activity nor ops",
+            f"{self.file.name}: nothing was captured: neither GPU activity nor ops",
             "check that prof.step() is called and that the schedule reaches its active steps before the program ends",
         )
 

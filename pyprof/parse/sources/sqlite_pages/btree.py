@@ -1,7 +1,7 @@
-"""The file of an SQLite database -> the cells of one table, whole blocks of pages at a time.
+"""The file of an SQLite database -> the cells of one table, a block of pages at a time.
 
-The format is https://www.sqlite.org/fileformat2.html, sections 1.3 to 1.6. What stands in a cell's record is not known here.
-Whatever is not as the format says, and everything rare, is an OddFile.
+The format is https://www.sqlite.org/fileformat2.html, sections 1.3 to 1.6. This module must not know what the record in a cell
+holds. It raises OddFile for everything that differs from the format, and for everything rare.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SLACK", "Block", "Cells", "Ints", "OddFile", "PageFile", "varints"]
+__all__ = ["SLACK", "Block", "Bytes", "Cells", "DamagedFile", "Ints", "OddFile", "PageFile", "varints"]
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-SLACK = 256  # bytes after what is there: whoever stands in it may look that far ahead
-_LONGEST_SPILL = 64 << 20  # of payloads in overflow pages, for each block
+SLACK = 256  # spare bytes at the end of a block, so that a read of fixed width may run past the last cell
+_LONGEST_SPILL = 64 << 20  # bytes of payloads in overflow pages, per block
 _LEAF, _INTERIOR = 13, 5
 _DEEPEST = 20
 _MOST_PAYLOAD = (1 << 31) - 1
@@ -30,18 +30,22 @@ _JOURNAL, _WAL = "-journal", "-wal"
 
 
 class OddFile(Exception):
-    """Something in the file is not as it should be, or rare; read it row by row."""
+    """Something in the file is unusual or broken, so that it must be read row by row."""
+
+
+class DamagedFile(Exception):
+    """The file contradicts itself in a way that SQLite does not notice: rows read from it would be wrong."""
 
 
 class Block:
-    """Bytes of which many small pieces are copied out at once; SLACK bytes stand after the last that counts."""
+    """Bytes from which many small pieces are copied at once; the last SLACK bytes are padding."""
 
     def __init__(self, raw: Bytes) -> None:
         self.raw = raw
         self._windows: dict[Any, npt.NDArray[Any]] = {}
 
     def gather(self, width: int, at: Ints) -> npt.NDArray[Any]:
-        """That many bytes from each of the positions, as one void each: copied by memcpy, 3 ns for any width up to 128."""
+        """`width` bytes from each position, as one void each: a memcpy of 3 ns for any width up to 128."""
         windows = self._windows.get(width)
         if windows is None:
             windows = np.ndarray((len(self.raw) - width + 1,), f"V{width}", self.raw.data, strides=(1,))
@@ -49,14 +53,14 @@ class Block:
         return windows[at]
 
     def words(self, at: Ints) -> npt.NDArray[np.uint64]:
-        """The 8 bytes from each of the positions as a big-endian number."""
+        """The 8 bytes from each position as a big-endian number."""
         return self.gather(8, at).view(np.uint64).byteswap(inplace=True)
 
 
 class Cells(NamedTuple):
-    """Cells of a block: where the payload of each begins and ends, and its rowid (None where nobody asked).
+    """Cells of a block: where the payload of each begins and ends, and its rowid (None unless requested).
 
-    pages: how many leaf pages were read up to here.
+    pages: number of leaf pages read so far.
     """
 
     block: Block
@@ -67,7 +71,7 @@ class Cells(NamedTuple):
 
 
 def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
-    """The numbers of variable length at the positions, and how many bytes each takes (1 to 9)."""
+    """The numbers of variable length at the positions, and the bytes that each takes (1 to 9)."""
     words = block.words(at)
     value = words >> np.uint64(56)
     length = np.ones(len(at), np.int64)
@@ -90,21 +94,18 @@ def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
 
 
 class PageFile:
-    """The pages of a database without a transaction under way; open it while somebody holds a lock on the file."""
+    """The pages of a database that is at rest.
 
-    def __init__(self, path: Path) -> None:
+    descriptor: the open file, which stays the caller's. The caller holds SQLite's read lock; since closing any descriptor of
+    the file gives up the process's locks, this class opens and closes none.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
         if sys.byteorder != "little" or not hasattr(os, "preadv"):
-            raise OddFile("a machine without little-endian numbers or preadv")
-        self._file = os.open(path, os.O_RDONLY)
-        try:
-            self._read_header(path)
-        except BaseException:
-            os.close(self._file)
-            raise
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+            raise OddFile("this machine is not little-endian, or has no preadv")
+        self._file = descriptor
+        self._read_header(path)
+        self._tree_of = np.zeros(self.pages + 1, np.int32)  # root of the table that each page read so far belongs to
 
     def _read_header(self, path: Path) -> None:
         _check_journals(path)
@@ -115,7 +116,7 @@ class PageFile:
         if header[56:60] != b"\x00\x00\x00\x01":
             raise OddFile("texts are not UTF-8")
         if not {header[18], header[19]} <= {1, 2}:
-            raise OddFile("a format to come")
+            raise OddFile("a newer file format")
         page = int.from_bytes(header[16:18], "big")
         self.page_bytes = 65_536 if page == 1 else page
         if self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
@@ -141,37 +142,43 @@ class PageFile:
     # ------------------------------------------------------------------ the tree
 
     def leaves(self, root: int) -> Ints:
-        """The leaf pages of a table in the order of its rows; all are at one depth."""
+        """The leaf pages of a table in the order of its rows; all are at one depth.
+
+        Raises DamagedFile where a page belongs to another table as well.
+        """
         level = np.array([root], np.int64)
         visited = 0
         for _ in range(_DEEPEST):
             visited += len(level)
             if visited > self.pages or level.min() < 2 or level.max() > self.pages:
-                raise OddFile("pages that cannot be")
+                raise OddFile("page numbers out of range")
+            if not np.isin(self._tree_of[level], (0, root)).all():
+                raise DamagedFile(f"the tables with root pages {root} and {self._tree_of[level].max()} share pages")
+            self._tree_of[level] = root
             if self._page(int(level[0]))[0] == _LEAF:
                 ordered = np.sort(level)
                 if (ordered[1:] == ordered[:-1]).any():
-                    raise OddFile("a page twice")
+                    raise OddFile("a page is used twice")
                 return level
-            level = np.concatenate([self._children(number) for number in level.tolist()])
-        raise OddFile("a tree too deep")
+            level = np.concatenate(list(map(self._children, level.tolist())))
+        raise OddFile("the tree is too deep")
 
     def _children(self, number: int) -> Ints:
         raw = self._page(number)
         cells = int.from_bytes(raw[3:5], "big")
         first = 12 + 2 * cells
         if raw[0] != _INTERIOR or not cells or first > self.usable:
-            raise OddFile(f"page {number} is no interior page of a table")
+            raise OddFile(f"page {number} is not an interior page of a table")
         pointers = np.frombuffer(raw, ">u2", cells, 12).astype(np.int64)
         if pointers.min() < first or pointers.max() > self.usable - 5:
-            raise OddFile(f"page {number}: a cell outside of it")
+            raise OddFile(f"page {number}: a cell lies outside")
         left = np.ndarray((len(raw) - 3,), "V4", raw, strides=(1,))[pointers].view(">u4")
         return np.append(left.astype(np.int64), int.from_bytes(raw[8:12], "big"))
 
     # ------------------------------------------------------------------ cells
 
     def cells(self, leaves: Ints, block_bytes: int, rowids: bool = False) -> Iterator[Cells]:
-        """The cells of leaf pages, a block of pages at a time; what was yielded before is overwritten."""
+        """The cells of leaf pages, a block of pages at a time; each block overwrites the one before."""
         at_once = max(min(block_bytes // self.page_bytes, len(leaves)), 1)
         block = Block(np.zeros(at_once * self.page_bytes + SLACK, np.uint8))
         for begin in range(0, len(leaves), at_once):
@@ -184,7 +191,7 @@ class PageFile:
                 yield self._payloads(block, at, page_end, rowids)._replace(pages=begin + len(part))
 
     def _fill(self, raw: Bytes, numbers: Ints) -> None:
-        """Read pages one after another; those that are neighbours in the file at once."""
+        """Read pages into `raw` in their order; pages that are neighbours in the file are read at once."""
         cuts = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
         for begin, end in pairwise(cuts):
             into = raw.data[begin * self.page_bytes : end * self.page_bytes]
@@ -192,15 +199,15 @@ class PageFile:
                 raise OddFile("cut short")
 
     def _pointers(self, pages: Bytes, alone: bool) -> tuple[Ints, Ints]:
-        """Where in the block each cell begins, and where what counts of its page ends."""
+        """Where in the block each cell begins, and where the usable part of its page ends."""
         cells = pages[:, 3].astype(np.int64) << 8 | pages[:, 4]
         most = int(cells.max())
         if (pages[:, 0] != _LEAF).any() or 8 + 2 * most > self.usable or (cells.min() == 0 and not alone):
-            raise OddFile("a page that is no leaf of a table")
+            raise OddFile("a page is not a leaf of a table")
         pointers = np.ascontiguousarray(pages[:, 8 : 8 + 2 * most]).view(">u2")
         at = pointers[np.arange(most) < cells[:, None]].astype(np.int64)
         if (at < np.repeat(8 + 2 * cells, cells)).any() or (at > self.usable - 4).any():
-            raise OddFile("a cell outside of its page")
+            raise OddFile("a cell lies outside its page")
         page = np.repeat(np.arange(len(pages)) * self.page_bytes, cells)
         return at + page, page + self.usable
 
@@ -211,28 +218,28 @@ class PageFile:
         start = at + length
         end = start + size
         if int(size.min()) < 1 or int(size.max()) > _MOST_PAYLOAD:
-            raise OddFile("a payload of no size")
+            raise OddFile("a payload without bytes")
         spilled = np.flatnonzero(size > self.most_local)
         if len(spilled):
             block, start, end = self._gather_spilled(block, start, size, page_end, spilled)
         if (end > page_end).any():
-            raise OddFile("a payload outside of its page")
+            raise OddFile("a payload lies outside its page")
         return Cells(block, start, end, rowid if rowids else None, 0)
 
     def _gather_spilled(self, block: Block, start: Ints, size: Ints, page_end: Ints, rows: Ints) -> tuple[Block, Ints, Ints]:
-        """The same block with the payloads that go on in overflow pages put whole after its pages.
+        """The block with the payloads that continue in overflow pages appended whole.
 
-        Of those rows the ends of the pages are set to where their payload ends now.
+        For those rows `page_end` is set to the new end of the payload.
         """
         end = start + size
         whole, chunk = size[rows], self.usable - 4
-        # In a file that is vacuumed as it goes, SQLite finds overflow pages also by another way than their chain.
+        # In a file with auto_vacuum, SQLite finds overflow pages by their pointer map as well as by their chain.
         if int(whole.sum()) > _LONGEST_SPILL or self.vacuumed:
             raise OddFile("very long rows")
         local = self.least_local + (whole - self.least_local) % chunk
         local = np.where(local <= self.most_local, local, self.least_local)
         if (start[rows] + local + 4 > page_end[rows]).any():
-            raise OddFile("a payload outside of its page")
+            raise OddFile("a payload lies outside its page")
         used = len(block.raw) - SLACK
         parts = [block.raw[:used].tobytes()]
         for begin, kept, bytes_ in zip(start[rows].tolist(), local.tolist(), whole.tolist(), strict=True):
@@ -243,12 +250,12 @@ class PageFile:
         return Block(np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8)), start, end
 
     def _chain(self, number: int, size: int) -> bytes:
-        """That many bytes of overflow pages, of which the first is given."""
+        """`size` bytes from the chain of overflow pages that begins with page `number`."""
         parts: list[bytes] = []
         chunk = self.usable - 4
         for _ in range(-(-size // chunk)):
             if not 2 <= number <= self.pages:
-                raise OddFile("an overflow page that cannot be")
+                raise OddFile("an overflow page out of range")
             raw = self._page(number)
             number = int.from_bytes(raw[:4], "big")
             parts.append(raw[4 : self.usable])
@@ -256,9 +263,9 @@ class PageFile:
 
 
 def _check_journals(path: Path) -> None:
-    """Raise OddFile where changes may stand beside the file that are not yet in it, or must be taken back."""
+    """Raise OddFile where a journal beside the file may hold changes that are not in it, or must be rolled back."""
     real = path.resolve()
     for ending in (_JOURNAL, _WAL):
         beside = real.with_name(real.name + ending)
         if beside.exists() and beside.stat().st_size:
-            raise OddFile(f"{beside.name} is there")
+            raise OddFile(f"{beside.name} exists")

@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.errors import InputError
-from pyprof.loading import load_capture, op_rules
+from pyprof.loading import load_capture, op_rules, open_trace
 from pyprof.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.calltext import call_text, parse_call_text
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import open_trace
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame
 from tests.tiny import Nsys

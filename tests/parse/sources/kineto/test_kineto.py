@@ -14,14 +14,19 @@ import pytest
 
 from pyprof.arrays.nesting import nest
 from pyprof.errors import EmptyCapture, InputError, NotACapture
+from pyprof.loading import Input, _is_torch_trace, open_trace
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import TensorSpec
 from pyprof.parse.sources.kineto import events as kineto_json
-from pyprof.parse.sources.kineto import reader as kineto
 from pyprof.parse.sources.trace import COPY_KINDS, TABLES, ActivityKind, Trace
 from pyprof.prof.formulas import evaluate
 
 PID, SIDE = 100, 101
+
+
+def sniffed(path: Path) -> bool:
+    with Input(str(path)) as given:
+        return _is_torch_trace(given)
 
 
 def x(cat: str, name: str, ts: float, dur: float, *, tid: Any = PID, pid: Any = PID, **args: Any) -> dict[str, Any]:
@@ -89,12 +94,12 @@ def content(trace: Trace) -> dict[str, list[tuple[Any, ...]]]:
 def known(request: pytest.FixtureRequest, data: Path, tmp_path: Path) -> Trace:
     """The trace of kineto_program.py: the one in tests/data, and one recorded now."""
     if request.param == "recorded":
-        return kineto.read(data / "kineto_cpu.json.gz")
+        return open_trace(data / "kineto_cpu.json.gz")
     pytest.importorskip("torch")
     from tests.parse.sources.kineto.kineto_program import train
 
     train(tmp_path / "fresh.json.gz")
-    return kineto.read(tmp_path / "fresh.json.gz")
+    return open_trace(tmp_path / "fresh.json.gz")
 
 
 def test_inputs_of_ops_are_those_of_the_program(known: Trace) -> None:
@@ -169,7 +174,7 @@ def test_kernels_copies_and_fills(tmp_path: Path) -> None:
     ]  # fmt: skip
     device = {"id": 0, "name": "A100", "computeMajor": 8, "computeMinor": 0, "numSms": 108, "warpSize": 32,
               "maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536, "sharedMemPerMultiprocessor": 167936}  # fmt: skip
-    trace = kineto.read(write(tmp_path, events, deviceProperties=[device], baseTimeNanoseconds=10**18))
+    trace = open_trace(write(tmp_path, events, deviceProperties=[device], baseTimeNanoseconds=10**18))
     a = {name: column.tolist() for name, column in trace.activities.items()}
     assert a["kind"] == [ActivityKind.KERNEL, ActivityKind.KERNEL, ActivityKind.MEMCPY, ActivityKind.MEMSET]
     assert a["start_ns"] == [40_000, 50_250, 60_000, 70_000] and a["end_ns"][0] == 45_000
@@ -194,7 +199,7 @@ def test_names_of_2021(tmp_path: Path) -> None:
         x("Kernel", "gemm", 40, 5, pid=0, tid="stream 7", correlation=1, grid=[1, 1, 1], block=[32, 1, 1]),
         x("Memcpy", "Memcpy DtoH (Device -> Pageable)", 50, 1, pid=1, tid="stream 9", correlation=2),
     ]  # fmt: skip
-    trace = kineto.read(write(tmp_path, events))
+    trace = open_trace(write(tmp_path, events))
     (mm,) = markers_of(trace, "aten::mm")
     assert mm.call is not None and mm.call.args == (TensorSpec((2, 3), "float32"), TensorSpec((3, 4), "float32"))
     assert mm.call.args[0].strides is None
@@ -208,7 +213,7 @@ def test_names_of_2021(tmp_path: Path) -> None:
 
 def test_a_rocm_kernel_takes_its_grid_from_the_launch(tmp_path: Path) -> None:
     events = [launch(1, 12, grid=[4, 1, 1], block=[256, 1, 1]), kernel(1, 40), launch(2, 20), kernel(2, 50)]
-    trace = kineto.read(write(tmp_path, events))
+    trace = open_trace(write(tmp_path, events))
     assert trace.activities["grid_x"].tolist() == [4, -1] and trace.activities["block_x"].tolist() == [256, -1]
 
 
@@ -225,7 +230,7 @@ def test_what_ops_without_a_namespace_are(tmp_path: Path) -> None:
     events.append(op("MyFunction", 100, 5, Sequence_number=1, Fwd_thread_id=0))
     events.append(op("triton_poi_0", 110, 5, Input_Dims=[[4]], Input_type=["float"]))
     events[-1]["args"] |= {"kernel_backend": "triton", "kernel_file": "/c/k.py", "kernel_num_gb": 0.5, "num_warps": 4}
-    trace = kineto.read(write(tmp_path, events))
+    trace = open_trace(write(tmp_path, events))
     found = {m.text: (m.kind, m.call.name if m.call else None) for m in trace.markers}
     assert {name: found[name] for name in kinds} == kinds
     assert found["MyFunction"] == (Kind.DISPATCH, "autograd::MyFunction")
@@ -238,7 +243,7 @@ def test_communication_carries_what_was_moved(tmp_path: Path) -> None:
     comms = op("record_param_comms", 10, 5, Input_Dims=[[8]], Input_type=["float"], Collective_name="allreduce",
                In_msg_nelems=8, Out_msg_nelems=8, Group_size=4, dtype="BFloat16")  # fmt: skip
     old = x("user_annotation", "nccl:all_reduce", 20, 5, Input_Dims=[[16]], Input_type=["float"])
-    trace = kineto.read(write(tmp_path, [comms, old]))
+    trace = open_trace(write(tmp_path, [comms, old]))
     (new,) = markers_of(trace, "record_param_comms")
     moved = TensorSpec((8,), "bfloat16")
     assert new.call is not None and new.call.name == "c10d::record_param_comms"
@@ -258,7 +263,7 @@ def test_nccls_annotation_takes_what_torchs_record_around_it_says(tmp_path: Path
 
     events = [annotation(42, 8), record(10, 8, "0"), annotation(12, 8), record(40, 8, "7"), annotation(60, 8), annotation(13, 8, tid=SIDE),
               record(10, 9, "0", SIDE)]  # fmt: skip
-    trace = kineto.read(write(tmp_path, events))
+    trace = open_trace(write(tmp_path, events))
     rows = sorted(rows_of(trace, "nccl:_all_gather_base"), key=lambda row: trace.ranges["start_ns"][row])
     calls = [trace.markers[label].call for label in trace.ranges["label"][rows].tolist()]
     facts = [dict(call.kwargs) for call in calls if call is not None]
@@ -275,7 +280,7 @@ def test_processes_ranks_and_main_threads(tmp_path: Path) -> None:
         x("user_annotation", "mine", 10, 5, pid=200, tid=202), op("aten::mm", 10, 5, pid=200, tid=201),
         launch(2, 11, pid=200, tid=201), kernel(2, 50), launch(5, 11, pid=200, tid=201),
     ]  # fmt: skip
-    trace = kineto.read(write(tmp_path, events, name="rank3.json"))
+    trace = open_trace(write(tmp_path, events, name="rank3.json"))
     assert trace.processes["pid"].tolist() == [100, 200] and trace.processes["rank"].tolist() == [-1, -1]
     assert sorted(zip(trace.threads["tid"].tolist(), trace.threads["main"].tolist(), strict=True)) == [
         (100, 1),
@@ -285,10 +290,10 @@ def test_processes_ranks_and_main_threads(tmp_path: Path) -> None:
     of = dict(zip(trace.activities["corr"].tolist(), trace.activities["process"].tolist(), strict=True))
     assert of == {1: 0, 2: 1, 5: -1} and "correlation" in trace.notes[-1]
     single = [op("aten::mm", 10, 5)]
-    assert kineto.read(write(tmp_path, single, name="rank3_x.json")).processes["rank"].tolist() == [3]
-    assert kineto.read(write(tmp_path, single, name="rank3.json", distributedInfo={"rank": "5"})).processes[
-        "rank"
-    ].tolist() == [5]
+    assert open_trace(write(tmp_path, single, name="rank3_x.json")).processes["rank"].tolist() == [3]
+    assert open_trace(write(tmp_path, single, name="rank3.json", distributedInfo={"rank": "5"})).processes["rank"].tolist() == [
+        5
+    ]
 
 
 @pytest.mark.parametrize("arrows", [False, True])
@@ -305,7 +310,7 @@ def test_the_forward_thread_is_found_from_torchs_own_number(tmp_path: Path, arro
                 ends = ({"ph": "s", "tid": tid, "ts": 10 * seq}, {"ph": "f", "tid": 900, "ts": when, "bp": "e"})
                 events += [{"cat": "fwdbwd", "name": "fwdbwd", "pid": PID, "id": 10 * number + seq, **end} for end in ends]
     events.append(op("TanhBackward0", 2000, 5, tid=900, Sequence_number=1, Fwd_thread_id=7))
-    trace = kineto.read(write(tmp_path, events))
+    trace = open_trace(write(tmp_path, events))
     tid = {int(row): int(t) for row, t in enumerate(trace.threads["tid"])}
     for function, wanted in (("MmBackward0", PID), ("MulBackward0", SIDE), ("TanhBackward0", -1)):
         assert {tid[int(trace.ranges["fwd_thread"][row])] for row in rows_of(trace, function)} == {wanted}
@@ -315,13 +320,13 @@ def test_the_forward_thread_is_found_from_torchs_own_number(tmp_path: Path, arro
 
 
 def test_notes_say_what_to_record(tmp_path: Path) -> None:
-    bare = kineto.read(write(tmp_path, [op("aten::mm", 10, 5), launch(1, 11)])).notes
+    bare = open_trace(write(tmp_path, [op("aten::mm", 10, 5), launch(1, 11)])).notes
     assert [word for note in bare for word in ("record_shapes", "with_stack", "ProfilerActivity.CUDA") if word in note] == [
         "record_shapes", "with_stack", "ProfilerActivity.CUDA",
     ]  # fmt: skip
     counted = [op("aten::mm", 10, 5), x("cuda_profiler_range", "gemm", 0, 9, pid=0, tid=0)]
-    assert any("counters" in note for note in kineto.read(write(tmp_path, counted)).notes)
-    assert any("ProfilerActivity.CPU" in note for note in kineto.read(write(tmp_path, [kernel(1, 5)])).notes)
+    assert any("counters" in note for note in open_trace(write(tmp_path, counted)).notes)
+    assert any("ProfilerActivity.CPU" in note for note in open_trace(write(tmp_path, [kernel(1, 5)])).notes)
 
 
 def test_the_order_of_events_changes_nothing(data: Path, tmp_path: Path) -> None:
@@ -330,7 +335,7 @@ def test_the_order_of_events_changes_nothing(data: Path, tmp_path: Path) -> None
     trace = json.loads(text)
     random.Random(0).shuffle(trace["traceEvents"])
     (tmp_path / "shuffled.json").write_text(json.dumps(trace))
-    assert content(kineto.read(tmp_path / "shuffled.json")) == content(kineto.read(path))
+    assert content(open_trace(tmp_path / "shuffled.json")) == content(open_trace(path))
 
 
 # ---------------------------------------------------------------------------------------------- damaged and foreign files
@@ -338,17 +343,17 @@ def test_the_order_of_events_changes_nothing(data: Path, tmp_path: Path) -> None
 
 def test_files_that_are_no_traces(tmp_path: Path) -> None:
     empty = write(tmp_path, [], "empty.json")
-    assert kineto.sniff(empty)
+    assert sniffed(empty)
     with pytest.raises(EmptyCapture, match="nothing was captured") as caught:
-        kineto.read(empty)
+        open_trace(empty)
     assert caught.value.hint
     chrome = tmp_path / "chrome.json"
     chrome.write_text('{"traceEvents":[{"ph":"X","cat":"blink","name":"paint","ts":1,"dur":2,"pid":1,"tid":1}]}')
     with pytest.raises(NotACapture):
-        kineto.read(chrome)
-    for name, content_ in (("a", b'{"a": 1}'), ("b", b"[1, 2]"), ("c", b""), ("d", b"\x1f\x8b\x08broken"), ("e", b"\xff\xfe{")):
+        open_trace(chrome)
+    for name, content_ in (("a", b'{"a": 1}'), ("b", b"[1, 2]"), ("d", b"\x1f\x8b\x08broken"), ("e", b"\xff\xfe{")):
         (tmp_path / name).write_bytes(content_)
-        assert not kineto.sniff(tmp_path / name)
+        assert not sniffed(tmp_path / name)
 
 
 @pytest.mark.parametrize("keep", [0.999, 0.6, 0.3])
@@ -358,9 +363,9 @@ def test_a_file_cut_short_is_named_as_such(data: Path, tmp_path: Path, keep: flo
     raw = raw if packed else gzip.decompress(raw)
     path = tmp_path / "cut.json"
     path.write_bytes(raw[: int(len(raw) * keep)])
-    assert kineto.sniff(path)
+    assert sniffed(path)
     with pytest.raises(InputError) as caught:
-        kineto.read(path)
+        open_trace(path)
     assert "cut short" in caught.value.hint and "\n" not in str(caught.value)
 
 
@@ -372,7 +377,7 @@ def test_odd_values_cost_no_more_than_themselves(tmp_path: Path) -> None:
         {"ph": "X", "cat": "kernel", "name": "k3", "pid": 0, "tid": 7, "ts": "46.5", "dur": 1, "args": {"device": 1}},
         "not an event", None,
     ]  # fmt: skip
-    trace = kineto.read(write(tmp_path, events))
+    trace = open_trace(write(tmp_path, events))
     assert trace.activities["regs"].tolist() == [32, -1] and trace.activities["grid_x"].tolist() == [-1, -1]
     assert trace.activities["start_ns"].tolist() == [40_000, 46_500] and trace.ranges["op_id"].tolist() == [12]
 
@@ -383,7 +388,7 @@ def test_integers_that_no_column_holds(tmp_path: Path) -> None:
         op("aten::mm", 10, 5, External_id=huge, Sequence_number=huge - 1, Fwd_thread_id=huge), op("aten::mm", 20, 5, pid=huge),
         kernel(huge, 40, bytes=-huge, registers_per_thread=1 << 40), op("aten::mm", 1e300, 5),
     ]  # fmt: skip
-    trace = kineto.read(write(tmp_path, events))
+    trace = open_trace(write(tmp_path, events))
     assert trace.ranges["seq"].tolist() == [-1] * 3 and trace.ranges["op_id"].tolist() == [-1] * 3
     assert trace.activities["corr"].tolist() == [-1] and trace.activities["regs"].tolist() == [-1]
     assert trace.processes["pid"].tolist() == [-1, PID]
@@ -391,7 +396,7 @@ def test_integers_that_no_column_holds(tmp_path: Path) -> None:
 
 def test_modules_on_threads_that_kineto_cannot_place_are_dropped(tmp_path: Path) -> None:
     modules = [x("python_function", "nn.Module: Net_0", 0, 90, tid=tid, pid=tid, Python_id=1) for tid in (0, PID)]
-    trace = kineto.read(write(tmp_path, [*modules, op("aten::mm", 10, 5)]))
+    trace = open_trace(write(tmp_path, [*modules, op("aten::mm", 10, 5)]))
     assert len(rows_of(trace, "Net_0")) == 1 and trace.processes["pid"].tolist() == [PID]
 
 
@@ -400,10 +405,10 @@ def test_the_tolerant_reader_gives_the_same(data: Path, captures: Path, monkeypa
         raise msgspec.DecodeError("refused")
 
     files = [data / "kineto_cpu.json.gz", captures / "kineto/h100_vit.json.gz", captures / "kineto/multi_stream_sync.json.gz"]
-    strict = [content(kineto.read(path)) for path in files]
+    strict = [content(open_trace(path)) for path in files]
     monkeypatch.setattr(kineto_json, "_strict", refuse)
     monkeypatch.setattr(kineto_json, "_BLOCK_BYTES", 300_000)
-    assert [content(kineto.read(path)) for path in files] == strict
+    assert [content(open_trace(path)) for path in files] == strict
 
 
 # ---------------------------------------------------------------------------------------------- real captures
@@ -423,8 +428,8 @@ CAPTURES = {
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_captures(captures: Path, name: str) -> None:
-    trace = kineto.read(captures / "kineto" / name)
-    assert kineto.sniff(captures / "kineto" / name)
+    trace = open_trace(captures / "kineto" / name)
+    assert sniffed(captures / "kineto" / name)
     is_kernel = trace.activities["kind"] == ActivityKind.KERNEL
     launch_of = {corr: row for row, corr in enumerate(trace.launches["corr"].tolist())}
     rows = [launch_of[corr] for corr in trace.activities["corr"][is_kernel].tolist() if corr in launch_of]
@@ -451,14 +456,14 @@ def enclosing(trace: Trace, launches: np.ndarray) -> tuple[int, int]:
 
 def test_eight_ranks_are_told_apart(captures: Path) -> None:
     files = sorted((captures / "kineto/v100_dlrm_8ranks").glob("*.gz"))
-    traces = [kineto.read(path) for path in files]
+    traces = [open_trace(path) for path in files]
     assert [trace.processes["rank"].tolist() for trace in traces] == [[rank] for rank in range(8)]
     reduce = [m.call for trace in traces for m in markers_of(trace, "nccl:all_reduce")]
     assert reduce and all(call is not None and call.tensors for call in reduce)
 
 
 def test_layers_and_lines_of_an_inference(captures: Path) -> None:
-    trace = kineto.read(captures / "kineto/h100_vit.json.gz")
+    trace = open_trace(captures / "kineto/h100_vit.json.gz")
     (row, *_) = rows_of(trace, "aten::conv2d")
     assert trace.strings[trace.ranges["src"][row]].startswith("transformers/models/vit/modeling_vit.py:")
     assert len([m for m in trace.markers if m.kind == Kind.LAYER and m.name.startswith("ViTLayer_")]) == 12

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyprof.errors import InputError
+from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages import reader as pages
-from pyprof.parse.sources.sqlite_pages.reader import OddFile, PageReader
+from pyprof.parse.sources.sqlite_pages.reader import OddFile, PageReader, Schema
 
 Rows = list[tuple[Any, ...]]
 SCHEMAS = (
@@ -84,25 +86,33 @@ def by_sqlite(path: Path, columns: Sequence[str]) -> Rows:
         return db.execute(f"SELECT {', '.join(parts)}, coalesce(txt, '') FROM t NOT INDEXED").fetchall()
 
 
+@contextmanager
+def opened(path: Path, table: str = "t") -> Iterator[tuple[PageReader, Schema]]:
+    """The reader of a file's pages, and what SQLite says of a table; OddFile also where SQLite refuses the file."""
+    try:
+        with path.open("rb") as stream, Database(stream.fileno(), path, path.name) as db:
+            schema = db.schema(table)
+            if schema is None:
+                raise OddFile(f"no {table}")
+            yield PageReader(stream.fileno(), path), schema
+    except (InputError, FileNotFoundError) as error:
+        raise OddFile(str(error)) from error
+
+
 def by_pages(path: Path, columns: Sequence[str]) -> Rows:
     """The rows as the reader of pages reads them, both ways, which must agree."""
-    with closing(PageReader(path)) as reader:
-        found = reader.integers("t", columns)
+    with opened(path) as (reader, schema):
+        found = reader.integers(schema, columns)
         said: list[bytes] = []
         parts: list[list[np.ndarray[Any, Any]]] = [[np.empty(0, np.int64)] for _ in columns]
-        for arrays, strings in reader.batches("t", columns, "txt"):
-            said += [text.as_buffer().to_pybytes() for text in strings]
+        for arrays, texts in reader.batches(schema, columns, "txt"):
+            said += texts.to_bytes()
             for part, array in zip(parts, arrays, strict=True):
                 part.append(array)
     for part, array in zip(parts, found, strict=True):
         assert array.dtype == np.int64
         np.testing.assert_array_equal(np.concatenate(part), array)
     return list(zip(*(array.tolist() for array in found), said, strict=True))
-
-
-@pytest.fixture(autouse=True)
-def _pyarrow() -> None:
-    pytest.importorskip("pyarrow", reason="texts are given as Arrow's")
 
 
 @pytest.fixture
@@ -205,7 +215,7 @@ def test_files_at_work_are_refused(path: Path) -> None:
 
 def test_nobody_writes_while_it_is_open(path: Path) -> None:
     make(path, page=4096, schema=SCHEMAS[0], rows=[])
-    with closing(PageReader(path)), closing(sqlite3.connect(path, timeout=0)) as db:
+    with opened(path), closing(sqlite3.connect(path, timeout=0)) as db:
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             db.execute("DROP TABLE t")
 
@@ -215,8 +225,6 @@ def test_other_files(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(OddFile):
         by_pages(path, ["a"])
-    with pytest.raises(OddFile):
-        PageReader(path.with_name("none"))
 
 
 def test_more_columns_than_one_word_of_sums_holds(path: Path) -> None:
@@ -271,17 +279,14 @@ def test_an_overflow_chain_that_bites_its_tail_is_odd_or_what_sqlite_says(path: 
     assert by_pages(path, ["a"]) == by_sqlite(path, ["a"])
 
 
-def test_integers_need_no_pyarrow_and_a_column_may_be_asked_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_pyarrow_is_needed_and_a_column_has_one_type(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(path, page=512, schema="a INT, txt TEXT", rows=[{"a": 7, "txt": None, "other": None}] * 40)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with closing(PageReader(path)) as reader:
-        first, second = reader.integers("t", ["a", "a"])
-        assert first.tolist() == second.tolist() == [7] * 40
-        assert reader.integers("t", []) == []
+    assert by_pages(path, ["a"]) == [(7, b"")] * 40
+    with opened(path) as (reader, schema):
+        assert reader.integers(schema, []) == []
         with pytest.raises(OddFile):
-            next(reader.batches("t", ["a", "txt"], "txt"))
-        with pytest.raises(ImportError):
-            next(reader.batches("t", ["a"], "txt"))
+            next(reader.batches(schema, ["a", "txt"], "txt"))
 
 
 def test_a_link_to_a_file_at_work_is_refused(path: Path) -> None:
@@ -320,8 +325,8 @@ def test_real_captures(captures: Path, table: str, columns: tuple[str, ...]) -> 
             rows = db.execute(
                 f"SELECT {', '.join(f'coalesce({name}, -1)' for name in columns)} FROM {table} NOT INDEXED"
             ).fetchall()
-        with closing(PageReader(path)) as reader:
-            assert list(zip(*(column.tolist() for column in reader.integers(table, columns)), strict=True)) == rows
+        with opened(path, table) as (reader, schema):
+            assert list(zip(*(column.tolist() for column in reader.integers(schema, columns)), strict=True)) == rows
         read += 1
     if not read:
         pytest.skip("no capture has this table")

@@ -1,0 +1,34 @@
+"""An nsys report (.nsys-rep, .qdrep) -> its SQLite export, made by nsys itself, of the same or a newer version."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyprof.errors import ToolError
+
+__all__ = ["exported"]
+
+
+@contextmanager
+def exported(path: Path, name: str) -> Iterator[Path]:
+    """The export of a report as a temporary file; name: the report's name for people.
+
+    Raises ToolError where nsys is missing or cannot export it.
+    """
+    command = f"nsys export --type sqlite -o {Path(name).with_suffix('.sqlite')} {name}"
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise ToolError(f"{name}: an nsys report must be exported first, and nsys is not on PATH", f"where nsys is: {command}")
+    with tempfile.TemporaryDirectory(prefix="pyprof-") as folder:
+        target = Path(folder) / "export.sqlite"
+        arguments = [nsys, "export", "--type", "sqlite", "--output", str(target), str(path)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode or not target.exists():
+            message = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+            raise ToolError(f"{name}: nsys could not export it: {message[-1]}", f"try by hand: {command}")
+        yield target

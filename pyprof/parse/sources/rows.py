@@ -1,0 +1,98 @@
+"""Tables of an SQLite file -> columns, row by row through SQLAlchemy: for what the page reader refuses.
+
+Views, generated columns, cells of another type than declared, files with a journal beside them. Columns are found by
+reflection, rows read by Core selects. The only module that imports SQLAlchemy; a file that the page reader takes needs it not.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from pyprof.errors import InputError
+from pyprof.parse.sources.sqlite_pages.btree import SLACK
+from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, Texts
+
+__all__ = ["RowReader"]
+
+Ints = npt.NDArray[np.int64]
+Rows = Sequence[Sequence[Cell]]
+_BATCH_ROWS = 65_536
+
+
+class RowReader:
+    """Tables behind a connection that stays the caller's; fault: what makes an error of the file an error of ours."""
+
+    def __init__(self, driver: sqlite3.Connection, fault: Callable[[Exception], InputError]) -> None:
+        engine = sa.create_engine("sqlite://", creator=lambda: driver, poolclass=sa.StaticPool, pool_reset_on_return=None)
+        # One connection for good: giving it back would end the caller's read transaction.
+        self._connection = engine.connect()
+        if not driver.in_transaction:  # SQLAlchemy rolls back what it finds when it first sees a connection
+            driver.execute("BEGIN")
+        self._fault = fault
+
+    def integers(self, table: str, columns: Sequence[str]) -> list[Ints]:
+        """Integer columns; NULL, and what cannot be made an integer, is -1."""
+        parts = [_integers(rows, len(columns)) for rows in self._rows(table, columns, None)]
+        stacked = np.concatenate([np.empty((0, len(columns)), np.int64), *parts])
+        return [np.ascontiguousarray(column) for column in stacked.T]
+
+    def batches(self, table: str, columns: Sequence[str], wide: str | None, *, blobs: bool = False) -> Iterator[Batch]:
+        """Integer columns with the texts (or blobs) of one more, in batches; NULL is -1 or empty, what is not an integer
+        NOT_AN_INTEGER, what is not a blob empty."""
+        for rows in self._rows(table, columns, wide):
+            numbers = [
+                np.fromiter((v if type(v) is int else NOT_AN_INTEGER for v in column), np.int64, len(rows))
+                for column in zip(*(row[: len(columns)] for row in rows), strict=True)
+            ]
+            yield Batch(numbers, _texts([row[-1] for row in rows] if wide is not None else [None] * len(rows), blobs))
+
+    def _rows(self, table: str, columns: Sequence[str], wide: str | None) -> Iterator[Rows]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about declared types that SQLAlchemy does not know
+                reflected = {found["name"] for found in sa.inspect(self._connection).get_columns(table)}
+            # Columns without a type: values come as SQLite holds them.
+            source = sa.table(table, *(sa.column(name) for name in reflected))
+            chosen: list[sa.ColumnElement[Cell]] = [sa.func.coalesce(source.c[name], -1) for name in columns]
+            chosen += [source.c[wide]] if wide is not None else []
+            result = self._connection.execute(sa.select(*chosen).select_from(source))
+            yield from result.partitions(_BATCH_ROWS)
+        except SQLAlchemyError as error:
+            raise self._fault(getattr(error, "orig", None) or error) from error
+        except UnicodeDecodeError as error:  # of a message that quotes the damaged file
+            raise self._fault(error) from error
+
+
+def _integers(rows: Rows, width: int) -> Ints:
+    try:
+        flat = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
+    except (TypeError, ValueError, OverflowError):
+        flat = np.fromiter((_integer(value) for row in rows for value in row), np.int64, len(rows) * width)
+    return flat.reshape(len(rows), width)
+
+
+def _integer(value: Cell) -> int:
+    try:
+        number = int(value)  # type: ignore[arg-type]  # None is a TypeError
+    except (TypeError, ValueError, OverflowError):
+        return -1
+    return number if -(1 << 63) <= number < 1 << 63 else -1
+
+
+def _texts(values: Sequence[Cell], blobs: bool) -> Texts:
+    """What stands in a column of texts (a number other than 0 as its digits) or of blobs."""
+    if blobs:
+        encoded = [value if isinstance(value, bytes) else b"" for value in values]
+    else:
+        encoded = [value if isinstance(value, bytes) else str(value).encode() if value else b"" for value in values]
+    size = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    raw = np.frombuffer(b"".join([*encoded, bytes(SLACK)]), np.uint8)
+    return Texts(raw, np.cumsum(size) - size, size)

@@ -1,0 +1,163 @@
+"""The one door: what a name may be, how often it is opened, and what is imported for it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyprof.cli import main
+from pyprof.errors import NotACapture
+from pyprof.loading import Input, load, load_with_trace
+from tests.tiny import Nsys
+
+SHOW = ["-c", "idx,op,kernel,sil"]
+
+
+def nsys(path: Path) -> Path:
+    n = Nsys()
+    n.range("aten::mm, seq = 1, op_id = 1, sizes = [[4, 8], [8, 2]]", 10, 50)
+    n.kernel("gemm", 20, 100, 200)
+    return n.write(path)
+
+
+def torch_trace(path: Path) -> Path:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5.0, "dur": 2.0, "args": {"correlation": 3}}
+    launch = event | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": 1}
+    text = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [event, launch]}).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def records(path: Path) -> Path:
+    assert main(["parse", str(nsys(path.with_suffix(".sqlite"))), "-o", str(path)]) == 0
+    return path
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "c.sqlite": nsys, "t.json": torch_trace, "t.json.gz": torch_trace, "net.dict": records, "net.parquet": records,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_pipe_reads_as_the_file_does(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    path = MAKERS[name](tmp_path / name)
+    capsys.readouterr()
+    assert main(["prof", str(path), *SHOW]) == 0
+    expected = capsys.readouterr().out
+    assert len(expected.splitlines()) == 2
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()))
+    writer.start()
+    assert main(["prof", str(pipe), *SHOW]) == 0
+    writer.join()
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("where", ["-", "/dev/stdin"])
+@pytest.mark.parametrize("piped", [True, False])
+def test_standard_input_reads_as_the_file_does(tmp_path: Path, name: str, where: str, piped: bool) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    path = MAKERS[name](tmp_path / name)
+    command = [sys.executable, "-m", "pyprof", "prof", *SHOW]
+    expected = subprocess.run([*command, str(path)], capture_output=True, check=True)
+    with path.open("rb") as stream:
+        options = {"input": stream.read()} if piped else {"stdin": stream}
+        done = subprocess.run([*command, where], capture_output=True, check=False, **options)  # type: ignore[call-overload]
+    assert (done.returncode, done.stdout) == (0, expected.stdout), done.stderr
+
+
+def test_long_first_lines_and_large_pipes_are_whole(tmp_path: Path) -> None:
+    path = records(tmp_path / "net.dict")
+    line = path.read_text()
+    path.write_text(line * 3000)
+    assert path.stat().st_size > 1 << 20
+    with Input(str(path)) as given:
+        whole = given.stream().read()
+    stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(whole)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", stream)
+        assert len(load("-")) == 3000
+
+
+def test_a_name_that_is_too_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("x" * 5000, "a/" * 3000):
+        for command in ("prof", "parse", "summary"):
+            assert main([command, name]) == 1
+            error = capsys.readouterr().err.splitlines()
+            assert len(error) == 2 and "File name too long" in error[0] and error[1].startswith("hint: ")
+
+
+@given(st.binary(max_size=50), st.sampled_from([b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00", b"SQLite format 3\x00", b"PAR1"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_text_at_the_beginning_of_anything(tmp_path: Path, raw: bytes, magic: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(magic + raw)
+    if not magic + raw:
+        with pytest.raises(NotACapture, match="empty"):
+            Input(str(path))
+        return
+    with Input(str(path)) as given:
+        assert given.head == magic + raw
+        assert (magic + raw).startswith(b"\x1f\x8b") or given.text == given.head
+
+
+OPENINGS = """
+import sys
+opened = []
+sys.addaudithook(lambda event, args: event in ("open", "sqlite3.connect") and sys.argv[1] in str(args[0]) and opened.append(event))
+from pyprof.cli import main
+assert main(["prof", sys.argv[1]]) == 0
+print(opened, file=sys.stderr)
+assert 1 <= len(opened) <= 2, opened
+"""
+
+
+@pytest.mark.parametrize("name", ["nsys_ops.sqlite", "nsys_checkpoint.sqlite", "kineto_cpu.json.gz"])
+def test_a_capture_is_opened_at_most_twice(data: Path, name: str) -> None:
+    subprocess.run([sys.executable, "-c", OPENINGS, str(data / name)], check=True, stdout=subprocess.DEVNULL)
+
+
+IMPORTED = """
+import sys
+from pyprof.loading import load_with_trace
+load_with_trace(sys.argv[1])
+print(*sys.modules)
+"""
+ONLY = {
+    "c.sqlite": {"pyprof.parse.sources.nsys", "pyprof.parse.sources.sqlite", "sqlite3"},
+    "t.json.gz": {"pyprof.parse.sources.kineto.reader", "pyprof.parse.sources.kineto.events", "gzip"},
+    "net.dict": {"pyprof.parse.records.netdict.read"},
+}
+SLOW = {"sqlalchemy", "pyarrow", "pandas", "pyprof.parse.sources.nvprof", "pyprof.parse.sources.rows", "subprocess"}
+
+
+@pytest.mark.parametrize("name", ONLY)
+def test_only_the_matching_reader_is_imported(tmp_path: Path, name: str) -> None:
+    path = MAKERS[name](tmp_path / name)
+    done = subprocess.run([sys.executable, "-c", IMPORTED, str(path)], check=True, capture_output=True, text=True)
+    imported = set(done.stdout.split())
+    others = SLOW.union(*(modules for other, modules in ONLY.items() if other != name))
+    assert ONLY[name] <= imported and not others & imported
+
+
+def test_a_file_url_is_fetched(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    path = nsys(tmp_path / "c.sqlite")
+    found, trace = load_with_trace(f"file://{path}")
+    assert trace is not None and len(found) == len(load(str(path)))
