@@ -179,9 +179,11 @@ def _is_torch_trace(given: Input) -> bool:
 
 
 def _is_data_set(given: Input) -> bool:
+    if not given.folder:
+        return False
     from pyprof.parse.records.dataset import stored
 
-    return given.folder and bool(stored(given.path))
+    return bool(stored(given.path))
 
 
 _RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # of the original's keys those that every record has
@@ -300,9 +302,9 @@ def load(name: str) -> Records:
 def load_with_trace(name: str) -> tuple[Records, Trace | None]:
     """As `load`, and with the records of a capture the tables that they were made from."""
     if "://" in name:
-        from pyprof.parse.records.locations import fetched, place
+        from pyprof.parse.records.locations import fetched, locate
 
-        with fetched(place(name)) as path:
+        with fetched(locate(name)) as path:
             return load_with_trace(str(path))
     from pyprof.parse.sources.trace import Trace
 

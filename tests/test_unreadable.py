@@ -353,7 +353,7 @@ def test_where_to_write_is_looked_at_before_the_work_and_nothing_is_left_behind(
     (tmp_path / "out.dict").mkdir()
     for target, code, said in (
         ("out.dict", 1, "is a directory"),
-        ("x.txt", 2, "no such form"),
+        ("x.txt", 2, "unknown format"),
         ("a/b.dict", 1, "no directory"),
     ):
         assert main(["parse", str(missing), "-o", str(tmp_path / target)]) == code

@@ -53,7 +53,7 @@ NVPROF = {
 }
 MAGIC = b"SQLite format 3\x00"
 HERE = Path(__file__).resolve().parents[2]
-PACKAGES = ("numpy", "pandas", "pyarrow", "adbc-driver-sqlite", "msgspec", "sqlalchemy")
+PACKAGES = ("numpy", "pandas", "pyarrow", "msgspec", "sqlalchemy")
 
 
 def read_floor(path: str) -> None:
