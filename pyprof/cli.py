@@ -1,19 +1,22 @@
-"""`pyprof COMMAND ...`: one explicit list of commands, and the only place where errors become exit codes.
+"""`pyprof COMMAND ...`: the explicit list of commands, and the only place where errors become exit codes.
 
-Results go to standard output, everything else to standard error. Nothing is imported before a command needs it.
+Results go to standard output, everything else to standard error. A command's module is imported when that command runs.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TextIO, cast
 
 from pyprof.errors import PyprofError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = ["COMMANDS", "main"]
 
@@ -28,14 +31,17 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("run", "pyprof.recording.command", "run a program unchanged, record it, print what took most time"),
-    Command("doctor", "pyprof.doctor", "what is installed here, and whether a capture will work"),
-    Command("parse", "pyprof.parse.command", "a capture becomes records, one a line (net.dict)"),
-    Command("prof", "pyprof.prof.command", "records or a capture become a table: ops, FLOPs, bytes, Tensor Cores"),
-    Command("summary", "pyprof.report.summary", "the one screen that says what to fix first"),
-    Command("inductor", "pyprof.report.inductor", "a compiled program: time by category, fused kernels with what they move"),
-    Command("ranks", "pyprof.report.ranks.command", "many ranks: stragglers and why, waiting, overlap, bandwidth"),
+    Command("doctor", "pyprof.doctor", "what is installed here, and whether recording will work"),
+    Command("parse", "pyprof.parse.command", "turn a capture into records, one a line (net.dict) or as Parquet"),
+    Command("prof", "pyprof.prof.command", "a table of records or of a capture: ops, FLOPs, bytes, Tensor Cores"),
+    Command("summary", "pyprof.report.summary", "one screen that says what to fix first"),
+    Command(
+        "inductor", "pyprof.report.inductor", "a compiled program: time by category, fused kernels and the bytes they move"
+    ),
+    Command("ranks", "pyprof.report.ranks.command", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
     Command("gaps", "pyprof.report.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
-    Command("bench", "pyprof.timers.command", "one recorded op alone on this machine, and beside it what it could be instead"),
+    Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
+    Command("help", "pyprof.help", "explain a topic: terms, formats"),
 )
 
 
@@ -44,31 +50,42 @@ class _Runnable(Protocol):
     run: Callable[[argparse.Namespace], int]
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with errors of ours: one line and a hint."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message, f"see {self.prog} --help")
-
-
 def _overview() -> str:
     lines = [
         "usage: pyprof COMMAND [ARGUMENTS]",
         "",
-        "Which op, layer and line launched every GPU kernel, and what it should cost.",
+        "For every GPU kernel: the op, layer and source line that launched it, and what it should cost.",
         "",
+        *(f"  {command.name:10} {command.help}" for command in COMMANDS),
+        "",
+        "pyprof COMMAND --help describes a command; pyprof --version prints the version.",
     ]
-    lines += [f"  {command.name:10} {command.help}" for command in COMMANDS]
-    return "\n".join([*lines, "", "pyprof COMMAND --help tells more; pyprof --version prints the version."])
+    return "\n".join(lines)
 
 
 def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
-    if command.name != "run":  # there the streams are the program's until it ends
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(message, f"see {self.prog} --help")
+
+        def print_help(self, file: object = None) -> None:
+            print(self.format_help(), end="")  # argparse would ignore that it cannot be written
+
+    own_streams = command.name != "run"  # there they belong to the program until it ends, and so do the signals
+    if own_streams:
         _write_utf8()
-    module: _Runnable = cast(_Runnable, import_module(command.module))
-    parser = _Parser(prog=prog, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    module = cast(_Runnable, import_module(command.module))
+    parser = Parser(prog=prog, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
-    return module.run(parser.parse_args(arguments))
+    options = parser.parse_args(arguments)
+    if not own_streams:
+        return module.run(options)
+    from pyprof.tables.files import terminated_by_exception
+
+    with terminated_by_exception():
+        return module.run(options)
 
 
 def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
@@ -92,35 +109,61 @@ def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
 
 
 def _write_utf8() -> None:
-    """Print the same bytes wherever we run, and never fail for a text that the terminal's encoding has not."""
+    """Print the same bytes on every system, and never fail because the terminal's encoding lacks a character."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
 
 
-def _quiet_stdout() -> None:
-    """The reader of our output has gone: write nothing more, and let the interpreter's last flush write nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _open_closed_streams() -> None:
+    """Give closed standard streams (`>&-`) a descriptor, so that no file opened later takes their numbers.
+
+    Writing to standard output then fails as it would have; messages for a closed standard error are dropped.
+    """
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what a standard stream still holds go nowhere when the interpreter flushes it at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _fail(message: str, hint: str, code: int) -> int:
+    """Print an error and its hint; returns the exit code."""
+    _write_utf8()
+    try:
+        print(f"pyprof: error: {' '.join(message.split())}" + (f"\nhint: {hint}" if hint else ""), file=sys.stderr, flush=True)
+    except OSError:  # standard error is full as well
+        _discard(sys.stderr)
+    return code
 
 
 def main(arguments: Sequence[str] | None = None, *, command: str | None = None) -> int:
-    """Run a command; arguments: those of the process where None; command: run this one and take no name from the arguments.
+    """Run a command. arguments: those of the process if None; command: its name, which is then not among the arguments.
 
-    Returns the exit code: 0 done, 1 the input or the environment is at fault, 2 wrong usage, 3 a limit of the user's did not
-    hold.
+    Returns the exit code: 0 done, 1 the input or the environment is at fault, 2 wrong usage, 3 a limit that the user set did
+    not hold.
     """
+    _open_closed_streams()
     try:
-        code = _dispatch(sys.argv[1:] if arguments is None else arguments, command)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _quiet_stdout()
+        try:
+            return _dispatch(sys.argv[1:] if arguments is None else arguments, command)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough: `| head`
+        _discard(sys.stdout)
         return 0
     except PyprofError as error:
-        _write_utf8()
-        print(f"pyprof: error: {' '.join(str(error).split())}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return error.exit_code
+        return _fail(str(error), error.hint, error.exit_code)
+    except OSError as error:
+        cause = error.strerror or str(error)
+        if error.filename is not None:
+            return _fail(f"{os.fsdecode(error.filename)}: {cause}", "check the path and its permissions", 1)
+        _discard(sys.stdout)
+        return _fail(f"standard output cannot be written: {cause}", "send it to a file on a disk with free space", 1)
     except KeyboardInterrupt:
         return 130
-    return code

@@ -213,6 +213,65 @@ def test_as_modules_and_into_head(captures: Path) -> None:
     assert _process("pyprof", "--version").stdout.startswith("pyprof ")
 
 
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+
+
+@FULL
+@pytest.mark.parametrize("arguments", [["--help"], ["prof", "--help"], ["help", "terms"], ["prof", "FILE"], ["parse", "FILE"]])
+@pytest.mark.parametrize("end", ["> /dev/full", ">&-"])
+def test_output_that_cannot_be_written_is_one_line(arguments: list[str], end: str, capture: Path) -> None:
+    given = [str(capture) if argument == "FILE" else argument for argument in arguments]
+    done = _process("pyprof", *given, pipe=f" {end}")
+    errors = [line for line in done.stderr.splitlines() if line.startswith("pyprof: error: ")]
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "Exception" not in done.stderr
+    assert len(errors) == 1 and "standard output cannot be written: " in errors[0]
+
+
+def test_output_that_reaches_a_limit_of_size(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # which loses short writes
+    with (tmp_path / "out.txt").open("wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "pyprof", "prof", "--help"], stdout=out, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)), check=False,
+        )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.startswith("pyprof: error: standard output cannot be written: File too large")
+
+
+@FULL
+def test_messages_that_cannot_be_written_are_dropped(capture: Path, tmp_path: Path) -> None:
+    """A closed standard error must not make files that are opened later take its number."""
+    for end in ("2>&-", "2> /dev/full"):
+        done = _process("pyprof", "prof", str(tmp_path / "missing"), pipe=f" {end}")
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    out = tmp_path / "out.dict"
+    done = _process("pyprof", "parse", str(capture), "-o", str(out), pipe=" >&- 2>&-")
+    assert done.returncode == 0 and out.read_text().startswith("{")
+
+
+def test_a_path_that_the_system_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = _run(capsys, "prof", "x" * 5000)
+    assert (code, out) == (1, "") and err.startswith("pyprof: error: xxx") and "hint: " in err
+
+
+def test_terminated_while_writing(capture: Path, tmp_path: Path) -> None:
+    """SIGTERM ends a command as an exception: what it has begun to write is removed."""
+    code = (
+        "import os, signal, sys, tempfile\n"
+        "import pyprof.report.summary as summary\n"
+        "from pyprof.cli import main\n"
+        "def run(options):\n"
+        "    with tempfile.TemporaryDirectory(dir=sys.argv[1]):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "summary.run = run\n"
+        "sys.exit(main(['summary', 'x']))\n"
+    )
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr, list(folder.iterdir())) == (143, b"", [])
+
+
 def test_parse_and_prof_need_no_torch(capture: Path) -> None:
     code = f"import sys; sys.modules['torch'] = None; from pyprof.cli import main; sys.exit(main(['prof', {str(capture)!r}, '-c', 'op']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
