@@ -1,10 +1,10 @@
-"""Stage 1, the instrumenter: a running PyTorch program -> NVTX ranges that tell each op, layer, optimizer step and source line.
+"""Stage 1, the instrumenter: a running PyTorch program -> NVTX ranges with each op, layer, optimizer step and source line.
 
     import pyprof
-    pyprof.init()                # for the rest of the program, where a tool is attached
-    with pyprof.instrument(): ...    # for a while
-    pyprof.wrap(mymodule, "fn")  # functions of one's own too
-    pyprof.shutdown()            # torch as it was
+    pyprof.init()                    # for the rest of the program, where a tool is attached
+    with pyprof.instrument(): ...    # for a part of it
+    pyprof.wrap(mymodule, "fn")      # functions of the user's own too
+    pyprof.shutdown()                # torch as it was
 
 Importing this package does not import torch; using one of its functions does.
 """

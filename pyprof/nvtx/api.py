@@ -1,4 +1,4 @@
-"""The switch: init, shutdown, pause, resume, instrument, wrap, step. The only file that puts the parts together."""
+"""What users call: init, shutdown, pause, resume, instrument, wrap, step. The only file that puts the parts together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType, TracebackType
-from typing import Any, cast
+from typing import cast
 
 from pyprof.errors import ToolError, UsageError
 
@@ -25,7 +25,8 @@ from pyprof.nvtx.mode import patch_mode
 from pyprof.nvtx.optimizers import patch_optimizers
 from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_ops
 from pyprof.nvtx.state import STATE, Stats
-from pyprof.nvtx.wrapper import Told, make_wrapper
+from pyprof.nvtx.traceback import Function
+from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 __all__ = ["enabled", "init", "instrument", "pause", "resume", "shutdown", "stats", "step", "wrap"]
 
@@ -34,10 +35,9 @@ _METHODS = ("patch", "mode")
 _lock = threading.RLock()
 _patches: Patches | None = None
 _method = "patch"
-_wrapped: list[tuple[Any, str]] = []
 _user_patches = Patches()
-held_back = False  # whether `pyprof.profile` decides when to record, and a program's own init() does not
-step_listeners: list[Callable[[], None]] = []  # called where a step begins, whether or not torch is instrumented
+held_back = False  # whether `pyprof.profile` decides when to record, rather than the program's own init()
+step_listeners: list[Callable[[], None]] = []  # called when a step begins, whether or not torch is instrumented
 _default: NvtxBackend | None = None
 
 
@@ -52,17 +52,17 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
     """Instrument torch: from now on each op, module and optimizer step of every thread runs inside an NVTX range.
 
     mode: `auto` does nothing where no tool records NVTX ranges of this process, so that the call can stay in the program; `on`
-    always instruments. stack: each op tells all of the user's source lines that led to it, not only the innermost.
-    backend: who records instead of NVTX (implies `on`). method: `patch` replaces torch's C functions by stand-ins that equal
-    them; `mode` replaces none and tells ops by a TorchFunctionMode, for programs that look at which object a function is:
-    slower, and only for this thread and those that begin later. Calling it again changes what is given, and nothing twice.
+    always instruments. stack: ranges of ops hold all of the user's source lines that led there, not only the innermost.
+    backend: records instead of NVTX (implies `on`). method: `patch` replaces torch's C functions by stand-ins that equal them;
+    `mode` replaces none and records ops by a TorchFunctionMode, for programs that check which object a function is: slower, and
+    only for this thread and those that start later. A second call changes these settings and instruments nothing twice.
 
-    Returns whether torch is instrumented now. Raises ToolError where the `nvtx` package is missing or not usable, since a
-    capture would be empty without a word; UsageError for an unknown mode or method.
+    Returns whether torch is instrumented now. Raises ToolError where torch or the `nvtx` package is missing or cannot be used,
+    since the capture would be empty; UsageError for an unknown mode or method.
     """
     for what, given, known in (("mode", mode, _MODES), ("method", method, _METHODS)):
         if given not in known:
-            raise UsageError(f"pyprof.init: no {what} {given!r}", f"one of {', '.join(known)}")
+            raise UsageError(f"pyprof.init: unknown {what} {given!r}", f"one of {', '.join(known)}")
     with _lock:
         if _patches is None and backend is None and mode == "auto" and not tool_attached():
             return False
@@ -81,7 +81,7 @@ def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = N
 
 
 def _put_in(method: str) -> None:
-    """Replace what is to be replaced; all of it or nothing."""
+    """Instrument torch completely, or not at all."""
     global _patches, _method
     STATE.reset_counts()
     patches = Patches()
@@ -103,39 +103,38 @@ def _take_out() -> None:
 
 
 def shutdown() -> None:
-    """Take everything back: torch's attributes, and functions given to `wrap`, are what they were. Harmless when not needed."""
+    """Undo `init` and `wrap`: torch's attributes and the user's functions are what they were. May be called at any time."""
     with _lock:
         STATE.on = False
         end_step()
         _user_patches.undo()
-        _wrapped.clear()
         _take_out()
         STATE.forget()
 
 
 def enabled() -> bool:
-    """Whether ranges are being recorded now."""
+    """Whether ranges are recorded now."""
     return STATE.on
 
 
 def pause() -> None:
-    """Stop recording without taking the instrumentation out; ranges that are open are still closed."""
+    """Stop recording but leave torch instrumented; open ranges are still closed."""
     STATE.on = False
 
 
 def resume() -> None:
-    """Record again after `pause`. Does nothing where torch is not instrumented."""
+    """Record again after `pause`, if torch is instrumented."""
     STATE.on = _patches is not None
 
 
 def stats() -> Stats:
-    """Distinct texts registered, markers that lost their arguments to the cap, and errors of ours since `init`."""
+    """Counters since `init`: registered texts, ranges that lost their arguments to the cap, failures of ours."""
     return STATE.stats()
 
 
 @contextmanager
 def instrument(*, stack: bool = False, backend: Backend | None = None) -> Iterator[None]:
-    """Instrument torch for the length of a `with`; within another one, or after `init`, the outer one goes on afterwards."""
+    """Instrument torch during a `with`; inside another one, or after `init`, the outer settings are restored at the end."""
     with _lock:
         outer = (_patches is not None, STATE.on, STATE.stack, STATE.backend)
         method = _method if outer[0] else "patch"
@@ -151,28 +150,27 @@ def instrument(*, stack: bool = False, backend: Backend | None = None) -> Iterat
                 STATE.on = outer[1]
 
 
-def _wrapping(owner: Any, name: str) -> tuple[Any, Callable[..., Any]]:
-    """What the owner holds under the name, and the function in it."""
+def _wrapping(owner: object, name: str) -> tuple[object, Function]:
+    """The owner's attribute, and the function in it."""
     raw = inspect.getattr_static(owner, name, None)
     function = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
     if not callable(function):
         where = getattr(owner, "__qualname__", getattr(owner, "__name__", repr(owner)))
         raise UsageError(f"pyprof.wrap: {where} has no function {name!r}", "pass the module or class, then the function's name")
-    return raw, cast("Callable[..., Any]", function)
+    return raw, cast(Function, function)
 
 
-def wrap(owner: Any, name: str) -> None:
-    """Give a function of the user's own a range that tells its arguments: `wrap(mymodule, "attention")`.
+def wrap(owner: object, name: str) -> None:
+    """Record calls of a user's function in ranges, with its arguments: `wrap(mymodule, "attention")`.
 
-    owner: a module or class; name: its function, method, staticmethod or classmethod. Recorded whenever `init` is in force;
-    undone by `shutdown`. Wrapping twice changes nothing. Raises UsageError where there is no such function.
+    owner: a module or class; name: its function, method, staticmethod or classmethod. Active while torch is instrumented, until
+    `shutdown`. Wrapping twice changes nothing. Raises UsageError where there is no such function.
     """
     with _lock:
         raw, function = _wrapping(owner, name)
         if is_wrapper(function):
             return
-        told = Told(getattr(owner, "__name__", type(owner).__name__), name)
-        new = make_wrapper(function, told)
+        new = make_wrapper(function, OpName(getattr(owner, "__name__", type(owner).__name__), name))
         module = getattr(function, "__module__", None) or getattr(owner, "__module__", "") or ""
         dress(new, function, (module, getattr(function, "__qualname__", name)))
         if isinstance(function, FunctionType):
@@ -180,11 +178,10 @@ def wrap(owner: Any, name: str) -> None:
             new.__annotations__ = function.__annotations__
         kept = type(raw)(new) if isinstance(raw, (staticmethod, classmethod)) else new
         _user_patches.replace(owner, name, kept)
-        _wrapped.append((owner, name))
 
 
 class Step:
-    """A training step that is open; leaving it as a `with` closes it, and so does the next one."""
+    """An open training step; the end of its `with` closes it, and so does the next step."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -198,7 +195,7 @@ class Step:
 
 
 def end_step() -> None:
-    """Close the step that is open on this thread, if any."""
+    """Close the open step of this thread, if any."""
     local = STATE.local
     if getattr(local, "step", None) is not None:
         local.step = None
@@ -206,23 +203,20 @@ def end_step() -> None:
 
 
 def open_step(number: int) -> Step:
-    """Open the range of a training step on this thread, where torch is instrumented; none may be open there."""
+    """Open the range of a training step on this thread, which must have no open one, if torch is instrumented."""
     opened = Step(number)
-    registry = STATE.registry
-    if STATE.on and registry is not None:
-        handle = registry.find(encode_step(number), reserve=True)
-        if handle is not None:
-            local = STATE.local
-            local.step_pop = STATE.pop
-            STATE.push(handle)
-            local.step = opened
+    handle = STATE.find(encode_step(number), reserve=True) if STATE.on else None
+    if handle is not None:
+        STATE.local.step_pop = STATE.pop
+        STATE.push(handle)
+        STATE.local.step = opened
     return opened
 
 
 def step(number: int | None = None) -> Step:
-    """Begin the next training step: call it at the top of the loop, or `with pyprof.step():` around its body.
+    """Begin the next training step: call it at the top of the loop, or use `with pyprof.step():` around its body.
 
-    number: counted from 0 where not given. Does nothing but count where torch is not instrumented.
+    number: counted from 0 by default. Only counts where torch is not instrumented.
     """
     local = STATE.local
     end_step()

@@ -1,12 +1,10 @@
-"""Range texts -> ranges that a tool really records: the one place that talks to NVTX.
+"""Range texts -> ranges that a tool records: the only place that calls NVTX.
 
-Works on the parts that every release of the PyPI `nvtx` package has had since 0.2.5: a domain handle, a registered string,
-event attributes, and the two functions that push and pop. `nvtx.Domain` is not used: since 0.2.12 it asks
-nvtxDomainIsEnabled, which Nsight Systems 2023.4 and older do not answer, and then hands out a domain that drops every range
-without a word.
+Uses what every release of the PyPI package `nvtx` has had since 0.2.5: a domain handle, a registered string, event attributes,
+and the functions that push and pop. `nvtx.Domain` is not used: since 0.2.12 it calls nvtxDomainIsEnabled, which Nsight Systems
+2023.4 and older do not implement, and then returns a domain that silently drops every range.
 
-Every distinct text is registered once and kept by the tool for ever, so texts are counted and capped for the whole process.
-Knows nothing of torch or of ops.
+A tool keeps every distinct text for ever, so texts are counted and capped for the whole process. Knows nothing of torch or ops.
 """
 
 from __future__ import annotations
@@ -34,36 +32,36 @@ _COLOR = 0x76B900
 
 @runtime_checkable
 class Backend(Protocol):
-    """What the instrumenter asks of whatever records ranges; a test gives one that keeps a list.
+    """Anything that records ranges; tests use one that keeps a list.
 
-    prepare turns a text into the handle that push takes, and is called once for each distinct text; push and pop are called
-    on the thread that runs the op, nested like brackets.
+    prepare turns a text into the handle that push takes, and is called once for each distinct text; push and pop are called on
+    the thread that runs the op, nested like brackets.
     """
 
-    push: Callable[[Any], Any]
-    pop: Callable[[], Any]
+    push: Callable[[Any], object]
+    pop: Callable[[], object]
 
     def prepare(self, text: str) -> Any:
         """The handle of a text."""
 
 
 class NvtxBackend:
-    """Ranges in NVTX's default domain, where emit_nvtx and torch.cuda.nvtx put theirs, so that all nest in one stack.
+    """Ranges in NVTX's default domain, like those of emit_nvtx and torch.cuda.nvtx, so that all nest in one stack.
 
-    sequence: gives the number that each range carries as its payload (int64Value in an export): autograd's sequence number when
-    the range begins, from which the backward pass of what runs inside is found. Never part of the text.
-    Raises ToolError where the `nvtx` package is missing or has not the parts that are used.
+    sequence: returns the number that each range carries as its payload (int64Value in an export), never in its text: autograd's
+    sequence number when the range begins, by which the backward pass of what runs inside is found.
+    Raises ToolError where the `nvtx` package is missing or lacks a part that is used.
     """
 
-    push: Callable[[Any], Any]
-    pop: Callable[[], Any]
+    push: Callable[[Any], object]
+    pop: Callable[[], object]
 
     def __init__(self, sequence: Callable[[], int] | None = None) -> None:
         try:
             lib = import_module("nvtx._lib.lib")
             self._string: Any = lib.RegisteredString
             self._attributes: Any = lib.EventAttributes
-            self._domain: Any = lib.DomainHandle(None)
+            self._domain: object = lib.DomainHandle(None)
             self._push: Any = lib.push_range
             self.pop = partial(lib.pop_range, self._domain)
             self._leading = self._find_signature()
@@ -72,33 +70,33 @@ class NvtxBackend:
                 "the Python package `nvtx` is not installed: no range can be recorded", "pip install nvtx"
             ) from error
         except (AttributeError, TypeError, ValueError) as error:
-            reason = f"this release of the Python package `nvtx` is not understood: {error}"
+            reason = f"this release of the Python package `nvtx` cannot be used: {error}"
             raise ToolError(reason, "pip install 'nvtx>=0.2.8'") from error
-        self.registry = Registry(self)  # one for the process: the tool forgets no text when something else records for a while
+        self.registry = Registry(self)  # one for the process: the tool keeps its texts while another backend is in use
         self.push = self._plain_push() if sequence is None or not self._has_payload() else self._numbered_push(sequence)
 
     def _has_payload(self) -> bool:
-        """Whether event attributes can carry a number: not in the oldest releases."""
+        """Whether event attributes can carry a number, which the oldest releases cannot."""
         try:
             self._new_attributes(self._string(self._domain, "pyprof")).payload = 1
         except AttributeError:
             return False
         return True
 
-    def _new_attributes(self, message: Any) -> Any:
+    def _new_attributes(self, message: object) -> Any:
         return self._attributes(*self._leading, message, _COLOR)
 
-    def _plain_push(self) -> Callable[[Any], Any]:
+    def _plain_push(self) -> Callable[[object], object]:
         """Push with ready-made event attributes."""
         push, domain = self._push, self._domain
         self.prepare = lambda text: self._new_attributes(self._string(domain, text))  # type: ignore[method-assign]
         return lambda handle: push(handle, domain)
 
-    def _numbered_push(self, sequence: Callable[[], int]) -> Callable[[Any], Any]:
-        """Push with a number as payload; each thread fills in event attributes of its own, which the tool copies."""
+    def _numbered_push(self, sequence: Callable[[], int]) -> Callable[[object], object]:
+        """Push with a number as payload; each thread has its own event attributes, which the tool copies."""
         push, domain, local, make = self._push, self._domain, threading.local(), self._new_attributes
 
-        def numbered(handle: Any) -> None:
+        def numbered(handle: object) -> None:
             try:
                 attributes = local.attributes
             except AttributeError:
@@ -109,8 +107,8 @@ class NvtxBackend:
 
         return numbered
 
-    def _find_signature(self) -> tuple[Any, ...]:
-        """What comes before the message: a domain since 0.2.14 (used for arrays as payload only), nothing before."""
+    def _find_signature(self) -> tuple[None, ...]:
+        """Arguments before the message: a domain since 0.2.14 (used only for arrays as payload), none in older releases."""
         probe = self._string(self._domain, "pyprof")
         try:
             self._attributes(None, probe, _COLOR)
@@ -125,9 +123,9 @@ class NvtxBackend:
 
 
 class Registry:
-    """Text -> handle, each text prepared once, with a cap on how many texts and bytes may be registered.
+    """Text -> handle, each text prepared once, with a cap on the number of texts and of bytes.
 
-    capped: how often a text was refused because of the cap.
+    capped: how often the cap refused a text.
     """
 
     def __init__(self, backend: Backend, max_texts: int = MAX_TEXTS, max_bytes: int = MAX_TEXT_BYTES) -> None:
@@ -144,7 +142,7 @@ class Registry:
     def find(self, text: str, *, reserve: bool = False) -> Any:
         """The handle of a text, or None where it is new and the cap is reached.
 
-        reserve: the text is one of few (an op without its arguments, a layer), for which as much again is set aside.
+        reserve: the text is one of few (an op without its arguments, a layer), for which the same amount is set aside.
         """
         handle = self._handles.get(text)
         if handle is not None:
@@ -161,20 +159,15 @@ class Registry:
 
 _VARIABLES = ("NSYS_PROFILING_SESSION_ID", "NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH", "CUDA_INJECTION64_PATH")
 _LIBRARIES = (
-    "ToolsInjection",
-    "cuda-injection64",
-    "nvtx-injection",
-    "libnvtxinj",
-    "libcuinj",
-    "rocprof",
+    *("ToolsInjection", "cuda-injection64", "nvtx-injection", "libnvtxinj", "libcuinj", "rocprof"),
     "libnvperf_host_injection",
 )
 
 
 def tool_attached() -> str:
-    """What shows that a tool records this process's NVTX ranges; the empty string where nothing does.
+    """The evidence that a tool records this process's NVTX ranges; the empty string where there is none.
 
-    Read from the environment and the libraries in the process, since nvtxDomainIsEnabled says no under tools that do record.
+    Read from the environment and the loaded libraries, since nvtxDomainIsEnabled returns false under tools that do record.
     """
     for name in _VARIABLES:
         if os.environ.get(name):

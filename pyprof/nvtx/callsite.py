@@ -1,7 +1,8 @@
 """A running frame -> the user's own source line, `file:line`, found by walking outwards past torch and pyprof.
 
-Whether a code object is a library's is decided once, by where its file lies, and remembered by the id of the code object (which
-is kept alive, so that the id stays its own). Lines are looked up only when a text is made. Knows nothing of ops.
+Whether a code object belongs to a library is decided once, by the folder of its file, and remembered by the id of the code
+object (which is kept alive, so that no other object gets this id). Lines are looked up only when a text is made. Knows nothing
+of ops.
 """
 
 from __future__ import annotations
@@ -9,34 +10,23 @@ from __future__ import annotations
 import os
 import sysconfig
 from types import CodeType, FrameType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from pyprof.nvtx.state import STATE
 
-__all__ = [
-    "add_stack",
-    "find_frame",
-    "is_library",
-    "note_anchor",
-    "note_library",
-    "site",
-    "stack_frames",
-    "stack_sites",
-]
+__all__ = ["add_stack", "find_frame", "is_library", "note_anchor", "note_library", "site", "stack_frames", "stack_sites"]
 
 MAX_DEPTH = 200
-"""Frames looked at before giving up on finding one of the user's."""
+"""Frames visited before the search for one of the user's is given up."""
 
 _MAX_CODES = 65_536
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OURS = (os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), ""), os.path.join(_PACKAGE, ""))
 _STANDARD = tuple({os.path.join(sysconfig.get_paths()[name], "") for name in ("stdlib", "platstdlib")})
-_SITE = tuple(
-    {os.path.join(sysconfig.get_paths()[name], "") for name in ("purelib", "platlib")}
-)  # lies within the standard one
+_SITE = tuple({os.path.join(sysconfig.get_paths()[name], "") for name in ("purelib", "platlib")})  # within the standard one
 
 _ANCHOR: Literal[2] = 2
 
@@ -45,7 +35,7 @@ _alive: list[CodeType] = []
 
 
 def is_library(code: CodeType) -> bool:
-    """Whether a code object belongs to torch, to this package or to Python's own library; remembered."""
+    """Whether a code object belongs to torch, to this package or to Python's own library; remembers the answer."""
     name = code.co_filename
     if name.startswith("<"):
         found = name.startswith(("<frozen", "<eval_with_key", "<string>"))  # generated code, not a file to look into
@@ -66,12 +56,12 @@ def _note(code: CodeType, library: bool) -> None:
 
 
 def note_library(code: CodeType) -> None:
-    """Take a code object for a library's, wherever its file lies."""
+    """Treat a code object as a library's, wherever its file is."""
     _note(code, True)
 
 
-def add_stack(frame: FrameType | None, outer: Any) -> tuple[Any, ...]:
-    """`outer` and what tells this stack from others: code object and position of each frame of the user's, innermost first."""
+def add_stack(frame: FrameType | None, outer: object) -> tuple[object, ...]:
+    """`outer` with the code object and position of each of the user's frames, innermost first, as a key of this stack."""
     get, key = library_codes.get, [outer]
     add = key.append
     left = MAX_DEPTH
@@ -90,16 +80,16 @@ def add_stack(frame: FrameType | None, outer: Any) -> tuple[Any, ...]:
 
 
 def note_anchor(code: CodeType) -> None:
-    """Take a code object for one of ours around much of torch's own work: what leads to its frame is looked up once.
+    """Treat a code object as a wrapper of ours around many ops: the user's frame outside of it is looked up once for all.
 
-    Whoever runs it sets `STATE.local.anchor` to None at its end, so that no frame is kept.
+    Its code sets `STATE.local.anchor` to None at the end, so that no frame is kept alive.
     """
     _note(code, True)
     library_codes[id(code)] = _ANCHOR
 
 
 def find_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of the user's, starting with `frame` and going outwards; None where there is none."""
+    """The innermost of the user's frames, from `frame` outwards; None where there is none."""
     get, depth, anchor = library_codes.get, 0, None
     while frame is not None and depth < MAX_DEPTH:
         code = frame.f_code
@@ -118,13 +108,13 @@ def find_frame(frame: FrameType | None) -> FrameType | None:
         depth += 1
     else:
         frame = None
-    if anchor is not None:  # while it runs, the frames that led to it stand still
+    if anchor is not None:  # the frames outside of it do not move while it runs
         STATE.local.anchor = (anchor, frame)
     return frame
 
 
 def stack_frames(frame: FrameType | None) -> list[FrameType]:
-    """All frames of the user's, innermost first."""
+    """All of the user's frames, innermost first."""
     found: list[FrameType] = []
     while (frame := find_frame(frame)) is not None and len(found) < MAX_DEPTH:
         found.append(frame)
@@ -133,7 +123,7 @@ def stack_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _shorten(path: str) -> str:
-    """The path from the current folder where it lies within, else as it is."""
+    """The path relative to the current folder where it is inside, else unchanged."""
     here = os.getcwd()
     if len(here) > 1 and path.startswith(here + os.sep):
         return path[len(here) + 1 :]

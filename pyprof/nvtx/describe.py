@@ -1,11 +1,12 @@
-"""The arguments of a call -> a key that is cheap to build, and, when the key is new, an `OpCall` that says what they were.
+"""The arguments of a call -> a key that is cheap to build, and for a new key an `OpCall` that describes them.
 
-Looks only at what a tensor knows of itself on the host (shape, dtype, strides, whether it wants a gradient): never at its
-elements, so nothing waits for a device. Keeps no reference to a tensor. Whatever cannot be said is UNKNOWN.
+Reads only a tensor's metadata on the host (shape, dtype, strides, requires_grad), never its elements, so nothing waits for a
+device. Keeps no reference to a tensor. What cannot be described is UNKNOWN.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ MAX_NUMBERS = 64
 """Plain numbers of a list that are described: shapes, dimensions and splits, not data."""
 
 MAX_STRING = 200
-"""Characters of a string argument that are told."""
+"""Characters of a string that is described; a longer one is UNKNOWN."""
 
 _MAX_INT = 1 << 64
 _Tensor = torch.Tensor
@@ -32,13 +33,13 @@ _HASHED = (torch.dtype, torch.device, torch.memory_format, torch.layout)
 
 
 class Unkeyable(Exception):
-    """The arguments cannot be a key (subclasses of Tensor, symbolic sizes); describe the call itself."""
+    """The arguments cannot be a key (subclasses of Tensor, symbolic sizes); the call must be described each time."""
 
 
-def add_key(values: Any, key: list[Any]) -> None:
-    """Append what tells these arguments from others. Two different descriptions never have equal keys.
+def add_key(values: Iterable[Any], key: list[object]) -> None:
+    """Append a key of these arguments. Arguments with different descriptions never have equal keys.
 
-    Raises Unkeyable for what must not be touched cheaply, and whatever a strange tensor raises when asked for its strides.
+    Raises Unkeyable for objects whose metadata must not be read here, and any exception that a tensor raises for its strides.
     """
     add = key.append
     for value in values:
@@ -72,11 +73,11 @@ def add_key(values: Any, key: list[Any]) -> None:
             add(kind)
 
 
-def _tensor(value: Any) -> Any:
+def _tensor(value: Any) -> object:
     try:
         shape = tuple(value.shape)
         dtype = str(value.dtype).removeprefix("torch.")
-    except Exception:  # a tensor without a shape (strided nested), or one that refuses to be asked
+    except Exception:  # a tensor without a shape (strided nested), or one that refuses to return it
         return UNKNOWN
     if not all(type(n) is int for n in shape):
         return UNKNOWN
@@ -84,7 +85,7 @@ def _tensor(value: Any) -> Any:
         strides = tuple(value.stride()) if value.layout == torch.strided and not value.is_contiguous() else None
         if strides is not None and (len(strides) != len(shape) or not all(type(n) is int for n in strides)):
             strides = None
-    except Exception:  # no strides to speak of
+    except Exception:  # a tensor without strides
         strides = None
     try:
         grad = True if value.requires_grad else None
@@ -93,7 +94,7 @@ def _tensor(value: Any) -> Any:
     return TensorSpec(shape, dtype, contiguous_strides(shape) if strides is None else strides, grad)
 
 
-def _items(value: Any) -> Any:
+def _items(value: list[object] | tuple[object, ...]) -> object:
     if len(value) > MAX_ITEMS:
         return UNKNOWN
     if len(value) > MAX_NUMBERS and any(isinstance(v, (int, float, complex, str)) for v in value):
@@ -102,20 +103,20 @@ def _items(value: Any) -> Any:
     return inner if isinstance(value, list) else tuple(inner)
 
 
-def _number(value: Any) -> Any:
+def _number(value: complex) -> object:
     if isinstance(value, int):
         return int(value) if -_MAX_INT < value < _MAX_INT else UNKNOWN
     return float(value) if isinstance(value, float) else complex(value)
 
 
-def describe_value(value: Any) -> Any:
-    """One argument as `OpCall` holds it."""
+def describe_value(value: object) -> object:
+    """One argument as an `OpCall` holds it."""
     if isinstance(value, _Tensor):
         return _tensor(value)
     if value is None or value is Ellipsis or isinstance(value, bool):
         return value
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return UNKNOWN  # to look at it would pin it to a number
+        return UNKNOWN  # reading it would specialise the program to one size
     if isinstance(value, (int, float, complex)):
         return _number(value)
     if isinstance(value, str):
@@ -132,17 +133,17 @@ def describe_value(value: Any) -> Any:
     return UNKNOWN
 
 
-def describe_call(module: str, op: str, names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall:
-    """The call as `OpCall` holds it.
+def describe_call(module: str, op: str, names: tuple[str, ...], args: tuple[object, ...], kwargs: dict[str, object]) -> OpCall:
+    """The call as an `OpCall`, under the name (module, op) of the function that users call.
 
-    names: where the told function takes its arguments in another order than the called one, what each positional argument is
-    called there: empty for one that stays positional, `-` for one that the told function has not.
+    names: where that function takes its arguments in another order than the called one, the name of each positional argument
+    there: empty for one that stays positional, `-` for one that it does not have.
     """
     named = [(k, describe_value(v)) for k, v in kwargs.items()]
     if not names:
         return OpCall(module, op, tuple(map(describe_value, args)), tuple(named))
-    positional: list[Any] = []
-    moved: list[tuple[str, Any]] = []
+    positional: list[object] = []
+    moved: list[tuple[str, object]] = []
     for name, value in zip((*names, *("-" for _ in args[len(names) :])), args, strict=False):
         if not name:
             positional.append(describe_value(value))

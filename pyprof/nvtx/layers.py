@@ -1,15 +1,13 @@
-"""A module call -> a range with the module's qualified path (`encoder.layers.3.self_attn`), found without anyone naming it.
+"""A module call -> a range with the module's qualified path (`encoder.layers.3.self_attn`), found without help of the program.
 
-The outermost module called on a thread is a root. Paths are those of its `named_modules()`, shared modules under all of theirs;
-of several names the one is taken that lies below the range that is open. A root that is a part of a module seen before is
-told by its path there. Tables hold modules weakly.
+The outermost module called on a thread is a root. Paths are those of its `named_modules()`, where a shared module has several;
+the one nearest to the open range is taken. A root that is part of a module seen before has its path there. Tables hold modules
+weakly.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.nn import Module as _Module
@@ -19,7 +17,7 @@ from pyprof.nvtx.callsite import note_anchor
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.traceback import hide
+from pyprof.nvtx.traceback import Function, hide
 
 __all__ = ["Paths", "patch_layers"]
 
@@ -36,12 +34,11 @@ class _Open:
         self.paths = paths
         self.path = path
         self.generation = STATE.generation
-        registry = STATE.registry
-        self.handle = None if registry is None else registry.find(encode_layer(path or cls, cls), reserve=True)
+        self.handle: object = STATE.find(encode_layer(path or cls, cls), reserve=True)
 
 
 class _Entry:
-    """One module below a root: what it is called there, and the range of each name once it was needed."""
+    """One module below a root: its names there, and the range of each name, made at its first use."""
 
     __slots__ = ("names", "opened", "ref")
 
@@ -51,7 +48,7 @@ class _Entry:
         self.opened: dict[str, _Open] = {}
 
     def open(self, paths: Paths, path: str, module: _Module) -> _Open:
-        """The module opened below the range of that path."""
+        """The range of the module, called inside the range of that path."""
         names = self.names
         name = names[0] if len(names) == 1 else _nearest(names, path)
         found = self.opened.get(name)
@@ -61,7 +58,7 @@ class _Entry:
 
 
 def _nearest(names: list[str], path: str) -> str:
-    """Of a shared module's names the one nearest to the open path: longest common beginning, then the fewest parts."""
+    """The name of a shared module nearest to the open path: longest common beginning, then fewest parts."""
     here = path.split(".") if path else []
 
     def common(name: str) -> int:
@@ -78,8 +75,8 @@ def _nearest(names: list[str], path: str) -> str:
 class Paths:
     """The names of all modules below one root.
 
-    Modules are known by id, each with a weak reference that shows whether the id still means the same module: a module need not
-    be hashable, and none is kept alive.
+    Modules are looked up by id, with a weak reference that shows whether the id still belongs to the same module: a module need
+    not be hashable, and none is kept alive.
     """
 
     def __init__(self, root: _Module) -> None:
@@ -89,7 +86,7 @@ class Paths:
         self.read(root)
 
     def read(self, root: _Module) -> None:
-        """Take the names as they are now."""
+        """Read the current names."""
         entries: dict[int, _Entry] = {}
         left: list[tuple[str, _Module]] = [("", root)]
         while left:
@@ -103,12 +100,12 @@ class Paths:
             for name, child in reversed(list(module._modules.items())):
                 if child is not None:
                     left.append((f"{path}.{name}" if path else name, child))
-                    if id(child) not in _parents:  # one from before this was patched: a checkpoint calls it by itself again
+                    if id(child) not in _parents:  # made before the patching; a checkpoint calls it without its parent
                         _note_parent(module, name, child)
         self.entries = entries
 
     def find(self, module: _Module) -> _Entry | None:
-        """The entry of a module; names are read again for one not seen before, which may have been added since."""
+        """The entry of a module; for an unknown one the names are read again, since it may have been added since."""
         entry = self.entries.get(id(module))
         if entry is not None and entry.ref() is module:
             return entry
@@ -135,16 +132,16 @@ def _drop(key: int) -> None:
     _outermost.pop(key, None)
 
 
-def _note_parent(parent: _Module, name: str, child: Any) -> None:
-    """Registered with torch to be told of each submodule: how a part that is called by itself is found in its whole."""
+def _note_parent(parent: _Module, name: str, child: object) -> None:
+    """torch calls this for each submodule: so a part that is called on its own is found in the whole."""
     if isinstance(child, _Module):
         key = id(child)
         _parents[key] = (weakref.ref(child, lambda _: _drop(key)), weakref.ref(parent))
-        _outermost.clear()  # what was a whole may be a part now
+        _outermost.clear()  # a whole may have become a part
 
 
 def _whole_of(module: _Module) -> _Module:
-    """The outermost module known to contain this one; itself where none is."""
+    """The outermost module known to contain this one; itself where none does."""
     for _ in range(100):
         found = _parents.get(id(module))
         parent = found[1]() if found is not None and found[0]() is module else None
@@ -164,7 +161,7 @@ def _paths_of(root: _Module) -> Paths:
 
 
 def _open_outermost(module: _Module) -> _Open:
-    """Open a module that is called by no other: below the whole that it is known to be a part of."""
+    """Open a module that no other module calls: inside the whole that it is known to be part of."""
     key = id(module)
     known = _outermost.get(key)
     if known is not None and known[0]() is module and known[1].generation == STATE.generation:
@@ -180,7 +177,7 @@ def _open_outermost(module: _Module) -> _Open:
 
 
 def _open(module: _Module, outer: _Open | None) -> _Open:
-    """Where a module that is called stands, given the one whose range is open."""
+    """Open a module that is called inside the range of `outer`."""
     if outer is not None:
         paths = outer.paths
         entry = paths.find(module)
@@ -197,12 +194,12 @@ def _open_guarded(module: _Module, outer: _Open | None) -> _Open | None:
         return None
 
 
-def make_call(orig: Callable[..., Any]) -> Callable[..., Any]:
+def make_call(orig: Function) -> Function:
     """`torch.nn.Module.__call__` with a range around it."""
     state: State = STATE
     local = state.local
 
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: _Module, *args: object, **kwargs: object) -> object:
         outer = getattr(local, "module", None)
         opened = _open_guarded(self, outer) if state.on else None
         handle = None if opened is None else opened.handle
@@ -227,7 +224,7 @@ def make_call(orig: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def patch_layers(patches: Patches) -> None:
-    """Replace `torch.nn.Module.__call__`, and ask torch to be told of submodules."""
+    """Replace `torch.nn.Module.__call__`, and register with torch for new submodules."""
     orig = _Module.__call__
     call = make_call(orig)
     dress(call, orig, (orig.__module__, "Module.__call__"))

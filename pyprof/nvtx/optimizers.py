@@ -1,10 +1,8 @@
-"""An optimizer's step -> a range that tells the optimizer's class. Classes made later are found when one is first used."""
+"""An optimizer's step -> a range with the optimizer's class. Classes made later are found when one is first used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 import torch
 
@@ -13,15 +11,15 @@ from pyprof.nvtx.callsite import note_anchor
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, dress, is_wrapper
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.traceback import hide
+from pyprof.nvtx.traceback import Function, hide
 
 __all__ = ["classes", "patch_optimizers"]
 
 
-def _handle(name: str) -> Any:
-    registry = STATE.registry
+def _handle(name: str) -> object:
     try:
-        return None if registry is None else registry.find(encode_optimizer(name), reserve=True)
+        handle: object = STATE.find(encode_optimizer(name), reserve=True)
+        return handle
     except Exception as error:
         STATE.trouble(error, f"a step of {name}")
         return None
@@ -30,14 +28,14 @@ def _handle(name: str) -> Any:
 hide_from_compiler(_handle)
 
 
-def make_step(orig: Callable[..., Any]) -> Callable[..., Any]:
-    """An optimizer's `step` with a range around it; a step called by a subclass's own step opens none."""
+def make_step(orig: Function) -> Function:
+    """An optimizer's `step` with a range around it; a step that a subclass's own step calls has no range of its own."""
     state: State = STATE
     local = state.local
 
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        told = state.on and getattr(local, "optimizer", None) is not self
-        handle = _handle(type(self).__name__) if told else None
+    def step(self: object, *args: object, **kwargs: object) -> object:
+        outermost = getattr(local, "optimizer", None) is not self
+        handle = _handle(type(self).__name__) if state.on and outermost else None
         pop = state.pop
         if handle is not None:
             local.optimizer = self
@@ -83,7 +81,7 @@ def _wrap_class(patches: Patches, cls: type) -> None:
 
 
 def patch_optimizers(patches: Patches) -> None:
-    """Wrap `step` of every optimizer class there is, and of those that appear later, when one is first made."""
+    """Wrap `step` of every optimizer class, and of those that appear later when one is first instantiated."""
     base = torch.optim.Optimizer
     for cls in classes(base):
         _wrap_class(patches, cls)

@@ -1,7 +1,7 @@
 """The list of targets -> torch's attributes replaced, and put back exactly as they were.
 
-Every replaced attribute is noted with what its owner held itself before (nothing, where it was inherited), so that undoing
-leaves each `vars()` entry identical. Knows nothing of what a wrapper does.
+For every replaced attribute the previous entry of its owner's own `vars()` is kept (none where it was inherited), so that
+undoing leaves them identical. Knows nothing of what a wrapper does.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ import torch
 
 from pyprof.nvtx.compiling import hide_from_compiler
 from pyprof.nvtx.standin import StandIn
-from pyprof.nvtx.targets import COLLECTIVES, NAMESPACES, PYTHON, RENAMED
-from pyprof.nvtx.wrapper import Told, make_wrapper
+from pyprof.nvtx.targets import COLLECTIVES, FUNCTIONAL, NAMESPACES, PYTHON, RENAMED
+from pyprof.nvtx.traceback import Function
+from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 __all__ = ["Patches", "dress", "find_owner", "is_wrapper", "patch_collectives", "patch_ops", "targets"]
 
 _FUNCTIONS: Any = torch._C._VariableFunctionsClass
 _C_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-_MISSING: Any = object()
+_MISSING = object()
 _MARK = "_pyprof_original"
 
 
-def is_wrapper(value: Any) -> bool:
-    """Whether a callable is one of ours."""
+def is_wrapper(value: object) -> bool:
+    """Whether a callable is one that we made."""
     return type(value) is StandIn or (isinstance(value, types.FunctionType) and _MARK in value.__dict__)
 
 
 def find_owner(path: str) -> Any:
-    """The module or class at a dotted path, or None where this torch has none."""
+    """The module or class at a dotted path; None where this torch does not have it."""
     parts = path.split(".")
     try:
         owner: Any = import_module(parts[0])
@@ -45,28 +46,28 @@ def find_owner(path: str) -> Any:
     return owner
 
 
-_stand_ins: dict[int, StandIn] = {}  # by id of the original; kept for good, since graphs and tables of the user's may hold them
+_stand_ins: dict[int, StandIn] = {}  # by id of the original; kept for ever, since the user's graphs and tables may hold them
 
 
-def stand_in(orig: Callable[..., Any], told: Told, home: type | None = None) -> StandIn:
-    """The stand-in of a function: always the same one for the same function, however it is reached."""
+def stand_in(orig: Function, name: OpName, home: type | None = None) -> StandIn:
+    """The stand-in of a function: always the same one, by whatever name the function is reached."""
     known = _stand_ins.get(id(orig))
     if known is None:
-        wrapper = make_wrapper(orig, told)
+        wrapper = make_wrapper(orig, name)
         vars(wrapper)["_torchdynamo_inline"] = orig  # where torch.compile sees past the stand-in, it traces the original
         known = _stand_ins[id(orig)] = StandIn(wrapper, orig, home)
     return known
 
 
-def _own_dict(owner: Any) -> dict[str, Any] | None:
+def _own_dict(owner: object) -> dict[str, object] | None:
     """The dictionary of a class written in C, which setattr refuses to change; None for any other owner."""
     if owner is not _FUNCTIONS:
         return None
-    found = gc.get_referents(owner.__dict__)  # a mappingproxy refers to nothing but what it shows
+    found = gc.get_referents(owner.__dict__)  # a mappingproxy refers only to its dictionary
     return found[0] if len(found) == 1 and isinstance(found[0], dict) else None
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
+def _set(owner: object, name: str, value: object) -> None:
     """Set an attribute, or delete it where the value is _MISSING."""
     inner = _own_dict(owner)
     if inner is not None:
@@ -79,30 +80,26 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 
 class Patches:
-    """What was replaced, in order; `undo` puts all of it back."""
+    """Replaced attributes, in order; `undo` restores them."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[Any, str, Any, Any]] = []
-        self._at_undo: list[Callable[[], Any]] = []
+        self._done: list[tuple[object, str, object, object]] = []
+        self._at_undo: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
         return len(self._done)
 
-    def replace(self, owner: Any, name: str, new: Any) -> None:
-        """Set an attribute, noting what the owner itself held under that name."""
+    def replace(self, owner: object, name: str, new: object) -> None:
+        """Set an attribute, and keep what the owner itself held under that name."""
         self._done.append((owner, name, vars(owner).get(name, _MISSING), new))
         _set(owner, name, new)
 
-    def replaced(self) -> list[Any]:
-        """Everything that was put in the place of something."""
-        return [new for _, _, _, new in self._done]
-
-    def at_undo(self, action: Callable[[], Any]) -> None:
-        """Call this when everything is put back."""
+    def at_undo(self, action: Callable[[], object]) -> None:
+        """Call this when all attributes are restored."""
         self._at_undo.append(action)
 
     def undo(self) -> None:
-        """Put everything back. What someone else has replaced since is left to them; ours is passive by then."""
+        """Restore all attributes, but those that someone else has replaced since: what we put there is passive by now."""
         while self._done:
             owner, name, before, new = self._done.pop()
             if vars(owner).get(name, _MISSING) is new:
@@ -116,11 +113,11 @@ def _jit_table() -> dict[int, str]:
     return found
 
 
-def dress(wrapper: Callable[..., Any], orig: Callable[..., Any], place: tuple[str, str]) -> None:
-    """Give a wrapper the name, home and documentation of what it stands for.
+def dress(wrapper: Function, orig: Function, place: tuple[str, str]) -> None:
+    """Give a wrapper the name, module and documentation of the original.
 
-    place: module and qualified name under which pickle finds the wrapper. `inspect.signature` follows `__wrapped__` and so says
-    of the wrapper what it says of the original; torch.compile traces the original in its place.
+    place: module and qualified name under which pickle finds the wrapper. `inspect.signature` follows `__wrapped__` to the
+    original; torch.compile traces the original in its place.
     """
     wrapper.__name__ = getattr(orig, "__name__", place[1].rpartition(".")[2])
     wrapper.__module__, wrapper.__qualname__ = place
@@ -129,7 +126,7 @@ def dress(wrapper: Callable[..., Any], orig: Callable[..., Any], place: tuple[st
 
 
 def _warm_tables() -> None:
-    """Let torch build the tables that are keyed by its own functions while these are still the originals.
+    """Let torch build the tables whose keys are its own functions before these are replaced.
 
     Functions of torch reach `__torch_function__` as the originals even when patched, so tables of wrappers would never match.
     """
@@ -140,36 +137,37 @@ def _warm_tables() -> None:
     torch.overrides.get_default_nowrap_functions()
 
 
-def told_as(module: str, op: str) -> Told:
-    """How a function is told: under the name and with the argument names that users know."""
-    renamed = RENAMED.get((module, op))
-    if renamed is None:
-        return Told(module, op)
-    names = tuple(part.strip() for part in renamed[2].split(",")) if renamed[2] else ()
-    return Told(renamed[0], renamed[1], names)
+def _arguments(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
-def targets() -> Iterator[tuple[Any, str, Any, Told]]:
-    """(owner, attribute, original, told) of everything to patch."""
+def op_name(module: str, op: str) -> OpName:
+    """The name and argument names under which users know a function."""
+    if (module, op) not in RENAMED:
+        return OpName(module, op)
+    name, arguments = RENAMED[module, op]
+    return OpName(FUNCTIONAL, name, _arguments(arguments))
+
+
+def targets() -> Iterator[tuple[Any, str, Function, OpName]]:
+    """(owner, attribute, original, name) of everything to patch."""
     for space in NAMESPACES:
         owner = find_owner(space.where)
         if owner is None or (owner is _FUNCTIONS and _own_dict(owner) is None):
             continue
-        for name in dir(owner):
-            if not space.has(name):
-                continue
-            orig = getattr(owner, name, None)
+        for name in filter(space.has, dir(owner)):
+            orig: Any = getattr(owner, name, None)
             if type(orig) in _C_TYPES:
-                yield owner, name, orig, told_as(space.told, name)
-    for where, name, told in PYTHON:
+                yield owner, name, orig, op_name(space.module, name)
+    for where, name, module in PYTHON:
         owner = find_owner(where)
         orig = getattr(owner, name, None)
         if isinstance(orig, types.FunctionType):
-            yield owner, name, orig, Told(told, name)
+            yield owner, name, orig, OpName(module, name)
 
 
 def _register_jit() -> None:
-    """Let torch.jit.script know each stand-in as the builtin that it stands for."""
+    """Make torch.jit.script treat each stand-in as its original builtin."""
     table = _jit_table()
     for original, known in _stand_ins.items():
         if original in table:
@@ -183,19 +181,17 @@ def patch_ops(patches: Patches) -> None:
     """Replace all targets by stand-ins."""
     _warm_tables()
     found = list(targets())  # all originals are looked up before the first is replaced
-    for owner, name, orig, told in found:
-        method = owner is torch.Tensor
-        new = stand_in(orig, told, owner if method else None)
-        patches.replace(owner, name, new)
+    for owner, attribute, orig, name in found:
+        patches.replace(owner, attribute, stand_in(orig, name, owner if owner is torch.Tensor else None))
     _register_jit()
 
 
 def patch_collectives(patches: Patches) -> None:
     """Replace the methods of process groups that torch.distributed's functions call."""
     group = find_owner("torch._C._distributed_c10d.ProcessGroup")
-    for name, (op, names) in COLLECTIVES.items():
+    for name, (op, arguments) in COLLECTIVES.items():
         orig = getattr(group, name, None)
         if orig is not None:
-            new = make_wrapper(orig, Told("torch.distributed", op, tuple(part.strip() for part in names.split(","))))
+            new = make_wrapper(orig, OpName("torch.distributed", op, _arguments(arguments)))
             dress(new, orig, (group.__module__, f"ProcessGroup.{name}"))
             patches.replace(group, name, new)

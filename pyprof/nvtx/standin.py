@@ -1,16 +1,17 @@
-"""What takes the place of a C function: calls the wrapper, and is equal to the function that it stands for.
+"""The replacement of a C function: it calls the wrapper, and compares equal to the original.
 
-Programs and torch itself keep tables keyed by functions (`HANDLED[torch.add]` of a `__torch_function__`, the patterns of FX
-quantization, what torch.compile knows), some filled before the patching and some after, while torch's C++ delivers now the one
-and now the other. Since a stand-in has the hash of its original and equals it, each finds the entry of the other; since its
-`__class__` is the original's, `isinstance` and `inspect` take it for what it stands for.
+Programs and torch itself keep tables whose keys are functions (`HANDLED[torch.add]` of a `__torch_function__`, the patterns of
+FX quantization, what torch.compile knows), some filled before the patching and some after, and torch's C++ passes sometimes the
+original, sometimes the stand-in. A stand-in has the hash of its original and equals it, so that each finds the entry of the
+other; its `__class__` is the original's, so that `isinstance` and `inspect` see the original.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import MethodType
 from typing import Any
+
+from pyprof.nvtx.traceback import Function
 
 __all__ = ["StandIn", "original"]
 
@@ -18,23 +19,23 @@ _SHOWN = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
 class _Absent:
-    """An attribute that the class has and its instances have not: where the original has none either."""
+    """An attribute of the class that its instances lack, as the original does."""
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         raise AttributeError
 
 
 class StandIn(staticmethod):  # type: ignore[type-arg]
-    """A callable that runs `wrapper` and passes for `orig`; a staticmethod, since that is called without Python code.
+    """A callable that runs `wrapper` and looks like `orig`; a staticmethod, since calling one runs no Python code.
 
     As an attribute of a class it binds where the original would: a method descriptor does, a builtin function does not.
-    home: the class whose method it is, where pickle shall find it rather than where the original is kept.
+    home: the class whose method it is, where pickle looks it up.
     """
 
-    _pyprof_original: Callable[..., Any]
+    _pyprof_original: Function
     _pyprof_home: type | None
 
-    def __init__(self, wrapper: Callable[..., Any], orig: Callable[..., Any], home: type | None = None) -> None:
+    def __init__(self, wrapper: Function, orig: Function, home: type | None = None) -> None:
         super().__init__(wrapper)
         here = vars(self)
         here.clear()  # what staticmethod copies from the wrapper
@@ -54,7 +55,7 @@ class StandIn(staticmethod):  # type: ignore[type-arg]
     def __hash__(self) -> int:
         return hash(self._pyprof_original)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None or not self._pyprof_binds else MethodType(self.__func__, instance)
 
     def __getattr__(self, name: str) -> Any:
@@ -66,7 +67,7 @@ class StandIn(staticmethod):  # type: ignore[type-arg]
     def __copy__(self) -> StandIn:
         return self
 
-    def __deepcopy__(self, memo: Any) -> StandIn:
+    def __deepcopy__(self, memo: object) -> StandIn:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -76,5 +77,5 @@ class StandIn(staticmethod):  # type: ignore[type-arg]
 
 
 def original(value: Any) -> Any:
-    """What a stand-in stands for; anything else as it is."""
+    """The original of a stand-in; any other object itself."""
     return value._pyprof_original if type(value) is StandIn else value

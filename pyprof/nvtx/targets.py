@@ -1,8 +1,8 @@
-"""What is patched: one line a namespace, one line an op that is told under another name. Data only; no torch here.
+"""What is patched: a line for each namespace, and for each op that is recorded under another name. Data only; no torch here.
 
-Only functions written in C are replaced (and the few Python methods listed in `PYTHON`, which call C past the names that are
-patched). Functions written in Python, such as torch.nn.functional.relu, keep their identity, on which much of torch relies;
-their work is seen in the C functions that they call.
+Only functions written in C are replaced, and the few Python methods in `PYTHON`, which call C functions by references of their
+own. Functions written in Python, such as torch.nn.functional.relu, keep their identity, on which much of torch relies; they are
+recorded as the C functions that they call.
 """
 
 from __future__ import annotations
@@ -10,24 +10,26 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["COLLECTIVES", "NAMESPACES", "PYTHON", "RENAMED", "Namespace"]
+__all__ = ["COLLECTIVES", "FUNCTIONAL", "NAMESPACES", "PYTHON", "RENAMED", "Namespace"]
+
+FUNCTIONAL = "torch.nn.functional"
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """C functions reached through one object.
+    """C functions that are attributes of one object.
 
-    where: the object whose attributes are replaced; told: the module that users know them by; ops: which attribute names are
-    ops; but: which of those are not.
+    where: the object whose attributes are replaced; module: the one in which users know the functions; ops: a pattern of the
+    attributes that are ops; but: of those that are not.
     """
 
     where: str
-    told: str
+    module: str
     ops: str = r"[a-z]\w*"
     but: str = ""
 
     def has(self, name: str) -> bool:
-        """Whether the attribute of that name is an op."""
+        """Whether the attribute with this name is an op."""
         return bool(re.fullmatch(self.ops, name)) and not (self.but and re.fullmatch(self.but, name))
 
 
@@ -56,12 +58,10 @@ _TENSOR_OPERATORS = (
     r"|eq|ne|lt|le|gt|ge|neg|pos|abs|invert|getitem|setitem)__"
 )
 
-# Where one C function is reachable by several names, the first line that has it decides what it is told as.
+# Where one C function has several names, the first line that contains it decides the name that is recorded.
 NAMESPACES: tuple[Namespace, ...] = (
-    Namespace("torch.nn.functional", "torch.nn.functional", but=r"has_torch_function\w*"),
-    Namespace(
-        "torch._C._nn", "torch.nn.functional", r"[a-z]\w*|_upsample_\w+|_pad_\w+|_conv_depthwise2d", r"nested_\w+|pad_sequence"
-    ),
+    Namespace(FUNCTIONAL, FUNCTIONAL, but=r"has_torch_function\w*"),
+    Namespace("torch._C._nn", FUNCTIONAL, r"[a-z]\w*|_upsample_\w+|_pad_\w+|_conv_depthwise2d", r"nested_\w+|pad_sequence"),
     Namespace("torch.linalg", "torch.linalg"),
     Namespace("torch.fft", "torch.fft"),
     Namespace("torch.special", "torch.special"),
@@ -69,8 +69,8 @@ NAMESPACES: tuple[Namespace, ...] = (
     Namespace("torch", "torch", rf"[a-z]\w*|{_PRIVATE_OPS}", _TORCH_QUERIES),
     Namespace("torch.Tensor", "Tensor", r"[a-z]\w*", _TENSOR_QUERIES),
     Namespace("torch.Tensor", "Tensor", _TENSOR_OPERATORS),
-    # Where torch's own C++ looks up what it hands to a `__torch_function__`, and Python functions of torch (torch.einsum,
-    # nn.LSTM) the C functions that they call.
+    # Here torch's C++ looks up what it passes to a `__torch_function__`, and Python functions of torch (torch.einsum, nn.LSTM)
+    # look up the C functions that they call.
     Namespace("torch._C._VariableFunctionsClass", "torch", rf"[a-z]\w*|{_PRIVATE_OPS}", _TORCH_QUERIES),
     Namespace("torch._C._linalg", "torch.linalg", r"linalg_[a-z]\w*"),
     Namespace("torch._C._fft", "torch.fft", r"fft_[a-z]\w*"),
@@ -78,15 +78,15 @@ NAMESPACES: tuple[Namespace, ...] = (
     Namespace("torch._C._sparse", "torch.sparse", r"_?sparse_\w+|_spdiags|_spsolve"),
 )
 
-# Methods written in Python that call the C function by a reference of their own: nothing below them is seen otherwise.
+# Methods written in Python that call the C function by a reference of their own, so that nothing below them is recorded.
 PYTHON: tuple[tuple[str, str, str], ...] = (
     ("torch.Tensor", "__pow__", "Tensor"),
     ("torch.Tensor", "__ipow__", "Tensor"),
 )
 
-# Methods of torch.distributed's ProcessGroup in C++ -> the function of torch.distributed that calls them, and what each
-# positional argument is called there (as in RENAMED; the group comes first and is not told, nor are the options). The functions
-# themselves are written in Python and stay as they are.
+# Methods of torch.distributed's ProcessGroup in C++ -> the function of torch.distributed that calls them, and the name of each
+# positional argument there (as in RENAMED; neither the group, which comes first, nor the options are recorded). These functions
+# are written in Python and are not replaced.
 COLLECTIVES: dict[str, tuple[str, str]] = {
     "allreduce": ("all_reduce", "-, "),
     "allreduce_coalesced": ("all_reduce_coalesced", "-, "),
@@ -115,49 +115,35 @@ COLLECTIVES: dict[str, tuple[str, str]] = {
     "monitored_barrier": ("monitored_barrier", "-"),
 }
 
-# (told module of the C function, its name) -> the function that users call, and what each positional argument is called there:
-# nothing where it has the same place, `-` where that function has no such argument.
-RENAMED: dict[tuple[str, str], tuple[str, str, str]] = {
-    ("torch.nn.functional", "cross_entropy_loss"): (
-        "torch.nn.functional",
-        "cross_entropy",
-        ", , weight, reduction, ignore_index, label_smoothing",
-    ),
-    ("torch.nn.functional", "nll_loss_nd"): ("torch.nn.functional", "nll_loss", ", , weight, reduction, ignore_index"),
-    ("torch.nn.functional", "l1_loss"): ("torch.nn.functional", "l1_loss", ", , reduction"),
-    ("torch.nn.functional", "mse_loss"): ("torch.nn.functional", "mse_loss", ", , reduction"),
-    ("torch.nn.functional", "smooth_l1_loss"): ("torch.nn.functional", "smooth_l1_loss", ", , reduction, beta"),
-    ("torch.nn.functional", "huber_loss"): ("torch.nn.functional", "huber_loss", ", , reduction, delta"),
-    ("torch.nn.functional", "soft_margin_loss"): ("torch.nn.functional", "soft_margin_loss", ", , reduction"),
-    ("torch.nn.functional", "binary_cross_entropy"): (
-        "torch.nn.functional",
-        "binary_cross_entropy",
-        ", , weight, reduction",
-    ),
+# (module, name) of a C function -> the function of torch.nn.functional that users call, and the name of each positional
+# argument there: nothing where it has the same position, `-` where that function has no such argument.
+RENAMED: dict[tuple[str, str], tuple[str, str]] = {
+    (FUNCTIONAL, "cross_entropy_loss"): ("cross_entropy", ", , weight, reduction, ignore_index, label_smoothing"),
+    (FUNCTIONAL, "nll_loss_nd"): ("nll_loss", ", , weight, reduction, ignore_index"),
+    (FUNCTIONAL, "l1_loss"): ("l1_loss", ", , reduction"),
+    (FUNCTIONAL, "mse_loss"): ("mse_loss", ", , reduction"),
+    (FUNCTIONAL, "smooth_l1_loss"): ("smooth_l1_loss", ", , reduction, beta"),
+    (FUNCTIONAL, "huber_loss"): ("huber_loss", ", , reduction, delta"),
+    (FUNCTIONAL, "soft_margin_loss"): ("soft_margin_loss", ", , reduction"),
+    (FUNCTIONAL, "binary_cross_entropy"): ("binary_cross_entropy", ", , weight, reduction"),
     ("torch", "binary_cross_entropy_with_logits"): (
-        "torch.nn.functional",
         "binary_cross_entropy_with_logits",
         ", , weight, pos_weight, reduction",
     ),
-    ("torch", "kl_div"): ("torch.nn.functional", "kl_div", ", , reduction"),
-    ("torch", "ctc_loss"): ("torch.nn.functional", "ctc_loss", ", , , , , reduction, zero_infinity"),
-    ("torch", "layer_norm"): ("torch.nn.functional", "layer_norm", ", , , , , -"),
-    ("torch", "group_norm"): ("torch.nn.functional", "group_norm", ", , , , , -"),
-    ("torch", "rms_norm"): ("torch.nn.functional", "rms_norm", ""),
-    ("torch", "batch_norm"): (
-        "torch.nn.functional",
-        "batch_norm",
-        ", weight, bias, running_mean, running_var, training, momentum, eps, -",
-    ),
+    ("torch", "kl_div"): ("kl_div", ", , reduction"),
+    ("torch", "ctc_loss"): ("ctc_loss", ", , , , , reduction, zero_infinity"),
+    ("torch", "layer_norm"): ("layer_norm", ", , , , , -"),
+    ("torch", "group_norm"): ("group_norm", ", , , , , -"),
+    ("torch", "rms_norm"): ("rms_norm", ""),
+    ("torch", "batch_norm"): ("batch_norm", ", weight, bias, running_mean, running_var, training, momentum, eps, -"),
     ("torch", "instance_norm"): (
-        "torch.nn.functional",
         "instance_norm",
         ", weight, bias, running_mean, running_var, use_input_stats, momentum, eps, -",
     ),
-    ("torch", "embedding"): ("torch.nn.functional", "embedding", "weight, input, padding_idx, scale_grad_by_freq, sparse"),
-    ("torch", "dropout"): ("torch.nn.functional", "dropout", ""),
-    ("torch", "dropout_"): ("torch.nn.functional", "dropout", ""),
-    ("torch", "max_pool1d"): ("torch.nn.functional", "max_pool1d", ""),
-    ("torch", "max_pool2d"): ("torch.nn.functional", "max_pool2d", ""),
-    ("torch", "max_pool3d"): ("torch.nn.functional", "max_pool3d", ""),
+    ("torch", "embedding"): ("embedding", "weight, input, padding_idx, scale_grad_by_freq, sparse"),
+    ("torch", "dropout"): ("dropout", ""),
+    ("torch", "dropout_"): ("dropout", ""),
+    ("torch", "max_pool1d"): ("max_pool1d", ""),
+    ("torch", "max_pool2d"): ("max_pool2d", ""),
+    ("torch", "max_pool3d"): ("max_pool3d", ""),
 }

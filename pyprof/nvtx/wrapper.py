@@ -1,13 +1,13 @@
-"""One function -> the same function with a range around each call: the path that every op takes, so kept short.
+"""One function -> the same function with a range around each call: the path of every op, and therefore short.
 
-A call builds a key from the arguments and the caller's line, finds the range's handle under it, pushes, calls, pops. Only a
-new key is described in words. No error of ours reaches the program, and no exception of the op is touched.
+A call builds a key from its arguments and the caller's line, looks up the handle of the range, pushes, calls, pops. Only calls
+with a new key are described in text. No error of ours reaches the program, and exceptions of the op pass unchanged.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -19,18 +19,22 @@ from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, site, sta
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
 from pyprof.nvtx.state import STATE, State
-from pyprof.nvtx.traceback import Runner, hide, runner
+from pyprof.nvtx.traceback import Function, Runner, hide, runner
 from pyprof.opcall import UNKNOWN, OpCall
 
-__all__ = ["MAX_MARKER_BYTES", "MAX_VARIANTS", "Told", "make_wrapper"]
+__all__ = ["MAX_MARKER_BYTES", "MAX_VARIANTS", "OpName", "make_wrapper"]
 
 MAX_MARKER_BYTES = 60_000
-"""Nsight Systems drops a range whose text is longer than 65,416 bytes, without a word."""
+"""Nsight Systems silently drops ranges whose text is longer than 65,416 bytes."""
 
 MAX_VARIANTS = 64
-"""Texts of one op with the same shapes that may differ in a fraction only; from then on the fraction is left out."""
+"""Texts of one op with the same shapes that may differ in fractions only; further ones are recorded without the fractions."""
 
 _MAX_NESTED = 32  # arguments; keys are compared by recursion
+
+_Call = tuple[tuple[object, ...], dict[str, object]]
+_Entry = tuple[object, Runner]  # the handle of the range, or None
+_Cache = dict[object, _Entry]
 
 _Tensor = torch.Tensor
 _Parameter = torch.nn.Parameter
@@ -40,16 +44,20 @@ _no_modes = torch._C.DisableTorchFunction
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a call is told as: module and op by the names that users know; names: see `describe_call`."""
+class OpName:
+    """The name under which calls are recorded: module and op as users know them; names: see `describe_call`."""
 
     module: str
     op: str
     names: tuple[str, ...] = ()
 
+    def bare(self) -> OpCall:
+        """A call without a description of its arguments."""
+        return OpCall(self.module, self.op, described=False)
+
 
 def _fit(call: OpCall, src: str | tuple[str, ...]) -> tuple[str, bool]:
-    """The marker's text, cut until it is short enough; the flag says whether the arguments are still in it."""
+    """The marker's text, shortened until it fits, and whether it still contains the arguments."""
     text = encode_op(call, src)
     if len(text.encode("utf-8", "backslashreplace")) < MAX_MARKER_BYTES:
         return text, call.described
@@ -60,7 +68,7 @@ def _fit(call: OpCall, src: str | tuple[str, ...]) -> tuple[str, bool]:
     return text, False
 
 
-def _without_floats(value: Any) -> Any:
+def _without_floats(value: object) -> object:
     if isinstance(value, float):
         return UNKNOWN
     if isinstance(value, (list, tuple)):
@@ -69,9 +77,9 @@ def _without_floats(value: Any) -> Any:
 
 
 def _settle(call: OpCall) -> OpCall:
-    """The call as it shall be told: without its fractions where these have taken too many values already.
+    """The call as it is recorded: without its fractions where they have had too many values already.
 
-    A learning rate that changes with each step would otherwise use up all the texts that may be registered.
+    Otherwise a learning rate that changes with each step would use up all texts that may be registered.
     """
     args = tuple(map(_without_floats, call.args))
     kwargs = tuple((name, _without_floats(value)) for name, value in call.kwargs)
@@ -81,16 +89,13 @@ def _settle(call: OpCall) -> OpCall:
     return blurred if STATE.count_variant(blurred.name + str(blurred)) > MAX_VARIANTS else call
 
 
-def _handle(told: Told, call: OpCall, src: str | tuple[str, ...]) -> Any:
-    """The handle of a call's range; where too many texts are registered, of one that says less."""
-    registry = STATE.registry
-    if registry is None:
-        return None
+def _handle(name: OpName, call: OpCall, src: str | tuple[str, ...]) -> object:
+    """The handle of a call's range; with less text where too many are registered."""
     text, described = _fit(_settle(call), src)
-    handle = registry.find(text, reserve=not described)
+    handle = STATE.find(text, reserve=not described)
     if handle is None:
-        bare = OpCall(told.module, told.op, described=False)
-        handle = registry.find(encode_op(bare, src), reserve=True) or registry.find(encode_op(bare), reserve=True)
+        bare = name.bare()
+        handle = STATE.find(encode_op(bare, src), reserve=True) or STATE.find(encode_op(bare), reserve=True)
     return handle
 
 
@@ -100,46 +105,46 @@ def _source(frame: FrameType | None) -> str | tuple[str, ...]:
     return site(find_frame(frame))
 
 
-def _describe_guarded(told: Told, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall:
-    """Describe without anything of the program seeing that its tensors are asked for their shapes."""
-    if _tracing() is not None:  # torch.jit.trace records each look at a shape
-        return OpCall(told.module, told.op, described=False)
+def _describe_guarded(name: OpName, args: tuple[object, ...], kwargs: dict[str, object]) -> OpCall:
+    """Describe so that no mode, subclass or tracer of the program sees its tensors being queried for their shapes."""
+    if _tracing() is not None:  # torch.jit.trace records each access to a shape
+        return name.bare()
     with _no_modes():
-        return describe_call(told.module, told.op, told.names, args, kwargs)
+        return describe_call(name.module, name.op, name.names, args, kwargs)
 
 
-def slow_entry(told: Told, key: Any, cache: dict[Any, Any], call: tuple[Any, ...], frame: FrameType) -> tuple[Any, Runner]:
-    """Handle and runner of a call that is new (key: what to remember it by) or that cannot be remembered (None)."""
+def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: FrameType) -> _Entry:
+    """Handle and runner of a call that is new. key: what to remember it by; None where it cannot be remembered."""
     args, kwargs = call
     run = runner(frame)
     try:
-        handle = _handle(told, _describe_guarded(told, args, kwargs), _source(frame))
+        handle = _handle(name, _describe_guarded(name, args, kwargs), _source(frame))
         if key is not None and handle is not None:
             STATE.remember(cache, key, (handle, run))
-    except Exception as error:  # a defect of ours costs a marker's arguments, never the user's run
-        STATE.trouble(error, f"{told.module}.{told.op}")
+    except Exception as error:  # a defect of ours costs the description of the arguments, never the user's run
+        STATE.trouble(error, f"{name.module}.{name.op}")
         try:
-            handle = _handle(told, OpCall(told.module, told.op, described=False), "")
+            handle = _handle(name, name.bare(), "")
         except Exception:
             handle = None
     return handle, run
 
 
-def guarded_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`call_key` where a TorchFunctionMode would see each look at a shape; None where torch.jit.trace would record it."""
+def guarded_key(caller: FrameType, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """`call_key` where a TorchFunctionMode would see each access to a shape; None where torch.jit.trace would record it."""
     if _tracing() is not None:
         return None
     with _no_modes():
         return call_key(caller, args, kwargs)
 
 
-def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What tells this call from others: the place of the call, the user's line, and what `add_key` says of the arguments.
+def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
+    """What distinguishes this call from others: the place of the call, the user's line, and `add_key` of the arguments.
 
-    Nested tuples, since these are made faster than lists grow. Raises what `add_key` raises.
+    Nested tuples, since making them is faster than growing lists. Raises what `add_key` raises.
     """
     code = caller.f_code
-    key: Any = (id(code), caller.f_lasti)
+    key: object = (id(code), caller.f_lasti)
     if STATE.stack:
         key = add_stack(caller.f_back, key)
     elif library_codes.get(id(code)) is not False:
@@ -160,28 +165,28 @@ def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return _flat_key(_flat_key(key, kwargs), kwargs.values()) if kwargs else key
 
 
-def _flat_key(outer: Any, values: Iterable[Any]) -> Any:
+def _flat_key(outer: object, values: Iterable[object]) -> object:
     key = [outer]
     add_key(values, key)
     return tuple(key)
 
 
-def _nothing() -> None:
+def _nothing() -> object:
     return None
 
 
-def make_wrapper(orig: Callable[..., Any], told: Told, depth: int = 1) -> Callable[..., Any]:
-    """A plain function that calls `orig` inside a range, as long as recording is on.
+def make_wrapper(orig: Function, name: OpName, depth: int = 1) -> Function:
+    """A plain function that calls `orig` inside a range while recording is on.
 
-    depth: how many frames away the one is that wrote the call; those between are ours.
+    depth: number of frames up to the caller's; those between are ours.
     """
     state: State = STATE
-    cache: dict[Any, Any] = {}
+    cache: _Cache = {}
     state.caches.append(cache)
     find = cache.get
     get_frame, mode_active, tracing = sys._getframe, _mode_active, _tracing
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> object:
         if not state.on:
             try:
                 return orig(*args, **kwargs)
@@ -195,10 +200,10 @@ def make_wrapper(orig: Callable[..., Any], told: Told, depth: int = 1) -> Callab
             else:
                 key = call_key(caller, args, kwargs)
             entry = find(key)
-        except Exception:  # Unkeyable; a tensor that has no strides; a size that cannot be hashed: describe() knows how to ask
+        except Exception:  # Unkeyable, a tensor without strides, a size that cannot be hashed: they can still be described
             key = entry = None
         if entry is None:
-            entry = slow_entry(told, key, cache, (args, kwargs), caller)
+            entry = slow_entry(name, key, cache, (args, kwargs), caller)
         handle, run = entry
         if handle is None:
             pop = _nothing

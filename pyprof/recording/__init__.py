@@ -1,1 +1,1 @@
-"""Running a program, or a part of one, so that a capture comes of it: under nsys, with torch.profiler, or inside a `with`."""
+"""Recording a program, or a part of one, into a capture: under nsys, with torch.profiler, or inside a `with`."""

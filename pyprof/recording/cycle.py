@@ -1,6 +1,6 @@
 """`python -m pyprof.recording.cycle TRACE TABLE COUNT`: the ops that took most time in a trace -> a text file beside it.
 
-Started by `pyprof.capture` for each cycle, so that the reading takes neither time nor memory of the program that is measured.
+`pyprof.capture` starts it for each cycle, so that reading the trace takes neither time nor memory of the measured program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WIDTH = 150
 
 
 def main() -> int:
-    """Write the table, or one line that says why there is none. Returns 0."""
+    """Write the table, or one line with the reason why there is none. Returns 0."""
     from pyprof.loading import load_capture
     from pyprof.recording.top import print_top
 

@@ -1,9 +1,9 @@
 """`python launch.py STDOUT STDERR FOLDER PROGRAM ARGUMENTS...`: run the program under nsys, but with our own streams.
 
-nsys starts a program in a session of its own and puts pipes in the place of its standard output and error, to which it writes
-itself as well. The program gets back the ones that we were given, and what FOLDER/environment.json adds to its environment. Its
-process id and how it ended are written down there: signals are passed on to the one, and not every nsys tells the other. Run by
-path in an isolated interpreter: imports nothing of pyprof.
+nsys starts a program in a new session and replaces its standard output and error by pipes, to which nsys writes as well. The
+program gets our own streams back, and the variables in FOLDER/environment.json. Its process id, to which signals are passed on,
+and its exit code, which not every nsys returns, are written to FOLDER. Run by path in an isolated interpreter: imports nothing
+of pyprof.
 """
 
 import json
@@ -42,7 +42,7 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         _become(program)
-    for name in _IGNORED:  # what is sent to the program's process group is not for us
+    for name in _IGNORED:  # sent to the program's process group, and meant for the program
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     _write(folder, "pid", child)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -1,4 +1,4 @@
-"""`python probe.py torch` -> what torch is here, as JSON; `python probe.py op` -> one op with its range, for a tool to record.
+"""`python probe.py torch` -> which torch is installed, as JSON; `python probe.py op` -> one op in its range, to be recorded.
 
 Run by `pyprof doctor` in a process of its own, since importing a torch that is broken may end the process.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
 
 __all__ = ["describe_torch", "run_op"]
 
 
-def describe_torch() -> dict[str, Any]:
-    """version; cuda: the CUDA release that it was built for, or None; devices: names of the GPUs that it can use."""
+def describe_torch() -> dict[str, object]:
+    """version; cuda: the CUDA release that torch was built for, or None; devices: names of the GPUs that it can use."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -23,7 +22,7 @@ def describe_torch() -> dict[str, Any]:
 
 
 def run_op() -> None:
-    """A product of two matrices, told in one range."""
+    """A product of two matrices, recorded as one range."""
     import torch
 
     from pyprof.nvtx import instrument
@@ -34,7 +33,7 @@ def run_op() -> None:
 
 
 if __name__ == "__main__":
-    # Ours, and not this file's folder.
+    # Import this pyprof, and nothing from this file's folder.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if sys.argv[1] == "torch":
         print(json.dumps(describe_torch()))

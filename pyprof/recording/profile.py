@@ -1,7 +1,7 @@
-"""`with pyprof.profile(steps=(10, 12)):` around a training loop: everything an nsys capture needs, on the steps chosen.
+"""`with pyprof.profile(steps=(10, 12)):` around a training loop: everything that an nsys capture needs, on the chosen steps.
 
-Ranges of ours for each op and layer, emit_nvtx's for the backward pass, and the CUDA profiler switched on and off, so that
-`nsys profile --capture-range=cudaProfilerApi` records those steps only. What torch cannot do here is left out and said.
+Our ranges for each op and layer, those of emit_nvtx for the backward pass, and the CUDA profiler switched on and off, so that
+`nsys profile --capture-range=cudaProfilerApi` records only those steps. What torch cannot do here is left out and reported.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import ExitStack
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -19,10 +20,9 @@ __all__ = ["Recorder", "profile"]
 
 
 class Recorder:
-    """Ranges, emit_nvtx and the CUDA profiler, switched together. problem: why emit_nvtx tells nothing, where it does not.
+    """Ranges, emit_nvtx and the CUDA profiler, switched together. problem: why emit_nvtx records nothing; empty where it works.
 
-    defer: leave CUDA alone until the program has begun to use it, since a process that has cannot be forked and use it in the
-    child, nor choose its devices any more.
+    defer: leave CUDA alone until the program uses it: once a process has, its forks cannot use it and its devices are chosen.
     """
 
     def __init__(self, *, shapes: bool = True, defer: bool = False) -> None:
@@ -47,7 +47,7 @@ class Recorder:
             torch.cuda._lazy_call(self._begin_cuda)
 
     def leave(self) -> None:
-        """Record no more; what was launched until now is recorded to its end."""
+        """Stop recording; what was launched until now is recorded to its end."""
         import torch
 
         from pyprof.nvtx import api
@@ -84,15 +84,15 @@ class Recorder:
 class profile:
     """Record the chosen training steps.
 
-    steps: (A, B) records the steps from A up to and without B, counted from 0 by `optimizer.step()` or, where the program calls
-    it, by `pyprof.step()`; None records all of the `with`. shapes: emit_nvtx tells the shapes of backward ops as well.
-    Outside the chosen steps next to nothing is done. Without CUDA emit_nvtx cannot be used: one line says so.
-    Raises UsageError where A is not before B.
+    steps: (A, B) records steps A to B - 1, counted from 0 by `optimizer.step()` or, where the program calls it, by
+    `pyprof.step()`; None records all of the `with`. shapes: emit_nvtx records the shapes of backward ops as well.
+    Outside the chosen steps the cost is negligible. Without CUDA emit_nvtx cannot be used, which one line on standard error
+    reports. Raises UsageError where A is not before B.
     """
 
     def __init__(self, steps: tuple[int, int] | None = None, *, shapes: bool = True) -> None:
         if steps is not None and not 0 <= steps[0] < steps[1]:
-            raise UsageError(f"pyprof.profile: steps {steps} are none", "give (A, B) with A before B")
+            raise UsageError(f"pyprof.profile: steps {steps} contain no step", "give (A, B) with A before B")
         self._steps, self._recorder = steps, Recorder(shapes=shapes)
         self._outer = ExitStack()
 
@@ -120,13 +120,9 @@ class profile:
     def _enter(self) -> None:
         self._recorder.enter()
         if self._recorder.problem:
-            _say_once(f"torch's own ranges are missing, and with them the backward pass: {self._recorder.problem}")
+            _print_once(f"torch's own ranges are missing, and with them the backward pass: {self._recorder.problem}")
 
 
-_said: set[str] = set()
-
-
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        print(f"pyprof: {text}", file=sys.stderr)
+@cache
+def _print_once(text: str) -> None:
+    print(f"pyprof: {text}", file=sys.stderr)

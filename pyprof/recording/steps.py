@@ -1,7 +1,7 @@
 """A running program -> the moments at which its training steps begin.
 
-Step 0 begins when counting starts. In a program that calls `pyprof.step()` that begins the next one; else the optimizer's step
-ends one, the first optimizer's where there are several. Knows nothing of recording.
+Step 0 begins when counting starts. Where the program calls `pyprof.step()`, each call begins the next step; else the
+optimizer's step ends one, that of the first optimizer where there are several. Knows nothing of recording.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARK = "_pyprof_clock"
 
 
 def parse_steps(text: str) -> Steps:
-    """`A:B` as ((A, B),): the steps from A up to and without B; `A:B,C:D` is two such windows, the later one after the first.
+    """`A:B` as ((A, B),): steps A to B - 1; `A:B,C:D` is two such windows, in order and without overlap.
 
     Raises UsageError for anything else.
     """
@@ -42,9 +42,9 @@ def parse_steps(text: str) -> Steps:
 
 
 class Window:
-    """Calls `enter` when the first of the steps from A up to and without B begins and `leave` when they are over.
+    """For each (A, B), in order, calls `enter` once when step A begins and `leave` once when step B - 1 has ended.
 
-    Each once for each (A, B), in their order; a step that is counted again is not recorded again.
+    A step that is counted again is not recorded again.
     """
 
     def __init__(self, steps: Steps, enter: Callable[[], None], leave: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class Window:
         """A step begins."""
         if self._open and not self._within(number):
             self.close()
-        while self._left and number >= self._left[0][1]:  # jumped over
+        while self._left and number >= self._left[0][1]:  # skipped
             del self._left[0]
         if not self._open and self._within(number):
             self._open = True
@@ -66,7 +66,7 @@ class Window:
         return bool(self._left) and self._left[0][0] <= number < self._left[0][1]
 
     def close(self) -> None:
-        """Leave, if it was entered."""
+        """Call `leave` if the window is open."""
         if self._open:
             self._open = False
             del self._left[0]
@@ -74,14 +74,14 @@ class Window:
 
 
 class StepClock:
-    """Calls `begins(number)` when a step begins, on the thread that begins it; number: the step under way.
+    """Calls `begins(number)` when a step begins, on the thread that begins it. number: the current step.
 
     mark: open a range for each step that the optimizer ends, as `pyprof.step()` does for its own. Ranges belong to a thread, so
-    only the one that began to count marks; strayed: whether an optimizer's step ended on another.
+    only the thread that started the clock marks; strayed: whether an optimizer's step ended on another one.
 
-    torch tells of an optimizer's step from within the range that it opens around it. What happens between two steps shall
-    happen outside of that range, so `step` of the optimizer classes is wrapped as well, and torch's word is kept until the
-    outermost one returns.
+    torch calls the hook of an optimizer's step inside the range that it opens around the step. What we do between two steps
+    must happen outside of that range, so `step` of the optimizer classes is wrapped too, and acts on the hook when the
+    outermost call returns.
     """
 
     def __init__(self, begins: Callable[[int], None], *, mark: bool = False) -> None:
@@ -90,13 +90,13 @@ class StepClock:
         self._mark, self._thread = mark, threading.get_ident()
         self._begins = begins
         self._calls = 0
-        self._optimizer: weakref.ref[Any] | None = None
+        self._optimizer: weakref.ref[object] | None = None
         self._local = threading.local()
         self._patches: Any = None
         self._hook: Any = None
 
     def start(self) -> None:
-        """Begin step 0, and count from now on."""
+        """Begin step 0 and start counting."""
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -106,7 +106,7 @@ class StepClock:
         from pyprof.nvtx.patch import Patches
 
         hide_from_compiler(self._stepped, self._returned)
-        api.step_listeners.append(self._told)
+        api.step_listeners.append(self._announced)
         self._hook = register_optimizer_step_post_hook(self._stepped)
         self._patches = Patches()
         base: Any = torch.optim.Optimizer
@@ -115,7 +115,7 @@ class StepClock:
         orig = base._patch_step_function
 
         @functools.wraps(orig)
-        def _patch_step_function(optimizer: Any) -> None:
+        def _patch_step_function(optimizer: object) -> None:
             orig(optimizer)
             for cls in type(optimizer).__mro__:
                 self._wrap(cls)
@@ -124,12 +124,12 @@ class StepClock:
         self._begin_marked(0)
 
     def stop(self) -> None:
-        """Count no more, and leave torch as it was."""
+        """Stop counting, and leave torch as it was."""
         from pyprof.nvtx import api
 
         if self._hook is None:
             return
-        api.step_listeners.remove(self._told)
+        api.step_listeners.remove(self._announced)
         self._hook.remove()
         self._hook = None
         self._patches.undo()
@@ -141,7 +141,7 @@ class StepClock:
         self._begins(number)
 
     def _begin_marked(self, number: int) -> None:
-        """A step begins that the program itself does not mark."""
+        """Begin a step that the program itself does not mark."""
         from pyprof.nvtx import api
 
         here = threading.get_ident() == self._thread
@@ -152,13 +152,13 @@ class StepClock:
         if self._mark and here:
             api.open_step(number)
 
-    def _told(self) -> None:
-        """pyprof.step() is called."""
+    def _announced(self) -> None:
+        """The program calls pyprof.step()."""
         self._calls += 1
         self._begin(self._calls - 1)
 
-    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """torch's word that an optimizer has stepped."""
+    def _stepped(self, optimizer: object, _args: object, _kwargs: object) -> None:
+        """torch's hook: an optimizer has stepped."""
         if self._calls:
             return
         if self._optimizer is None or self._optimizer() is None:
@@ -167,18 +167,18 @@ class StepClock:
             return
         if getattr(self._local, "depth", 0):
             self._local.pending = True
-        else:  # its step was bound before counting began, as learning-rate schedulers do
+        else:  # this step function was taken before counting began, as learning-rate schedulers do
             self._begin_marked(self.number + 1)
 
     def _returned(self) -> None:
-        """An optimizer's step has returned."""
+        """An optimizer's `step` has returned."""
         self._local.depth -= 1
         if not self._local.depth and getattr(self._local, "pending", False):
             self._local.pending = False
             self._begin_marked(self.number + 1)
 
     def _wrap(self, cls: type) -> None:
-        """Have the end of this class's own step told, if it has one that torch has prepared."""
+        """Wrap this class's own `step`, if it has one that torch has prepared."""
         from pyprof.nvtx.compiling import pass_through_compiler
 
         own = vars(cls).get("step")
@@ -187,7 +187,7 @@ class StepClock:
         local, returned = self._local, self._returned
 
         @functools.wraps(own)
-        def step(*args: Any, **kwargs: Any) -> Any:
+        def step(*args: object, **kwargs: object) -> object:
             local.depth = getattr(local, "depth", 0) + 1
             try:
                 return own(*args, **kwargs)

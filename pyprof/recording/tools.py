@@ -1,6 +1,6 @@
-"""The machine -> which recording tools it has: where each lies, which release it is, whether a GPU is there.
+"""The machine -> which recording tools it has: where each is installed, which release it is, whether there is a GPU.
 
-Asks the tools themselves and the driver's library, each with a time limit. Imports no torch; knows nothing of captures.
+Runs the tools themselves and the driver's library, each with a time limit. Imports no torch; knows nothing of captures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RELEASE = re.compile(r"\d+(?:\.\d+){1,4}")
 
 
 def find_tool(name: str) -> str | None:
-    """Where an executable lies on PATH; None where it does not."""
+    """The path of an executable on PATH; None where it is not there."""
     return shutil.which(name)
 
 
@@ -29,7 +29,7 @@ def find_nsys() -> str | None:
 
 
 def ask(*command: str, seconds: float = 60) -> tuple[int, str]:
-    """Run a tool without input; its exit code (-1: it could not be run or did not end in time) and all that it printed."""
+    """Run a tool without input; its exit code (-1: it could not be run or did not end in time) and everything it printed."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False
@@ -42,16 +42,16 @@ def ask(*command: str, seconds: float = 60) -> tuple[int, str]:
 
 
 def release(path: str, *, seconds: float = 30) -> str:
-    """The release that a tool says it is: the last number of several parts in its --version; empty where it says none."""
+    """The release of a tool: the last dotted number that its --version prints; empty where it prints none."""
     code, text = ask(path, "--version", seconds=seconds)
     found = _RELEASE.findall(text)
     return found[-1] if code == 0 and found else ""
 
 
 def cuda_devices() -> int:
-    """Devices that the CUDA driver shows to a program started here (CUDA_VISIBLE_DEVICES counts); 0 without a driver.
+    """Number of devices that the CUDA driver shows to a program started here (CUDA_VISIBLE_DEVICES counts); 0 without a driver.
 
-    Asked in a process of its own, since a process that asked the driver cannot fork and use CUDA afterwards.
+    Counted in a process of its own: once a process has used the driver, its forks cannot use CUDA.
     """
     import sys
 
@@ -60,7 +60,7 @@ def cuda_devices() -> int:
 
 
 def _count_devices() -> int:
-    """Ask libcuda, in this process."""
+    """Count them with libcuda, in this process."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         count = ctypes.c_int()

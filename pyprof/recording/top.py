@@ -1,4 +1,4 @@
-"""Records -> the ops that took most time, one line for each op with its direction, shapes and types. No files, no torch."""
+"""Records -> the ops that took most time, a line for each op with its direction, shapes and dtypes. No files, no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 
 def print_top(records: Records, stream: TextIO, count: int, width: int) -> None:
-    """Print the `count` ops with the largest sum of time over their kernels (without a GPU, their own time on the CPU).
+    """Print the `count` ops whose kernels took most time in total (without a GPU: the ops' own time on the CPU).
 
     Calls: executions of the op; Share: of the time of all rows. Lines are cut at `width` characters.
     """

@@ -1,1 +1,1 @@
-"""A folder that `pyprof run` puts first on PYTHONPATH; Python itself runs the module in it before the program."""
+"""A folder that `pyprof run` puts first on PYTHONPATH: Python runs the module `sitecustomize` in it before the program."""

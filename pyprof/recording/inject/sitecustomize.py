@@ -1,8 +1,8 @@
-"""Run by Python itself at the start of each process below `pyprof run`, before the program: begins recording, leaves no trace.
+"""Run by Python at the start of each process below `pyprof run`, before the program: starts recording and leaves no trace.
 
-So the program is run by the interpreter as always, with its own argv, `__main__`, sys.path, tracebacks and exit code. The
-environment and sys.path are put back to what they would have been, and the user's own sitecustomize is run as if ours were not
-there. Processes that a launcher of torch's starts are the program; the launcher is not.
+The interpreter runs the program as always, with its own argv, `__main__`, sys.path, tracebacks and exit code. The environment
+and sys.path are restored, and the user's own sitecustomize runs as if ours did not exist. The processes that a launcher of
+torch starts are recorded; the launcher is not.
 """
 
 import os
@@ -13,7 +13,7 @@ _SCRIPTS = ("torchrun", "accelerate", "deepspeed")
 
 
 def _is_launcher(words: list[str]) -> bool:
-    """Whether this process only starts the ones to record: `torchrun ...`, `python -m torch.distributed.run ...`."""
+    """Whether this process only starts those to record: `torchrun ...`, `python -m torch.distributed.run ...`."""
     if "-m" in words[:-1]:
         return words[words.index("-m") + 1] in _LAUNCHERS
     return any(os.path.basename(word) in _SCRIPTS for word in words[1:3])
@@ -46,9 +46,9 @@ def _begin() -> None:
 
 try:
     _begin()
-except Exception as error:  # whatever is wrong with us, the program runs
+except Exception as error:  # the program must run even if recording cannot start
     print(f"pyprof: nothing will be recorded: {type(error).__name__}: {error}", file=sys.stderr)
 
-# Where the user has none this raises just what Python expects then.
+# Where the user has none, this raises what Python expects in that case.
 sys.modules.pop("sitecustomize", None)
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401
