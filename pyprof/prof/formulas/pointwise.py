@@ -13,21 +13,9 @@ from typing import Any
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, gradient, opt, promote, result, spec, vector, wants
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
+from pyprof.prof.formulas.registry import Cost, Piece, backward, formula, spellings
 
 __all__ = ["common_shape", "elementwise", "is_reduced", "spellings", "unary_backward"]
-
-# Where an op is found: t torch, T Tensor, a aten, F torch.nn.functional, s torch.special, l torch.linalg.
-_PLACES = {
-    "t": "torch.", "T": "Tensor.", "a": "aten::", "F": "torch.nn.functional.", "s": "torch.special.", "A": "aten::special_",
-    "l": "torch.linalg.", "L": "aten::linalg_",
-}  # fmt: skip
-
-
-def spellings(op: str, places: str = "tTa") -> tuple[str, ...]:
-    """The full names of an op: `spellings("mm")` is torch.mm, Tensor.mm, aten::mm."""
-    return tuple(_PLACES[p] + op for p in places)
-
 
 # ---------------------------------------------------------------------------------------------- common to all
 

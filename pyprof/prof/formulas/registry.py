@@ -1,30 +1,31 @@
 """Turns one op call into what the algorithm needs: FLOPs, bytes and the text of its shapes, forward and backward.
 
-A formula is a function whose parameters are the op's own signature, registered under every name of the op. It receives what was
-recorded (`TensorSpec`, scalars, lists, None, UNKNOWN) and returns a `Cost`. Here: the two registries, binding arguments to
-parameters, and evaluation, which never raises. This file knows no op, no kernel, no file format and no torch.
+A formula is declared once with `op`, under every name of the op. It receives what was recorded (`TensorSpec`, scalars, lists,
+None, UNKNOWN) in the parameters that it names, yields the forward's `Cost`, and then the `Piece`s of the backward in the order
+in which autograd launches them; one without a backward returns its `Cost`. Nothing after the first `yield` runs unless a
+backward is requested. Evaluation never raises. This file knows no op, no kernel, no file format and no torch.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.prof.formulas.binding import Missing, Plan, bind, invoke, plan
 
 __all__ = [
     "Cost",
     "Missing",
+    "Op",
     "Piece",
     "Result",
     "backward",
-    "bind",
     "evaluate",
     "evaluate_backward",
+    "forward",
     "formula",
     "gives_way",
     "is_copy",
@@ -34,7 +35,9 @@ __all__ = [
     "moves",
     "names",
     "namespace_formula",
+    "op",
     "params",
+    "spellings",
 ]
 
 
@@ -77,35 +80,69 @@ class Result(NamedTuple):
     reason: str = ""
 
 
-class Missing(Exception):
-    """Raised by a formula that needs an argument which the capture did not record."""
+Op = Iterator[Cost | Piece]
+"""What a formula with a backward yields: one Cost, then the pieces in launch order."""
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
-Forward = Callable[..., Cost]
-Backward = Callable[..., tuple[Piece, ...]]
-F = TypeVar("F", bound=Callable[..., Any])
+class _Declaration(NamedTuple):
+    """One formula under some of its names."""
 
-
-class _Entry(NamedTuple):
-    function: Forward
+    function: Callable[..., object]
     kind: str
     composed: bool
+    order: str | None  # "": the function's own
+    has_backward: bool
+    renamed: Mapping[str, str]
 
 
-_FORWARD: dict[str, _Entry] = {}
-_NAMESPACES: dict[str, _Entry] = {}  # of ops whose names are made by a compiler
-_BACKWARD: dict[str, Backward] = {}
+_FORWARD: dict[str, _Declaration] = {}
+_PLANS: dict[tuple[str, Callable[..., object]], Plan] = {}
+_BACKWARD: dict[str, _Declaration] = {}  # of families whose backwards are functions of their own
 _KINDS = ("", "matmul", "copy", "structural")
+
+# Where an op is found: t torch, T Tensor, a aten, F torch.nn.functional, s torch.special, l torch.linalg, f torch.fft.
+_PLACES = {
+    "t": "torch.", "T": "Tensor.", "a": "aten::", "F": "torch.nn.functional.", "s": "torch.special.", "A": "aten::special_",
+    "l": "torch.linalg.", "L": "aten::linalg_", "f": "torch.fft.", "X": "aten::fft_",
+}  # fmt: skip
+
+
+def spellings(op: str, places: str = "tTa") -> tuple[str, ...]:
+    """The full names of an op: `spellings("mm")` is torch.mm, Tensor.mm, aten::mm."""
+    return tuple(_PLACES[p] + op for p in places)
+
+
+def op(
+    *names: str, places: str = "tTa", kind: str = "", composed: bool = False, order: str | None = None, backward: bool = True,
+    **renamed: str,
+) -> Callable[[F], F]:  # fmt: skip
+    """Declare the function below as the formula of these ops.
+
+    names: full ones (`aten::embedding`), or bare ones (`mm`), which are found in all of `places` (see _PLACES). The function
+    names the arguments that it uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it
+    is here (`input="indices"`). order: the arguments of these names, where torch's table has another order or none; `""`: the
+    function's own parameters. backward: whether these names have one (in-place ops often do not). kind, composed: as for
+    `formula`. Decorate twice where names of one op differ in any of these.
+    """
+    full = [name for given in names for name in ((given,) if "." in given or "::" in given else spellings(given, places))]
+
+    def register(function: F) -> F:
+        _register(full, _Declaration(function, kind, composed, order, backward, renamed))
+        return function
+
+    return register
 
 
 def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[[F], F]:
-    """Register the function below as the forward formula of these ops, each named as `OpCall.name` names it.
+    """Register the function below as the formula of these ops, each named as `OpCall.name` names it.
 
     Its parameters are the op's own: names, order and defaults as in torch; one annotated `list[TensorSpec]` takes a list of
-    tensors. It returns a `Cost`, or raises `Missing`. kind: `matmul` (a matrix product, convolution or attention), `copy`
-    (copies and casts), `structural` (no work on data) or nothing. composed: the op only calls others that have formulas of
-    their own, and gives way to them where its own arguments were not recorded. Raises ValueError for a name that has a formula
-    already.
+    tensors. It returns a `Cost`, or raises `Missing`; to give the backward too, it yields the Cost and then a `Piece` for each
+    part of the backward. kind: `matmul` (a matrix product, convolution or attention), `copy` (copies and casts), `structural`
+    (no work on data) or nothing. composed: the op only calls others that have formulas of their own, and gives way to them
+    where its own arguments were not recorded. Raises ValueError for a name that has a formula already.
 
         from pyprof.prof.formulas import Cost
 
@@ -115,32 +152,26 @@ def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[
 
     It counts for captures that this process reads afterwards (`pyprof.load`, `pyprof.table`).
     """
-    if kind not in _KINDS:
-        raise ValueError(f"no kind {kind!r} of formulas; there are {', '.join(map(repr, _KINDS))}")
 
     def register(function: F) -> F:
-        for name in op_names:
-            if name in _FORWARD:
-                raise ValueError(f"{name} has a formula already: {_FORWARD[name].function.__qualname__}")
-            _FORWARD[name] = _Entry(function, kind, composed)
+        _register(op_names, _Declaration(function, kind, composed, "", True, {}))
         return function
 
     return register
+
+
+def _register(names: Iterable[str], declared: _Declaration) -> None:
+    if declared.kind not in _KINDS:
+        raise ValueError(f"no kind {declared.kind!r} of formulas; there are {', '.join(map(repr, _KINDS))}")
+    for name in names:
+        if name in _FORWARD:
+            raise ValueError(f"{name} has a formula already: {_FORWARD[name].function.__qualname__}")
+        _FORWARD[name] = declared
 
 
 def namespace_formula(namespace: str) -> Callable[[F], F]:
     """Register the function below as the formula of every op of a namespace of the dispatcher that has none of its own."""
-
-    def register(function: F) -> F:
-        _NAMESPACES[namespace] = _Entry(function, "", composed=False)
-        return function
-
-    return register
-
-
-def _find(name: str) -> _Entry | None:
-    namespace, joint, _ = name.partition("::")
-    return _FORWARD.get(name) or (_NAMESPACES.get(namespace) if joint else None)
+    return op(f"{namespace}::*", order="")
 
 
 def backward(*op_names: str) -> Callable[[F], F]:
@@ -153,11 +184,15 @@ def backward(*op_names: str) -> Callable[[F], F]:
     def register(function: F) -> F:
         for name in op_names:
             if name in _BACKWARD:
-                raise ValueError(f"{name} has a backward formula already: {_BACKWARD[name].__qualname__}")
-            _BACKWARD[name] = function
+                raise ValueError(f"{name} has a backward formula already: {_BACKWARD[name].function.__qualname__}")
+            _BACKWARD[name] = _Declaration(function, "", False, "", True, {})
         return function
 
     return register
+
+
+def _find(name: str) -> _Declaration | None:
+    return _FORWARD.get(name) or (_FORWARD.get(f"{name.partition('::')[0]}::*") if "::" in name else None)
 
 
 def known(name: str) -> bool:
@@ -167,28 +202,31 @@ def known(name: str) -> bool:
 
 def names() -> tuple[str, ...]:
     """Every name that has a forward formula, sorted."""
-    return tuple(sorted(_FORWARD))
-
-
-def _kind(name: str) -> str:
-    entry = _find(name)
-    return "" if entry is None else entry.kind
+    return tuple(sorted(name for name in _FORWARD if not name.endswith("*")))
 
 
 def is_copy(name: str) -> bool:
     """Whether the op copies or casts and does nothing else."""
-    return _kind(name) == "copy"
+    declared = _find(name)
+    return declared is not None and declared.kind == "copy"
 
 
 def is_structural(name: str) -> bool:
     """Whether the op does no work on data: views, allocation, questions about sizes."""
-    return _kind(name) == "structural"
+    declared = _find(name)
+    return declared is not None and declared.kind == "structural"
+
+
+def matmul_class(name: str) -> bool:
+    """Whether the op's main work is a matrix product, a convolution or attention."""
+    declared = _find(name)
+    return declared is not None and declared.kind == "matmul"
 
 
 def gives_way(call: OpCall) -> bool:
-    """Whether the ops that this one calls tell its cost, and its own arguments do not (einsum without its equation)."""
-    entry = _find(call.name)
-    return entry is not None and entry.composed and evaluate(call).cost.flops is None
+    """Whether the cost is known from the ops that this one calls and not from its own arguments (einsum without its equation)."""
+    declared = _find(call.name)
+    return declared is not None and declared.composed and evaluate(call).cost.flops is None
 
 
 def moves(call: OpCall) -> bool:
@@ -196,146 +234,30 @@ def moves(call: OpCall) -> bool:
     return is_copy(call.name) or evaluate(call).cost.flops == 0
 
 
-def matmul_class(name: str) -> bool:
-    """Whether the op's main work is a matrix product, a convolution or attention."""
-    return _kind(name) == "matmul"
-
-
-# ---------------------------------------------------------------------------------------------- binding
-
-
-class _Parameter(NamedTuple):
-    name: str
-    required: bool
-    tensor: bool
-    many: bool  # a list of tensors
-    rest: bool  # *args
-    any_key: bool  # **kwargs
-
-
-@cache
-def _parameters(function: Callable[..., Any]) -> tuple[_Parameter, ...]:
-    found = inspect.signature(function).parameters.values()
-    return tuple(
-        _Parameter(
-            name=p.name,
-            required=p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD),
-            tensor=str(p.annotation) == "TensorSpec",
-            many="list[TensorSpec]" in str(p.annotation),
-            rest=p.kind is p.VAR_POSITIONAL,
-            any_key=p.kind is p.VAR_KEYWORD,
-        )
-        for p in found
-    )
-
-
-# Other spellings of a keyword, used where a formula has no parameter of its own by that name; and keywords that change
-# neither FLOPs nor bytes.
-_ALIASES = {
-    "axis": "dim", "keepdims": "keepdim", "train": "training", "self": "input", "x": "input", "x1": "input", "a": "input",
-    "A": "input",
-    "mat_a": "input", "mat_b": "mat2", "x2": "other", "weight": "other", "exponent": "other", "values": "other", "min": "other",
-    "max": "other", "padding": "pad", "output_tensor": "output", "input_tensor": "input", "tensor_list": "output",
-    "tensor": "input",
-    "input_list": "input", "output_tensor_list": "output", "input_tensor_list": "input", "gather_list": "others",
-    "scatter_list": "others", "tensors": "tensor",
-}  # fmt: skip
-_IGNORED = frozenset(
-    "device layout pin_memory requires_grad generator memory_format non_blocking names inplace out_dtype async_op sparse_grad"
-    " _stacklevel use_deterministic_mode dtype out copy inferred".split()
-)
-
-
-def _positional(call: OpCall, parameters: Sequence[_Parameter]) -> dict[str, Any]:
-    args = call.args
-    values: dict[str, Any] = {}
-    at = 0
-    for parameter in parameters:
-        if at >= len(args) or parameter.any_key:
-            break
-        if parameter.rest:
-            values[parameter.name] = args[at:]
-            at = len(args)
-        elif parameter.many and not isinstance(args[at], (list, tuple)) and call.flat:
-            begin = at
-            while at < len(args) and isinstance(args[at], TensorSpec):
-                at += 1
-            values[parameter.name] = list(args[begin:at])
-        else:
-            values[parameter.name] = args[at]
-            at += 1
-    if any(isinstance(extra, TensorSpec) for extra in args[at:]):
-        # The `out` overload of a dispatcher op gives its result last.
-        names = {p.name for p in parameters}
-        if not call.dispatcher or len(args) - at > 1:
-            raise Missing(f"{len(args)} arguments where the formula takes {at}")
-        if "out" in names:
-            values["out"] = args[-1]
-    return values
-
-
-def bind(function: Callable[..., Any], call: OpCall) -> dict[str, Any]:
-    """The call's arguments by the function's parameter names; absent optional ones are left to the function's defaults.
-
-    Arguments after the last parameter are dropped where they are no tensors (overloads differ in trailing options).
-    Raises Missing where the call does not fit.
-    """
-    parameters = _parameters(function)
-    by_name = {p.name for p in parameters if not (p.rest or p.any_key)}
-    any_key = any(p.any_key for p in parameters)
-    values = _positional(call, parameters)
-    for key, value in call.kwargs:
-        name = key if key in by_name else _ALIASES.get(key, key)
-        if name not in by_name and key in ("input", "self") and parameters:
-            name = parameters[0].name
-        if name in by_name:
-            values[name] = value
-        elif any_key:
-            values[key] = value
-        elif name not in _IGNORED:
-            raise Missing(f"the formula has no argument {key!r}")
-    if call.flat:
-        for parameter in parameters:
-            if parameter.tensor and isinstance(values.get(parameter.name), (int, float)):
-                # The original PyProf wrote 0-dimensional tensors as their value.
-                values[parameter.name] = TensorSpec(())
-    for parameter in parameters:
-        if parameter.required and parameter.name not in values:
-            raise Missing(f"{parameter.name} not recorded")
-    return values
-
-
-def _invoke(function: Callable[..., Any], values: dict[str, Any]) -> Any:
-    rest = next((p.name for p in _parameters(function) if p.rest), None)
-    if rest is None:
-        return function(**values)
-    extra = values.get(rest, ())
-    if not extra:
-        return function(**{name: value for name, value in values.items() if name != rest})
-    order = [p.name for p in _parameters(function)]
-    leading = order[: order.index(rest)]
-    keyword = {name: value for name, value in values.items() if name != rest and name not in leading}
-    return function(*(values[name] for name in leading), *extra, **keyword)
-
-
 # ---------------------------------------------------------------------------------------------- evaluation
+
+
+def forward(made: object) -> Cost:
+    """The forward's cost of what a formula returned: for formulas that are made of others."""
+    cost = next(made, None) if isinstance(made, Iterator) else made
+    if not isinstance(cost, Cost):
+        raise TypeError(f"a formula gave {type(cost).__name__} where a Cost is expected")
+    return cost
 
 
 def evaluate(call: OpCall) -> Result:
     """The cost of a call; where the formula is missing or cannot be used, a cost of Nones and the reason. Never raises."""
-    entry = _find(call.name)
-    if entry is None:
+    declared = _find(call.name)
+    if declared is None:
         return Result(Cost(), f"no formula for {call.name}")
-    if entry.kind == "structural":
+    if declared.kind == "structural":
         return Result(Cost(0, 0, 0))
-    cost, reason = _evaluate(entry.function, call, call)
-    if cost is None:
-        return Result(Cost(), reason)
-    return Result(cost, _gap(call, cost))
+    made, reason = _evaluate(declared, call, forward)
+    return Result(Cost(), reason) if made is None else Result(made, _gap(call, made))
 
 
 def _gap(call: OpCall, cost: Cost) -> str:
-    """Why a cost is not whole; empty where it is."""
+    """Why a part of a cost is unknown; empty where all is known."""
     if cost.bytes is None:
         sized = all(t.itemsize is not None for t in call.tensors)
         return f"{call.op}: size of the result not recorded" if sized else f"{call.op}: dtype not recorded"
@@ -344,20 +266,29 @@ def _gap(call: OpCall, cost: Cost) -> str:
 
 def evaluate_backward(call: OpCall) -> tuple[Piece, ...]:
     """The pieces of the call's backward in launch order; empty where no formula applies. Never raises."""
-    function = _BACKWARD.get(call.name)
-    if function is None:
+    declared = _BACKWARD.get(call.name) or _find(call.name)
+    if declared is None or not declared.has_backward or declared.kind == "structural":
         return ()
-    pieces, _ = _evaluate(function, call, _settle_grads(call))
-    return () if pieces is None else tuple(pieces)
+    pieces, _ = _evaluate(declared, _settle_grads(call), _pieces)
+    return pieces or ()
 
 
-def _evaluate(function: Callable[..., Any], call: OpCall, bound: OpCall) -> tuple[Any, str]:
+def _pieces(made: object) -> tuple[Piece, ...]:
+    return tuple(piece for piece in made if isinstance(piece, Piece)) if isinstance(made, (Iterator, tuple)) else ()
+
+
+_T = TypeVar("_T")
+
+
+def _evaluate(declared: _Declaration, call: OpCall, finish: Callable[[object], _T]) -> tuple[_T | None, str]:
+    """What a formula gives for a call, or None and why."""
     if not call.described:
         return None, f"{call.op}: arguments not recorded"
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     try:
-        values = bind(function, bound)
-        return _invoke(function, values), ""
+        how = _plan(call.name, declared)
+        values, extra = bind(how, call)
+        return finish(invoke(declared.function, how, values, extra)), ""
     except Missing as missing:
         return None, f"{call.op}: {missing}"
     except Exception as error:  # a formula, perhaps a user's, that does not fit this call must not stop the report
@@ -367,8 +298,16 @@ def _evaluate(function: Callable[..., Any], call: OpCall, bound: OpCall) -> tupl
         return None, f"{call.op}: formula failed, {type(error).__name__}: {error}"
 
 
+def _plan(name: str, declared: _Declaration) -> Plan:
+    key = (name, declared.function)
+    found = _PLANS.get(key)
+    if found is None:
+        found = _PLANS[key] = plan(declared.function, name, declared.order, declared.renamed)
+    return found
+
+
 def _settle_grads(call: OpCall) -> OpCall:
-    """The call with grad None made False where another tensor is known to have wanted a gradient (then all were asked)."""
+    """The call with grad None made False where another tensor wanted a gradient (then all were queried)."""
     if not any(t.grad for t in call.tensors):
         return call
     return call.map_tensors(lambda tensor: tensor if tensor.grad is not None else replace(tensor, grad=False))
@@ -381,7 +320,7 @@ def params(call: OpCall) -> str:
     """Text of the `params` column, no blanks: `M=700,N=33278,K=200,fp32`, else shapes `[35,20]fp32;[200]fp32`, else `na`."""
     if known(call.name):
         text = evaluate(call).cost.params
-        if text:  # what the capture did not hold is said to be inferred
+        if text:
             return f"{text},inferred" if any(key == "inferred" for key, _ in call.kwargs) else text
     return describe(call.tensors)
 
