@@ -5,8 +5,9 @@
 Calls come from torch's op_db (as Python gives them and as the dispatcher gets them, forward and backward), from the
 tests of the formulas, and from the captures below the folders that are named (../shared/captures and tests/data where none
 is). Collecting takes minutes: with --calls they are written to FILE, and read from it where it is there already. Both versions
-evaluate all of them in processes of their own. Prints how many calls are equal and the first N that are not, and what
-the two say of each name (known, is_copy, is_structural, matmul_class); ends with exit code 1 where anything differs.
+evaluate all of them in processes of their own, and calls made poorer from them: without options, as lists of sizes. Prints how
+many are equal and the first N that are not, and what the two say of each name (known, is_copy, is_structural, matmul_class);
+ends with exit code 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def of_op_db() -> list[object]:
                         floats = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor) and x.requires_grad]
                         with ran:
                             torch.autograd.backward([x.sum() for x in floats if not x.is_complex()])
-                except Exception as error:  # noqa: BLE001 - not all samples run everywhere
+                except Exception as error:  # not all samples run everywhere
                     print(f"{op.name}: {type(error).__name__}", file=sys.stderr)
                 calls += [*called.calls, *ran.calls]
     return calls
@@ -169,7 +170,7 @@ def live(value: object) -> object:
 
 
 def variants(call: object) -> list[object]:
-    """The call as recorded; by tensors alone as emit_nvtx has it; with options that were not recorded, as old traces have it."""
+    """The call as recorded; by tensors alone as emit_nvtx has it; with options unknown, as old traces have it."""
     from dataclasses import replace
 
     from pyprof.opcall import UNKNOWN, TensorSpec
@@ -236,6 +237,15 @@ _PARTS = (
 )
 
 
+def needs_fewer(key: str, old: tuple[object, ...], new: tuple[object, ...]) -> bool:
+    """Whether, of a call made poorer here, the older version only lacked an argument that a newer formula does not name."""
+    reasons = str(old[6]), str(new[6])
+    unknown = new[0] is None and new[7] == ()
+    return (
+        not key.startswith(" ") and reasons[0].endswith("not recorded") and (not unknown or reasons[1].endswith("not recorded"))
+    )
+
+
 def compare(
     old: dict[str, dict[str, tuple[object, ...]]], new: dict[str, dict[str, tuple[object, ...]]], only: str, show: int
 ) -> int:
@@ -246,13 +256,15 @@ def compare(
         keys = [k for k in sorted(old[what].keys() | new[what].keys()) if re.search(only, k)]
         absent = (None,) * len(parts)
         different = [k for k in keys if old[what].get(k, absent) != new[what].get(k, absent)]
+        fewer = [k for k in different if what == "results" and needs_fewer(k, old[what][k], new[what][k])]
+        different = sorted(set(different).difference(fewer))
         for key in different[:show]:
             print(key[:300])
             for part, a, b in zip(parts, old[what].get(key, absent), new[what].get(key, absent), strict=True):
                 if a != b:
                     print(f"    {part}: {a} -> {b}")
         by_op.update(key.split()[0 if what == "names" or key.startswith(" ") else 1] for key in different)
-        print(f"{what}: {len(keys) - len(different)} of {len(keys)} equal")
+        print(f"{what}: {len(keys) - len(different) - len(fewer)} of {len(keys)} equal, {len(fewer)} need fewer arguments")
         apart += len(different)
     if apart:
         print("by op:", ", ".join(f"{op} {count}" for op, count in by_op.most_common()))
@@ -260,6 +272,7 @@ def compare(
 
 
 def main() -> int:
+    """Collect, evaluate in both, compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("other", type=Path, nargs="?", help="folder of the other version")
     parser.add_argument("captures", type=Path, nargs="*", help="captures, or folders of them")

@@ -2,10 +2,11 @@
 
     python scripts/make_argument_orders.py
 
-One op a line, sorted: `aten::addmm input mat1 mat2 beta alpha`. `self` is written `input`; a list of tensors has `[]` behind its
-name. Of several overloads the longest gives the order (the first of equals), and the arguments that only others have follow
-after `|`; a formula whose op needs another order writes it itself. Functions of torch that are written in Python have a line
-where their order is another than that of the dispatcher's op of the same name. Ops without tensors are left out.
+One op a line, sorted: `aten::addmm input mat1 mat2 beta alpha`. `self` is written `input`; a list of tensors has `[]` behind
+its name. Of several overloads the longest gives the order (the first of equals), and the arguments that only others have follow
+after `|`; a formula whose op needs another order writes it itself. Overloads with a new argument before old ones do not count.
+Functions of torch that are written in Python have a line where their order is another than that of the dispatcher's op of the
+same name. Ops without tensors are left out.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.overrides import get_testing_overrides, resolve_name
 
 FILE = Path(__file__).resolve().parents[1] / "pyprof" / "prof" / "formulas" / "arguments.txt"
 NAMESPACES = ("aten", "quantized", "prims", "_quantized")
+INSERTED = {"out_dtype", "q_descale"}
 
 
 def argument(name: str, kind: str) -> str:
@@ -45,7 +47,7 @@ def dispatcher_orders() -> dict[str, str]:
 
 def line(orders: list[list[str]]) -> str:
     """The longest order, and the names that only others have."""
-    longest = max(orders, key=len)
+    longest = max([order for order in orders if not INSERTED.intersection(order)] or orders, key=len)
     names = {name.removesuffix("[]") for name in longest}
     others = dict.fromkeys(name.removesuffix("[]") for order in orders for name in order)
     rest = [name for name in others if name not in names]
@@ -72,6 +74,7 @@ def python_orders(dispatcher: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> None:
+    """Write the table."""
     warnings.simplefilter("ignore")
     dispatcher = dispatcher_orders()
     lines = {**dispatcher, **python_orders(dispatcher)}

@@ -6,12 +6,12 @@ No torch here; the promotion rules are torch's and are tested against torch.resu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeGuard
 
 from pyprof.dtypes import DType, lookup
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
-from pyprof.prof.formulas.registry import Cost, Missing
+from pyprof.prof.formulas.registry import Cost, Missing, Piece
 
 __all__ = [
     "broadcast",
@@ -19,6 +19,7 @@ __all__ = [
     "dims",
     "dtype_from",
     "dtype_of",
+    "grad",
     "gradient",
     "nbytes",
     "need",
@@ -37,19 +38,19 @@ DEFAULT_FLOAT = "float32"
 # ---------------------------------------------------------------------------------------------- arguments
 
 
-def need(value: Any, name: str) -> Any:
+def need(value: object, name: str) -> Any:
     """The value; raises Missing where it was not recorded."""
     if value is UNKNOWN:
         raise Missing(f"{name} not recorded")
     return value
 
 
-def opt(value: Any) -> TensorSpec | None:
+def opt(value: object) -> TensorSpec | None:
     """An optional tensor: None for None, a scalar or what was not recorded (a recorded tensor always has its shape)."""
     return value if isinstance(value, TensorSpec) else None
 
 
-def wants(value: Any) -> bool:
+def wants(value: object) -> TypeGuard[TensorSpec]:
     """Whether an input may have wanted a gradient: a floating tensor of which the opposite is not known."""
     if not isinstance(value, TensorSpec) or value.grad is False:
         return False
@@ -57,7 +58,7 @@ def wants(value: Any) -> bool:
     return found is None or found.kind in ("float", "complex")
 
 
-def dtype_of(value: Any) -> str | None:
+def dtype_of(value: object) -> str | None:
     """torch's name of a dtype argument; None where it was left out."""
     return value.dtype if isinstance(value, DTypeArg) else None
 
@@ -67,7 +68,7 @@ _CODES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "flo
           "bool", "qint8", "quint8", "qint32", "bfloat16")  # fmt: skip
 
 
-def dtype_from(value: Any) -> str | None:
+def dtype_from(value: object) -> str | None:
     """The dtype that an argument names, itself or by its code; None where it does not."""
     if isinstance(value, (DTypeArg, TensorSpec)):
         return value.dtype
@@ -76,23 +77,23 @@ def dtype_from(value: Any) -> str | None:
     return None
 
 
-def pair(value: Any, rank: int, name: str) -> tuple[int, ...]:
+def pair(value: object, rank: int, name: str) -> tuple[int, ...]:
     """An int or a list of 1 or `rank` ints as `rank` ints. Raises Missing where it was not recorded."""
-    value = need(value, name)
-    items = [value] if isinstance(value, int) else list(value)
+    given = need(value, name)
+    items = [given] if isinstance(given, int) else list(given)
     if any(not isinstance(v, int) for v in items) or len(items) not in (1, rank):
         raise Missing(f"{name}={value!r} not understood")
     return tuple(int(v) for v in items) * (rank if len(items) == 1 else 1)
 
 
-def dims(value: Any, rank: int) -> tuple[int, ...]:
+def dims(value: object, rank: int) -> tuple[int, ...]:
     """Dimensions given as None (all), an int or a list, as non-negative ints. Not recorded they are known of one dimension."""
     if rank <= 1 and value is UNKNOWN:
         return tuple(range(rank))
-    value = need(value, "dim")
-    if value is None or value == [] or value == ():
+    given = need(value, "dim")
+    if given is None or given == [] or given == ():
         return tuple(range(rank))
-    items = [value] if isinstance(value, int) else list(value)
+    items = [given] if isinstance(given, int) else list(given)
     return tuple(sorted({int(d) % max(rank, 1) for d in items}))
 
 
@@ -145,7 +146,7 @@ def _stored_bytes(tensor: TensorSpec) -> int | None:
     return None if size is None else math.ceil(_cells(tensor) * size)
 
 
-def nbytes(*items: Any) -> int | None:
+def nbytes(*items: object) -> int | None:
     """Stored bytes of all tensors among the items, lists included; scalars hold none. None where a dtype is unknown."""
     total = 0
     for item in items:
@@ -161,19 +162,25 @@ def nbytes(*items: Any) -> int | None:
     return total
 
 
-def result(out: Any, shape: Iterable[int], dtype: str | None) -> TensorSpec:
+def result(out: object, shape: Iterable[int], dtype: str | None) -> TensorSpec:
     """The output of an op: `out` where the caller gave one, else a new tensor."""
     return out if isinstance(out, TensorSpec) else spec(shape, dtype)
 
 
-def vector(flops: int, *tensors: Any) -> Cost:
+def vector(flops: int, *tensors: object) -> Cost:
     """A cost without matrix products, which touches each of the tensors once."""
     return Cost(0, int(flops), nbytes(*tensors))
 
 
-def copy_cost(*tensors: Any) -> Cost:
+def copy_cost(*tensors: object) -> Cost:
     """A cost that only moves data."""
     return Cost(0, 0, nbytes(*tensors))
+
+
+def grad(name: str, of: object, flops: int, *reads: object) -> Iterator[Piece]:
+    """The piece that computes the gradient of one input, which it writes in full; none where that wants no gradient."""
+    if wants(of):
+        yield Piece(name, vector(flops, *reads, gradient(of)))
 
 
 # ---------------------------------------------------------------------------------------------- promotion
@@ -219,7 +226,7 @@ def _combine(higher: DType | None, lower: DType | None) -> DType | None:
     return higher
 
 
-def promote(*operands: Any, to_float: bool = False) -> str | None:
+def promote(*operands: object, to_float: bool = False) -> str | None:
     """The dtype of an arithmetic result, as torch.result_type has it; None where it cannot be told.
 
     operands: TensorSpec, numbers, None or UNKNOWN. Assumes the default dtype float32. to_float: integers become floats, as in

@@ -47,12 +47,14 @@ _SAME_ARGUMENTS = {
 class Plan(NamedTuple):
     """How the arguments of one name of an op reach the parameters of its formula.
 
-    order: parameter or argument by position; lists: those of them that are lists of tensors; ignored: keywords of the op that
-    the formula does not use; takes: the formula's parameters; required: those without a default; tensors: those annotated
-    TensorSpec; rest: the name of *args, any_key: whether it has **kwargs; renamed: parameter by the op's argument.
+    order: parameter or argument by position; open: whether more follow that no formula needs (`...`); lists: those of them that
+    are lists of tensors; ignored: keywords of the op that the formula does not use; takes: the formula's parameters; required:
+    those without a default; tensors: those annotated TensorSpec; rest: the name of *args, any_key: whether it has **kwargs;
+    renamed: parameter by the op's argument.
     """
 
     order: tuple[str, ...]
+    open: bool
     lists: frozenset[str]
     ignored: frozenset[str]
     takes: frozenset[str]
@@ -101,9 +103,10 @@ def plan(function: Callable[..., object], name: str, order: str | None, renamed:
     arguments = [
         renamed.get(a.removesuffix("[]"), a.removesuffix("[]")) + a[len(a.removesuffix("[]")) :] for a in positional.split()
     ]
-    names = tuple(a.removesuffix("[]") for a in arguments)
+    names = tuple(a.removesuffix("[]") for a in arguments if a != "...")
     return Plan(
         order=names,
+        open="..." in arguments,
         lists=frozenset(a.removesuffix("[]") for a in (*arguments, *own) if a.endswith("[]")),
         ignored=frozenset((*names, *others.split())).difference(takes),
         takes=frozenset(takes),
@@ -123,7 +126,7 @@ def bind(how: Plan, call: OpCall) -> tuple[dict[str, object], tuple[object, ...]
     """
     values, at = _by_position(how, call)
     extra = call.args[at:]
-    if how.rest is None and any(isinstance(value, TensorSpec) for value in extra):
+    if how.rest is None and not how.open and any(isinstance(value, TensorSpec) for value in extra):
         # The `out` overload of a dispatcher op gives its result last.
         if not call.dispatcher or len(extra) > 1:
             raise Missing(f"{len(call.args)} arguments where the formula takes {at}")
@@ -171,7 +174,7 @@ def _by_position(how: Plan, call: OpCall) -> tuple[dict[str, object], int]:
 
 
 def _parameter(how: Plan, key: str, values: Mapping[str, object]) -> str | None:
-    """The parameter that a keyword gives; None where the formula does not need it. Raises Missing where the op has none such."""
+    """The parameter that a keyword gives; None where the formula needs none. Raises Missing for an unknown one."""
     key = how.renamed.get(key, key)
     if key in how.takes:
         return key

@@ -168,7 +168,7 @@ def aten_tensordot(input: TensorSpec, other: TensorSpec, dims_self: Any, dims_ot
 @backward("torch.tensordot", "torch.functional.tensordot")
 def tensordot_backward(a: TensorSpec, b: TensorSpec, dims: Any = 2, out: Any = None) -> tuple[Piece, ...]:
     m, n, k, shape = _tensordot_sizes(a, b, dims)
-    return number_backward(a, b) if m == n == 1 else product_backward(a, b, shape, (m, n, k))
+    return tuple(number_backward(a, b)) if m == n == 1 else product_backward(a, b, shape, (m, n, k))
 
 
 def _chain_flops(sizes: list[int]) -> int:

@@ -14,7 +14,6 @@ from pyprof.prof.formulas.algebra import (
     copy_cost,
     dims,
     gradient,
-    nbytes,
     need,
     pair,
     product,
@@ -24,7 +23,6 @@ from pyprof.prof.formulas.algebra import (
     vector,
     wants,
 )  # fmt: skip
-from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
 from pyprof.prof.formulas.index import selected
 from pyprof.prof.formulas.loss import (
     cdist_backward,
@@ -35,90 +33,10 @@ from pyprof.prof.formulas.loss import (
 )  # fmt: skip
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.pool import targets
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward
+from pyprof.prof.formulas.registry import Missing, Piece, backward
 from pyprof.prof.formulas.transform import TRANSFORMS
 
 __all__: list[str] = []
-
-# ---------------------------------------------------------------------------------------------- products with vectors
-
-
-@backward(*spellings("dot"), *spellings("vdot"), *spellings("inner"))
-def dot_backward(input: TensorSpec, tensor: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
-    if len(input.shape) == 1 == len(tensor.shape) or not input.shape or not tensor.shape:
-        return number_backward(input, tensor)
-    k = input.shape[-1]
-    m, n = input.numel // max(k, 1), tensor.numel // max(k, 1)
-    return product_backward(input, tensor, input.shape[:-1] + tensor.shape[:-1], (m, n, k))
-
-
-@backward("torch.addmv", "Tensor.addmv", "aten::addmv")
-def addmv_backward(
-    input: Any, mat: TensorSpec, vec: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None
-) -> tuple[Piece, ...]:
-    # The matrix's is an outer product, elementwise; the vector's a product again.
-    m, k = mat.shape
-    grad = spec((m,), mat.dtype)
-    pieces = [Piece("dgrad", vector(m * k, grad, vec, gradient(mat)))] if wants(mat) else []
-    if wants(vec):
-        pieces.append(Piece("wgrad", product_cost(k, 1, m, grad, mat, gradient(vec), dtype=mat.dtype)))
-    return tuple(pieces)
-
-
-@backward("torch.addbmm", "Tensor.addbmm", "aten::addbmm")
-def addbmm_backward(
-    input: Any, batch1: TensorSpec, batch2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None
-) -> tuple[Piece, ...]:
-    (b, m, k), (_, _, n) = batch1.shape, batch2.shape
-    return product_backward(batch1, batch2, (m, n), (m, n, k), b, second_first=False)
-
-
-@backward("torch.addr", "Tensor.addr", "aten::addr")
-def addr_backward(
-    input: Any, vec1: TensorSpec, vec2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None
-) -> tuple[Piece, ...]:
-    m, n = vec1.numel, vec2.numel
-    grad = spec((m, n), vec1.dtype)
-    sizes = ((vec1, vec2, (m, 1, n)), (vec2, vec1, (n, 1, m)))
-    return tuple(
-        Piece(name, product_cost(*size, grad, other, gradient(x), dtype=x.dtype))
-        for name, (x, other, size) in zip(("vec1", "vec2"), sizes, strict=True)
-        if wants(x)
-    )
-
-
-@backward(*spellings("outer"), *spellings("ger"))
-def outer_backward(input: TensorSpec, vec2: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
-    return _each_by_each(input, vec2)
-
-
-@backward(*spellings("kron"))
-def kron_backward(input: TensorSpec, other: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
-    return _each_by_each(input, other)
-
-
-def _each_by_each(a: TensorSpec, b: TensorSpec) -> tuple[Piece, ...]:
-    """The gradient times the other operand, summed over what is not the operand's own."""
-    count = a.numel * b.numel
-    grad = spec((count,), promote(a, b))
-    pairs = (("input", a, b), ("other", b, a))
-    return tuple(Piece(name, vector(2 * count, grad, y, gradient(x))) for name, x, y in pairs if wants(x))
-
-
-@backward("torch.nn.functional.bilinear", "torch.bilinear", "aten::bilinear")
-def bilinear_backward(input1: TensorSpec, input2: TensorSpec, weight: TensorSpec, bias: Any = None) -> tuple[Piece, ...]:
-    # dx1 = Σ_n g_n W_n x2, dx2 = Σ_n g_n W_nᵀ x1, dW_n = Σ g_n x1 x2ᵀ: each as many products as the forward.
-    n, i, j = weight.shape
-    rows = product(input1.shape[:-1])
-    grad = spec((rows, n), input1.dtype)
-    parts = (("dgrad", input1, (input2, weight)), ("dgrad", input2, (input1, weight)), ("wgrad", weight, (input1, input2)))
-    pieces = [
-        Piece(name, Cost(2 * rows * n * i * j, 0, nbytes(grad, others, gradient(x)))) for name, x, others in parts if wants(x)
-    ]
-    if wants(bias):
-        pieces.append(Piece("bias", vector(grad.numel, grad, gradient(bias))))
-    return tuple(pieces)
-
 
 # ---------------------------------------------------------------------------------------------- distances
 

@@ -2,18 +2,20 @@
 
 Convention: a product of (M,K) and (K,N) is 2·M·N·K operations, 4 times that for complex numbers; adding C or a bias is not
 counted, reading it is. mnk are rows, columns and depth as PyTorch's row-major tensors have them. A tensor multiplied with one
-matrix counts as one product of all its rows, as torch runs it.
+matrix counts as one product of all its rows, as torch runs it. A gradient of a matrix is a product of the same size; that of a
+matrix that is multiplied with a vector is an elementwise outer product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import (
     broadcast,
+    grad,
     gradient,
     nbytes,
     need,
@@ -25,13 +27,12 @@ from pyprof.prof.formulas.algebra import (
     vector,
     wants,
 )
-from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, forward, op
 
 __all__ = ["number_backward", "product_backward", "product_cost"]
 
 
-def product_cost(m: int, n: int, k: int, *tensors: Any, batch: int = 1, dtype: str | None = None) -> Cost:
+def product_cost(m: int, n: int, k: int, *tensors: object, batch: int = 1, dtype: str | None = None) -> Cost:
     """`batch` products of (m,k) and (k,n) that together touch each of the tensors once; dtype: of the operands."""
     found = lookup(dtype)
     factor = 8 if found is not None and found.kind == "complex" else 2
@@ -54,112 +55,110 @@ def product_backward(
     op: mm(self, mat2) and bmm do B's first, addmm(self, mat1, mat2) and baddbmm do A's first.
     """
     m, n, k = sizes
-    grad = spec(shape, a.dtype)
+    incoming = spec(shape, a.dtype)
     pieces = []
     if wants(b):
-        pieces.append(Piece("wgrad", product_cost(k, n, m, grad, a, gradient(b), batch=batch, dtype=a.dtype)))
+        pieces.append(Piece("wgrad", product_cost(k, n, m, incoming, a, gradient(b), batch=batch, dtype=a.dtype)))
     if wants(a):
-        pieces.append(Piece("dgrad", product_cost(m, k, n, grad, b, gradient(a), batch=batch, dtype=a.dtype)))
+        pieces.append(Piece("dgrad", product_cost(m, k, n, incoming, b, gradient(a), batch=batch, dtype=a.dtype)))
     return tuple(pieces if second_first else reversed(pieces))
 
 
-def number_backward(a: TensorSpec, b: TensorSpec) -> tuple[Piece, ...]:
+def number_backward(a: TensorSpec, b: TensorSpec) -> Iterator[Piece]:
     """Gradients of a product that is one number: each is the other operand times it."""
     number = spec((), a.dtype)
-    pairs = (("wgrad", b, a), ("dgrad", a, b))
-    return tuple(Piece(name, vector(y.numel, number, y, gradient(x))) for name, x, y in pairs if wants(x))
+    yield from grad("wgrad", b, a.numel, number, a)
+    yield from grad("dgrad", a, b.numel, number, b)
 
 
-def _outer_backward(a: TensorSpec, b: TensorSpec, shape: tuple[int, ...], rows: int, k: int) -> tuple[Piece, ...]:
+def _vector_backward(a: TensorSpec, b: TensorSpec, shape: tuple[int, ...], rows: int, k: int) -> Iterator[Piece]:
     """Gradients of a product with a vector: the matrix's is an elementwise outer product, the vector's a product again."""
-    grad = spec(shape, a.dtype)
-    pieces = []
-    if wants(a):
-        pieces.append(Piece("dgrad", vector(rows * k, grad, b, gradient(a))))
+    incoming = spec(shape, a.dtype)
+    yield from grad("dgrad", a, rows * k, incoming, b)
     if wants(b):
-        pieces.append(Piece("wgrad", product_cost(k, 1, rows, grad, a, gradient(b), dtype=a.dtype)))
-    return tuple(pieces)
+        yield Piece("wgrad", product_cost(k, 1, rows, incoming, a, gradient(b), dtype=a.dtype))
+
+
+def _same_depth(a: TensorSpec, b: TensorSpec, depth: int, other: int) -> None:
+    if depth != other:
+        raise Missing(f"shapes {list(a.shape)} and {list(b.shape)} do not fit: depth {depth} and {other}")
+
+
+def _sizes(a: TensorSpec, b: TensorSpec) -> tuple[int, int, int, int]:
+    """m, n, k and the batch of (m, k)·(k, n) or (b, m, k)·(b, k, n)."""
+    (*outer, m, k), (*other, depth, n) = a.shape, b.shape
+    _same_depth(a, b, k, depth)
+    if outer != other:
+        raise Missing(f"shapes {list(a.shape)} and {list(b.shape)} do not fit")
+    return m, n, k, product(outer)
 
 
 # ---------------------------------------------------------------------------------------------- two matrices
 
 
-@formula("torch.mm", "torch.spmm", "Tensor.mm", "aten::mm", kind="matmul")
-def mm(input: TensorSpec, mat2: TensorSpec, reduce: Any = None, out: Any = None) -> Cost:
-    (m, k), (_, n) = input.shape, mat2.shape
-    return product_cost(m, n, k, input, mat2, result(out, (m, n), input.dtype), dtype=input.dtype)
+@op("mm", "torch.spmm", "bmm", kind="matmul")
+def mm(input: TensorSpec, mat2: TensorSpec, out: object = None) -> Op:
+    m, n, k, batch = _sizes(input, mat2)
+    shape = (*input.shape[:-1], n)
+    yield product_cost(m, n, k, input, mat2, result(out, shape, input.dtype), batch=batch, dtype=input.dtype)
+    yield from product_backward(input, mat2, shape, (m, n, k), batch)
 
 
-@backward("torch.mm", "torch.spmm", "Tensor.mm", "aten::mm")
-def mm_backward(input: TensorSpec, mat2: TensorSpec, reduce: Any = None, out: Any = None) -> tuple[Piece, ...]:
-    (m, k), (_, n) = input.shape, mat2.shape
-    return product_backward(input, mat2, (m, n), (m, n, k))
-
-
-@formula("torch.bmm", "Tensor.bmm", "aten::bmm", kind="matmul")
-def bmm(input: TensorSpec, mat2: TensorSpec, out: Any = None) -> Cost:
-    (b, m, k), (_, _, n) = input.shape, mat2.shape
-    return product_cost(m, n, k, input, mat2, result(out, (b, m, n), input.dtype), batch=b, dtype=input.dtype)
-
-
-@backward("torch.bmm", "Tensor.bmm", "aten::bmm")
-def bmm_backward(input: TensorSpec, mat2: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
-    (b, m, k), (_, _, n) = input.shape, mat2.shape
-    return product_backward(input, mat2, (b, m, n), (m, n, k), b)
-
-
-@formula("torch.mv", "Tensor.mv", "aten::mv", kind="matmul")
-def mv(input: TensorSpec, vec: TensorSpec, out: Any = None) -> Cost:
+@op("mv", kind="matmul")
+def mv(input: TensorSpec, vec: TensorSpec, out: object = None) -> Op:
     m, k = input.shape
-    return product_cost(m, 1, k, input, vec, result(out, (m,), input.dtype), dtype=input.dtype)
+    _same_depth(input, vec, k, vec.numel)
+    yield product_cost(m, 1, k, input, vec, result(out, (m,), input.dtype), dtype=input.dtype)
+    yield from _vector_backward(input, vec, (m,), m, k)
 
 
-@backward("torch.mv", "Tensor.mv", "aten::mv")
-def mv_backward(input: TensorSpec, vec: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
-    return _outer_backward(input, vec, input.shape[:1], *input.shape)
-
-
-@formula(
-    "torch.dot", "Tensor.dot", "aten::dot", "torch.vdot", "Tensor.vdot", "aten::vdot",
-    "torch.inner", "Tensor.inner", "aten::inner", kind="matmul",
-)  # fmt: skip
-def dot(input: TensorSpec, tensor: TensorSpec, out: Any = None) -> Cost:
+@op("dot", "vdot", "inner", kind="matmul", tensor="other")
+def dot(input: TensorSpec, other: TensorSpec, out: object = None) -> Op:
     # inner() contracts the last dimension of both; for vectors that is dot().
-    if not input.shape or not tensor.shape:
-        shape = broadcast(input.shape, tensor.shape)
-        return vector(product(shape), input, tensor, result(out, shape, input.dtype))
+    if not input.shape or not other.shape:
+        shape = broadcast(input.shape, other.shape)
+        yield vector(product(shape), input, other, result(out, shape, input.dtype))
+        yield from number_backward(input, other)
+        return
     k = input.shape[-1]
-    m, n = input.numel // max(k, 1), tensor.numel // max(k, 1)
-    return product_cost(
-        m, n, k, input, tensor, result(out, input.shape[:-1] + tensor.shape[:-1], input.dtype), dtype=input.dtype
-    )
+    _same_depth(input, other, k, other.shape[-1])
+    m, n = input.numel // max(k, 1), other.numel // max(k, 1)
+    shape = input.shape[:-1] + other.shape[:-1]
+    yield product_cost(m, n, k, input, other, result(out, shape, input.dtype), dtype=input.dtype)
+    yield from product_backward(input, other, shape, (m, n, k)) if shape else number_backward(input, other)
 
 
-@formula(
-    "torch.outer", "Tensor.outer", "aten::outer", "torch.ger", "Tensor.ger", "aten::ger",
-)  # fmt: skip
-def outer(input: TensorSpec, vec2: TensorSpec, out: Any = None) -> Cost:
+@op("outer", "ger")
+def outer(input: TensorSpec, vec2: TensorSpec, out: object = None) -> Op:
     # A product of each pair and no sum: torch runs an elementwise kernel.
-    shape = (input.numel, vec2.numel)
-    return vector(product(shape), input, vec2, result(out, shape, promote(input, vec2)))
+    return _each_by_each(input, vec2, (input.numel, vec2.numel), out)
 
 
-@formula("torch.kron", "Tensor.kron", "aten::kron")
-def kron(input: TensorSpec, other: TensorSpec, out: Any = None) -> Cost:
-    numel = input.numel * other.numel
-    return vector(numel, input, other, result(out, (numel,), promote(input, other)))
+@op("kron")
+def kron(input: TensorSpec, other: TensorSpec, out: object = None) -> Op:
+    return _each_by_each(input, other, (input.numel * other.numel,), out)
+
+
+def _each_by_each(a: TensorSpec, b: TensorSpec, shape: tuple[int, ...], out: object) -> Op:
+    """Each gradient is the incoming one times the other operand, summed over what is not the operand's own."""
+    made = spec(shape, promote(a, b))
+    yield vector(made.numel, a, b, result(out, shape, made.dtype))
+    yield from grad("input", a, 2 * made.numel, made, b)
+    yield from grad("other", b, 2 * made.numel, made, a)
 
 
 # ---------------------------------------------------------------------------------------------- matmul and linear
 
 
-def _matmul_sizes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, int, int, int, tuple[int, ...]]:
+def _matmul_sizes(first: TensorSpec, second: TensorSpec) -> tuple[int, int, int, int, tuple[int, ...]]:
     """m, n, k, batch and the shape of the result, of torch.matmul's two operands."""
+    a, b = first.shape, second.shape
     if not a or not b:
         raise Missing("matmul of a 0-dimensional tensor")
     rows = a if len(a) > 1 else (1, *a)
     columns = b if len(b) > 1 else (*b, 1)
     m, k, n = rows[-2], rows[-1], columns[-1]
+    _same_depth(first, second, k, columns[-2])
     outer_shape = broadcast(rows[:-2], columns[:-2])
     shape = outer_shape + ((m,) if len(a) > 1 else ()) + ((n,) if len(b) > 1 else ())
     batch = product(outer_shape)
@@ -168,32 +167,28 @@ def _matmul_sizes(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, int, int
     return m, n, k, batch, shape
 
 
-_MATMUL = (
-    "torch.matmul", "Tensor.matmul", "aten::matmul", "Tensor.__matmul__", "torch.linalg.matmul", "aten::linalg_matmul",
-)  # fmt: skip
-
-
-@formula(*_MATMUL, kind="matmul")
-def matmul(input: TensorSpec, other: TensorSpec, out: Any = None) -> Cost:
-    m, n, k, batch, shape = _matmul_sizes(input.shape, other.shape)
-    return product_cost(m, n, k, input, other, result(out, shape, input.dtype), batch=batch, dtype=input.dtype)
-
-
-@backward(*_MATMUL)
-def matmul_backward(input: TensorSpec, other: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
+@op("matmul", "Tensor.__matmul__", "torch.linalg.matmul", "aten::linalg_matmul", kind="matmul")
+def matmul(input: TensorSpec, other: TensorSpec, out: object = None) -> Op:
+    m, n, k, batch, shape = _matmul_sizes(input, other)
+    yield product_cost(m, n, k, input, other, result(out, shape, input.dtype), batch=batch, dtype=input.dtype)
     # Broadcast operands are expanded and their gradients summed; the products are those of the expanded problem.
-    m, n, k, batch, shape = _matmul_sizes(input.shape, other.shape)
     if len(input.shape) == 1 == len(other.shape):
-        return number_backward(input, other)
-    if len(other.shape) == 1:
-        return _outer_backward(input, other, shape, m, k)
-    return product_backward(input, other, shape, (m, n, k), batch)
+        yield from number_backward(input, other)
+    elif len(other.shape) == 1:
+        yield from _vector_backward(input, other, shape, m, k)
+    else:
+        yield from product_backward(input, other, shape, (m, n, k), batch)
 
 
-@formula("aten::matmul_backward", kind="matmul")
-def aten_matmul_backward(grad: TensorSpec, input: TensorSpec, other: TensorSpec, mask: Any = UNKNOWN) -> Cost:
-    # One product for each gradient asked for, of the size of the forward's.
-    m, n, k, batch, _ = _matmul_sizes(input.shape, other.shape)
+@op("Tensor.__rmatmul__", kind="matmul")
+def rmatmul(input: TensorSpec, other: TensorSpec) -> Op:
+    return matmul(other, input)
+
+
+@op("aten::matmul_backward", kind="matmul")
+def matmul_backward(grad: TensorSpec, input: TensorSpec, other: TensorSpec, mask: object = UNKNOWN) -> Cost:
+    # One product for each gradient that the mask selects, of the size of the forward's.
+    m, n, k, batch, _ = _matmul_sizes(input, other)
     first, second = need(mask, "mask")
     outputs = [gradient(t) for t, on in ((input, first), (other, second)) if on]
     read = (grad, other if first else None, input if second else None)
@@ -201,64 +196,39 @@ def aten_matmul_backward(grad: TensorSpec, input: TensorSpec, other: TensorSpec,
     return replace(one, matmul_flops=(one.matmul_flops or 0) * len(outputs))
 
 
-@formula(*spellings("_foreach_mm", "ta"), kind="matmul")
-def foreach_mm(input: list[TensorSpec], mat2: Any) -> Cost:
+@op("_foreach_mm", places="ta", kind="matmul")
+def foreach_mm(input: list[TensorSpec], mat2: object) -> Cost:
     if not isinstance(mat2, (list, tuple)) or len(mat2) != len(input):
         raise Missing("lists of tensors were not kept apart")
-    costs = [mm(a, b) for a, b in zip(input, mat2, strict=True)]
+    costs = [forward(mm(a, b)) for a, b in zip(input, mat2, strict=True)]
     moved = [cost.bytes for cost in costs]
     flops = sum(cost.matmul_flops or 0 for cost in costs)
     return Cost(flops, 0, None if None in moved else sum(size or 0 for size in moved))
 
 
-@formula("Tensor.__rmatmul__", kind="matmul")
-def rmatmul(input: TensorSpec, other: TensorSpec) -> Cost:
-    return matmul(other, input)
-
-
-@backward("Tensor.__rmatmul__")
-def rmatmul_backward(input: TensorSpec, other: TensorSpec) -> tuple[Piece, ...]:
-    return matmul_backward(other, input)
-
-
-_LINEAR = ("torch.nn.functional.linear", "aten::linear", "aten::mkldnn_linear")
-
-
-@formula(*_LINEAR, kind="matmul")
-def linear(input: TensorSpec, weight: TensorSpec, bias: Any = None, out: Any = None) -> Cost:
-    # (..., K) x (N, K) -> (..., N); a weight of one dimension is a vector.
-    m, n, k, shape = _linear_sizes(input, weight)
-    return product_cost(m, n, k, input, weight, opt(bias), result(out, shape, input.dtype), dtype=input.dtype)
-
-
 def _linear_sizes(input: TensorSpec, weight: TensorSpec) -> tuple[int, int, int, tuple[int, ...]]:
+    """m, n, k and the shape of the result, of (..., K) x (N, K); a weight of one dimension is a vector."""
     k = input.shape[-1]
+    _same_depth(input, weight, k, weight.shape[-1])
     columns = weight.shape[:-1]
     return product(input.shape[:-1]), product(columns), k, input.shape[:-1] + columns
 
 
-@backward(*_LINEAR)
-def linear_backward(input: TensorSpec, weight: TensorSpec, bias: Any = None, out: Any = None) -> tuple[Piece, ...]:
-    # dX = dY·W (M,N)x(N,K); dW = dYᵀ·X (N,M)x(M,K); db = column sums of dY. With a bias it runs as addmm, else as mm.
+@op("linear", "aten::mkldnn_linear", places="Fa", kind="matmul")
+def linear(input: TensorSpec, weight: TensorSpec, bias: object = None, out: object = None) -> Op:
     m, n, k, shape = _linear_sizes(input, weight)
+    yield product_cost(m, n, k, input, weight, opt(bias), result(out, shape, input.dtype), dtype=input.dtype)
+    # dX = dY·W (M,N)x(N,K); dW = dYᵀ·X (N,M)x(M,K); db = column sums of dY. With a bias it runs as addmm, else as mm.
     biased = isinstance(bias, TensorSpec)
-    pieces = product_backward(input, weight, shape, (m, n, k), second_first=not biased)
-    # The weight's gradient is that of (N, K), not of its transpose.
-    turned = tuple(
-        Piece(p.name, replace(p.cost, mnk=(n, k, m), params=_params(n, k, m, input))) if p.name == "wgrad" else p
-        for p in pieces
-    )
-    if biased and wants(bias):
-        turned += (Piece("bias", vector(m * n, spec(shape, input.dtype), gradient(bias))),)
-    return turned
+    text = product_cost(n, k, m, dtype=input.dtype).params
+    for piece in product_backward(input, weight, shape, (m, n, k), second_first=not biased):
+        # The weight's gradient is that of (N, K), not of its transpose.
+        yield Piece("wgrad", replace(piece.cost, mnk=(n, k, m), params=text)) if piece.name == "wgrad" else piece
+    yield from grad("bias", bias, m * n, spec(shape, input.dtype))
 
 
-def _params(m: int, n: int, k: int, like: TensorSpec) -> str | None:
-    return product_cost(m, n, k, dtype=like.dtype).params
-
-
-@formula("aten::linear_backward", "aten::mkldnn_linear_backward", kind="matmul")
-def aten_linear_backward(input: TensorSpec, grad_output: TensorSpec, weight: TensorSpec, output_mask: Any = UNKNOWN) -> Cost:
+@op("aten::linear_backward", "aten::mkldnn_linear_backward", kind="matmul")
+def linear_backward(input: TensorSpec, grad_output: TensorSpec, weight: TensorSpec, output_mask: object = UNKNOWN) -> Cost:
     mask = need(output_mask, "output_mask")
     m, n, k, _ = _linear_sizes(input, weight)
     outputs = [gradient(t) for t, on in zip((input, weight), mask, strict=False) if on]
@@ -268,15 +238,17 @@ def aten_linear_backward(input: TensorSpec, grad_output: TensorSpec, weight: Ten
     return Cost(2 * m * n * k * len(outputs), m * n if mask[2] else 0, cost.bytes, cost.mnk, 1, cost.params)
 
 
-@formula("aten::mkldnn_linear_backward_input", kind="matmul")
-def mkldnn_linear_backward_input(input_size: Any, grad_output: TensorSpec, weight: TensorSpec) -> Cost:
+@op("aten::mkldnn_linear_backward_input", kind="matmul")
+def mkldnn_linear_backward_input(input_size: object, grad_output: TensorSpec, weight: TensorSpec) -> Cost:
     source = spec(need(input_size, "input_size"), grad_output.dtype)
     m, n, k, _ = _linear_sizes(source, weight)
     return product_cost(m, k, n, grad_output, weight, source, dtype=grad_output.dtype)
 
 
-@formula("aten::mkldnn_linear_backward_weights", kind="matmul")
-def mkldnn_linear_backward_weights(grad_output: TensorSpec, input: TensorSpec, weight: TensorSpec, bias_defined: Any) -> Cost:
+@op("aten::mkldnn_linear_backward_weights", kind="matmul")
+def mkldnn_linear_backward_weights(
+    grad_output: TensorSpec, input: TensorSpec, weight: TensorSpec, bias_defined: object
+) -> Cost:
     m, n, k, _ = _linear_sizes(input, weight)
     biased = need(bias_defined, "bias_defined") is True
     cost = product_cost(
@@ -285,99 +257,86 @@ def mkldnn_linear_backward_weights(grad_output: TensorSpec, input: TensorSpec, w
     return replace(cost, vector_flops=m * n if biased else 0)
 
 
-@formula("torch.nn.functional.bilinear", "torch.bilinear", "aten::bilinear", kind="matmul")
-def bilinear(input1: TensorSpec, input2: TensorSpec, weight: TensorSpec, bias: Any = None) -> Cost:
+@op("bilinear", places="tFa", kind="matmul")
+def bilinear(input1: TensorSpec, input2: TensorSpec, weight: TensorSpec, bias: object = None) -> Op:
     # y_n = x1ᵀ W_n x2 for each n: 2·I·J for x1ᵀ W_n and its product with x2, as rows x N x (I·J).
     n, i, j = weight.shape
     m = product(input1.shape[:-1])
     output = spec((*input1.shape[:-1], n), input1.dtype)
-    return product_cost(m, n, i * j, input1, input2, weight, opt(bias), output, dtype=input1.dtype)
+    yield product_cost(m, n, i * j, input1, input2, weight, opt(bias), output, dtype=input1.dtype)
+    # dx1 = Σ_n g_n W_n x2, dx2 = Σ_n g_n W_nᵀ x1, dW_n = Σ g_n x1 x2ᵀ: each as many products as the forward.
+    parts = (("dgrad", input1, (input2, weight)), ("dgrad", input2, (input1, weight)), ("wgrad", weight, (input1, input2)))
+    for name, x, read in parts:
+        if wants(x):
+            yield Piece(name, Cost(2 * m * n * i * j, 0, nbytes(output, read, gradient(x))))
+    yield from grad("bias", bias, m * n, output)
 
 
 # ---------------------------------------------------------------------------------------------- with an addend
 
 
-def _addend(c: Any, beta: Any) -> TensorSpec | None:
+def _addend(c: object, beta: object) -> TensorSpec | None:
     """C where it is read: beta = 0 leaves it alone."""
-    return None if beta == 0 and beta is not UNKNOWN else opt(c)
+    return None if beta == 0 else opt(c)
 
 
-_ADDMM = (
-    "torch.addmm", "Tensor.addmm", "Tensor.addmm_", "aten::addmm", "aten::addmm_", "torch._addmm_activation",
-    "Tensor._addmm_activation", "aten::_addmm_activation",
-)  # fmt: skip
+@op("addmm", "Tensor.addmm_", "aten::addmm_", "_addmm_activation", kind="matmul")
+def addmm(input: object, mat1: TensorSpec, mat2: TensorSpec, beta: object = 1, out: object = None) -> Op:
+    m, n, k, batch = _sizes(mat1, mat2)
+    made = spec((*mat1.shape[:-1], n), mat1.dtype)
+    output = result(out, made.shape, made.dtype)
+    yield product_cost(m, n, k, _addend(input, beta), mat1, mat2, output, batch=batch, dtype=mat1.dtype)
+    yield from product_backward(mat1, mat2, made.shape, (m, n, k), batch, second_first=False)
+    # The sum that takes the gradient back to the shape of C; nothing runs where the shapes agree.
+    if isinstance(input, TensorSpec) and input.shape != made.shape:
+        yield from grad("bias", input, made.numel, made)
 
 
-@formula(*_ADDMM, kind="matmul")
-def addmm(input: Any, mat1: TensorSpec, mat2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Cost:
-    (m, k), (_, n) = mat1.shape, mat2.shape
-    output = result(out, (m, n), mat1.dtype)
-    return product_cost(m, n, k, _addend(input, beta), mat1, mat2, output, dtype=mat1.dtype)
+@op("baddbmm", "Tensor.baddbmm_", "aten::baddbmm_", kind="matmul")
+def baddbmm(input: object, batch1: TensorSpec, batch2: TensorSpec, beta: object = 1, out: object = None) -> Op:
+    return addmm(input, batch1, batch2, beta, out)
 
 
-@backward(*_ADDMM)
-def addmm_backward(
-    input: Any, mat1: TensorSpec, mat2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None
-) -> tuple[Piece, ...]:
-    (m, k), (_, n) = mat1.shape, mat2.shape
-    products = product_backward(mat1, mat2, (m, n), (m, n, k), second_first=False)
-    return (*products, *_addend_backward(input, (m, n), mat1.dtype))
-
-
-def _addend_backward(c: Any, shape: tuple[int, ...], dtype: str | None) -> tuple[Piece, ...]:
-    """The sum that takes the gradient back to the shape of C; nothing runs where the shapes agree."""
-    if not isinstance(c, TensorSpec) or not wants(c) or c.shape == shape:
-        return ()
-    return (Piece("bias", vector(product(shape), spec(shape, dtype), gradient(c))),)
-
-
-_BADDBMM = ("torch.baddbmm", "Tensor.baddbmm", "Tensor.baddbmm_", "aten::baddbmm", "aten::baddbmm_")
-
-
-@formula(*_BADDBMM, kind="matmul")
-def baddbmm(input: Any, batch1: TensorSpec, batch2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Cost:
-    (b, m, k), (_, _, n) = batch1.shape, batch2.shape
-    output = result(out, (b, m, n), batch1.dtype)
-    return product_cost(m, n, k, _addend(input, beta), batch1, batch2, output, batch=b, dtype=batch1.dtype)
-
-
-@backward(*_BADDBMM)
-def baddbmm_backward(
-    input: Any, batch1: TensorSpec, batch2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None
-) -> tuple[Piece, ...]:
-    (b, m, k), (_, _, n) = batch1.shape, batch2.shape
-    products = product_backward(batch1, batch2, (b, m, n), (m, n, k), b, second_first=False)
-    return (*products, *_addend_backward(input, (b, m, n), batch1.dtype))
-
-
-@formula("torch.addbmm", "Tensor.addbmm", "Tensor.addbmm_", "aten::addbmm", "aten::addbmm_", kind="matmul")
-def addbmm(input: Any, batch1: TensorSpec, batch2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Cost:
+@op("Tensor.addbmm_", "aten::addbmm_", kind="matmul", backward=False)
+@op("addbmm", kind="matmul")
+def addbmm(input: object, batch1: TensorSpec, batch2: TensorSpec, beta: object = 1, out: object = None) -> Op:
     # The products are summed over the batch: one product of depth B·K.
-    (b, m, k), (_, _, n) = batch1.shape, batch2.shape
+    m, n, k, batch = _sizes(batch1, batch2)
     output = result(out, (m, n), batch1.dtype)
-    return product_cost(m, n, b * k, _addend(input, beta), batch1, batch2, output, dtype=batch1.dtype)
+    yield product_cost(m, n, batch * k, _addend(input, beta), batch1, batch2, output, dtype=batch1.dtype)
+    yield from product_backward(batch1, batch2, (m, n), (m, n, k), batch, second_first=False)
 
 
-@formula("torch.addmv", "Tensor.addmv", "Tensor.addmv_", "torch.addmv_", "aten::addmv", "aten::addmv_", kind="matmul")
-def addmv(input: Any, mat: TensorSpec, vec: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Cost:
+@op("addmv_", kind="matmul", backward=False)
+@op("addmv", kind="matmul")
+def addmv(input: object, mat: TensorSpec, vec: TensorSpec, beta: object = 1, out: object = None) -> Op:
     m, k = mat.shape
-    return product_cost(m, 1, k, _addend(input, beta), mat, vec, result(out, (m,), mat.dtype), dtype=mat.dtype)
+    _same_depth(mat, vec, k, vec.numel)
+    yield product_cost(m, 1, k, _addend(input, beta), mat, vec, result(out, (m,), mat.dtype), dtype=mat.dtype)
+    yield from _vector_backward(mat, vec, (m,), m, k)
 
 
-@formula("torch.addr", "Tensor.addr", "Tensor.addr_", "aten::addr", "aten::addr_")
-def addr(input: Any, vec1: TensorSpec, vec2: TensorSpec, beta: Any = 1, alpha: Any = 1, out: Any = None) -> Cost:
-    shape = (vec1.numel, vec2.numel)
-    return vector(2 * product(shape), _addend(input, beta), vec1, vec2, result(out, shape, vec1.dtype))
+@op("Tensor.addr_", "aten::addr_", backward=False)
+@op("addr")
+def addr(input: object, vec1: TensorSpec, vec2: TensorSpec, beta: object = 1, out: object = None) -> Op:
+    m, n = vec1.numel, vec2.numel
+    yield vector(2 * m * n, _addend(input, beta), vec1, vec2, result(out, (m, n), vec1.dtype))
+    incoming = spec((m, n), vec1.dtype)
+    for name, x, other, size in (("vec1", vec1, vec2, (m, 1, n)), ("vec2", vec2, vec1, (n, 1, m))):
+        if wants(x):
+            yield Piece(name, product_cost(*size, incoming, other, gradient(x), dtype=x.dtype))
 
 
-@formula("aten::_trilinear", "torch._trilinear", kind="matmul")
-def trilinear(i1: TensorSpec, i2: TensorSpec, i3: TensorSpec, expand1: Any, expand2: Any, expand3: Any, sumdim: Any) -> Cost:
+@op("_trilinear", places="ta", kind="matmul")
+def trilinear(
+    i1: TensorSpec, i2: TensorSpec, i3: TensorSpec, expand1: object, expand2: object, expand3: object, sumdim: object
+) -> Cost:
     # sum over `sumdim` of i1 * i2 * i3, each unsqueezed in the dimensions of its `expand`.
     shapes = []
-    for x, places in ((i1, expand1), (i2, expand2), (i3, expand3)):
+    for x, added in ((i1, expand1), (i2, expand2), (i3, expand3)):
         sizes = list(x.shape)
-        for place in sorted(need(places, "expand")):
-            sizes.insert(place, 1)
+        for dim in sorted(need(added, "expand")):
+            sizes.insert(dim, 1)
         shapes.append(tuple(sizes))
     full = broadcast(*shapes)
     shape = tuple(n for d, n in enumerate(full) if d not in need(sumdim, "sumdim"))

@@ -25,8 +25,8 @@ __all__ = [
     "backward",
     "evaluate",
     "evaluate_backward",
-    "forward",
     "formula",
+    "forward",
     "gives_way",
     "is_copy",
     "is_structural",
@@ -224,7 +224,7 @@ def matmul_class(name: str) -> bool:
 
 
 def gives_way(call: OpCall) -> bool:
-    """Whether the cost is known from the ops that this one calls and not from its own arguments (einsum without its equation)."""
+    """Whether the cost follows from the ops that this one calls, not from its own arguments (einsum without its equation)."""
     declared = _find(call.name)
     return declared is not None and declared.composed and evaluate(call).cost.flops is None
 
