@@ -201,9 +201,18 @@ def evaluate_all(calls_file: Path, out_file: Path) -> None:
             pieces = tuple((p.name, *_of(p.cost)) for p in formulas.evaluate_backward(call))
             said = (*_of(cost), reason, pieces, formulas.params(call), formulas.gives_way(call), formulas.moves(call))
             results[f"{'recorded tensors flat bare'.split()[index] if index else ''} {call.name} {call}"] = said
-    rules = (formulas.known, formulas.is_copy, formulas.is_structural, formulas.matmul_class)
+    rules = (formulas.known, formulas.is_copy, formulas.is_structural, formulas.matmul_class, has_backward)
     told = {name: tuple(rule(name) for rule in rules) for name in sorted(names | given.get("names", set()))}
     out_file.write_bytes(pickle.dumps({"results": results, "names": told, "file": formulas.__file__}))
+
+
+def has_backward(name: str) -> bool:
+    """Whether a name has a formula of its backward, in either way of declaring one."""
+    from pyprof.prof.formulas import registry
+
+    declared = registry._FORWARD.get(name)
+    together = getattr(declared, "has_backward", False) and declared.function.__annotations__.get("return") == "Op"
+    return name in getattr(registry, "_BACKWARD", {}) or together
 
 
 def _of(cost: object) -> tuple[object, ...]:
@@ -252,7 +261,7 @@ def compare(
     """Print what differs; how much does."""
     apart = 0
     by_op = Counter[str]()
-    for what, parts in (("results", _PARTS), ("names", ("known", "is_copy", "is_structural", "matmul_class"))):
+    for what, parts in (("results", _PARTS), ("names", ("known", "is_copy", "is_structural", "matmul_class", "has backward"))):
         keys = [k for k in sorted(old[what].keys() | new[what].keys()) if re.search(only, k)]
         absent = (None,) * len(parts)
         different = [k for k in keys if old[what].get(k, absent) != new[what].get(k, absent)]
