@@ -171,17 +171,17 @@ def live(value: object) -> object:
 
 def variants(call: object) -> list[object]:
     """The call as recorded; by tensors alone as emit_nvtx has it; with options unknown, as old traces have it."""
-    from dataclasses import replace
-
     from pyprof.opcall import UNKNOWN, TensorSpec
 
+    fields = {name: getattr(call, name) for name in _FIELDS}
     made = [call]
     if call.args and call.dispatcher and not call.flat:
         kept = tuple(a if isinstance(a, (TensorSpec, list, tuple, type(None))) else UNKNOWN for a in call.args)
         items = [[a] if isinstance(a, TensorSpec) else a for a in call.args if isinstance(a, (TensorSpec, list, tuple))]
         flat = tuple(TensorSpec(x.shape) for item in items for x in item if isinstance(x, TensorSpec))
         rest = [UNKNOWN for a in call.args if not isinstance(a, (TensorSpec, list, tuple))]
-        made += [replace(call, args=kept), replace(call, args=(*flat, *rest), flat=True), replace(call, args=flat, flat=True)]
+        poorer = ({"args": kept}, {"args": (*flat, *rest), "flat": True}, {"args": flat, "flat": True})
+        made += [*(type(call)(**{**fields, **new}) for new in poorer)]
     return made
 
 
@@ -210,9 +210,7 @@ def has_backward(name: str) -> bool:
     """Whether a name has a formula of its backward, in either way of declaring one."""
     from pyprof.prof.formulas import registry
 
-    declared = registry._FORWARD.get(name)
-    together = getattr(declared, "has_backward", False) and declared.function.__annotations__.get("return") == "Op"
-    return name in getattr(registry, "_BACKWARD", {}) or together
+    return registry.has_backward(name) if hasattr(registry, "has_backward") else name in registry._BACKWARD
 
 
 def _of(cost: object) -> tuple[object, ...]:

@@ -20,7 +20,8 @@ Conventions
     output written once, each in its own dtype; gathered rows are counted as many times as they are asked for. What only a
     composite of several kernels keeps in memory between them is not counted.
 
-To add an op, write one function in its family's file; to add a family, one file and its name below.
+To add an op, write one function in its family's file, declared with `registry.op`; to add a family, one file: every module of
+this package is imported.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from pyprof.prof.formulas.registry import (
     names,
     params,
 )
+from pyprof.prof.formulas.user import load_user_formulas
 
 __all__ = [
     "Cost",
@@ -60,6 +62,7 @@ __all__ = [
     "is_copy",
     "is_structural",
     "known",
+    "load_user_formulas",
     "matmul_class",
     "moves",
     "names",

@@ -28,6 +28,7 @@ __all__ = [
     "formula",
     "forward",
     "gives_way",
+    "has_backward",
     "is_copy",
     "is_structural",
     "known",
@@ -126,6 +127,7 @@ def op(
     function's own parameters. backward: whether these names have one (in-place ops often do not). kind, composed: as for
     `formula`. Decorate twice where names of one op differ in any of these.
     """
+    _check_kind(kind)
     full = [name for given in names for name in ((given,) if "." in given or "::" in given else spellings(given, places))]
 
     def register(function: F) -> F:
@@ -152,6 +154,7 @@ def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[
 
     It counts for captures that this process reads afterwards (`pyprof.load`, `pyprof.table`).
     """
+    _check_kind(kind)
 
     def register(function: F) -> F:
         _register(op_names, _Declaration(function, kind, composed, "", True, {}))
@@ -160,9 +163,12 @@ def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[
     return register
 
 
+def _check_kind(kind: str) -> None:
+    if kind not in _KINDS:
+        raise ValueError(f"no kind {kind!r} of formulas; there are {', '.join(map(repr, _KINDS))}")
+
+
 def _register(names: Iterable[str], declared: _Declaration) -> None:
-    if declared.kind not in _KINDS:
-        raise ValueError(f"no kind {declared.kind!r} of formulas; there are {', '.join(map(repr, _KINDS))}")
     for name in names:
         if name in _FORWARD:
             raise ValueError(f"{name} has a formula already: {_FORWARD[name].function.__qualname__}")
@@ -198,6 +204,13 @@ def _find(name: str) -> _Declaration | None:
 def known(name: str) -> bool:
     """Whether an op of this full name (`aten::mm`, `Tensor.__mul__`) has a forward formula."""
     return _find(name) is not None
+
+
+def has_backward(name: str) -> bool:
+    """Whether an op of this full name has a formula of its backward: one that is annotated `-> Op`."""
+    declared = _find(name)
+    together = declared is not None and declared.has_backward and declared.function.__annotations__.get("return") == "Op"
+    return together or name in _BACKWARD
 
 
 def names() -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pyprof.opcall import OpCall
 from pyprof.prof.formulas import evaluate, evaluate_backward, known, matmul_class, registry
+from pyprof.prof.formulas.binding import Plan
 from tests.prof.formulas.formula_oracles import Called, Dispatched, call, describe, dispatched
 
 SIZE = st.integers(1, 5)
@@ -349,13 +350,11 @@ SYNONYMS = {
 }  # fmt: skip
 
 
-def _named(function: Callable[..., Any]) -> list[str]:
-    names = []
-    for parameter in registry._parameters(function):
-        if parameter.rest or parameter.any_key:
-            break
-        names.append(parameter.name)
-    return names
+def _plans() -> Iterator[tuple[str, registry._Declaration, Plan]]:
+    """Every name with a formula that works on data, and how its calls are bound."""
+    for name, declared in [*registry._FORWARD.items(), *registry._BACKWARD.items()]:
+        if declared.kind != "structural" and not name.endswith("*"):
+            yield name, declared, registry._plan(name, declared)
 
 
 def _signatures(name: str) -> list[list[str]]:
@@ -378,13 +377,13 @@ def _signatures(name: str) -> list[list[str]]:
 def test_parameters_are_those_of_torch() -> None:
     wrong: dict[str, list[tuple[str, str]]] = {}
     checked = 0
-    tables = [*((n, e.function) for n, e in registry._FORWARD.items() if e.kind != "structural"), *registry._BACKWARD.items()]
-    for name, function in tables:
+    for name, declared, how in _plans():
+        back = {ours: theirs for theirs, ours in declared.renamed.items()}
         differences = [
             [
                 pair
-                for pair in zip(_named(function), theirs, strict=False)
-                if pair[0] != pair[1] and pair[0] != "out" and pair not in SYNONYMS
+                for pair in zip(how.order, theirs, strict=False)
+                if pair[0] != pair[1] != back.get(pair[0]) and pair[0] != "out" and pair not in SYNONYMS
             ]
             for theirs in _signatures(name)
         ]
@@ -393,6 +392,25 @@ def test_parameters_are_those_of_torch() -> None:
             wrong[name] = best
     assert wrong == {}
     assert checked > 800
+
+
+def test_each_parameter_of_a_formula_is_an_argument_of_its_op() -> None:
+    """A misspelt parameter would never be given: each is an argument of at least one name, required ones of all."""
+    given: dict[Any, set[str]] = {}
+    lacking: dict[str, set[str]] = {}
+    for name, declared, how in _plans():
+        if how.rest or how.any_key:
+            continue
+        given.setdefault(declared.function, {"out"}).update(how.order)
+        if left := set(how.required).difference(how.order):
+            lacking[name] = left
+    assert lacking == {}
+    assert {function.__qualname__ for function, names in given.items() if _parameters(function) - names} == set()
+
+
+def _parameters(function: Callable[..., object]) -> set[str]:
+    code = function.__code__
+    return set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
 def test_each_formula_has_a_name_that_torch_has() -> None:
