@@ -32,6 +32,7 @@ from pkgutil import iter_modules
 from pyprof.prof.formulas.registry import (
     Cost,
     Missing,
+    Op,
     Piece,
     Result,
     backward,
@@ -45,6 +46,7 @@ from pyprof.prof.formulas.registry import (
     matmul_class,
     moves,
     names,
+    op,
     params,
 )
 from pyprof.prof.formulas.user import load_user_formulas
@@ -52,6 +54,7 @@ from pyprof.prof.formulas.user import load_user_formulas
 __all__ = [
     "Cost",
     "Missing",
+    "Op",
     "Piece",
     "Result",
     "backward",
@@ -66,6 +69,7 @@ __all__ = [
     "matmul_class",
     "moves",
     "names",
+    "op",
     "params",
 ]
 

@@ -91,12 +91,19 @@ def _cost(x: TensorSpec, w: TensorSpec, y: TensorSpec, transposed: bool, *tensor
     return Cost(factor * elements * depth, 0, nbytes(*tensors), mnk, groups, text)
 
 
+def _check_channels(channels: int, w: TensorSpec, transposed: bool, groups: Any) -> None:
+    """Raises Missing where an input of so many channels cannot be convolved with that weight."""
+    wanted = w.shape[0] if transposed else w.shape[1] * groups if isinstance(groups, int) else None
+    if wanted != channels and (wanted is not None or channels % max(w.shape[1], 1)):
+        raise Missing(f"input of {channels} channels, weight {list(w.shape)}")
+
+
 class _Problem:
     """Input, weight and output of one convolution call, whatever spelling it came in."""
 
     def __init__(
         self, x: TensorSpec, w: TensorSpec, stride: Any, padding: Any, dilation: Any, transposed: Any = False,
-        output_padding: Any = 0, groups: Any = 1, out: Any = None,
+        output_padding: Any = 0, groups: Any = UNKNOWN, out: Any = None,
     ) -> None:  # fmt: skip
         self.transposed = bool(need(transposed, "transposed"))
         rank = len(w.shape) - 2
@@ -109,6 +116,9 @@ class _Problem:
             sizes = _transposed_sizes(spatial, w.shape[2:], stride, padding, output_padding, dilation)
         else:
             sizes = output_sizes(spatial, w.shape[2:], stride, padding, dilation)
+            if any(n < 1 for n in sizes):
+                raise Missing(f"an image of {list(spatial)} is smaller than the kernel of {list(w.shape[2:])}")
+        _check_channels(x.shape[-rank - 1], w, self.transposed, groups)
         channels = w.shape[1] * need(groups, "groups") if self.transposed else w.shape[0]
         self.x, self.w = x, w
         self.y = spec((*x.shape[: len(x.shape) - rank - 1], channels, *sizes), x.dtype)
@@ -159,7 +169,7 @@ def conv(
     input: TensorSpec, weight: TensorSpec, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: Any = 1, out: Any = None,
 ) -> Cost:  # fmt: skip
-    return _Problem(input, weight, stride, padding, dilation, out=out).forward(opt(bias))
+    return _Problem(input, weight, stride, padding, dilation, groups=groups, out=out).forward(opt(bias))
 
 
 @backward(*_CONV)
@@ -167,7 +177,7 @@ def conv_backward(
     input: TensorSpec, weight: TensorSpec, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: Any = 1, out: Any = None,
 ) -> tuple[Piece, ...]:  # fmt: skip
-    return _Problem(input, weight, stride, padding, dilation, out=out).backward(bias)
+    return _Problem(input, weight, stride, padding, dilation, groups=groups, out=out).backward(bias)
 
 
 _TRANSPOSE = (
@@ -226,14 +236,14 @@ def cudnn_convolution(
     input: TensorSpec, weight: TensorSpec, padding: Any, stride: Any, dilation: Any, groups: Any = 1, benchmark: Any = False,
     deterministic: Any = False, allow_tf32: Any = False, out: Any = None,
 ) -> Cost:  # fmt: skip
-    return _Problem(input, weight, stride, padding, dilation, out=out).forward()
+    return _Problem(input, weight, stride, padding, dilation, groups=groups, out=out).forward()
 
 
 @formula(*spellings("cudnn_convolution_relu", "ta"), *spellings("miopen_convolution_relu", "ta"), kind="matmul")
 def cudnn_convolution_relu(
     input: TensorSpec, weight: TensorSpec, bias: Any, stride: Any, padding: Any, dilation: Any, groups: Any = 1, out: Any = None
 ) -> Cost:
-    return _Problem(input, weight, stride, padding, dilation, out=out).forward(opt(bias))
+    return _Problem(input, weight, stride, padding, dilation, groups=groups, out=out).forward(opt(bias))
 
 
 @formula(*spellings("cudnn_convolution_add_relu", "ta"), *spellings("miopen_convolution_add_relu", "ta"), kind="matmul")
@@ -241,7 +251,7 @@ def cudnn_convolution_add_relu(
     input: TensorSpec, weight: TensorSpec, z: TensorSpec, alpha: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     groups: Any = 1, out: Any = None,
 ) -> Cost:  # fmt: skip
-    return _Problem(input, weight, stride, padding, dilation, out=out).forward(z, opt(bias))
+    return _Problem(input, weight, stride, padding, dilation, groups=groups, out=out).forward(z, opt(bias))
 
 
 @formula("torch.cudnn_convolution_transpose", "aten::cudnn_convolution_transpose", kind="matmul")
@@ -259,7 +269,7 @@ def cudnn_convolution_transpose(
 def mkldnn_convolution(
     input: TensorSpec, weight: TensorSpec, bias: Any, padding: Any, stride: Any, dilation: Any, groups: Any, out: Any = None
 ) -> Cost:
-    return _Problem(input, weight, stride, padding, dilation, out=out).forward(opt(bias))
+    return _Problem(input, weight, stride, padding, dilation, groups=groups, out=out).forward(opt(bias))
 
 
 @formula(*spellings("miopen_convolution_transpose", "ta"), kind="matmul")

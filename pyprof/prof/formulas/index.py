@@ -357,3 +357,23 @@ def value_selecting_backward(
     grad: TensorSpec, dim: Any, indices: TensorSpec, sizes: Any = UNKNOWN, keepdim: Any = False
 ) -> Cost:
     return copy_cost(grad, indices, spec(need(sizes, "sizes"), grad.dtype))
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward(*spellings("index_put"), *spellings("index_put_"))
+def index_put_backward(
+    input: TensorSpec, indices: list[TensorSpec], values: Any = None, accumulate: Any = False, *more: Any
+) -> tuple[Piece, ...]:
+    # The input's is the incoming one, with zeros where it was overwritten; that of the values is gathered, and summed where
+    # they were broadcast.
+    shape, tensors = selected(input, indices)
+    rows, grad = spec(shape, input.dtype), gradient(input)
+    pieces = []
+    if wants(input) and accumulate is not True:
+        pieces.append(Piece("input", copy_cost(grad, grad, tensors)))
+    if isinstance(values, TensorSpec) and wants(values):
+        summed = rows.numel if values.shape != rows.shape else 0
+        pieces.append(Piece("values", vector(summed, rows, tensors, gradient(values))))
+    return tuple(pieces)

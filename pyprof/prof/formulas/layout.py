@@ -137,3 +137,28 @@ def unfold_copy(input: TensorSpec, dimension: Any, size: Any, step: Any) -> Cost
     windows = (input.shape[axis] - need(size, "size")) // need(step, "step") + 1 if input.shape else 1
     shape = (*input.shape[:axis], windows, *input.shape[axis + 1 :], size)
     return copy_cost(input, spec(shape, input.dtype))
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+_SHUFFLES = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
+
+
+@backward(*(f"{place}{op}" for op in _SHUFFLES for place in ("torch.", "torch.nn.functional.", "aten::")))
+def shuffle_backward(input: TensorSpec, *factor: Any, **more: Any) -> tuple[Piece, ...]:
+    return (Piece("input", copy_cost(gradient(input), gradient(input))),) if wants(input) else ()
+
+
+@backward(*spellings("repeat_interleave"))
+def repeat_interleave_backward(
+    input: TensorSpec, repeats: Any = None, dim: Any = None, output_size: Any = None
+) -> tuple[Piece, ...]:
+    if not wants(input):
+        return ()
+    length = input.numel if dim is None else input.shape[dims(dim, len(input.shape))[0]]
+    count = output_size if isinstance(output_size, int) else length * repeats if isinstance(repeats, int) else None
+    if count is None:
+        raise Missing("repeats are data, not recorded")
+    grad = spec((input.numel // max(length, 1) * count,), input.dtype)
+    return (Piece("input", vector(grad.numel, grad, gradient(input))),)

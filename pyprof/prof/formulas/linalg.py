@@ -13,7 +13,20 @@ from typing import Any
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import broadcast, dtype_of, nbytes, need, opt, product, promote, reduced, spec, vector, wants
+from pyprof.prof.formulas.algebra import (
+    broadcast,
+    dtype_of,
+    gradient,
+    nbytes,
+    need,
+    opt,
+    product,
+    promote,
+    reduced,
+    spec,
+    vector,
+    wants,
+)
 from pyprof.prof.formulas.pointwise import spellings
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 
@@ -414,3 +427,17 @@ def matrix_norm(
 def nuclear_norm(input: TensorSpec, dim: Any = (-2, -1), keepdim: Any = False, out: Any = None) -> Cost:
     whole = isinstance(dim, bool) or dim is None  # nuclear_norm(x, keepdim)
     return _matrix_norm(input, "nuc", (-2, -1) if whole else dim, keepdim, None)
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward(*spellings("cross"), "torch.linalg.cross", "aten::linalg_cross")
+def cross_backward(input: TensorSpec, other: TensorSpec, dim: Any = None, out: Any = None) -> tuple[Piece, ...]:
+    # A cross product with the other one each.
+    grad = spec(broadcast(input.shape, other.shape), promote(input, other))
+    return tuple(
+        Piece(name, vector(3 * grad.numel, grad, y, gradient(x)))
+        for name, x, y in (("other", other, input), ("input", input, other))
+        if wants(x)
+    )

@@ -439,3 +439,65 @@ def pdist_backward(grad: TensorSpec, input: TensorSpec, p: Any, pdist: TensorSpe
 def cdist_backward(grad: TensorSpec, x1: TensorSpec, x2: TensorSpec, p: Any, cdist: TensorSpec) -> Cost:
     # The gradient of the first only: difference, product and sum an element of each pair; 1 a pair for gradient over distance.
     return vector((3 * x1.shape[-1] + 1) * cdist.numel, grad, x1, x2, cdist, gradient(x1))
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward("torch.cdist", "aten::cdist", "torch._cdist_forward", "aten::_cdist_forward")
+def cdist_back(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, *mode: Any, **more: Any) -> tuple[Piece, ...]:
+    outer = broadcast(x1.shape[:-2], x2.shape[:-2])
+    distances = spec((*outer, x1.shape[-2], x2.shape[-2]), x1.dtype)
+    return tuple(
+        Piece(name, cdist_backward(distances, a, b, p, distances))
+        for name, a, b in (("input", x1, x2), ("other", x2, x1))
+        if wants(a)
+    )
+
+
+@backward("torch.pdist", "aten::pdist", "torch.nn.functional.pdist", "aten::_pdist_forward")
+def pdist_back(input: TensorSpec, p: Any = 2.0) -> tuple[Piece, ...]:
+    rows = input.shape[0]
+    distances = spec((rows * (rows - 1) // 2,), input.dtype)
+    return (Piece("input", pdist_backward(distances, input, p, distances)),) if wants(input) else ()
+
+
+@backward("torch.nn.functional.multi_margin_loss", "aten::multi_margin_loss")
+def multi_margin_back(input: TensorSpec, target: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
+    number = spec((), input.dtype)
+    return (Piece("input", multi_margin_loss_backward(number, input, target)),) if wants(input) else ()
+
+
+@backward("torch.nn.functional.ctc_loss", "torch.ctc_loss", "aten::ctc_loss", "torch._ctc_loss", "aten::_ctc_loss")
+def ctc_back(
+    log_probs: TensorSpec,
+    targets: TensorSpec,
+    input_lengths: Any = None,
+    target_lengths: Any = None,
+    *options: Any,
+    **more: Any,
+) -> tuple[Piece, ...]:
+    if not wants(log_probs):
+        return ()
+    once = ctc_loss(log_probs, targets, input_lengths, target_lengths).vector_flops or 0
+    count = log_probs.shape[1] if len(log_probs.shape) > 2 else 1
+    states, losses = spec((once // 6,), log_probs.dtype), spec((count,), log_probs.dtype)
+    return (Piece("input", ctc_loss_backward(losses, log_probs, targets, input_lengths, target_lengths, losses, states)),)
+
+
+@backward("torch.cosine_similarity", "aten::cosine_similarity", "torch.nn.functional.cosine_similarity")
+def cosine_backward(x1: TensorSpec, x2: TensorSpec, dim: Any = 1, eps: Any = 1e-8) -> tuple[Piece, ...]:
+    # g·(y/(|x||y|) - cos·x/|x|²): two products, a difference and the gradient.
+    shape = broadcast(x1.shape, x2.shape)
+    axis = need(dim, "dim") % max(len(shape), 1)
+    small = spec([n for d, n in enumerate(shape) if d != axis], promote(x1, x2))
+    pairs = (("input", x1, x2), ("other", x2, x1))
+    return tuple(Piece(name, vector(4 * product(shape), small, small, x, y, gradient(x))) for name, x, y in pairs if wants(x))
+
+
+@backward("torch.nn.functional.pairwise_distance", "torch.pairwise_distance", "aten::pairwise_distance")
+def pairwise_backward(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, eps: Any = 1e-6, keepdim: Any = False) -> tuple[Piece, ...]:
+    shape = broadcast(x1.shape, x2.shape)
+    small = spec(shape[:-1], promote(x1, x2))
+    pairs = (("input", x1), ("other", x2))
+    return tuple(Piece(name, vector(3 * product(shape), small, small, x1, x2, gradient(x))) for name, x in pairs if wants(x))

@@ -11,7 +11,7 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, copy_cost, gradient, need, opt, spec, vector, wants
 from pyprof.prof.formulas.index import selected
 from pyprof.prof.formulas.pointwise import elementwise, spellings
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
+from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 
 __all__: list[str] = []
 
@@ -85,3 +85,22 @@ def masked_index_put(input: TensorSpec, mask: TensorSpec, indices: list[TensorSp
     # The values where the mask is, added into a copy of the whole.
     _, tensors = selected(input, indices)
     return vector(2 * values.numel, input, gradient(input), mask, tensors, values)
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward(*spellings("masked_select"))
+def masked_select_back(input: TensorSpec, mask: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
+    # How much was selected is data: the gradient that is read is at the most as large as the input.
+    raise Missing("how many elements a mask selects is data, not recorded")
+
+
+@backward(*spellings("masked_scatter"), *spellings("masked_scatter_", "Ta"))
+def masked_scatter_back(input: TensorSpec, mask: TensorSpec, source: TensorSpec) -> tuple[Piece, ...]:
+    # The input's is the incoming one with zeros where the mask is; the source's what it selects there, at the most all of it.
+    grad = gradient(input)
+    pieces = [Piece("input", vector(input.numel, grad, mask, grad))] if wants(input) else []
+    if wants(source):
+        pieces.append(Piece("source", copy_cost(mask, gradient(source), gradient(source))))
+    return tuple(pieces)

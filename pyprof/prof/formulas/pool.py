@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import gradient, nbytes, need, pair, product, result, spec, vector, wants
+from pyprof.prof.formulas.algebra import copy_cost, gradient, nbytes, need, pair, product, result, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
 
 __all__ = ["adaptive_windows", "targets"]
@@ -276,3 +276,54 @@ def col2im(input: TensorSpec, output_size: Any, kernel_size: Any, dilation: Any 
     sizes = pair(output_size, 2, "output_size")
     shape = (*input.shape[:-2], input.shape[-2] // window, *sizes)
     return vector(input.numel, input, spec(shape, input.dtype))
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward("aten::im2col", "torch.nn.functional.im2col", "torch.nn.functional.unfold")
+def im2col_backward(
+    input: TensorSpec, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> tuple[Piece, ...]:
+    # Each column's element is added back to where it came from.
+    if not wants(input):
+        return ()
+    options = [
+        pair(v, 2, name)
+        for v, name in ((kernel_size, "kernel_size"), (dilation, "dilation"), (padding, "padding"), (stride, "stride"))
+    ]
+    places = product((n + 2 * p - d * (r - 1) - 1) // s + 1 for n, r, d, p, s in zip(input.shape[-2:], *options, strict=True))
+    columns = spec((*input.shape[:-2], *options[0], places), input.dtype)
+    return (Piece("input", vector(columns.numel, columns, gradient(input))),)
+
+
+@backward("aten::col2im", "torch.nn.functional.col2im", "torch.nn.functional.fold")
+def col2im_backward(
+    input: TensorSpec, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> tuple[Piece, ...]:
+    if not wants(input):
+        return ()
+    window, sizes = product(pair(kernel_size, 2, "kernel_size")), pair(output_size, 2, "output_size")
+    grad = spec((*input.shape[:-2], input.shape[-2] // window, *sizes), input.dtype)
+    return (Piece("input", copy_cost(grad, gradient(input))),)
+
+
+@backward("torch.nn.functional.fractional_max_pool2d", "aten::fractional_max_pool2d",
+          "torch.nn.functional.fractional_max_pool3d", "aten::fractional_max_pool3d")  # fmt: skip
+def fractional_back(
+    input: TensorSpec, kernel_size: Any, output_size: Any = None, *options: Any, **more: Any
+) -> tuple[Piece, ...]:
+    if not wants(input):
+        return ()
+    if output_size is None:
+        raise Missing("output_size not recorded")
+    small = spec(targets(output_size, input, 3 if len(input.shape) > 4 else 2), input.dtype)
+    return (Piece("input", vector(small.numel, small, spec(small.shape, "int64"), gradient(input))),)
+
+
+@backward("torch.nn.functional.max_unpool2d", "aten::max_unpool2d", "torch.nn.functional.max_unpool3d", "aten::max_unpool3d")
+def max_unpool_backward(
+    input: TensorSpec, indices: TensorSpec, output_size: Any = None, *options: Any, **more: Any
+) -> tuple[Piece, ...]:
+    # What was put somewhere is gathered from there.
+    return (Piece("input", copy_cost(gradient(input), indices, gradient(input))),) if wants(input) else ()

@@ -12,11 +12,13 @@ from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.algebra import (
     broadcast,
+    copy_cost,
     dims,
     dtype_of,
     gradient,
     nbytes,
     need,
+    product,
     promote,
     reduced,
     result,
@@ -325,3 +327,55 @@ def corrcoef(input: TensorSpec) -> Cost:
     one = cov(input)
     rows = input.shape[0] if len(input.shape) > 1 else 1
     return Cost(one.matmul_flops, (one.vector_flops or 0) + rows + 4 * rows * rows, one.bytes)
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward(*spellings("var_mean", "ta"), *spellings("std_mean", "ta"))
+def var_mean_backward(
+    input: TensorSpec, dim: Any = None, unbiased: Any = None, keepdim: Any = False, correction: Any = None
+) -> tuple[Piece, ...]:
+    # The variance's 2·(x - mean)·g, and the mean's g/n added to it.
+    if not wants(input):
+        return ()
+    axes = dims(None if isinstance(dim, bool) else dim, len(input.shape))
+    small = spec(reduced(input.shape, axes, False), input.dtype)
+    return (Piece("input", vector(3 * input.numel, small, small, small, input, gradient(input))),)
+
+
+@backward(*spellings("mode"))
+def mode_backward(input: TensorSpec, dim: Any = -1, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
+    return _selected(input, dim)
+
+
+@backward(*spellings("median"), *spellings("nanmedian"))
+def median_backward(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
+    return _selected(input, dim)
+
+
+@backward(*spellings("kthvalue"))
+def kthvalue_backward(input: TensorSpec, k: Any, dim: Any = -1, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
+    return _selected(input, dim)
+
+
+def _selected(input: TensorSpec, dim: Any) -> tuple[Piece, ...]:
+    """Zeros with the gradient where the chosen element was; without a dimension the elements equal to it share the gradient."""
+    if not wants(input):
+        return ()
+    if dim is None:
+        return (Piece("input", vector(3 * input.numel, input, gradient(input))),)
+    small = spec(reduced(input.shape, dims(need(dim, "dim"), len(input.shape)), False), input.dtype)
+    return (Piece("input", copy_cost(small, spec(small.shape, "int64"), gradient(input))),)
+
+
+@backward(*spellings("dist"))
+def dist_backward(input: TensorSpec, other: TensorSpec, p: Any = 2) -> tuple[Piece, ...]:
+    # The difference again, times gradient over distance; the other's is its negative.
+    shape = broadcast(input.shape, other.shape)
+    pairs = (("input", input), ("other", other))
+    return tuple(
+        Piece(name, vector(2 * product(shape), input, other, spec((), input.dtype), gradient(x)))
+        for name, x in pairs
+        if wants(x)
+    )

@@ -280,7 +280,7 @@ def _gap(call: OpCall, cost: Cost) -> str:
 def evaluate_backward(call: OpCall) -> tuple[Piece, ...]:
     """The pieces of the call's backward in launch order; empty where no formula applies. Never raises."""
     declared = _BACKWARD.get(call.name) or _find(call.name)
-    if declared is None or not declared.has_backward or declared.kind == "structural":
+    if declared is None or not declared.has_backward:
         return ()
     pieces, _ = _evaluate(declared, _settle_grads(call), _pieces)
     return pieces or ()

@@ -298,3 +298,22 @@ def histogram_edges(input: TensorSpec, bins: Any, range: Any = None, weight: Any
     # The least and the greatest of each column where no range is given, then the edges between.
     edges = spec((sum(n + 1 for n in need(bins, "bins")),), input.dtype)
     return vector((2 * input.numel if range is None else 0) + 2 * edges.numel, input if range is None else None, edges)
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward(*spellings("diff"))
+def diff_backward(
+    input: TensorSpec, n: Any = 1, dim: Any = -1, prepend: Any = None, append: Any = None, out: Any = None
+) -> tuple[Piece, ...]:
+    # Each element is in two differences: a subtraction an element, as often as differences were taken.
+    return (Piece("input", vector(need(n, "n") * input.numel, gradient(input), gradient(input))),) if wants(input) else ()
+
+
+@backward(*spellings("trapz", "ta"), *spellings("trapezoid", "ta"), *spellings("cumulative_trapezoid", "ta"))
+def trapezoid_backward(y: TensorSpec, x: Any = None, dx: Any = None, dim: Any = -1) -> tuple[Piece, ...]:
+    # Half of the widths on both sides, times the gradient.
+    if not wants(y):
+        return ()
+    return (Piece("y", vector(3 * y.numel, gradient(y), x if isinstance(x, TensorSpec) else None, gradient(y))),)

@@ -118,3 +118,44 @@ def expand_backward(input: TensorSpec, *sizes: Any, **more: Any) -> tuple[Piece,
     shape = tuple(input.shape[i - rank] if n == -1 else n for i, n in enumerate(numbers))
     grad = TensorSpec(shape, input.dtype)
     return (Piece("input", vector(grad.numel, grad, gradient(input))),) if shape != input.shape else ()
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+@backward(*spellings("diag_embed"), *spellings("diagflat"))
+def diag_embed_backward(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
+    return (Piece("input", copy_cost(gradient(input), gradient(input))),) if wants(input) else ()
+
+
+@backward(*spellings("diag"))
+def diag_backward(input: TensorSpec, diagonal: Any = 0, out: Any = None) -> tuple[Piece, ...]:
+    if len(input.shape) != 2:
+        return diag_embed_backward(input)
+    (rows, columns), shift = input.shape, need(diagonal, "diagonal")
+    part = spec((max(0, min(rows + min(shift, 0), columns - max(shift, 0))),), input.dtype)
+    return (Piece("input", copy_cost(part, gradient(input))),) if wants(input) else ()
+
+
+@backward(*spellings("trace"))
+def trace_back(input: TensorSpec) -> tuple[Piece, ...]:
+    return (Piece("input", vector(0, spec((), input.dtype), gradient(input))),) if wants(input) else ()
+
+
+@backward("Tensor.unfold", "aten::unfold", *spellings("unfold_copy", "ta"))
+def unfold_view_backward(input: TensorSpec, dimension: Any, size: Any, step: Any) -> tuple[Piece, ...]:
+    # The elements of overlapping windows are added into zeros.
+    if not wants(input) or not input.shape:
+        return ()
+    length, window = input.shape[need(dimension, "dimension")], need(size, "size")
+    count = (length - window) // need(step, "step") + 1
+    grad = spec((input.numel // max(length, 1) * count * window,), input.dtype)
+    return (Piece("input", vector(grad.numel, grad, gradient(input))),)
+
+
+@backward("Tensor.expand_as", "aten::expand_as")
+def expand_as_backward(input: TensorSpec, other: TensorSpec) -> tuple[Piece, ...]:
+    if not wants(input) or input.shape == other.shape:
+        return ()
+    grad = spec(other.shape, input.dtype)
+    return (Piece("input", vector(grad.numel, grad, gradient(input))),)

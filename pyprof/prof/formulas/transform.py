@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import nbytes, need, opt, product, promote, spec
-from pyprof.prof.formulas.registry import Cost, formula
+from pyprof.prof.formulas.algebra import copy_cost, gradient, nbytes, need, opt, product, promote, spec, wants
+from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
 
 __all__ = ["TRANSFORMS"]
 
@@ -141,3 +141,26 @@ def istft(
     operations = (one.vector_flops or 0) + 2 * batch * frames * size + 2 * frames * size + batch * kept
     dtype = input.dtype if return_complex is True else _REAL.get(input.dtype or "", input.dtype)
     return Cost(0, operations, nbytes(input, opt(window), spec((batch, kept), dtype)))
+
+
+# ---------------------------------------------------------------------------------------------- backward
+
+
+def _register_fft_backward(op: str) -> None:
+    forward = TRANSFORMS[op]
+
+    def fft_back(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
+        # The transform the other way, of the same sizes; what the forward read is written and the other way round.
+        return (Piece("input", forward(input, *options, **more)),) if wants(input) else ()
+
+    fft_back.__qualname__ = f"{op}_backward"
+    backward(f"torch.fft.{op}", f"aten::fft_{op}")(fft_back)
+
+
+for _op in TRANSFORMS:
+    _register_fft_backward(_op)
+
+
+@backward("torch.fft.fftshift", "aten::fft_fftshift", "torch.fft.ifftshift", "aten::fft_ifftshift")
+def fftshift_backward(input: TensorSpec, dim: Any = None) -> tuple[Piece, ...]:
+    return (Piece("input", copy_cost(gradient(input), gradient(input))),) if wants(input) else ()

@@ -10,6 +10,8 @@ from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.prof.formulas import (
     Cost,
     Missing,
+    Op,
+    Piece,
     evaluate,
     evaluate_backward,
     formula,
@@ -18,6 +20,7 @@ from pyprof.prof.formulas import (
     known,
     matmul_class,
     names,
+    op,
     params,
     registry,
 )
@@ -218,3 +221,59 @@ def test_nothing_that_a_file_may_hold_makes_evaluation_raise(name: str, args: li
     assert "\n" not in result.reason
     assert all(p.cost is not None for p in evaluate_backward(subject))
     assert " " not in params(subject) and params(subject)
+
+
+@pytest.mark.parametrize(
+    ("subject", "reason"),
+    [
+        (call("torch.mm", t(8, 10), t(11, 3)), "mm: shapes [8, 10] and [11, 3] do not fit: depth 10 and 11"),
+        (call("aten::bmm", t(2, 8, 10), t(3, 10, 3)), "bmm: shapes [2, 8, 10] and [3, 10, 3] do not fit"),
+        (call("torch.nn.functional.linear", t(5, 3), t(4, 7)), "linear: shapes [5, 3] and [4, 7] do not fit: depth 3 and 7"),
+        (call("torch.conv2d", t(1, 3, 9, 9), t(8, 5, 3, 3)), "conv2d: input of 3 channels, weight [8, 5, 3, 3]"),
+        (call("torch.conv2d", t(1, 6, 9, 9), t(8, 3, 3, 3)), "conv2d: input of 6 channels, weight [8, 3, 3, 3]"),
+        (
+            call("torch.conv2d", t(1, 3, 2, 2), t(8, 3, 3, 3)),
+            "conv2d: an image of [2, 2] is smaller than the kernel of [3, 3]",
+        ),
+    ],
+)
+def test_shapes_that_no_op_can_take_have_a_reason_and_no_cost(subject: OpCall, reason: str) -> None:
+    assert evaluate(subject) == (Cost(), reason)
+    assert evaluate_backward(subject) == ()
+
+
+def test_an_alias_does_not_replace_what_is_given_by_position() -> None:
+    x, y = t(4, 5), t(4, 5)
+    assert evaluate(call("torch.add", x, y, weight=t(2, 4, 5))).cost in (evaluate(call("torch.add", x, y)).cost, Cost())
+    assert evaluate(call("torch.add", x, x2=y)).cost == evaluate(call("torch.add", x, y)).cost
+
+
+@pytest.mark.usefixtures("registers")
+def test_a_declaration_names_only_the_arguments_that_it_uses() -> None:
+    @op("mymod::gather_rows", order="table indices padding scales[] ...", table="weight")
+    @op("mymod.gather_rows", order="indices weight padding")
+    def gather_rows(weight: TensorSpec, indices: TensorSpec, scales: object = None, out: object = None) -> Op:
+        yield Cost(0, len(scales) if isinstance(scales, list) else 0, weight.nbytes)
+        yield Piece("weight", Cost(0, indices.numel, 0))
+
+    w, i = t(8, 4), t(3, dtype="int64")
+    assert evaluate(call("mymod.gather_rows", i, w)).cost == evaluate(call("mymod::gather_rows", w, i)).cost == Cost(0, 0, 128)
+    assert evaluate(call("mymod::gather_rows", indices=i, table=w, padding=3)).cost == Cost(0, 0, 128)
+    assert evaluate(call("mymod::gather_rows", w, i, t(1), t(2), t(2), flat=True)).cost.vector_flops == 2
+    assert evaluate_backward(call("mymod::gather_rows", w, i)) == (Piece("weight", Cost(0, 3, 0)),)
+    assert evaluate(call("mymod.gather_rows", i)).reason == "gather_rows: weight not recorded"
+    assert (
+        evaluate(call("mymod.gather_rows", i, w, 1, t(3), t(4))).reason == "gather_rows: 5 arguments where the formula takes 3"
+    )
+    assert "no argument 'stride'" in evaluate(call("mymod.gather_rows", i, w, stride=1)).reason
+
+
+def test_the_table_of_arguments_is_sorted_and_used() -> None:
+    from pyprof.prof.formulas.binding import _table
+
+    table = _table()
+    assert list(table) == sorted(table)
+    assert table["aten::embedding"] == "weight indices padding_idx scale_grad_by_freq sparse"
+    rows, w, i = 3 * 4 * 4, t(8, 4), t(3, dtype="int64")
+    for subject in (call("aten::embedding", w, i), call("torch.nn.functional.embedding", i, w), call("torch.embedding", w, i)):
+        assert evaluate(subject).cost.bytes == 24 + 2 * rows
