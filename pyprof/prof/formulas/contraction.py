@@ -210,17 +210,3 @@ def matrix_power(input: TensorSpec, n: Any, out: Any = None) -> Cost:
     size = input.shape[-1]
     batch = product(input.shape[:-2])
     return Cost(2 * products * batch * size**3, 0, nbytes(input, input), (size, size, size), batch)
-
-
-@formula("torch.cdist", "aten::cdist", "torch._cdist_forward", "aten::_cdist_forward", "torch._euclidean_dist",
-    "aten::_euclidean_dist",
-         kind="matmul")  # fmt: skip
-def cdist(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, *mode: Any, **more: Any) -> Cost:
-    # The euclidean distance as |x|² + |y|² - 2·x·y by a matrix product; other norms element by element.
-    (m, k), n = x1.shape[-2:], x2.shape[-2]
-    batch = product(x1.shape[:-2])
-    written = spec((batch, m, n), x1.dtype)
-    if p == 2:
-        one = product_cost(m, n, k, x1, x2, written, batch=batch, dtype=x1.dtype)
-        return Cost(one.matmul_flops, 4 * batch * m * n, one.bytes, one.mnk, batch, one.params)
-    return Cost(0, 3 * batch * m * n * k, nbytes(x1, x2, written))

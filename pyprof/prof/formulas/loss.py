@@ -358,21 +358,6 @@ def cosine_embedding_loss(input1: TensorSpec, input2: TensorSpec, target: Tensor
     return vector(6 * input1.numel, input1, input2, target, spec((), input1.dtype))
 
 
-@formula("torch.cosine_similarity", "aten::cosine_similarity", "torch.nn.functional.cosine_similarity")
-def cosine_similarity(x1: TensorSpec, x2: TensorSpec, dim: Any = 1, eps: Any = 1e-8) -> Cost:
-    # Three products and sums: x·y, x·x, y·y.
-    shape = broadcast(x1.shape, x2.shape)
-    axis = dim % len(shape) if isinstance(dim, int) and shape else 0
-    small = tuple(n for d, n in enumerate(shape) if d != axis)
-    return vector(6 * product(shape) + 3 * product(small), x1, x2, spec(small, promote(x1, x2)))
-
-
-@formula("torch.nn.functional.pairwise_distance", "torch.pairwise_distance", "aten::pairwise_distance")
-def pairwise_distance(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, eps: Any = 1e-6, keepdim: Any = False) -> Cost:
-    shape = broadcast(x1.shape, x2.shape)
-    return vector(4 * product(shape), x1, x2, spec(shape[:-1], promote(x1, x2)))
-
-
 @formula("torch.nn.functional.ctc_loss", "torch.ctc_loss", "aten::ctc_loss", "torch._ctc_loss", "aten::_ctc_loss",
          "aten::_cudnn_ctc_loss", "torch._cudnn_ctc_loss", "aten::miopen_ctc_loss", "torch.miopen_ctc_loss")  # fmt: skip
 def ctc_loss(
@@ -392,13 +377,6 @@ def ctc_loss(
     states = time * count * (2 * longest + 1)
     read = (log_probs, targets, opt(input_lengths), opt(target_lengths))
     return Cost(0, 6 * states, nbytes(read, spec((states + count,), log_probs.dtype)))
-
-
-@formula("torch.pdist", "aten::pdist", "torch.nn.functional.pdist", "aten::_pdist_forward", "torch._pdist_forward")
-def pdist(input: TensorSpec, p: Any = 2.0) -> Cost:
-    rows, size = input.shape
-    pairs = rows * (rows - 1) // 2
-    return vector(pairs * (3 * size + 1), input, spec((pairs,), input.dtype))
 
 
 # ---------------------------------------------------------------------------------------------- backward ops of the dispatcher
@@ -429,37 +407,7 @@ def multilabel_margin_loss_backward(
     return vector(4 * input.numel * classes, grad_output, input, target, is_target, gradient(input))
 
 
-@formula("aten::_pdist_backward")
-def pdist_backward(grad: TensorSpec, input: TensorSpec, p: Any, pdist: TensorSpec) -> Cost:
-    # The difference of each pair again, times gradient over distance, added to the one row and taken from the other.
-    return vector(4 * pdist.numel * input.shape[-1] + pdist.numel, grad, input, pdist, gradient(input))
-
-
-@formula("aten::_cdist_backward")
-def cdist_backward(grad: TensorSpec, x1: TensorSpec, x2: TensorSpec, p: Any, cdist: TensorSpec) -> Cost:
-    # The gradient of the first only: difference, product and sum an element of each pair; 1 a pair for gradient over distance.
-    return vector((3 * x1.shape[-1] + 1) * cdist.numel, grad, x1, x2, cdist, gradient(x1))
-
-
 # ---------------------------------------------------------------------------------------------- backward
-
-
-@backward("torch.cdist", "aten::cdist", "torch._cdist_forward", "aten::_cdist_forward")
-def cdist_back(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, *mode: Any, **more: Any) -> tuple[Piece, ...]:
-    outer = broadcast(x1.shape[:-2], x2.shape[:-2])
-    distances = spec((*outer, x1.shape[-2], x2.shape[-2]), x1.dtype)
-    return tuple(
-        Piece(name, cdist_backward(distances, a, b, p, distances))
-        for name, a, b in (("input", x1, x2), ("other", x2, x1))
-        if wants(a)
-    )
-
-
-@backward("torch.pdist", "aten::pdist", "torch.nn.functional.pdist", "aten::_pdist_forward")
-def pdist_back(input: TensorSpec, p: Any = 2.0) -> tuple[Piece, ...]:
-    rows = input.shape[0]
-    distances = spec((rows * (rows - 1) // 2,), input.dtype)
-    return (Piece("input", pdist_backward(distances, input, p, distances)),) if wants(input) else ()
 
 
 @backward("torch.nn.functional.multi_margin_loss", "aten::multi_margin_loss")
@@ -483,21 +431,3 @@ def ctc_back(
     count = log_probs.shape[1] if len(log_probs.shape) > 2 else 1
     states, losses = spec((once // 6,), log_probs.dtype), spec((count,), log_probs.dtype)
     return (Piece("input", ctc_loss_backward(losses, log_probs, targets, input_lengths, target_lengths, losses, states)),)
-
-
-@backward("torch.cosine_similarity", "aten::cosine_similarity", "torch.nn.functional.cosine_similarity")
-def cosine_backward(x1: TensorSpec, x2: TensorSpec, dim: Any = 1, eps: Any = 1e-8) -> tuple[Piece, ...]:
-    # g·(y/(|x||y|) - cos·x/|x|²): two products, a difference and the gradient.
-    shape = broadcast(x1.shape, x2.shape)
-    axis = need(dim, "dim") % max(len(shape), 1)
-    small = spec([n for d, n in enumerate(shape) if d != axis], promote(x1, x2))
-    pairs = (("input", x1, x2), ("other", x2, x1))
-    return tuple(Piece(name, vector(4 * product(shape), small, small, x, y, gradient(x))) for name, x, y in pairs if wants(x))
-
-
-@backward("torch.nn.functional.pairwise_distance", "torch.pairwise_distance", "aten::pairwise_distance")
-def pairwise_backward(x1: TensorSpec, x2: TensorSpec, p: Any = 2.0, eps: Any = 1e-6, keepdim: Any = False) -> tuple[Piece, ...]:
-    shape = broadcast(x1.shape, x2.shape)
-    small = spec(shape[:-1], promote(x1, x2))
-    pairs = (("input", x1), ("other", x2))
-    return tuple(Piece(name, vector(3 * product(shape), small, small, x1, x2, gradient(x))) for name, x in pairs if wants(x))
