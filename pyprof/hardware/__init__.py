@@ -1,1 +1,1 @@
-"""Facts about GPUs and about the names of their kernels."""
+"""The limits of GPUs and CPUs, and what the names of kernels mean."""

@@ -1,4 +1,4 @@
-"""What a kernel's name says, and with op, dtype and device, whether it used Tensor Cores.
+"""A kernel's name -> its class; class, op, dtype and device -> whether it used Tensor Cores.
 
 kernels.csv holds one rule a row, tried in order; the first that matches a normalised name decides. Columns: id; regex; family;
 kind (gemm, conv, attention, rnn: products of matrices; memory, copy, comm: none; unknown); role (main, or aux: work around a
@@ -6,17 +6,16 @@ product, such as split-K reductions and layout changes); unit; tensor_core (yes,
 settings); reads (a precision, or a reader of `precision`); certainty; example (a name that this row and no earlier one
 matches); note.
 
-Nothing here knows formats or costs. A name that no rule matches is of family `unknown`: never a guess.
+Must not know file formats or costs. A name that no rule matches is of family `unknown`; nothing is guessed.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib.resources import files
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.hardware.names import demangle, normalise
@@ -27,24 +26,24 @@ __all__ = ["KernelClass", "Verdict", "classify", "has_tensor_path", "rules", "ve
 Capability = tuple[int, int]
 
 _PRODUCTS = frozenset({"gemm", "conv", "attention", "rnn"})
+_TensorCore = Literal["yes", "no", "arch"]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelClass:
-    """What the name alone says of a kernel.
+class KernelClass(NamedTuple):
+    """What follows from a kernel's name alone.
 
-    unit: hmma, imma, dmma, qmma, omma (mma.sync by operand type), wgmma, tcgen05, mfma; mma (a matrix instruction that the name
-    does not tell, see `verdict`); fma, dfma, hfma2 (CUDA cores); memory, copy, comm; unknown. precision and accumulator: ''
-    where the name does not say. align: elements by which operands are aligned, where named. min_cc: the compute capability
-    that the name's architecture prefix needs at least; the device itself may be newer. rule: id of the row of kernels.csv, ''
-    for none.
+    unit: hmma, imma, dmma, qmma, omma (mma.sync by operand type), wgmma, tcgen05, mfma; mma (a matrix instruction, which one
+    depends on the device, see `verdict`); fma, dfma, hfma2 (CUDA cores); memory, copy, comm; unknown. precision, accumulator:
+    '' if not in the name. align: alignment of the operands in elements, None if not in the name. min_cc: the lowest compute
+    capability that the name's architecture prefix runs on; the device may be newer. rule: id of the row of kernels.csv, '' if
+    none matches.
     """
 
     family: str
     kind: str
     role: Literal["main", "aux"]
     unit: str
-    tensor_core: Literal["yes", "no", "arch"]
+    tensor_core: _TensorCore
     precision: str
     accumulator: str
     align: int | None
@@ -58,8 +57,7 @@ class KernelClass:
         return self.role == "main" and self.kind in _PRODUCTS
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One row of kernels.csv."""
 
     id: str
@@ -68,19 +66,19 @@ class Rule:
     kind: str
     role: Literal["main", "aux"]
     unit: str
-    tensor_core: Literal["yes", "no", "arch"]
+    tensor_core: _TensorCore
     reads: str
     certainty: str
     example: str
 
 
-_TENSOR_CORE: dict[str, Literal["yes", "no", "arch"]] = {"yes": "yes", "no": "no", "arch": "arch"}
+_TENSOR_CORE: dict[str, _TensorCore] = {"yes": "yes", "no": "no", "arch": "arch"}
 
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[Rule, ...]:
-    """The rows of kernels.csv in order, compiled once."""
-    text = files("pyprof.hardware").joinpath("kernels.csv").read_text(encoding="utf-8")
+    """The rows of kernels.csv in order."""
+    text = Path(__file__).with_name("kernels.csv").read_text(encoding="utf-8")
     return tuple(
         Rule(
             row["id"],
@@ -108,7 +106,7 @@ _CUTLASS_TILE = re.compile(r"cutlass_(\d\d)_(?:wmma_)?(?:sp)?tensorop")
 
 @cache
 def classify(name: str) -> KernelClass:
-    """What the name of a kernel says, in any tool's spelling, mangled or not. Cached."""
+    """The class of a kernel by its name in any tool's spelling, mangled or not. Cached."""
     text = normalise(demangle(name))
     for rule in rules():
         if rule.pattern.search(text):
@@ -132,9 +130,9 @@ def _read(rule: Rule, text: str) -> KernelClass:
         _min_cc(text) if rule.kind in _PRODUCTS else None,
         rule.id,
     )
-    # A bare nvjet_sss_ without the tf32 mark has not been seen; TF32 is what the library has for fp32 operands.
+    # nvjet_sss_ without the tf32 mark has not been observed; TF32 is inferred, since the library uses it for fp32 operands.
     if rule.id == "nvjet" and precision == "tf32" and "_tf32_" not in text:
-        return replace(kernel, certainty="medium")
+        return kernel._replace(certainty="medium")
     return kernel
 
 
@@ -150,7 +148,7 @@ _SYNC_UNITS = {"fp64": "dmma", "int8": "imma", "int4": "imma", "int1": "imma", "
 
 
 def _unit(rule: Rule, text: str, precision: str, accumulator: str) -> str:
-    """The unit of a rule made precise by what the name holds."""
+    """The unit of a rule, made precise by the name."""
     unit = rule.unit
     if unit == "xmma":
         unit = "wgmma" if "sm90" in text and "warpgroupsize" in text else "hmma"
@@ -172,7 +170,7 @@ def _unit(rule: Rule, text: str, precision: str, accumulator: str) -> str:
 
 
 def _unit_by_major(major: int) -> str:
-    """The matrix instruction that kernels written for a compute capability use."""
+    """The matrix instruction of kernels written for a compute capability."""
     if major == 9:
         return "wgmma"
     return "tcgen05" if major in (10, 11) else "hmma"
@@ -181,13 +179,11 @@ def _unit_by_major(major: int) -> str:
 # ------------------------------------------------------------------------------------------- the verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether a kernel used Tensor Cores.
 
-    tc: '1' used; '0' a product of matrices without them although the device has a path for the dtype; '-' not applicable; None
-    cannot be told. unit and math: the unit and the arithmetic that ran ('' where there is none or it cannot be told); reason:
-    why, in a few words, '' for a plain '1'.
+    tc: '1' used; '0' a matrix product without them although the device has a path for the dtype; '-' not applicable; None
+    unknown. unit, math: the unit and the precision that ran ('' if none or unknown); reason: why, in a few words, '' for '1'.
     """
 
     tc: Literal["1", "0", "-"] | None
@@ -196,9 +192,8 @@ class Verdict:
     reason: str
 
 
-# First compute capability whose Tensor Cores multiply this type, and the last where the set is closed (FP64 products gain
-# nothing on consumer parts and on 10.3). fp32 means TF32. CUDA programming guide, arithmetic instructions by compute
-# capability.
+# The first compute capability whose Tensor Cores multiply a type, and all of them for fp64 (which gains nothing on consumer
+# parts and on 10.3). fp32 means TF32. CUDA programming guide, arithmetic instructions by compute capability.
 _FIRST_PATH: dict[str, Capability] = {
     "fp16": (7, 0), "bf16": (8, 0), "fp32": (8, 0), "tf32": (8, 0), "int8": (7, 2), "int4": (7, 5), "fp8": (8, 9),
     "fp6": (10, 0), "fp4": (10, 0),
@@ -207,7 +202,7 @@ _FP64_PATH: frozenset[Capability] = frozenset({(8, 0), (9, 0), (10, 0)})
 
 
 def has_tensor_path(dtype: str, cc: Capability) -> bool | None:
-    """Whether Tensor Cores of a device multiply matrices of a type (`bf16`, `fp32` as TF32, ...); None for a type not known."""
+    """Whether the Tensor Cores of a device multiply matrices of a type (`bf16`, `fp32` as TF32, ...); None if unknown."""
     if dtype == "fp64":
         return cc in _FP64_PATH
     first = _FIRST_PATH.get(dtype)
@@ -215,10 +210,10 @@ def has_tensor_path(dtype: str, cc: Capability) -> bool | None:
 
 
 def verdict(kernel: KernelClass, *, op_dtype: str | None, matmul: bool | None, cc: Capability | None) -> Verdict:
-    """Join the name with the op and the device.
+    """Decide from the name, the op and the device together.
 
     op_dtype: element type of the op's operands in any spelling, None unknown; matmul: whether the op multiplies matrices, None
-    where there is no op; cc: compute capability, None unknown (then only what the name decides is told).
+    without an op; cc: compute capability, None unknown (then only the name decides).
     """
     found = lookup(op_dtype)
     dtype = found.matmul if found else ""
@@ -246,7 +241,7 @@ def _tensor_math(precision: str) -> str:
 
 
 def _on_device(kernel: KernelClass, cc: Capability | None, dtype: str) -> str:
-    """The unit of a kernel whose name says Tensor Cores, with what the device adds."""
+    """The unit of a Tensor Core kernel, made precise by the device."""
     if kernel.unit != "mma":
         return kernel.unit
     if cc is None:
@@ -256,11 +251,11 @@ def _on_device(kernel: KernelClass, cc: Capability | None, dtype: str) -> str:
 
 
 def _without(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdict:
-    """A product of matrices on CUDA cores: a chance missed where the device has a path for the type, else not applicable."""
+    """A matrix product on CUDA cores: '0' if the device has a Tensor Core path for the type, else not applicable."""
     precision = kernel.precision or dtype
-    # Half types are widened on the way into FMA units; only HFMA2 computes in them.
+    # FMA units widen half types when they load them; only HFMA2 computes in them.
     math = "fp64" if precision == "fp64" else "fp16" if kernel.unit == "hfma2" else "fp32" if precision else ""
-    # The prefix of the name is a lower bound of the device, which is enough where it says that the path exists.
+    # The name's prefix is a lower bound of the device, which is enough to know that a path exists.
     known = cc or kernel.min_cc
     path = has_tensor_path(precision, known) if known and precision else None
     if path:
@@ -284,7 +279,7 @@ _HALVES = frozenset({"fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"})
 
 
 def _by_device(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdict:
-    """A product whose name leaves the unit open: told where dtype and device leave no choice."""
+    """A product whose unit is not in its name: decided if dtype and device leave no choice."""
     precision = kernel.precision or dtype
     if cc is None or not precision:
         return Verdict(None, "unknown", "", "the device is not known" if cc is None else "the dtype is not known")
@@ -299,7 +294,7 @@ def _by_device(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdic
 
 
 def _always_tensor(kernel: KernelClass) -> bool:
-    """tl.dot and CUTLASS's and cuDNN's fused products of narrow types have no other code path than matrix instructions."""
+    """tl.dot and the fused products of CUTLASS and cuDNN compute narrow types with matrix instructions only."""
     return kernel.rule in _NARROW_MEANS_TENSOR
 
 

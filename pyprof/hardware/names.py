@@ -1,8 +1,8 @@
-"""Kernel names of every tool in one spelling.
+"""A kernel's name as a tool prints it -> one spelling.
 
 nsys prints `<unnamed>`, `(int)4`, `(bool)0`, `const float *` and `[lambda(int) (instance 1)]`; Kineto prints what c++filt
 prints: `(anonymous namespace)`, `4`, `false`, `float const*` and `{lambda(int)#1}`; nvprof stores mangled names. `normalise`
-turns the first into the second, `demangle` the last. What the names mean is the business of `kernels`.
+turns the first into the second, `demangle` the last. Must not know what the names mean; `kernels` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_MANGLED = 1 << 16
 
 @lru_cache(maxsize=1)
 def _load() -> tuple[Callable[[str], str] | None, str]:
-    """The platform's C++ demangler, or None with the reason why there is none."""
+    """The platform's C++ demangler, or None and the reason."""
     try:
         import cxxfilt
     except (ImportError, OSError, AttributeError) as error:
@@ -42,9 +42,9 @@ def _load() -> tuple[Callable[[str], str] | None, str]:
 
 
 class Demangler:
-    """Turns mangled C++ names into readable ones and counts those it had to leave as they are.
+    """Demangles C++ names and counts those that it cannot demangle because no demangler is installed.
 
-    left: distinct mangled names that stayed mangled because no demangler is installed. One instance serves one capture.
+    left: the number of such distinct names. One instance serves one capture.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Demangler:
         self._known: dict[str, str] = {}
 
     def __call__(self, name: str) -> str:
-        """The demangled name; the name itself where it is not mangled or cannot be read."""
+        """The demangled name; the name itself if it is not mangled or cannot be demangled."""
         if not name.startswith("_Z"):
             return name
         found = self._known.get(name)
@@ -74,7 +74,7 @@ class Demangler:
 
     @property
     def notes(self) -> list[str]:
-        """At most one line: how many names stayed mangled, and what to do about it."""
+        """At most one line: how many names stay mangled, and what to install."""
         if not self.left:
             return []
         return [f"{self.left} kernel names stay mangled: {self._reason}; install it with: pip install cxxfilt"]
@@ -82,7 +82,7 @@ class Demangler:
 
 @lru_cache(maxsize=8192)
 def demangle(name: str) -> str:
-    """The readable form of a mangled C++ name (Itanium ABI, `_Z...`); any other text, and what cannot be read, unchanged."""
+    """The readable form of a mangled C++ name (Itanium ABI, `_Z...`); any other text unchanged."""
     return Demangler()(name)
 
 
@@ -101,7 +101,7 @@ _TYPE_WORDS = re.compile(r"(?:(?:unsigned|signed|long|short)(?: (?:int|char|long
 
 
 def _type_end(text: str, start: int) -> int:
-    """Where the type name that begins at `start` ends: qualified, with its template arguments, without `*` and `&`."""
+    """The end of the type name that begins at `start`: qualified, with its template arguments, without `*` and `&`."""
     pos = start
     while pos < len(text):
         if text.startswith(_ANONYMOUS, pos):
@@ -120,7 +120,7 @@ def _type_end(text: str, start: int) -> int:
 
 
 def _balanced_end(text: str, start: int) -> int:
-    """The position after the `>` that closes the `<` at `start`; the end of the text where none does."""
+    """The position after the `>` that closes the `<` at `start`; the end of the text if none does."""
     depth = 0
     for pos in range(start, len(text)):
         if text[pos] == "<":
@@ -148,8 +148,7 @@ def _const_last(text: str) -> str:
 def normalise(name: str) -> str:
     """The name as c++filt would print it, without suffixes of integers and blanks between closing brackets.
 
-    Idempotent. Template parameters that nsys prints as `T1` in argument lists stay: what they were cannot be known from the
-    text.
+    Idempotent. Template parameters that nsys prints as `T1` in argument lists stay, since the text does not contain them.
     """
     if "(" not in name and "<" not in name:
         return name.strip()
@@ -169,9 +168,9 @@ _DROPPED = ("void ", "at::", "cuda::", "native::", _ANONYMOUS + "::")
 
 
 def short_name(name: str) -> str:
-    """The original PyProf's short name: what stands before the template arguments, without `void` and torch's namespaces.
+    """The original PyProf's short name: the part before the template arguments, without `void` and torch's namespaces.
 
-    name: demangled and normalised. `cutlass::Kernel2<cutlass_80_...>` is `cutlass::Kernel2`: the whole name tells more.
+    name: demangled and normalised. `cutlass::Kernel2<cutlass_80_...>` becomes `cutlass::Kernel2`.
     """
     text = name.split("<")[0]
     for dropped in _DROPPED:

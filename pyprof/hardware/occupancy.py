@@ -1,32 +1,31 @@
 """How many blocks of a kernel a multiprocessor holds at once, by the rules of NVIDIA's occupancy calculator.
 
-Turns threads, registers and shared memory of a launch, and the device's limits, into active blocks, occupancy and waves. Whole
-columns at a time; what is unknown (-1) comes out as NaN. Limits: CUDA programming guide, technical specifications by compute
-capability; allocation rules: cuda_occupancy.h of the CUDA toolkit. Shared memory is taken at the largest carve-out, clusters
-and barriers are not considered.
+Turns columns of threads, registers and shared memory of launches, and the device's limits, into active blocks, occupancy and
+waves; unknown (-1) becomes NaN. Limits: CUDA programming guide, technical specifications by compute capability; allocation
+rules: cuda_occupancy.h of the CUDA toolkit. Assumes the largest shared-memory carve-out and ignores clusters and barriers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Occupancy", "SmLimits", "active_blocks", "limits", "occupancy", "theoretical_occupancy", "waves"]
+    from pyprof.arrays.types import Floats, Ints
+
+__all__ = ["SmLimits", "active_blocks", "limits", "theoretical_occupancy", "waves"]
 
 _WARP_THREADS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class SmLimits:
-    """What one multiprocessor holds.
+class SmLimits(NamedTuple):
+    """The resources of one multiprocessor.
 
-    max_warps, max_blocks, max_threads: resident at once; registers: 32-bit registers; register_unit: registers are given to a
-    warp in multiples of this; partitions: parts that warps and registers are divided among; max_registers_per_block;
-    shared_bytes: largest carve-out; shared_block_bytes: largest for one block (opt-in); shared_unit_bytes: granularity;
-    shared_reserved_bytes: taken by the system in every block.
+    max_warps, max_blocks, max_threads: resident at once; registers: 32-bit registers; register_unit: registers are allocated to
+    a warp in multiples of this; partitions: parts that share out warps and registers; shared_bytes: largest carve-out of shared
+    memory; shared_block_bytes: largest for one block (opt-in); shared_unit_bytes: granularity; shared_reserved_bytes: taken by
+    the system in every block.
     """
 
     max_warps: int
@@ -85,18 +84,18 @@ _LIMITS: dict[tuple[int, int], SmLimits] = {
 
 
 def limits(cc: tuple[int, int] | None) -> SmLimits | None:
-    """Limits of a compute capability; of the next lower of the same generation where it is not listed; None for a new one."""
+    """Limits of a compute capability, or of the next lower one of its generation if it is not listed; None if unknown."""
     if cc is None:
         return None
     listed = [known for known in _LIMITS if known[0] == cc[0] and known[1] <= cc[1]]
     return _LIMITS[max(listed)] if listed else None
 
 
-def active_blocks(sm: SmLimits | None, threads: Any, registers: Any, shared_bytes: Any) -> npt.NDArray[Any]:
+def active_blocks(sm: SmLimits | None, threads: npt.ArrayLike, registers: npt.ArrayLike, shared_bytes: npt.ArrayLike) -> Floats:
     """Blocks that one multiprocessor holds at once.
 
     threads: per block; registers: per thread; shared_bytes: per block, static and dynamic together; each a number or a column
-    of one length, -1 unknown. NaN where something is unknown, or where no block would fit: the kernel did run, so the limits
+    of one length, -1 unknown. NaN if one of them is unknown, or if no block would fit: since the kernel did run, the limits
     are not those of its device.
     """
     import numpy as np
@@ -105,65 +104,43 @@ def active_blocks(sm: SmLimits | None, threads: Any, registers: Any, shared_byte
     if sm is None:
         return np.full(block.shape, np.nan)
     known = (block > 0) & (regs >= 0) & (shared >= 0)
-    warps = _up(np.where(known, block, 1), _WARP_THREADS) // _WARP_THREADS
+    warps = _round_up(np.where(known, block, 1), _WARP_THREADS) // _WARP_THREADS
     fit = np.minimum(sm.max_blocks, sm.max_warps // warps)
     fit = np.minimum(fit, _fit_registers(sm, warps, np.where(known, regs, 0)))
-    need = _up(np.where(known, shared, 0) + sm.shared_reserved_bytes, sm.shared_unit_bytes)
+    need = _round_up(np.where(known, shared, 0) + sm.shared_reserved_bytes, sm.shared_unit_bytes)
     fit = np.minimum(fit, np.where(need > 0, sm.shared_bytes // np.maximum(need, 1), sm.max_blocks))
     return np.where(known & (fit > 0), fit, np.nan)
 
 
-def _fit_registers(sm: SmLimits, warps: npt.NDArray[Any], registers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Blocks that fit by registers: given to warps in units, from the register file of the part that the warp runs on."""
+def _fit_registers(sm: SmLimits, warps: Ints, registers: Ints) -> Ints:
+    """Blocks whose registers fit: each warp gets them in units, from the register file of the partition that it runs on."""
     import numpy as np
 
-    per_warp = np.maximum(_up(registers * _WARP_THREADS, sm.register_unit), sm.register_unit)
+    per_warp = np.maximum(_round_up(registers * _WARP_THREADS, sm.register_unit), sm.register_unit)
     fit = sm.registers // sm.partitions // per_warp * sm.partitions // warps
-    too_many = per_warp * _up(warps, sm.partitions) > sm.max_registers_per_block
+    too_many = per_warp * _round_up(warps, sm.partitions) > sm.max_registers_per_block
     return np.where(too_many, 0, fit)
 
 
-def _up(values: npt.NDArray[Any], unit: int) -> npt.NDArray[Any]:
-    """Rounded up to a multiple of unit."""
+def _round_up(values: Ints, unit: int) -> Ints:
     return -(-values // unit) * unit
 
 
-def theoretical_occupancy(sm: SmLimits | None, threads: Any, active: Any) -> npt.NDArray[Any]:
-    """Resident warps over the most there can be, as a fraction; active: what `active_blocks` gave."""
+def theoretical_occupancy(sm: SmLimits | None, threads: npt.ArrayLike, active: npt.ArrayLike) -> Floats:
+    """Resident warps over the maximum, as a fraction. threads: per block; active: the result of `active_blocks`."""
     import numpy as np
 
     blocks = np.asarray(active, np.float64)
     if sm is None:
         return np.full(blocks.shape, np.nan)
-    warps = _up(np.asarray(threads, np.int64), _WARP_THREADS) // _WARP_THREADS
+    warps = _round_up(np.asarray(threads, np.int64), _WARP_THREADS) // _WARP_THREADS
     return np.asarray(blocks * warps / sm.max_warps)
 
 
-def waves(grid_blocks: Any, active: Any, sms: Any) -> npt.NDArray[Any]:
-    """How often the device has to be filled: blocks of the grid over the blocks that all multiprocessors hold at once."""
+def waves(grid_blocks: npt.ArrayLike, active: npt.ArrayLike, sms: npt.ArrayLike) -> Floats:
+    """Blocks of the grid over the blocks that all multiprocessors together hold at once. NaN if unknown."""
     import numpy as np
 
     grid, count = np.asarray(grid_blocks, np.float64), np.asarray(sms, np.float64)
     held = np.where(count > 0, count, np.nan) * np.asarray(active, np.float64)
     return np.asarray(np.where(grid > 0, grid, np.nan) / held)
-
-
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """One launch: blocks that a multiprocessor holds, its warps over the most there can be, and waves (None: unknown)."""
-
-    active_blocks: int
-    occupancy: float
-    waves: float | None
-
-
-def occupancy(
-    cc: tuple[int, int] | None, threads: int, registers: int, shared_bytes: int, *, grid_blocks: int = -1, sms: int = -1
-) -> Occupancy | None:
-    """The same for a single launch; None where anything needed is unknown."""
-    sm = limits(cc)
-    active = active_blocks(sm, threads, registers, shared_bytes)
-    if not active > 0:
-        return None
-    ratio = float(waves(grid_blocks, active, sms))
-    return Occupancy(int(active), float(theoretical_occupancy(sm, threads, active)), ratio if ratio > 0 else None)

@@ -1,8 +1,8 @@
 """Element types written in the names of kernels that multiply matrices.
 
-Each library has its own grammar; a reader takes a normalised name and gives (precision of the operands, accumulator), '' where
-the name does not say. Precisions: fp64 tf32 tf32x3 fp32 bf16 fp16 fp8 fp6 fp4 int8 int4 int1. Which reader a kernel needs
-stands in kernels.csv. Nothing here knows devices.
+Each library has its own grammar; a reader takes a normalised name and returns (precision of the operands, accumulator), each ''
+if the name does not contain it. Precisions: fp64 tf32 tf32x3 fp32 bf16 fp16 fp8 fp6 fp4 int8 int4 int1. kernels.csv names the
+reader of each kind of kernel. Must not know devices. Patterns are texts, compiled when a name first needs them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ _TYPE = r"(?:tf32|bf16|fp16|fp32|f16|f32|f64|ue4m3|e4m3|e5m2|e2m3|e3m2|e2m1|u?in
 
 # ------------------------------------------------------------------------------------------ CUTLASS 2.x
 
-_CUTLASS = re.compile(
-    rf"tensorop_(?:{_TYPE}_)?(?P<acc>[shdicz])(?P<shape>\d{{3,6}})(?P<inner>fastf32|tf32|bf16|f16)?(?P<verb>[a-z]+)"
-)
-_TILE = re.compile(r"\d+x\d+")
+_CUTLASS = rf"tensorop_(?:{_TYPE}_)?(?P<acc>[shdicz])(?P<shape>\d{{3,6}})(?P<inner>fastf32|tf32|bf16|f16)?(?P<verb>[a-z]+)"
+_TILE = r"\d+x\d+"
 
 
 def _tokens_to_tile(text: str) -> list[str]:
     """The words between underscores, up to the tile size."""
-    tile = _TILE.search(text)
+    tile = re.search(_TILE, text)
     return text[: tile.start() if tile else len(text)].split("_")
 
 
@@ -43,7 +41,7 @@ def _cutlass(name: str) -> tuple[str, str]:
     CUTLASS's generator prints the operand type only where it differs from the accumulator's; fp32 operands of a Tensor Core
     kernel are computed in TF32 unless an inner type is named (python/cutlass_library/gemm_operation.py).
     """
-    match = _CUTLASS.search(name)
+    match = re.search(_CUTLASS, name)
     if match is None:
         return "", ""
     letter, inner = match["acc"], match["inner"]
@@ -58,16 +56,16 @@ def _cutlass(name: str) -> tuple[str, str]:
     return {"s": "tf32", "c": "tf32", "h": "fp16", "d": "fp64"}.get(letter, ""), accumulator
 
 
-_CUTLASS3 = re.compile(r"tensorop_(?:[a-z]*\d+x\d+x\d+)?(?P<verb>[a-z\d]*gemm)_")
-_SCALE = re.compile(r"^[a-z]+\d[a-z]\d[a-z]*x(?=[a-z])|^ue\dm\dx(?=[a-z])")
+_CUTLASS3 = r"tensorop_(?:[a-z]*\d+x\d+x\d+)?(?P<verb>[a-z\d]*gemm)_"
+_SCALE = r"^[a-z]+\d[a-z]\d[a-z]*x(?=[a-z])|^ue\dm\dx(?=[a-z])"
 
 
 def _cutlass3(name: str) -> tuple[str, str]:
     """`cutlass3x_sm90_tensorop_s64x128x16gemm_A_B_accumulator_C_D_...`; block-scaled operands are `scaleXtype`."""
-    match = _CUTLASS3.search(name)
+    match = re.search(_CUTLASS3, name)
     if match is None:
         return "", ""
-    types = [_TOKENS[t] for t in (_SCALE.sub("", t) for t in _tokens_to_tile(name[match.end() :])) if t in _TOKENS]
+    types = [_TOKENS[t] for t in (re.sub(_SCALE, "", t) for t in _tokens_to_tile(name[match.end() :])) if t in _TOKENS]
     if len(types) < 3:
         return ("tf32" if "tf32" in match["verb"] else ""), ""
     # fp32 operands of a Tensor Core kernel are computed in TF32.
@@ -79,7 +77,7 @@ _WIDTH = ("int1", "int4", "int8", "fp4", "fp6", "fp8", "fp16", "bf16", "tf32", "
 
 
 def _wider(first: str, second: str) -> str:
-    """The operand type that sets the rate when both differ: the wider one; '' where one is not known or no operand's."""
+    """The operand type that sets the rate if both differ: the wider one; '' if either is not an operand type."""
     if first not in _WIDTH or second not in _WIDTH:
         return ""
     return max(first, second, key=_WIDTH.index)
@@ -88,21 +86,19 @@ def _wider(first: str, second: str) -> str:
 # --------------------------------------------------------------------------------- xmma, SASS, CUDA cores
 
 _XMMA_TYPE = r"(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|u8|i32|i4|cf32|cf64)"
-_XMMA = re.compile(
-    rf"_(?P<a>{_XMMA_TYPE})(?P<c>{_XMMA_TYPE}?)_(?P<b>{_XMMA_TYPE})(?P<acc>{_XMMA_TYPE}?)_(?P<d>{_XMMA_TYPE})(?=_|$)"
-)
+_XMMA = rf"_(?P<a>{_XMMA_TYPE})(?P<c>{_XMMA_TYPE}?)_(?P<b>{_XMMA_TYPE})(?P<acc>{_XMMA_TYPE}?)_(?P<d>{_XMMA_TYPE})(?=_|$)"
 
 
 def _xmma(name: str) -> tuple[str, str]:
     """`sm80_xmma_gemm_<A><C>_<B><accumulator>_<D>_...`: bf16bf16_bf16f32_f32, tf32f32_tf32f32_f32, e4m3bf16_e4m3f32_f32."""
-    match = _XMMA.search(name)
+    match = re.search(_XMMA, name)
     if match is None:
         return "", ""
     precision = _wider(_TOKENS.get(match["a"], ""), _TOKENS.get(match["b"], ""))
     return precision, _TOKENS.get(match["acc"], "")
 
 
-_SASS = re.compile(
+_SASS = (
     rf"(?:volta|turing|ampere|hopper)_(?:(?P<out>{_TYPE})_)?(?P<acc>[shic])(?P<shape>\d{{3,6}})(?:gemm|cudnn|fprop|dgrad|wgrad)?"
     rf"(?:_(?P<operand>{_TYPE})(?=_|$))?"
 )
@@ -110,7 +106,7 @@ _SASS = re.compile(
 
 def _sass(name: str) -> tuple[str, str]:
     """`ampere_bf16_s16816gemm_bf16_128x128_...`, `turing_h1688gemm_...`: accumulator letter, operand type if it differs."""
-    match = _SASS.search(name)
+    match = re.search(_SASS, name)
     if match is None:
         return "", ""
     accumulator = _ACCUMULATORS[match["acc"]]
@@ -128,14 +124,15 @@ def _sass(name: str) -> tuple[str, str]:
     return ("fp16" if match["shape"] == "884" else ""), accumulator
 
 
-_SIMT = re.compile(
-    rf"(?:(?P<data>{_TYPE})_)?(?P<letter>gc|[sdhczi])(?:gemm|cudnn|fprop|dgrad|wgrad)(?:_largek)?(?:_(?P<operand>{_TYPE})(?=_|$))?"
+_SIMT = (
+    rf"(?:(?P<data>{_TYPE})_)?(?P<letter>gc|[sdhczi])(?:gemm|cudnn|fprop|dgrad|wgrad)(?:_largek)?"
+    rf"(?:_(?P<operand>{_TYPE})(?=_|$))?"
 )
 
 
 def _simt(name: str) -> tuple[str, str]:
     """`volta_sgemm_...`, `cutlass_80_simt_dgemm_...`, `maxwell_fp16_sgemm_fp16_...` (half data, fp32 arithmetic)."""
-    match = _SIMT.search(name)
+    match = re.search(_SIMT, name)
     if match is None:
         return "", ""
     accumulator = _ACCUMULATORS.get(match["letter"], "")
@@ -148,7 +145,7 @@ def _simt(name: str) -> tuple[str, str]:
 
 # ---------------------------------------------------------------------------------------- cuBLAS's nvjet
 
-_NVJET = re.compile(r"nvjet_(?:sm\d+[a-z]?_)?(?P<letters>[a-z]{3,6})_(?P<tf32>tf32_)?")
+_NVJET = r"nvjet_(?:sm\d+[a-z]?_)?(?P<letters>[a-z]{3,6})_(?P<tf32>tf32_)?"
 _NVJET_LETTERS = {
     "t": "bf16",
     "h": "fp16",
@@ -165,7 +162,7 @@ _NVJET_COMPUTE = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int32"}
 
 def _nvjet(name: str) -> tuple[str, str]:
     """`nvjet_[smNN_]<A>[<B><C>]<compute><D>_`: tst is bf16 with fp32 accumulation, qqtst is fp8 to bf16, sss is TF32."""
-    match = _NVJET.search(name)
+    match = re.search(_NVJET, name)
     if match is None:
         return "", ""
     letters = match["letters"]
@@ -177,29 +174,29 @@ def _nvjet(name: str) -> tuple[str, str]:
 # ------------------------------------------------------------------------- types spelled out in the name
 
 # Narrow types first: a product of fp8 matrices names its bf16 or fp32 output as well.
-_SPELLED: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("fp4", re.compile(r"float_e2m1|__nv_fp4|Float4_e2m1|e2m1|E2m1")),
-    ("fp8", re.compile(r"float_e[45]m[23]|__nv_fp8|Float8_e|e4m3|E4m3|e5m2|E5m2")),
-    ("bf16", re.compile(r"bfloat16|BFloat16")),
-    ("fp16", re.compile(r"half_t|__half|c10::Half|\bhalf\b")),
-    ("tf32", re.compile(r"tfloat32|\btf32")),
-    ("fp64", re.compile(r"\bdouble")),
-    ("fp32", re.compile(r"\bfloat")),
-    ("int8", re.compile(r"\bsigned char|\bint8_t")),
+_SPELLED: tuple[tuple[str, str], ...] = (
+    ("fp4", r"float_e2m1|__nv_fp4|Float4_e2m1|e2m1|E2m1"),
+    ("fp8", r"float_e[45]m[23]|__nv_fp8|Float8_e|e4m3|E4m3|e5m2|E5m2"),
+    ("bf16", r"bfloat16|BFloat16"),
+    ("fp16", r"half_t|__half|c10::Half|\bhalf\b"),
+    ("tf32", r"tfloat32|\btf32"),
+    ("fp64", r"\bdouble"),
+    ("fp32", r"\bfloat"),
+    ("int8", r"\bsigned char|\bint8_t"),
 )
-_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("fp4", re.compile(r"(?:fp4|[eE]2m1)(?![a-z\d])|nvfp4|mxfp4")),
-    ("fp8", re.compile(r"fp8|f8(?![a-z\d])|f8f8|[eE]4m3|[eE]5m2|w8a8_block_fp8")),
-    ("bf16", re.compile(r"(?<![a-z])bf16|bfloat16|Bfloat16")),
-    ("fp16", re.compile(r"fp16|(?<![b\d])f16(?!\d)|Fp16|E5m10")),
-    ("tf32", re.compile(r"tf32")),
-    ("fp32", re.compile(r"(?<![ot])f32|fp32|Fp32")),
-    ("int8", re.compile(r"int8|_i8_")),
+_WORDS: tuple[tuple[str, str], ...] = (
+    ("fp4", r"(?:fp4|[eE]2m1)(?![a-z\d])|nvfp4|mxfp4"),
+    ("fp8", r"fp8|f8(?![a-z\d])|f8f8|[eE]4m3|[eE]5m2|w8a8_block_fp8"),
+    ("bf16", r"(?<![a-z])bf16|bfloat16|Bfloat16"),
+    ("fp16", r"fp16|(?<![b\d])f16(?!\d)|Fp16|E5m10"),
+    ("tf32", r"tf32"),
+    ("fp32", r"(?<![ot])f32|fp32|Fp32"),
+    ("int8", r"int8|_i8_"),
 )
 
 
-def _first(table: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str:
-    return next((precision for precision, pattern in table if pattern.search(text)), "")
+def _first(table: tuple[tuple[str, str], ...], text: str) -> str:
+    return next((precision for precision, pattern in table if re.search(pattern, text)), "")
 
 
 def _template(name: str) -> tuple[str, str]:
@@ -212,29 +209,27 @@ def _word(name: str) -> tuple[str, str]:
     return _first(_WORDS, name), ""
 
 
-_TRTLLM = re.compile(
-    r"bmm_(?P<d>(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)_(?P<ab>(?:(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)+)_(?P<acc>Fp32|Fp16)"
-)
-_TRTLLM_TYPE = re.compile(r"(?:Mx|Dq)?(E2m1|E4m3|E5m2|Bfloat16|Fp16|E5m10)")
+_TRTLLM = r"bmm_(?P<d>(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)_(?P<ab>(?:(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)+)_(?P<acc>Fp32|Fp16)"
+_TRTLLM_TYPE = r"(?:Mx|Dq)?(E2m1|E4m3|E5m2|Bfloat16|Fp16|E5m10)"
 _TRTLLM_TOKENS = {"E2m1": "fp4", "E4m3": "fp8", "E5m2": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "E5m10": "fp16"}
 
 
 def _trtllm(name: str) -> tuple[str, str]:
     """`bmm_<D>_<A>[<B>]_<accumulator>_t...`; operands of two widths run at the rate of the wider."""
-    match = _TRTLLM.search(name)
-    types = _TRTLLM_TYPE.findall(match["ab"]) if match else []
+    match = re.search(_TRTLLM, name)
+    types = re.findall(_TRTLLM_TYPE, match["ab"]) if match else []
     if not match or not types:
         return "", ""
     return _wider(_TRTLLM_TOKENS[types[0]], _TRTLLM_TOKENS[types[-1]]), match["acc"].lower()
 
 
-_TENSILE = re.compile(r"Cijk_A[a-z]{3}_B[a-z]{3}_(?P<types>[A-Z0-9]+?)_")
+_TENSILE = r"Cijk_A[a-z]{3}_B[a-z]{3}_(?P<types>[A-Z0-9]+?)_"
 _TENSILE_TYPES = {"H": "fp16", "B": "bf16", "S": "fp32", "D": "fp64", "C": "fp32", "Z": "fp64", "I": "int8", "F8": "fp8"}
 
 
 def _tensile(name: str) -> tuple[str, str]:
     """`Cijk_Ailk_Bljk_HHS_BH_...`: operand, output and accumulator letters of Tensile."""
-    match = _TENSILE.search(name)
+    match = re.search(_TENSILE, name)
     if match is None:
         return "", ""
     types = match["types"]
