@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
 
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.trace import Trace
-    from pyprof.prof.columns import Column
-    from pyprof.prof.frame import Values
-    from pyprof.prof.group import Table
+    from pyprof.tables.table import Header, Table, Values
 
 __all__ = ["Loaded", "Ops", "load", "table"]
 
@@ -46,19 +45,20 @@ class Loaded:
         what: `records`, one row a kernel (without a GPU, an op on the CPU) with the columns of `pyprof prof`; or `ops`, one row
         an op and its input shapes with the columns of torch's key_averages, as `ops().to_pandas()`.
         columns: keys by comma as for `-c`, all where empty; kinds: of records, as for `--kinds`.
-        Raises InputError for a column that there is not, and for ops of a file that holds records only.
+        Raises UsageError for an unknown column, InputError for ops of a file that holds records only.
         """
         from pyprof.parse.records.selection import choose_kinds
-        from pyprof.prof.columns import COLUMNS, choose
+        from pyprof.prof.columns import ALIASES, COLUMNS
         from pyprof.prof.frame import Frame
+        from pyprof.tables.table import choose
 
         if what == "ops":
             return self.ops().to_pandas(columns)
         if what != "records":
             raise UsageError(f"there is no table {what!r}", "records or ops")
         frame = Frame(choose_kinds(self.records, kinds))
-        chosen = choose(columns) if columns else list(COLUMNS)
-        return _frame(chosen, [column.compute(frame) for column in chosen])
+        chosen = choose(columns, COLUMNS, ALIASES) if columns else list(COLUMNS)
+        return _frame([column.header for column in chosen], [column.compute(frame) for column in chosen])
 
     def ops(self, shapes: bool = True) -> Ops:
         """The ops of a capture, nested ones too, as torch's key_averages adds them up; shapes: apart by input shapes."""
@@ -89,28 +89,29 @@ class Ops:
         self: without the ops inside an op; total: with them. columns: keys by comma, all where empty; torch's own names
         (self_cpu_time_total, cuda_time_total, count, ...) stand for them, in ns here too.
         """
-        from pyprof.prof.columns import choose
+        from pyprof.prof.columns import ALIASES
+        from pyprof.tables.table import choose
 
         found = self._table
-        chosen = choose(columns, found.columns) if columns else found.columns
-        return _frame(chosen, [found.values[found.columns.index(column)] for column in chosen])
+        chosen = choose(columns, found.headers, ALIASES) if columns else found.headers
+        return _frame(chosen, [found.of(header.key) for header in chosen])
 
 
-def _frame(columns: list[Column], values: list[Values]) -> pandas.DataFrame:
+def _frame(headers: Sequence[Header], values: Sequence[Values]) -> pandas.DataFrame:
     import numpy as np
     import pandas as pd
 
-    from pyprof.prof.frame import Floats, Texts
+    from pyprof.tables.table import Fractions, Integers
 
     series: dict[str, Any] = {}
-    for column, cells in zip(columns, values, strict=True):
-        if isinstance(cells, Texts):
-            pool = pd.Index(cells.pool)
-            codes = np.append(np.where(np.array(cells.pool, object) == "na", -1, pd.factorize(pool)[0]), -1)
-            series[column.key] = pd.Categorical.from_codes(codes[cells.codes], categories=pool.unique())
-        elif isinstance(cells, Floats):
-            series[column.key] = cells.values
+    for header, cells in zip(headers, values, strict=True):
+        if isinstance(cells, Fractions):
+            series[header.key] = np.where(cells.unknown, np.nan, cells.values)
+        elif isinstance(cells, Integers):
+            series[header.key] = pd.array(cells.values, dtype="Int64")
+            series[header.key][cells.unknown] = pd.NA
         else:
-            series[column.key] = pd.array(cells.values, dtype="Int64")
-            series[column.key][cells.values < 0] = pd.NA
+            pool = pd.Index(cells.texts)
+            codes = np.append(pd.factorize(pool)[0], -1)
+            series[header.key] = pd.Categorical.from_codes(codes[cells.codes], categories=pool.unique())
     return pd.DataFrame(series)

@@ -9,52 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Ints
 from pyprof.errors import UsageError
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.attribution.op_executions import Executions
 from pyprof.prof import formulas
-from pyprof.prof.columns import Column, choose
-from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
-from pyprof.prof.group import Table
-from pyprof.prof.select import ordered
+from pyprof.prof.columns import TORCH_COLUMNS, TORCH_KEYS
+from pyprof.tables.output import ordered
+from pyprof.tables.table import Fractions, Integers, Table, Texts, Values
 
-__all__ = ["AVERAGES", "averages", "is_of_torch", "keys_of"]
-
-Ints = npt.NDArray[np.int64]
-
-
-def _made(_: Frame) -> Values:
-    raise TypeError("computed with their table, not from records alone")
-
-
-def _column(key: str, header: str, text: str, width: int = 10) -> Column:
-    return Column(key, header, text, _made, width)
-
-
-_OP = Column("op", "Op", "the op as torch names it", _made, 20, True)
-_SHAPE = Column("shape", "Shape", "shapes of its inputs", _made, 20, True)
-AVERAGES: tuple[Column, ...] = (
-    _column("self_cpu", "SelfCPU(ns)", "time on the CPU without the ops inside it"),
-    _column("self_cpu_pct", "SelfCPU(%)", "of all ops"),
-    _column("cpu_total", "CPUTotal(ns)", "time on the CPU with the ops inside it"),
-    _column("cpu_avg", "CPUAvg(ns)", "of one call, with the ops inside it"),
-    _column("self_device", "SelfDevice(ns)", "time of the kernels and copies that it launched itself"),
-    _column("self_device_pct", "SelfDevice(%)", "of all ops"),
-    _column("device_total", "DeviceTotal(ns)", "the same with the ops inside it"),
-    _column("device_avg", "DeviceAvg(ns)", "of one call, with the ops inside it"),
-    _column("cpu_mem", "CPUMem", "bytes of the host allocated less freed, with the ops inside it"),
-    _column("self_cpu_mem", "SelfCPUMem", "the same without them"),
-    _column("device_mem", "DeviceMem", "bytes of devices allocated less freed, with the ops inside it"),
-    _column("self_device_mem", "SelfDeviceMem", "the same without them"),
-    _column("calls", "Calls", "how often it was called", 7),
-    _column("kernels", "Kernels", "kernels and copies that it launched itself", 7),
-    _column("flops", "FLOPs", "operations that the algorithm needs, where known", 12),
-    _column("bytes", "Bytes", "least bytes, where known", 12),
-)
-# What asks for this table: the columns that no other has.
-_OWN = frozenset(column.key for column in AVERAGES) - {"calls", "kernels", "flops", "bytes"}
+__all__ = ["averages", "keys_of"]
 
 
 def keys_of(text: str) -> list[str]:
@@ -64,14 +29,6 @@ def keys_of(text: str) -> list[str]:
     if "op" not in keys or not all(keys):
         raise UsageError(f"torch's columns group by op, or op,shape, not by {text!r}", "for example --group-by op,shape")
     return ["op", "shape"] if "shape" in keys else ["op"]
-
-
-def is_of_torch(*texts: str | None) -> bool:
-    """Whether a comma list names a column that only this table has, by its name or by torch's own."""
-    from pyprof.prof.columns import ALIASES
-
-    named = (part.strip().lower() for text in texts if text for part in text.split(","))
-    return any(ALIASES.get(key, key) in _OWN for key in named)
 
 
 def averages(found: Executions, keys: list[str]) -> Table:
@@ -96,22 +53,21 @@ def averages(found: Executions, keys: list[str]) -> Table:
     for kind, known in (("cpu", True), ("device", device)):
         own, whole = times[f"self_{kind}_ns"], times[f"{kind}_ns"]
         values += [_known(own, known), _ratio(100 * own, own.sum(), known), _known(whole, known), _ratio(whole, count, known)]
-    values += [Floats(part.astype(np.float64) if found.with_memory else np.full(size, np.nan), 0) for part in memory]
-    values += [Numbers(count), _known(times["kernels"], device)]
+    values += [_known(part, found.with_memory) for part in memory]
+    values += [Integers.known(count), _known(times["kernels"], device)]
     values += _costs(calls, inverse.ravel(), code, size)
-    table = Table([_OP, _SHAPE][: len(keys)] + list(AVERAGES), values)
-    order = choose("self_device" if device else "self_cpu", table.columns)
-    return table.take(ordered([values[table.columns.index(column)] for column in order], table.rows))
+    table = Table([*TORCH_KEYS[: len(keys)], *TORCH_COLUMNS], values)
+    return table.take(ordered([table.of("self_device" if device else "self_cpu")], table.rows))
 
 
-def _known(values: Ints, known: bool) -> Numbers:
-    return Numbers(values if known else np.full(len(values), -1))
+def _known(values: Ints, known: bool) -> Integers:
+    return Integers(values, np.full(len(values), not known))
 
 
-def _ratio(part: Ints, whole: Any, known: bool) -> Floats:
+def _ratio(part: Ints, whole: Ints | np.int64, known: bool) -> Fractions:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = part / np.asarray(whole, np.float64)
-    return Floats(np.where(np.isfinite(ratio) & known, ratio, np.nan), 2)
+    return Fractions(ratio, ~(np.isfinite(ratio) & known))
 
 
 def _shapes(call: OpCall | None) -> str:
@@ -140,5 +96,5 @@ def _costs(calls: list[OpCall | None], execution: Ints, code: Ints, size: int) -
             value = None if cost is None else getattr(cost, name)
             if value is not None:
                 sums[group] = max(sums[group], 0) + times * value
-        parts.append(Numbers(np.array(sums, object if max(sums, default=0) >= 1 << 62 else np.int64)))
+        parts.append(Integers.from_zero(np.array(sums, object if max(sums, default=0) >= 1 << 62 else np.int64)))
     return parts

@@ -1,99 +1,135 @@
-"""Every column once: key, header, help, how to compute it. `-c`, the help, the README and the writers derive from it."""
+"""Every column of prof, one row each: of records how it is computed and its header, of groups and torch's table its header."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from os.path import basename
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import DIRECTIONS, PHASES
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
-from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
+from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
+from pyprof.tables.table import Fractions, Header, Integers, Lists, Texts, Values, printed, texts
 
-__all__ = ["ALIASES", "COLUMNS", "DEFAULT", "Column", "choose", "is_text", "sort_key", "unknown_as"]
+__all__ = [
+    "ALIASES",
+    "COLUMNS",
+    "DEFAULT",
+    "HEADERS",
+    "SUMS",
+    "SUMS_SHOWN",
+    "TORCH_COLUMNS",
+    "TORCH_KEYS",
+    "TREE",
+    "Column",
+    "RecordTable",
+]
 
 DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column. width: least characters in the columnated form; grow: takes what is left of the line there."""
+class Column(NamedTuple):
+    """A column of records. compute: a frame -> its values, one a record."""
 
-    key: str
-    header: str
-    help: str
     compute: Callable[[Frame], Values]
-    width: int = 7
-    grow: bool = False
+    header: Header
+
+    @property
+    def key(self) -> str:
+        """The key of its header."""
+        return self.header.key
+
+    def texts(self, frame: Frame) -> list[str]:
+        """What the plain formats print for each record."""
+        return printed(self.header.shown(self.compute(frame)))
 
 
 def _problem(part: int) -> Callable[[Frame], Values]:
     def compute(frame: Frame) -> Values:
         known = np.array([p[part] for p in frame.costs.problems] + [-1], np.int64)
-        return Numbers(known[frame.costs.problem])
+        return Integers.from_zero(known[frame.costs.problem])
 
     return compute
 
 
 def _records(name: str) -> Callable[[Frame], Values]:
-    return lambda frame: frame.number(name)
+    return lambda frame: Integers.from_zero(frame.records[name])
+
+
+def _cost(name: str) -> Callable[[Frame], Values]:
+    return lambda frame: Integers.from_zero(getattr(frame.costs, name))
 
 
 def _idx(frame: Frame) -> Values:
-    return Numbers(np.arange(1, len(frame.records) + 1))
+    return Integers.known(np.arange(1, len(frame.records) + 1))
 
 
 def _delay(frame: Frame) -> Values:
     records = frame.records
-    known = (records["launch_ns"] >= 0) & (records["start_ns"] >= 0) & (records["kind"] != ActivityKind.CPU)
-    return Numbers(np.where(known, records["start_ns"] - records["launch_ns"], -1))
+    unknown = (records["launch_ns"] < 0) | (records["start_ns"] < 0) | (records["kind"] == ActivityKind.CPU)
+    return Integers(records["start_ns"] - records["launch_ns"], unknown)
 
 
-def _kernel_class(attribute: str) -> Callable[[Frame], Values]:
-    return lambda frame: Texts(frame.costs.kernel, [str(getattr(k, attribute)) or "na" for k in frame.costs.kernels])
+def _family(frame: Frame) -> Values:
+    return texts(frame.costs.kernel, [str(kernel.family) or None for kernel in frame.costs.kernels])
 
 
-def _pool(name: str, texts: tuple[str, ...]) -> Callable[[Frame], Values]:
-    return lambda frame: Texts(frame.records[name].astype(np.int32), texts)
+def _pool(name: str, pool: tuple[str, ...]) -> Callable[[Frame], Values]:
+    return lambda frame: Texts(frame.records[name].astype(np.int32), pool)
 
 
 def _call(column: str, attribute: str) -> Callable[[Frame], Values]:
     return lambda frame: frame.of_call(column, lambda call: str(getattr(call, attribute)))
 
 
-def _verdict(attribute: str, unknown: str) -> Callable[[Frame], Values]:
-    return lambda frame: frame.of_verdict(lambda verdict: getattr(verdict, attribute) or unknown)
+def _tc(frame: Frame) -> Values:
+    return frame.of_verdict(lambda verdict: verdict.tc, "-")
+
+
+def _unit(frame: Frame) -> Values:
+    return frame.of_verdict(lambda verdict: verdict.unit or None, "")
+
+
+def _math(frame: Frame) -> Values:
+    return frame.of_verdict(lambda verdict: verdict.math, "")
 
 
 def _copykind(frame: Frame) -> Values:
-    texts = ["-", *(COPY_KINDS.get(code, "other") for code in range(1, 14))]
+    pool = ["", *(COPY_KINDS.get(code, "other") for code in range(1, 14))]
     codes = frame.records["copykind"].astype(np.int64)
-    return Texts(np.where((codes >= 1) & (codes <= 13), codes, 0), texts)
+    return Texts(np.where((codes >= 1) & (codes <= 13), codes, 0), pool)
 
 
 def _layer(frame: Frame) -> Values:
-    return frame.of_stack("scope", lambda stack: ":".join(stack.layer) or "-")
+    return Lists(frame.records["scope"], [stack.layer for stack in frame.records.stacks], ":")
 
 
 def _trace(frame: Frame) -> Values:
-    return frame.of_stack("scope", lambda stack: ",".join(stack.trace) or "-")
+    return Lists(frame.records["scope"], [stack.trace for stack in frame.records.stacks], ",", _file_and_line)
+
+
+def _file_and_line(trace: Sequence[str]) -> str:
+    """Of the innermost line, without its folder."""
+    return basename(trace[-1]) if trace else "-"
 
 
 def _src(frame: Frame) -> Values:
-    return frame.of_stack("scope", lambda stack: stack.trace[-1] if stack.trace else "na")
+    return texts(frame.records["scope"], [stack.trace[-1] if stack.trace else None for stack in frame.records.stacks])
+
+
+def _names(frame: Frame) -> Values:
+    return frame.of_name(str)
 
 
 def _ceiling(frame: Frame) -> Values:
-    return Floats(frame.roofline.ceiling / 1e12, 3)
+    return Fractions.not_nan(frame.roofline.ceiling / 1e12, 3)
 
 
 def _peak(frame: Frame) -> Values:
-    return Floats(frame.roofline.peak, 1)
+    return Fractions.not_nan(frame.roofline.peak, 1)
 
 
 def _bound(frame: Frame) -> Values:
@@ -101,64 +137,119 @@ def _bound(frame: Frame) -> Values:
 
 
 def _lost(frame: Frame) -> Values:
-    return Numbers(frame.roofline.lost_ns)
+    return Integers.from_zero(frame.roofline.lost_ns)
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("idx", "Idx", "number of the record, from 1 in order of begin", _idx),
-    Column("seq", "SeqId", "autograd sequence number", lambda f: f.sequence(False)),
-    Column("altseq", "AltSeqId", "other sequence numbers on the stack", lambda f: f.sequence(True)),
-    Column("tid", "TId", "thread that launched it", _records("tid"), 12),
-    Column("layer", "Layer", "named layers around the op, outermost first; where none was named the user's ranges", _layer, 10),
-    Column("trace", "Trace", "source lines of the call, outermost first", _trace, 25),
-    Column("dir", "Direction", "fprop or bprop", _pool("dir", DIRECTIONS), 5),
-    Column("sub", "Sub", "n-th kernel in a row of the same op", _records("sub"), 3),
-    Column("mod", "Module", "module of the op: torch, Tensor, torch.nn.functional, aten, a class", _call("call", "module"), 15),
-    Column("op", "Op", "the op; of a backward kernel the forward op", _call("call", "op"), 15),
-    Column("kernel", "Kernel", "short name of the kernel", lambda f: f.short_names, 0, True),
-    Column("params", "Params", "shapes and types of the op's arguments", lambda f: f.params, 0, True),
-    Column("sil", "Sil(ns)", "time of the kernel (silicon), in ns", _records("dur_ns"), 10),
-    Column("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na cannot be told", _verdict("tc", "na"), 2),
-    Column("device", "Device", "device ordinal", _records("device"), 3),
-    Column("stream", "Stream", "stream", _records("stream"), 3),
-    Column("grid", "Grid", "blocks: x,y,z", lambda f: f.shape("grid"), 12),
-    Column("block", "Block", "threads of a block: x,y,z", lambda f: f.shape("block"), 12),
-    Column("flops", "FLOPs", "operations that the algorithm needs (FMA = 2)", lambda f: Numbers(f.costs.flops), 12),
-    Column("bytes", "Bytes", "least bytes: inputs read once, outputs written once", lambda f: Numbers(f.costs.bytes), 12),
-    Column("pid", "PId", "process", _records("pid")),
-    Column("rank", "Rank", "rank in a distributed job", _records("rank"), 4),
-    Column("step", "Step", "training step", _records("step"), 4),
-    Column("phase", "Phase", "forward, backward, optimizer, communication or copy", _pool("phase", PHASES), 8),
-    Column("recomputed", "Recomputed", "1 a forward op run again in backward (checkpoints); 0 not", _records("recomputed"), 3),
-    Column("start", "Start(ns)", "begin, in ns on the capture's clock", _records("start_ns"), 12),
-    Column("launch", "Launch(ns)", "begin of the API call that launched it", _records("launch_ns"), 12),
-    Column("delay", "Delay(ns)", "from the launch to the begin on the device", _delay, 10),
-    Column("launchdur", "LaunchDur(ns)", "time that this call took", _records("launch_dur_ns"), 10),
-    Column("corr", "CorrId", "correlation id, unique in a process", _records("corr")),
-    Column("kind", "Kind", "kernel, graph, memcpy, memset or cpu", _pool("kind", ActivityKind.NAMES), 6),
-    Column("name", "Name", "whole name of the kernel", lambda f: f.of_name(str), 20),
-    Column("family", "Family", "what kind of kernel its name says it is", _kernel_class("family"), 12),
-    Column("unit", "Unit", "what multiplied: hmma, wgmma, tcgen05, imma, dmma, fma, ...", _verdict("unit", "na"), 7),
-    Column("math", "Math", "arithmetic of the products: bf16, tf32, fp8, fp32, ...", _verdict("math", "-"), 6),
-    Column("m", "M", "rows of the matrix product", _problem(0)),
-    Column("n", "N", "columns of the matrix product", _problem(1)),
-    Column("k", "K", "depth of the matrix product", _problem(2)),
-    Column("ai", "FLOP/B", "arithmetic intensity of the op: FLOPs over bytes", lambda f: f.rate("ai"), 8),
-    Column("tflops", "TFLOP/s", "rate of the op over the time of all its kernels", lambda f: f.rate("flops"), 8),
-    Column("gbs", "GB/s", "rate of the op's least bytes over the time of all its kernels", lambda f: f.rate("bytes"), 8),
-    Column("ceiling", "Ceiling", "TFLOP/s that the device allows at the op's intensity", _ceiling, 8),
-    Column("peak", "Peak(%)", "share of the roofline: least time of the op over the time of all its kernels", _peak, 7),
-    Column("bound", "Bound", "what limits it: compute, memory, latency, launch, l2; ! faster than the peaks allow", _bound, 8),
-    Column("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", _lost, 10),
-    Column("inner", "Inner", "innermost dispatcher op or autograd function", _call("inner", "name"), 15),
-    Column("src", "Src", "source line that called the op", _src, 20),
-    Column("copykind", "CopyKind", "direction of a copy", _copykind, 8),
-    Column("regs", "Regs", "registers per thread", _records("regs"), 4),
-    Column("smem", "SMem", "shared memory per block, in bytes", _records("smem_bytes"), 7),
-    Column("occ", "Occ(%)", "theoretical occupancy: resident warps over the most there can be", lambda f: f.occupancy, 6),
-    Column("waves", "Waves", "blocks of the grid over the blocks that the device holds at once", lambda f: f.waves, 7),
-    Column("instance", "Instance", "number of the op's execution; its kernels share one cost", _records("instance")),
+    Column(_idx, Header("idx", "Idx", "number of the record, from 1 in order of begin")),
+    Column(lambda f: f.sequence(False), Header("seq", "SeqId", "autograd sequence number", empty="-")),
+    Column(lambda f: f.sequence(True), Header("altseq", "AltSeqId", "other sequence numbers on the stack", empty="-")),
+    Column(_records("tid"), Header("tid", "TId", "thread that launched it", width=12)),
+    Column(_layer,
+           Header("layer", "Layer", "layers around the op, outermost first; else the ranges of the user", width=10, empty="-")),
+    Column(_trace, Header("trace", "Trace", "source lines of the call, outermost first", width=25, empty="-")),
+    Column(_pool("dir", DIRECTIONS), Header("dir", "Direction", "fprop or bprop", width=5)),
+    Column(_records("sub"), Header("sub", "Sub", "n-th kernel in a row of the same op", width=3)),
+    Column(_call("call", "module"),
+           Header("mod", "Module", "module of the op: torch, Tensor, torch.nn.functional, aten, a class", width=15)),
+    Column(_call("call", "op"), Header("op", "Op", "the op; of a backward kernel the forward op", width=15)),
+    Column(lambda f: f.short_names, Header("kernel", "Kernel", "short name of the kernel", width=0, grow=True)),
+    Column(lambda f: f.params, Header("params", "Params", "shapes and types of the op's arguments", width=0, grow=True)),
+    Column(_records("dur_ns"), Header("sil", "Sil(ns)", "time of the kernel (silicon), in ns", "ns", 10)),
+    Column(_tc, Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na cannot be told", width=2)),
+    Column(_records("device"), Header("device", "Device", "device ordinal", width=3)),
+    Column(_records("stream"), Header("stream", "Stream", "stream", width=3)),
+    Column(lambda f: f.shape("grid"), Header("grid", "Grid", "blocks: x,y,z", width=12)),
+    Column(lambda f: f.shape("block"), Header("block", "Block", "threads of a block: x,y,z", width=12)),
+    Column(_cost("flops"), Header("flops", "FLOPs", "operations that the algorithm needs (FMA = 2)", "FLOP", 12)),
+    Column(_cost("bytes"), Header("bytes", "Bytes", "least bytes: inputs read once, outputs written once", "B", 12)),
+    Column(_records("pid"), Header("pid", "PId", "process")),
+    Column(_records("rank"), Header("rank", "Rank", "rank in a distributed job", width=4)),
+    Column(_records("step"), Header("step", "Step", "training step", width=4)),
+    Column(_pool("phase", PHASES), Header("phase", "Phase", "forward, backward, optimizer, communication or copy", width=8)),
+    Column(_records("recomputed"),
+           Header("recomputed", "Recomputed", "1 a forward op run again in backward (checkpoints); 0 not", width=3)),
+    Column(_records("start_ns"), Header("start", "Start(ns)", "begin, in ns on the capture's clock", "ns", 12)),
+    Column(_records("launch_ns"), Header("launch", "Launch(ns)", "begin of the API call that launched it", "ns", 12)),
+    Column(_delay, Header("delay", "Delay(ns)", "from the launch to the begin on the device", "ns", 10)),
+    Column(_records("launch_dur_ns"), Header("launchdur", "LaunchDur(ns)", "time that this call took", "ns", 10)),
+    Column(_records("corr"), Header("corr", "CorrId", "correlation id, unique in a process")),
+    Column(_pool("kind", ActivityKind.NAMES), Header("kind", "Kind", "kernel, graph, memcpy, memset or cpu", width=6)),
+    Column(_names, Header("name", "Name", "whole name of the kernel", width=20)),
+    Column(_family, Header("family", "Family", "what kind of kernel its name says it is", width=12)),
+    Column(_unit, Header("unit", "Unit", "what multiplied: hmma, wgmma, tcgen05, imma, dmma, fma, ...", empty="-")),
+    Column(_math, Header("math", "Math", "arithmetic of the products: bf16, tf32, fp8, fp32, ...", width=6, empty="-")),
+    Column(_problem(0), Header("m", "M", "rows of the matrix product")),
+    Column(_problem(1), Header("n", "N", "columns of the matrix product")),
+    Column(_problem(2), Header("k", "K", "depth of the matrix product")),
+    Column(lambda f: f.rate("ai"), Header("ai", "FLOP/B", "arithmetic intensity of the op: FLOPs over bytes", "FLOP/B", 8)),
+    Column(lambda f: f.rate("flops"),
+           Header("tflops", "TFLOP/s", "rate of the op over the time of all its kernels", "TFLOP/s", 8)),
+    Column(lambda f: f.rate("bytes"),
+           Header("gbs", "GB/s", "rate of the op's least bytes over the time of all its kernels", "GB/s", 8)),
+    Column(_ceiling, Header("ceiling", "Ceiling", "TFLOP/s that the device allows at the op's intensity", "TFLOP/s", 8)),
+    Column(_peak,
+           Header("peak", "Peak(%)", "share of the roofline: least time of the op over the time of all its kernels", "%", 7)),
+    Column(_bound,
+           Header("bound", "Bound", "its limit: compute, memory, latency, launch, l2; ! faster than the peaks allow", width=8)),
+    Column(_lost, Header("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", "ns", 10)),
+    Column(_call("inner", "name"), Header("inner", "Inner", "innermost dispatcher op or autograd function", width=15)),
+    Column(_src, Header("src", "Src", "source line that called the op", width=20)),
+    Column(_copykind, Header("copykind", "CopyKind", "direction of a copy", width=8, empty="-")),
+    Column(_records("regs"), Header("regs", "Regs", "registers per thread", width=4)),
+    Column(_records("smem_bytes"), Header("smem", "SMem", "shared memory per block, in bytes", "B", 7)),
+    Column(lambda f: f.occupancy,
+           Header("occ", "Occ(%)", "theoretical occupancy: resident warps over the most there can be", "%", 6)),
+    Column(lambda f: f.waves, Header("waves", "Waves", "blocks of the grid over the blocks that the device holds at once")),
+    Column(_records("instance"), Header("instance", "Instance", "number of the op's execution; its kernels share one cost")),
 )  # fmt: skip
+
+# Of groups, behind the columns that name a group.
+SUMS = (
+    Header("calls", "Calls", "executions of ops"),
+    Header("kernels", "Kernels", "kernels, or other rows"),
+    Header("time", "Time(ns)", "time of all of them", "ns", 12),
+    Header("share", "Share(%)", "of the time of all rows of the table", "%", 8),
+    Header("flops", "FLOPs", "operations that the algorithm needs", "FLOP", 12),
+    Header("bytes", "Bytes", "least bytes: inputs read once, outputs written once", "B", 12),
+    Header("tflops", "TFLOP/s", "FLOPs over the time of the rows whose FLOPs are known", "TFLOP/s", 8),
+    Header("gbs", "GB/s", "bytes over the time of the rows whose bytes are known", "GB/s", 8),
+    Header("known", "Known(%)", "share of the time of the rows whose FLOPs are known", "%", 8),
+    Header("lost", "Lost(ns)", "time above the roofline", "ns", 10),
+    Header("peak", "Peak(%)", "share of the roofline: least time over time", "%"),
+    Header("mean", "Mean(ns)", "time of one row", "ns", 10),
+    Header("min", "Min(ns)", "shortest time of a row", "ns", 10),
+    Header("max", "Max(ns)", "longest time of a row", "ns", 10),
+    Header("spread", "Spread(ns)", "standard deviation of the times of the rows", "ns", 10),
+)
+SUMS_SHOWN = 9  # of these are printed without -c
+TREE = (
+    Header("layer", "Layer", "the layer, and all inside it", width=20, grow=True),
+    Header("depth", "Depth", "layers around it", width=5),
+)
+# Of torch's own table.
+TORCH_KEYS = (
+    Header("op", "Op", "the op as torch names it", width=20, grow=True),
+    Header("shape", "Shape", "shapes of its inputs", width=20, grow=True),
+)
+TORCH_COLUMNS = (
+    Header("self_cpu", "SelfCPU(ns)", "time on the CPU without the ops inside it", "ns", 10),
+    Header("self_cpu_pct", "SelfCPU(%)", "of all ops", "%", 10),
+    Header("cpu_total", "CPUTotal(ns)", "time on the CPU with the ops inside it", "ns", 10),
+    Header("cpu_avg", "CPUAvg(ns)", "of one call, with the ops inside it", "ns", 10),
+    Header("self_device", "SelfDevice(ns)", "time of the kernels and copies that it launched itself", "ns", 10),
+    Header("self_device_pct", "SelfDevice(%)", "of all ops", "%", 10),
+    Header("device_total", "DeviceTotal(ns)", "the same with the ops inside it", "ns", 10),
+    Header("device_avg", "DeviceAvg(ns)", "of one call, with the ops inside it", "ns", 10),
+    Header("cpu_mem", "CPUMem", "bytes of the host allocated less freed, with the ops inside it", "B", 10),
+    Header("self_cpu_mem", "SelfCPUMem", "the same without them", "B", 10),
+    Header("device_mem", "DeviceMem", "bytes of devices allocated less freed, with the ops inside it", "B", 10),
+    Header("self_device_mem", "SelfDeviceMem", "the same without them", "B", 10),
+    Header("calls", "Calls", "how often it was called"),
+    Header("kernels", "Kernels", "kernels and copies that it launched itself"),
+    Header("flops", "FLOPs", "operations that the algorithm needs, where known", "FLOP", 12),
+    Header("bytes", "Bytes", "least bytes, where known", "B", 12),
+)
 
 ALIASES = {
     "module": "mod",
@@ -168,7 +259,7 @@ ALIASES = {
     "silicon": "sil",
     "ns": "sil",
     "shape": "params",
-    # torch's names, of today and until 2.2, for the columns of its own table
+    # torch's names, today's and those until 2.2, of the columns of its own table
     "count": "calls",
     "self_cpu_time_total": "self_cpu",
     "cpu_time_total": "cpu_total",
@@ -188,51 +279,20 @@ ALIASES = {
 }
 
 
-def choose(text: str, among: Sequence[Column] = COLUMNS) -> list[Column]:
-    """The columns of a comma list, in its order; among: those that there are.
-
-    Raises InputError for one that there is not, with the nearest that there is, UsageError where none is named.
-    """
-    chosen = []
-    by_key = {column.key: column for column in among}
-    for key in filter(None, (part.strip().lower() for part in text.split(","))):
-        column = by_key.get(key) or by_key.get(ALIASES.get(key, ""))
-        if column is None:
-            near = difflib.get_close_matches(key, by_key, 1, 0.4)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise InputError(f"there is no column {key!r}", f"{meant}columns: {','.join(by_key)}")
-        chosen.append(column)
-    if not chosen:
-        raise UsageError("no columns were chosen", f"for example -c {DEFAULT}")
-    return chosen
+_BY_KEY = {column.key: column for column in COLUMNS}
+HEADERS = tuple(column.header for column in COLUMNS)
 
 
-def sort_key(values: Values) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-    """Numbers whose ascending order is largest first for numbers and alphabetical for texts; the unknown last."""
-    if isinstance(values, Texts):
-        order = {text: rank for rank, text in enumerate(sorted(set(values.pool)))}  # equal texts tie, however they are pooled
-        rank = np.array([*(order[text] for text in values.pool), len(order)], np.float64)
-        ranked: npt.NDArray[np.float64] = rank[values.codes]
-        return ranked
-    if isinstance(values, Floats):
-        return np.where(np.isnan(values.values), np.inf, -values.values)
-    if values.values.dtype == np.object_:  # sums beyond 64 bits
-        return np.unique(np.where(values.values < 0, 1 << 200, -values.values), return_inverse=True)[1].ravel()
-    # As whole numbers: a float does not tell those above 2**53 apart.
-    numbers = values.values.astype(np.int64)
-    return np.where(numbers < 0, np.iinfo(np.int64).max, -numbers)
+class RecordTable(NamedTuple):
+    """All records of a frame as a table whose columns are computed when they are chosen."""
 
+    frame: Frame
 
-def is_text(values: Values) -> bool:
-    """Whether a column is aligned as text."""
-    return isinstance(values, Texts)
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Of every column."""
+        return HEADERS
 
-
-def unknown_as(values: Values, text: str = "na") -> list[str]:
-    """Every value of a column as text; what is unknown is `text`."""
-    if isinstance(values, Texts):
-        pool = [*values.pool, text]
-        return [pool[code] for code in values.codes.tolist()]
-    if isinstance(values, Floats):
-        return [text if v != v else f"{v:.{values.digits}f}" for v in values.values.tolist()]
-    return [text if v < 0 else str(v) for v in values.values.tolist()]
+    def of(self, key: str) -> Values:
+        """The values of one column."""
+        return _BY_KEY[key].compute(self.frame)

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
-from pyprof.parse.attribution.op_executions import executions
 from pyprof.parse.records.records import concatenate
 from pyprof.parse.records.selection import add_kinds, add_window, choose_kinds, in_window, window_given
-from pyprof.prof.averages import AVERAGES, averages, is_of_torch, keys_of
-from pyprof.prof.columns import COLUMNS, DEFAULT, choose
+from pyprof.prof.columns import ALIASES, DEFAULT, HEADERS, SUMS, SUMS_SHOWN, TORCH_COLUMNS, TORCH_KEYS, TREE, RecordTable
 from pyprof.prof.frame import Frame
-from pyprof.prof.group import Table, group_by, layer_tree
-from pyprof.prof.select import add_selection, conditions, first_rows, matching, ordered
-from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
+from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
+from pyprof.tables.table import Header, Source, choose
 
 __all__ = ["add_arguments", "run"]
-
-_WRITERS = {"plain": write_plain, "csv": write_csv, "table": write_columnated, "jsonl": write_jsonl}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,22 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", nargs="*", help="records or captures, one after another; - or nothing: standard input"
     )
-    parser.add_argument("-c", "--columns", metavar="COLS", help=f"columns, by comma (default {DEFAULT}; of groups all)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180) instead of space-separated")
-    form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
-    form.add_argument(
-        "--format",
-        choices=_WRITERS,
-        default="plain",
-        help="plain: space-separated; table: aligned, nothing cut; jsonl: JSON lines",
-    )
+    add_output(parser, columns=f"{DEFAULT}; of groups up to {SUMS[SUMS_SHOWN - 1].key}")
     add_kinds(parser)
     parser.add_argument(
         "--gpu", metavar="NAME|FILE", help="hold rates against this device (a name of the table, or JSON with its numbers)"
     )
     add_window(parser)
-    add_selection(parser)
     grouping = parser.add_mutually_exclusive_group()
     grouping.add_argument(
         "--group-by",
@@ -56,43 +42,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one row for each distinct op, shape, layer, kernel, family or other column, with sums",
     )
     grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
-    lines = [f"  {column.key:9} {column.header:12} {column.help}" for column in COLUMNS]
-    torch_lines = [f"  {column.key:15} {column.header:15} {column.help}" for column in AVERAGES]
-    parser.epilog = "\n".join(
-        [
-            "columns:",
-            *lines,
-            "",
-            "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:",
-            *torch_lines,
-        ]
-    )
+    described = {
+        "columns:": HEADERS,
+        "of groups, behind the columns that they are grouped by:": SUMS,
+        "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:": TORCH_COLUMNS,
+    }
+    parser.epilog = "\n".join(map(_section, described, described.values()))
+
+
+def _section(title: str, headers: Sequence[Header]) -> str:
+    return "\n".join([title, *(f"  {header.key:15} {header.text:15} {header.help}" for header in headers), ""])
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.loading import load
 
-    if options.group_by is not None and is_of_torch(options.sort, options.columns):
+    where = conditions_of(options, HEADERS, ALIASES)
+    keys = choose(options.group_by, HEADERS, ALIASES) if options.group_by is not None and not _is_of_torch(options) else []
+    if options.group_by is not None and not keys:
         return _torch_table(options)
-    where = conditions(options.where)
-    keys = choose(options.group_by) if options.group_by is not None else []
-    grouped = bool(keys) or options.tree is not None
-    if not grouped:
-        for named in (options.columns, options.sort):  # wrong names are told before the work
-            choose(named or DEFAULT)
-    first_rows(np.empty(0, np.int64), options.top)
+    named = keys or (TREE if options.tree is not None else [])
+    default = ",".join(header.key for header in [*named, *SUMS[:SUMS_SHOWN]]) if named else DEFAULT
+    chosen = choice(
+        options, [*named, *SUMS] if named else HEADERS, default, ALIASES
+    )  # wrong names are reported before the work
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([load(name) for name in options.file or ["-"]])
     frame = Frame(choose_kinds(records, options.kinds), gpu, records)
     inside = np.flatnonzero(in_window(frame.records, options))
-    rows = matching(frame, inside, where)
-    if keys:
-        table = group_by(frame, rows, keys)
-    elif options.tree is not None:
-        table = layer_tree(frame, rows, drawn=options.width is not None or options.format == "table")
-    table = _arranged(table, options) if grouped else _listed(frame, rows, options)
-    _write(table, options)
+    rows = matching(RecordTable(frame), inside, where)
+    if named:
+        table = arranged(*_grouped(frame, rows, keys, options), chosen)
+    else:
+        table = arranged(RecordTable(frame), rows, chosen)
+    write(table, options)
     sys.stdout.flush()
     for message in records.messages():
         print(f"note: {message}", file=sys.stderr)
@@ -100,52 +84,46 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _grouped(frame: Frame, rows: Ints, keys: Sequence[Header], options: argparse.Namespace) -> tuple[Source, Ints]:
+    """The groups and their order."""
+    from pyprof.prof.group import group_by, layer_tree
+
+    drawn = options.width is not None or options.format == "table"
+    groups = group_by(frame, rows, keys) if keys else layer_tree(frame, rows, drawn)
+    return groups, groups.order
+
+
+def _is_of_torch(options: argparse.Namespace) -> bool:
+    """Whether -c or --sort names a column that only torch's own table has, by its key or torch's name."""
+    named = [part.strip().lower() for text in (options.sort, options.columns) if text for part in text.split(",")]
+    other = {header.key for header in SUMS}
+    own = {header.key for header in TORCH_COLUMNS} - other
+    return any(ALIASES.get(key, key) in own for key in named)
+
+
 def _torch_table(options: argparse.Namespace) -> int:
-    """The rows that torch's own key_averages has, of a capture: every op that was called, those inside others too."""
+    """The rows of torch's own key_averages, of a capture: every op that was called, those inside others too."""
     from pyprof.loading import load_with_trace, op_rules
+    from pyprof.parse.attribution.op_executions import executions
+    from pyprof.prof.averages import averages, keys_of
 
     keys = keys_of(options.group_by)
     if options.where or window_given(options) or len(options.file) != 1:
         raise UsageError(
             "torch's columns are of one whole capture", "leave out --where, --step, --range, --time; give one FILE"
         )
-    first_rows(np.empty(0, np.int64), options.top)
+    chosen = choice(options, [*TORCH_KEYS[: len(keys)], *TORCH_COLUMNS], "", ALIASES)
     trace = load_with_trace(options.file[0])[1]
     if trace is None:
         raise InputError(
             f"{options.file[0]}: records hold no ops inside others, which torch's columns are about", "give the capture itself"
         )
-    _write(_arranged(averages(executions(trace, op_rules()), keys), options), options)
+    table = averages(executions(trace, op_rules()), keys)
+    write(arranged(table, table.rows, chosen), options)
     return 0
 
 
-def _listed(frame: Frame, rows: npt.NDArray[np.int64], options: argparse.Namespace) -> Table:
-    """Records as they are."""
-    sort = [column.compute(frame) for column in choose(options.sort)] if options.sort else []
-    rows = first_rows(ordered(sort, rows), options.top)
-    columns = choose(options.columns or DEFAULT)
-    whole = len(rows) == len(frame.records) and bool((rows == np.arange(len(rows))).all())
-    values = (column.compute(frame) for column in columns)
-    return Table(columns, list(values) if whole else [found.take(rows) for found in values])
-
-
-def _arranged(table: Table, options: argparse.Namespace) -> Table:
-    """Groups in the order asked for, with the columns asked for."""
-    of = dict(zip((column.key for column in table.columns), table.values, strict=True))
-    sort = [of[column.key] for column in choose(options.sort, table.columns)] if options.sort else []
-    rows = first_rows(ordered(sort, table.rows), options.top)
-    columns = choose(options.columns, table.columns) if options.columns else table.columns
-    return Table(columns, [of[column.key].take(rows) for column in columns])
-
-
-def _write(table: Table, options: argparse.Namespace) -> None:
-    if options.width is not None:
-        write_columnated(table.columns, table.values, sys.stdout, options.width)
-    else:
-        _WRITERS["csv" if options.csv else options.format](table.columns, table.values, sys.stdout)
-
-
-def _coverage(frame: Frame, inside: npt.NDArray[np.int64]) -> None:
+def _coverage(frame: Frame, inside: Ints) -> None:
     """How much of the time is attributed, has shapes and has FLOPs; and why the rest has none."""
     records, costs = frame.records, frame.costs
     time = np.maximum(records["dur_ns"][inside], 0).astype(np.float64)

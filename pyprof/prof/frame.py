@@ -1,12 +1,11 @@
-"""Records and costs -> everything that columns are read from, each part worked out when a column first asks for it.
+"""Records and costs -> everything that columns are read from, each part computed when the first column needs it.
 
-Values are columns too: whole numbers, fractions, or codes into a pool of distinct texts. No column names and no formats here.
+Texts are made once for each distinct value, never for each record. Columns and formats are not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.types import Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.gpus import Gpu, find
@@ -27,50 +27,12 @@ from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, roofline
+from pyprof.tables.table import Fractions, Texts, texts
 
-__all__ = ["Floats", "Frame", "Numbers", "Texts", "Values"]
+__all__ = ["Frame", "operand_tag"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_SPARSE = 64  # times as many numbers of executions as there are rows before they are numbered anew
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Whole numbers; -1 is unknown unless signed."""
-
-    values: npt.NDArray[Any]
-
-    def take(self, rows: Ints | slice) -> Numbers:
-        """These rows only."""
-        return Numbers(self.values[rows])
-
-
-@dataclass(frozen=True)
-class Floats:
-    """Fractions; NaN is unknown. digits: after the point."""
-
-    values: npt.NDArray[np.float64]
-    digits: int = 2
-
-    def take(self, rows: Ints | slice) -> Floats:
-        """These rows only."""
-        return Floats(self.values[rows], self.digits)
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Texts as codes into a pool of distinct ones; code -1 is unknown."""
-
-    codes: npt.NDArray[Any]
-    pool: Sequence[str]
-
-    def take(self, rows: Ints | slice) -> Texts:
-        """These rows only."""
-        return Texts(self.codes[rows], self.pool)
-
-
-Values = Numbers | Floats | Texts
 
 
 class Frame:
@@ -87,26 +49,15 @@ class Frame:
     def costs(self) -> Costs:
         return cost_records(self.records)
 
-    def number(self, column: str) -> Numbers:
-        """A column of the records as it is."""
-        return Numbers(self.records[column])
-
-    def of_code(self, column: str, pool: Sequence[Any], text: Callable[[Any], str]) -> Texts:
-        """A text made once for each distinct code of a column."""
-        return Texts(self.records[column], [text(item) for item in pool])
-
-    def of_call(self, column: str, text: Callable[[OpCall], str]) -> Texts:
-        return self.of_code(column, self.records.calls, text)
-
-    def of_stack(self, column: str, text: Callable[[Any], str]) -> Texts:
-        return self.of_code(column, self.records.stacks, text)
+    def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
+        """A text made once for each distinct call; None is unknown."""
+        return texts(self.records[column], [text(call) for call in self.records.calls])
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
         """A text for each distinct kernel name that these records use."""
         names, _, inverse = distinct_rows(self.records["name"])
-        distinct = names[0].tolist()
-        named = np.array([bool(self.records.strings[code].strip()) for code in distinct], np.bool_)[inverse]
-        return Texts(np.where(named, inverse, -1).astype(np.int32), [text(self.records.strings[code]) for code in distinct])
+        distinct = [self.records.strings[code] for code in names[0].tolist()]
+        return texts(inverse.astype(np.int32), [text(name) if name.strip() else None for name in distinct])
 
     @cached_property
     def short_names(self) -> Texts:
@@ -114,14 +65,14 @@ class Frame:
 
     @cached_property
     def params(self) -> Texts:
-        return self.of_call("call", formulas.params)
+        return self.of_call("call", _params)
 
     def sequence(self, alternative: bool) -> Texts:
-        """Sequence numbers that count, or the others, as comma lists."""
+        """The sequence numbers that count, or the others as comma lists; empty where a stack has none."""
         if alternative:
             return self._alternatives()
         numbers, _, inverse = distinct_rows(self.records["seq"])
-        return Texts(inverse, [str(number) if number >= 0 else "-" for number in numbers[0].tolist()])
+        return Texts(inverse, [str(number) if number >= 0 else "" for number in numbers[0].tolist()])
 
     def _alternatives(self) -> Texts:
         """The distinct numbers of each record's stack but the one that counts, and but 0 where there are others."""
@@ -133,7 +84,7 @@ class Frame:
         row, number = row[shown], number[shown]
         rows, first = np.unique(row, return_index=True)
         parts = [",".join(map(str, part.tolist())) for part in np.split(number, first[1:])] if len(rows) else []
-        pool: dict[str, int] = {"-": 0}
+        pool: dict[str, int] = {"": 0}
         codes = np.zeros(len(records), np.int64)
         codes[rows] = [pool.setdefault(part, len(pool)) for part in parts]
         return Texts(codes, list(pool))
@@ -141,8 +92,7 @@ class Frame:
     def shape(self, kind: str) -> Texts:
         """`x,y,z` of grid or block."""
         distinct, _, inverse = distinct_rows(*(self.records[f"{kind}_{axis}"] for axis in "xyz"))
-        texts = ["na" if x < 0 else f"{x},{y},{z}" for x, y, z in distinct.T.tolist()]
-        return Texts(inverse, texts)
+        return texts(inverse, [None if x < 0 else f"{x},{y},{z}" for x, y, z in distinct.T.tolist()])
 
     # ------------------------------------------------------------------ the device
 
@@ -187,7 +137,7 @@ class Frame:
         rates = (device.peak(found.math, found.unit), device.peaks.get(wide), device.dram_bytes_per_s, device.l2_bytes)
         return (*(np.nan if rate is None else float(rate) for rate in rates), LEAST_KERNEL_NS)
 
-    def _cpu_peaks(self) -> npt.NDArray[np.float64]:
+    def _cpu_peaks(self) -> Floats:
         """For each call what `pyprof doctor --calibrate` measured on this machine for its type."""
         measured = cpus.peak()
         rows = []
@@ -197,13 +147,13 @@ class Frame:
             rows.append((rate, rate, measured.dram_gbs * 1e9 if measured is not None else np.nan, np.nan, 0.0))
         return np.array([*rows, (np.nan,) * 5])
 
-    def _gpu_number(self, value: Callable[[int], float]) -> npt.NDArray[np.float64]:
+    def _gpu_number(self, value: Callable[[int], float]) -> Floats:
         known = np.array([value(i) for i in range(len(self.gpus))] + [np.nan])
-        numbers: npt.NDArray[np.float64] = known[self.records["gpu"]]
+        numbers: Floats = known[self.records["gpu"]]
         return numbers
 
     @cached_property
-    def _active(self) -> npt.NDArray[np.float64]:
+    def _active(self) -> Floats:
         """Blocks that a multiprocessor holds, NaN unknown."""
         records = self.records
         threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
@@ -217,7 +167,7 @@ class Frame:
         return result
 
     @cached_property
-    def occupancy(self) -> Floats:
+    def occupancy(self) -> Fractions:
         """Theoretical occupancy, percent of resident warps."""
         records = self.records
         threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
@@ -226,16 +176,16 @@ class Frame:
             rows = (records["gpu"] == code) & ~np.isnan(self._active)
             if rows.any():
                 result[rows] = theoretical_occupancy(gpu.limits, threads[rows], self._active[rows])
-        return Floats(100 * result, 1)
+        return Fractions.not_nan(100 * result, 1)
 
     @cached_property
-    def waves(self) -> Floats:
+    def waves(self) -> Fractions:
         """Blocks of the grid over the blocks that the device holds at once."""
         grid = np.prod([self.records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
         sms = self._gpu_number(
             lambda i: float(self.records.gpus[i].sms if self.records.gpus[i].sms > 0 else self.gpus[i][0].sms or 0)
         )
-        return Floats(waves(grid, self._active, sms), 2)
+        return Fractions.not_nan(waves(grid, self._active, sms), 2)
 
     # ------------------------------------------------------------------ Tensor Cores
 
@@ -253,11 +203,12 @@ class Frame:
         matmul = None if op is None else formulas.matmul_class(op.name)
         return verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc)
 
-    def of_verdict(self, text: Callable[[Verdict], str]) -> Texts:
+    def of_verdict(self, text: Callable[[Verdict], str | None], not_applicable: str) -> Texts:
+        """A text of each verdict, None unknown; not_applicable: that of copies and of ops on the CPU."""
         codes, found = self.verdicts
         cpu = self.records["kind"] == ActivityKind.CPU
         copy = np.isin(self.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))
-        return Texts(np.where(cpu | copy, len(found), codes), [*map(text, found), "-"])
+        return texts(np.where(cpu | copy, len(found), codes), [*map(text, found), not_applicable])
 
     # ------------------------------------------------------------------ rates of the instance
 
@@ -284,7 +235,7 @@ class Frame:
             sums[name] = np.bincount(group, np.where(values >= 0, values, np.nan))[group]
         return sums
 
-    def rate(self, what: str) -> Floats:
+    def rate(self, what: str) -> Fractions:
         """`flops` in TFLOP/s, `bytes` in GB/s, `ai` in FLOP/byte: of the instance over the time of all its kernels."""
         sums = self._instance_sums
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -292,10 +243,10 @@ class Frame:
                 ratio = sums["flops"] / sums["bytes"]
             else:
                 ratio = sums[what] / sums["ns"] / (1e3 if what == "flops" else 1.0)
-        return Floats(np.where(np.isfinite(ratio), ratio, np.nan), 3 if what == "flops" else 2)
+        return Fractions(ratio, ~np.isfinite(ratio), 3 if what == "flops" else 2)
 
 
-def _launch_ns(records: Records) -> npt.NDArray[np.float64]:
+def _launch_ns(records: Records) -> Floats:
     """How long the call took that launched each record alone; a graph's launches many."""
     alone = (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
     return np.where(alone, records["launch_dur_ns"].astype(np.float64), np.nan)
@@ -308,7 +259,13 @@ def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
     return gpu.with_measured(**recorded), notes
 
 
+def _params(op: OpCall) -> str | None:
+    found = formulas.params(op)
+    return None if found == "na" else found
+
+
 def operand_tag(op: OpCall) -> str | None:
+    """The tag of the element type that an op multiplies (`bf16`), None unknown."""
     found = lookup(_operand_dtype(op))
     return None if found is None else found.tag
 

@@ -1,72 +1,141 @@
 """Records with costs -> tables of groups: by any columns (`--group-by`), or by layer with all inside it (`--tree layer`).
 
-A group counts the executions of ops (calls) and kernels, and adds time, FLOPs and bytes. Costs were shared among the kernels of
-an op beforehand, so every sum is right, however rows are grouped. What is unknown adds nothing, and rates leave its time out.
+A group counts the executions of ops (calls) and kernels, and adds time, FLOPs, bytes and lost time. Costs were shared among the
+kernels of an op beforehand, so every sum is right, however rows are grouped. A sum over rows of which some are unknown is
+unknown, unless those take less than 1 % of the group's time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
-from pyprof.prof.columns import Column, unknown_as
-from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
-from pyprof.prof.select import ordered
+from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.prof.columns import SUMS, TREE, RecordTable
+from pyprof.prof.frame import Frame
+from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Texts, Values, coded, sort_key
 
-__all__ = ["Table", "group_by", "layer_tree"]
+__all__ = ["Groups", "group_by", "layer_tree"]
 
-Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns with their values, equally long."""
-
-    columns: list[Column]
-    values: list[Values]
-
-    def take(self, rows: Ints) -> Table:
-        """These rows only."""
-        return Table(self.columns, [values.take(rows) for values in self.values])
-
-    @property
-    def rows(self) -> Ints:
-        """The numbers of all rows."""
-        return np.arange(len(_data(self.values[0])))
+_LEAST_KNOWN = 0.99  # of a group's time, for a sum over the rest to be called its sum
 
 
-def group_by(frame: Frame, rows: Ints, keys: Sequence[Column]) -> Table:
-    """One row for each distinct combination of what the key columns print, most time first."""
-    coded = [_coded(key.compute(frame).take(rows)) for key in keys]
-    if not len(rows):
-        return Table([*keys, *_SUMS], [*(Texts(rows, []) for _ in keys), *(Numbers(rows) for _ in _SUMS)])
-    _, first, group = distinct_rows(*(key.codes for key in coded))
-    table = _summed(frame, rows, group, len(first))
-    values = [key.take(first) for key in coded]
-    whole = Table([*keys, *table.columns], [*values, *table.values])
-    return whole.take(ordered([table.values[2], *values], whole.rows))
+class Groups:
+    """Rows of a frame in groups: a table whose columns are computed when they are chosen. A row may stand in several groups.
+
+    rows: of the frame; group: of each of them its group, from 0 to count - 1; of_all: the time that shares are of, in ns.
+    """
+
+    def __init__(self, frame: Frame, rows: Ints, group: Ints, count: int, of_all: float) -> None:
+        self.frame, self.rows, self.group, self.count, self.of_all = frame, rows, group, count, of_all
+        self.ns = np.maximum(frame.records["dur_ns"][rows], 0)
+        self.total_ns = _exact_sum(self.ns, group, count)
+        self.kernels = np.bincount(group, minlength=count)
+
+    def name(self, keys: Sequence[Header], values: Sequence[Values], order: Ints) -> None:
+        """Give the columns that name each group, and the order of the groups."""
+        self.headers, self.names, self.order = [*keys, *SUMS], Table(keys, values), order
+
+    def of(self, key: str) -> Values:
+        """The values of one column."""
+        compute = _COMPUTE.get(key)
+        return self.names.of(key) if compute is None else compute(self)
+
+    def amount(self, values: AnyInts) -> Integers:
+        """The exact sums of numbers of which those below 0 are unknown."""
+        known = values[self.rows] >= 0
+        return Integers(_exact_sum(np.where(known, values[self.rows], 0), self.group, self.count), ~self.enough(known))
+
+    def rate(self, values: AnyInts, scale: float, digits: int) -> Fractions:
+        """The same over the time of the rows that are known."""
+        amount = self.amount(values)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = amount.values.astype(np.float64) / self.sum_of(np.where(values[self.rows] >= 0, self.ns, 0)) / scale
+        return Fractions(ratio, amount.unknown | ~np.isfinite(ratio), digits)
+
+    def sum_of(self, values: AnyInts | Floats) -> Floats:
+        """Sums by group of a number of each row."""
+        return np.bincount(self.group, values, self.count).astype(np.float64, copy=False)
+
+    def known(self, known: Bools) -> Floats:
+        """The share of each group's time in the rows of a mask; NaN without time, unless the mask holds all rows."""
+        with np.errstate(invalid="ignore"):
+            share = self.sum_of(np.where(known, self.ns, 0)) / self.sum_of(self.ns)
+        return np.where((self.sum_of(~known) == 0) & (self.kernels > 0), 1.0, share)
+
+    def enough(self, known: Bools) -> Bools:
+        """Whether the rows of a mask are enough to call their sum the group's."""
+        return np.asarray((self.known(known) > _LEAST_KNOWN) & (self.sum_of(known) > 0), np.bool_)
+
+    def times(self, digits_of: Floats) -> Fractions:
+        """A statistic of the times of the rows."""
+        return Fractions(digits_of, self.kernels == 0, 1)
+
+    def extreme(self, ufunc: np.ufunc, start: int) -> Integers:
+        """The least or the greatest time of a row."""
+        result = np.full(self.count, start, np.int64)
+        ufunc.at(result, self.group, self.ns)
+        return Integers(result, self.kernels == 0)
 
 
-def _coded(values: Values) -> Texts:
-    """What a column prints, as codes into a pool of distinct texts in order."""
-    if isinstance(values, Texts):
-        used, inverse = np.unique(values.codes, return_inverse=True)
-        texts = unknown_as(Texts(used, values.pool))
-    else:
-        distinct, inverse = np.unique(values.values, return_inverse=True)
-        texts = unknown_as(Floats(distinct, values.digits) if isinstance(values, Floats) else Numbers(distinct))
-    pool = sorted(set(texts))
-    code = {text: number for number, text in enumerate(pool)}
-    return Texts(np.array([code[text] for text in texts], np.int64)[inverse.ravel()], pool)
+def _calls(groups: Groups) -> Values:
+    instance = groups.frame.records["instance"]
+    alone = int(instance.max(initial=-1)) + 1 + groups.rows
+    number = np.where(instance[groups.rows] >= 0, instance[groups.rows], alone)
+    return Integers.known(np.bincount(groups.group[distinct_rows(groups.group, number).first], minlength=groups.count))
 
 
-def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Table:
+def _peak(groups: Groups) -> Values:
+    peak = groups.frame.roofline.peak[groups.rows]
+    known = ~np.isnan(peak)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = groups.sum_of(np.where(known, peak * groups.ns, 0)) / groups.sum_of(np.where(known, groups.ns, 0))
+    return Fractions(share, ~groups.enough(known) | ~np.isfinite(share), 1)
+
+
+def _mean(groups: Groups) -> Floats:
+    return groups.sum_of(groups.ns) / np.maximum(groups.kernels, 1)
+
+
+def _spread(groups: Groups) -> Values:
+    squares = groups.sum_of((groups.ns - _mean(groups)[groups.group]) ** 2)
+    return groups.times(np.sqrt(squares / np.maximum(groups.kernels, 1)))
+
+
+_COMPUTE: dict[str, Callable[[Groups], Values]] = {
+    "calls": _calls,
+    "kernels": lambda g: Integers.known(g.kernels),
+    "time": lambda g: Integers.known(g.total_ns),
+    "share": lambda g: Fractions.not_nan(100 * g.total_ns.astype(np.float64) / (g.of_all or np.nan), 1),
+    "flops": lambda g: g.amount(g.frame.costs.flops),
+    "bytes": lambda g: g.amount(g.frame.costs.bytes),
+    "tflops": lambda g: g.rate(g.frame.costs.flops, 1e3, 3),
+    "gbs": lambda g: g.rate(g.frame.costs.bytes, 1.0, 2),
+    "known": lambda g: Fractions.not_nan(100 * g.known(g.frame.costs.flops[g.rows] >= 0), 1),
+    "lost": lambda g: g.amount(g.frame.roofline.lost_ns),
+    "peak": _peak,
+    "mean": lambda g: g.times(_mean(g)),
+    "min": lambda g: g.extreme(np.minimum, np.iinfo(np.int64).max),
+    "max": lambda g: g.extreme(np.maximum, 0),
+    "spread": _spread,
+}
+
+
+def group_by(frame: Frame, rows: Ints, keys: Sequence[Header]) -> Groups:
+    """One group for each distinct combination of what the key columns print, most time first."""
+    values = [RecordTable(frame).of(key.key).take(rows) for key in keys]
+    codes = [coded(key.shown(v))[0] for key, v in zip(keys, values, strict=True)]
+    first, group = distinct_rows(*codes)[1:]
+    groups = Groups(frame, rows, group, len(first), float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64)))
+    order = np.lexsort([*(code[first] for code in codes[::-1]), sort_key(Integers.known(groups.total_ns))])
+    groups.name(keys, [v.take(first) for v in values], order)
+    return groups
+
+
+def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
     """One row for each layer and all around it, each with everything inside; a layer stands before those inside it, and of
     layers side by side the one with more time first. drawn: names with bars before them in place of whole paths.
     """
@@ -80,13 +149,12 @@ def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Table:
     lengths = np.array([len(chain) for chain in around], np.int64)[inverse.ravel()]
     repeated = np.repeat(np.arange(len(rows)), lengths)
     node = np.array([n for code in inverse.ravel().tolist() for n in around[code]], np.int64)
-    table = _summed(frame, rows[repeated], node, len(nodes), total_of=rows)
-    time = _data(table.values[2])
-    order = _depth_first(list(nodes), time.tolist())
+    whole = float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64))
+    groups = Groups(frame, rows[repeated], node, len(nodes), whole)
     names = ["(all)" if not p else "| " * len(p) + p[-1][1:] if drawn else "".join(p)[1:] for p in nodes]
-    columns = [Column("layer", "Layer", "the layer, and all inside it", _with_its_table, 20, True), _DEPTH, *table.columns]
-    values: list[Values] = [Texts(np.arange(len(nodes)), names), Numbers(np.array([len(p) for p in nodes]))]
-    return Table(columns, [*values, *table.values]).take(order)
+    values: list[Values] = [Texts(np.arange(len(nodes)), names), Integers.known(np.array([len(path) for path in nodes]))]
+    groups.name(TREE, values, _depth_first(list(nodes), groups.total_ns.tolist()))
+    return groups
 
 
 def _parts(layers: tuple[str, ...]) -> tuple[str, ...]:
@@ -112,60 +180,7 @@ def _depth_first(paths: list[tuple[str, ...]], time: list[int]) -> Ints:
     return np.array(order, np.int64)
 
 
-# ---------------------------------------------------------------------------------------------- sums
-
-
-def _with_its_table(frame: Frame) -> Values:
-    raise TypeError("sums of groups are computed with their table, not from records alone")
-
-
-def _column(key: str, header: str, text: str, width: int = 7) -> Column:
-    return Column(key, header, text, _with_its_table, width)
-
-
-_DEPTH = _column("depth", "Depth", "layers around it", 5)
-_SUMS = [
-    _column("calls", "Calls", "executions of ops", 7),
-    _column("kernels", "Kernels", "kernels, or other rows", 7),
-    _column("time", "Time(ns)", "time of all of them", 12),
-    _column("share", "Share(%)", "of the time of all rows of the table", 8),
-    _column("flops", "FLOPs", "operations that the algorithm needs, where known", 12),
-    _column("bytes", "Bytes", "least bytes, where known", 12),
-    _column("tflops", "TFLOP/s", "rate of those whose FLOPs are known", 8),
-    _column("gbs", "GB/s", "rate of those whose bytes are known", 8),
-]
-
-
-def _summed(frame: Frame, rows: Ints, group: Ints, groups: int, total_of: Ints | None = None) -> Table:
-    """The columns of sums over the rows of each group; a row may stand in several groups."""
-    records = frame.records
-    duration = np.maximum(records["dur_ns"][rows], 0)
-    time = _sum(duration, group, groups)
-    everything = np.maximum(records["dur_ns"][rows if total_of is None else total_of], 0).sum(dtype=np.float64)
-    instance = records["instance"][rows]
-    alone = int(records["instance"].max(initial=-1)) + 1 + rows
-    executions = group[distinct_rows(group, np.where(instance >= 0, instance, alone)).first]
-    share = 100 * time.astype(np.float64) / everything if everything else np.full(groups, np.nan)
-    values: list[Values] = [
-        Numbers(np.bincount(executions, minlength=groups)),
-        Numbers(np.bincount(group, minlength=groups)),
-        Numbers(time),
-        Floats(share, 1),
-    ]
-    rates: list[Values] = []
-    for cost, scale in ((frame.costs.flops, 1e3), (frame.costs.bytes, 1.0)):
-        known = cost[rows] >= 0
-        added = _sum(np.where(known, cost[rows], 0), group, groups)
-        spent = np.bincount(group, np.where(known, duration, 0), groups)
-        some = np.bincount(group[known], minlength=groups) > 0
-        values.append(Numbers(np.where(some, added, -1)))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rate = added.astype(np.float64) / spent / scale
-        rates.append(Floats(np.where(some & (spent > 0), rate, np.nan), 3 if scale > 1 else 2))
-    return Table(list(_SUMS), [*values, *rates])
-
-
-def _sum(values: Ints, group: Ints, groups: int) -> npt.NDArray[np.object_] | Ints:
+def _exact_sum(values: AnyInts, group: Ints, groups: int) -> AnyInts:
     """Exact sums of numbers that are not negative; Python's own integers where 64 bits do not hold one."""
     low, high = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     np.add.at(low, group, values & 0xFFFFFFFF)
@@ -173,7 +188,3 @@ def _sum(values: Ints, group: Ints, groups: int) -> npt.NDArray[np.object_] | In
     if not groups or int(high.max()) + (int(low.max()) >> 32) < 1 << 30:
         return (high << 32) + low
     return np.array([(h << 32) + n for h, n in zip(high.tolist(), low.tolist(), strict=True)], object)
-
-
-def _data(values: Values) -> npt.NDArray[Any]:
-    return values.codes if isinstance(values, Texts) else values.values

@@ -8,9 +8,10 @@ import numpy as np
 
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.prof.columns import choose, unknown_as
+from pyprof.prof.columns import HEADERS
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import group_by
+from pyprof.tables.table import choose, printed
 
 __all__ = ["print_top"]
 
@@ -23,11 +24,10 @@ def print_top(records: Records, stream: TextIO, count: int, width: int) -> None:
     Calls: executions of the op; Share: of the time of all rows. Lines are cut at `width` characters.
     """
     frame = Frame(records.select(np.isin(records["kind"], _KINDS)))
-    table = group_by(frame, np.arange(len(frame.records)), choose("dir,op,params"))
-    shown = table.take(table.rows[:count])
-    cells = {column.key: unknown_as(values) for column, values in zip(shown.columns, shown.values, strict=True)}
+    groups = group_by(frame, np.arange(len(frame.records)), choose("dir,op,params", HEADERS))
     stream.write(f"{'Time(ms)':>11} {'Share':>6} {'Calls':>7} {'Direc':5} {'Op':20} Params\n")
     keys = ("time", "share", "calls", "dir", "op", "params")
-    for time, share, calls, direction, op, params in zip(*(cells[key] for key in keys), strict=True):
+    cells = [printed(groups.of(key).take(groups.order[:count])) for key in keys]
+    for time, share, calls, direction, op, params in zip(*cells, strict=True):
         line = f"{int(time) / 1e6:11.3f} {share:>5}% {calls:>7} {direction:5} {op:20} {params}"
         stream.write(line[:width].rstrip() + "\n")

@@ -32,19 +32,18 @@ from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace, op_rules
 from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind, Trace
-from pyprof.prof.columns import Column, choose
-from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
-from pyprof.prof.group import Table
-from pyprof.prof.select import first_rows
-from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
+from pyprof.prof.columns import COLUMNS
+from pyprof.prof.frame import Frame
 from pyprof.report.calls import Calls, calls_of, origins
 from pyprof.report.idle import REASONS, Activities, Gaps, Lines, find_gaps
+from pyprof.tables.formats import write_aligned, write_csv, write_jsonl, write_plain
+from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, choose, coded
 
 __all__ = ["TABLES", "Report", "add_arguments", "run"]
 
 Ints = npt.NDArray[np.int64]
-_Writer = Callable[[list[Column], list[Values], TextIO], None]
-_WRITERS: dict[str, _Writer] = {"table": write_columnated, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
+_Writer = Callable[[Table, TextIO], None]
+_WRITERS: dict[str, _Writer] = {"table": write_aligned, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
 _SCREEN = 10  # rows of ops and of gaps on the screen
 _QUANTILES = (0.5, 0.9, 0.99)
 # What the streams table shows of an idle line: what needs no change first.
@@ -72,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--csv and --format write one table", f"name it: --table {'|'.join(TABLES)}")
     if options.bins < 1:
         raise UsageError(f"--bins takes a number from 1, not {options.bins}", "for example --bins 50")
-    first_rows(np.empty(0, np.int64), options.top)
+    if options.top is not None and options.top < 0:
+        raise UsageError(f"--top takes a number of rows, not {options.top}", "for example --top 10")
     records, trace = load_with_trace(options.file)
     chosen = in_window(records, options) if window_given(options) else None
     report = Report(Frame(records), trace, chosen, options.stream, options.bins)
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if options.table:
         table = TABLES[options.table](report)
         write = _WRITERS["csv" if options.csv else options.format or "table"]
-        write(table.columns, _top(table, options.top).values, sys.stdout)
+        write(_top(table, options.top), sys.stdout)
         return 0
     for name, make in TABLES.items():
         table = make(report)
@@ -93,13 +93,13 @@ def run(options: argparse.Namespace) -> int:
         shown = _top(table, top)
         of = f" ({len(shown.rows)} of {rows})" if len(shown.rows) < rows else ""
         print(f"{name}{of}")
-        write_columnated(shown.columns, shown.values, sys.stdout)
+        write_aligned(shown, sys.stdout)
         print()
     return 0
 
 
 def _top(table: Table, top: int | None) -> Table:
-    return table.take(first_rows(table.rows, top))
+    return table.take(table.rows[:top])
 
 
 class Report:
@@ -162,34 +162,30 @@ class Report:
         np.add.at(result, line, values)
         return result
 
-    def where(self, line: Ints, stream: bool = True) -> tuple[list[Column], list[Values]]:
+    def where(self, line: Ints, stream: bool = True) -> tuple[list[Header], list[Values]]:
         """Columns that say which line."""
         lines = self.lines
         pool = ["all", *(str(n) for n in np.unique(lines.stream).tolist())]
         names = np.where(lines.whole, 0, 1 + np.searchsorted(np.unique(lines.stream), lines.stream))
         names = np.where(lines.stream == -2, -1, names)
         columns = [_column("pid", "PId", "process"), _column("device", "Device", "device ordinal", 3)]
-        values: list[Values] = [Numbers(lines.pid[line]), Numbers(lines.device[line])]
+        values: list[Values] = [Integers.from_zero(lines.pid[line]), Integers.from_zero(lines.device[line])]
         if stream:
             columns.append(_column("stream", "Stream", "stream; all: the device, busy where any of its streams is", 3))
             values.append(Texts(names[line], pool))
         return columns, values
 
 
-def _made(_: Frame) -> Values:
-    raise TypeError("computed with their table, not from records alone")
+def _column(key: str, header: str, text: str, width: int = 7, *, grow: bool = False) -> Header:
+    return Header(key, header, text, "", width, grow)
 
 
-def _column(key: str, header: str, text: str, width: int = 7, *, grow: bool = False) -> Column:
-    return Column(key, header, text, _made, width, grow)
-
-
-def _ns(key: str, text: str) -> Column:
+def _ns(key: str, text: str) -> Header:
     return _column(key, f"{key.capitalize()}(ns)", text, 10)
 
 
-def _share(part: Ints, whole: Ints) -> Floats:
-    return Floats(100 * part / np.where(whole > 0, whole, np.nan), 1)
+def _share(part: Ints, whole: Ints) -> Fractions:
+    return Fractions.not_nan(100 * part / np.where(whole > 0, whole, np.nan), 1)
 
 
 def streams(report: Report) -> Table:
@@ -205,7 +201,13 @@ def streams(report: Report) -> Table:
     columns += [_column("rows", "Rows", "kernels, copies and sets"), _ns("span", "from the first begin to the last end")]
     columns += [_ns("busy", "at least one ran"), _column("share", "Busy(%)", "of the span", 7)]
     columns += [_ns(name, "idle for this reason") for name in _PARTS]
-    values += [Numbers(count), Numbers(span), Numbers(busy), _share(busy, span), *(Numbers(parts[name]) for name in _PARTS)]
+    values += [
+        Integers.from_zero(count),
+        Integers.from_zero(span),
+        Integers.from_zero(busy),
+        _share(busy, span),
+        *(Integers.from_zero(parts[name]) for name in _PARTS),
+    ]
     return Table(columns, values)
 
 
@@ -229,10 +231,10 @@ _WHY = [
 ]
 
 
-def _of_records(report: Report, keys: str, rows: Ints) -> tuple[list[Column], list[Values]]:
+def _of_records(report: Report, keys: str, rows: Ints) -> tuple[list[Header], list[Values]]:
     """Columns of `pyprof prof` for these records."""
-    columns = choose(keys)
-    return columns, [column.compute(report.frame).take(rows) for column in columns]
+    columns = choose(keys, COLUMNS)
+    return [column.header for column in columns], [column.compute(report.frame).take(rows) for column in columns]
 
 
 def ops(report: Report) -> Table:
@@ -241,8 +243,7 @@ def ops(report: Report) -> Table:
     where, line = report.where(gaps.line[rows], report.by_stream)
     columns, values = _of_records(report, "op,layer,src", gaps.after[rows])
     keys = [*line, *_reason(report, rows), *values]
-    codes = [k.codes if isinstance(k, Texts) else k.values for k in map(_by_text, keys) if not isinstance(k, Floats)]
-    _, first, group = distinct_rows(*codes) if len(rows) else (None, rows, rows)
+    _, first, group = distinct_rows(*(coded(key)[0] for key in keys))
     own = gaps.own[rows]
     time, longest = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
     np.add.at(time, group, own)
@@ -250,18 +251,12 @@ def ops(report: Report) -> Table:
     span = (report.last - report.first)[gaps.line[rows][first]]
     columns = [*where, *_WHY, *columns, _column("gaps", "Gaps", "how many"), _ns("time", "idle"),
                _column("share", "Share(%)", "of the span"), _ns("longest", "the longest of them")]  # fmt: skip
-    count = Numbers(np.bincount(group, minlength=len(first)))
-    table = Table(columns, [*(key.take(first) for key in keys), count, Numbers(time), _share(time, span), Numbers(longest)])
+    count = Integers.from_zero(np.bincount(group, minlength=len(first)))
+    table = Table(
+        columns,
+        [*(key.take(first) for key in keys), count, Integers.from_zero(time), _share(time, span), Integers.from_zero(longest)],
+    )
     return table.take(np.lexsort((first, -time)))
-
-
-def _by_text(values: Values) -> Values:
-    """Codes that are equal where the texts are."""
-    if not isinstance(values, Texts):
-        return values
-    code_of: dict[str, int] = {}
-    codes = np.array([*(code_of.setdefault(text, len(code_of)) for text in values.pool), -1], np.int64)
-    return Texts(codes[values.codes], list(code_of))
 
 
 def gaps_table(report: Report) -> Table:
@@ -269,7 +264,7 @@ def gaps_table(report: Report) -> Table:
     gaps, rows = report.gaps, _shown_gaps(report)
     columns, values = report.where(gaps.line[rows], report.by_stream)
     columns += [_ns("start", "when it ran dry"), _ns("idle", "how long, less what other streams of the device worked"), *_WHY]
-    values += [Numbers(gaps.start[rows]), Numbers(gaps.own[rows]), *_reason(report, rows)]
+    values += [Integers.from_zero(gaps.start[rows]), Integers.from_zero(gaps.own[rows]), *_reason(report, rows)]
     (short,), before = _of_records(report, "kernel", gaps.before[rows])
     columns.append(_column("before", "Before", "what ended last: " + short.help, 12))
     more, after = _of_records(report, "kernel,op,layer,src,launch", gaps.after[rows])
@@ -310,7 +305,7 @@ def latency(report: Report) -> Table:
     for key in cells:
         text = told.get(key, "quantile of the time from the launch to the begin")
         columns.append(_column(key, key.capitalize(), text) if key in ("launches", "short") else _ns(key, text))
-    return Table(columns, [*values, *(Numbers(np.array(cell, np.int64)) for cell in cells.values())])
+    return Table(columns, [*values, *(Integers.from_zero(np.array(cell, np.int64)) for cell in cells.values())])
 
 
 def queue(report: Report) -> Table:
@@ -334,7 +329,17 @@ def queue(report: Report) -> Table:
         _column("depth", "Depth", "mean number in the queue"),
     ]
     columns += [_column("most", "Most", "most at once"), _column("busy", "Busy(%)", "of the part")]
-    return Table(columns, [*values, Numbers(start), Numbers(length), Floats(mean, 2), Numbers(most), _share(worked, length)])
+    return Table(
+        columns,
+        [
+            *values,
+            Integers.from_zero(start),
+            Integers.from_zero(length),
+            Fractions.not_nan(mean, 2),
+            Integers.from_zero(most),
+            _share(worked, length),
+        ],
+    )
 
 
 def overlap(report: Report) -> Table:
@@ -351,15 +356,15 @@ def overlap(report: Report) -> Table:
     span = (report.last - report.first)[devices]
     busy = total(np.ones(len(activities), np.bool_))
     columns, values = report.where(devices, stream=False)
-    cells: list[tuple[Column, Values]] = [
-        (_ns("span", "from the first begin to the last end"), Numbers(span)),
-        (_ns("compute", "a kernel ran that does not communicate"), Numbers(work)),
-        (_ns("comm", "a kernel ran that communicates"), Numbers(alone)),
-        (_column("exposed", "CommExposed(ns)", "communication while nothing computes"), Numbers(shown)),
+    cells: list[tuple[Header, Values]] = [
+        (_ns("span", "from the first begin to the last end"), Integers.from_zero(span)),
+        (_ns("compute", "a kernel ran that does not communicate"), Integers.from_zero(work)),
+        (_ns("comm", "a kernel ran that communicates"), Integers.from_zero(alone)),
+        (_column("exposed", "CommExposed(ns)", "communication while nothing computes"), Integers.from_zero(shown)),
         (_column("hidden", "Hidden(%)", "of communication, behind compute"), _share(alone - shown, alone)),
-        (_ns("copy", "a copy or set of memory ran"), Numbers(total(copy))),
-        (_column("copyexposed", "CopyExposed(ns)", "while nothing else ran"), Numbers(busy - total(compute | comm))),
-        (_ns("idle", "nothing ran"), Numbers(span - busy)),
+        (_ns("copy", "a copy or set of memory ran"), Integers.from_zero(total(copy))),
+        (_column("copyexposed", "CopyExposed(ns)", "while nothing else ran"), Integers.from_zero(busy - total(compute | comm))),
+        (_ns("idle", "nothing ran"), Integers.from_zero(span - busy)),
     ]
     return Table([*columns, *(c for c, _ in cells)], [*values, *(v for _, v in cells)])
 

@@ -33,21 +33,20 @@ from pyprof.hardware import cpus, gpus
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import add_window, in_window
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.prof.columns import Column
-from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
-from pyprof.prof.group import Table
-from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
+from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
+from pyprof.tables.formats import write_aligned, write_csv, write_jsonl, write_plain
+from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values
 
 __all__ = ["Busy", "Groups", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
 _NO_AMOUNT = 1 << 53  # bytes or operations
-_Writer = Callable[[list[Column], list[Values], TextIO], None]
-_WRITERS: dict[str, _Writer] = {"table": write_columnated, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
+_Writer = Callable[[Table, TextIO], None]
+_WRITERS: dict[str, _Writer] = {"table": write_aligned, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
 
 
 @dataclass(frozen=True)
@@ -149,11 +148,8 @@ def busy(records: Records, rows: Ints) -> Busy:
 # ---------------------------------------------------------------------------------------------- tables
 
 
-def _column(key: str, header: str, text: str, grow: bool = False, width: int = 0) -> Column:
-    def of_table(frame: Frame) -> Values:
-        raise TypeError("columns of this report are computed with their table")
-
-    return Column(key, header, text, of_table, max(width, len(header)), grow)
+def _column(key: str, header: str, text: str, grow: bool = False, width: int = 0) -> Header:
+    return Header(key, header, text, "", max(width, len(header)), grow)
 
 
 _SHARED = [
@@ -199,7 +195,10 @@ def categories(groups: Groups, times: Busy) -> Table:
 
     sums = {name: total(getattr(groups, name)) for name in ("count", "ns", "bytes", "flops", "known_ns")}
     texts = [*(CATEGORIES[c] for c in used.tolist()), "total"]
-    first: list[Values] = [Texts(np.arange(len(texts)), texts), Numbers(np.array([*distinct, sum(distinct)], np.int64))]
+    first: list[Values] = [
+        Texts(np.arange(len(texts)), texts),
+        Integers.from_zero(np.array([*distinct, sum(distinct)], np.int64)),
+    ]
     return Table([*_CATEGORY, *_SHARED], [*first, *_shared(sums, times)])
 
 
@@ -207,7 +206,7 @@ def kernels(groups: Groups, times: Busy) -> Table:
     """One row for each kernel of each graph."""
     sums = {name: getattr(groups, name) for name in ("count", "ns", "bytes", "flops", "known_ns")}
     count, time, in_busy, in_wall, gb, rate, flop = _shared(sums, times)
-    assert isinstance(rate, Floats)
+    assert isinstance(rate, Fractions)
 
     def texts(of: list[str]) -> Texts:
         return Texts(np.arange(len(of)), of)
@@ -220,14 +219,14 @@ def kernels(groups: Groups, times: Busy) -> Table:
         texts([launch.graph for launch in launches]),
         count,
         time,
-        Floats(groups.ns / np.maximum(groups.count, 1) / 1e3, 2),
+        Fractions.not_nan(groups.ns / np.maximum(groups.count, 1) / 1e3, 2),
         in_busy,
         in_wall,
-        Numbers(each),
+        Integers.from_zero(each),
         gb,
         rate,
         flop,
-        Floats(100 * rate.values * 1e9 / groups.peak, 1),
+        Fractions.not_nan(100 * rate.values * 1e9 / groups.peak, 1),
         texts(
             [launch.source or ("op" if launch.library and b >= 0 else "na") for launch, b in zip(launches, each, strict=True)]
         ),
@@ -241,17 +240,17 @@ def _shared(sums: dict[str, Ints], times: Busy) -> list[Values]:
     """The columns that both tables have."""
 
     def share(whole: int) -> Values:
-        return Floats(100 * sums["ns"] / whole if whole else np.full(len(sums["ns"]), np.nan), 2)
+        return Fractions.not_nan(100 * sums["ns"] / whole if whole else np.full(len(sums["ns"]), np.nan), 2)
 
     def scaled(values: Ints, digits: int) -> Values:
-        return Floats(np.where(values >= 0, values / 1e9, np.nan), digits)
+        return Fractions.not_nan(np.where(values >= 0, values / 1e9, np.nan), digits)
 
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(sums["bytes"] >= 0, sums["bytes"] / sums["known_ns"], np.nan)
     rate[~np.isfinite(rate)] = np.nan
     shares = [share(times.total), share(times.wall)]
-    counted: list[Values] = [Numbers(sums["count"]), Floats(sums["ns"] / 1e3, 1), *shares]
-    return [*counted, scaled(sums["bytes"], 6), Floats(rate, 2), scaled(sums["flops"], 6)]
+    counted: list[Values] = [Integers.from_zero(sums["count"]), Fractions.not_nan(sums["ns"] / 1e3, 1), *shares]
+    return [*counted, scaled(sums["bytes"], 6), Fractions.not_nan(rate, 2), scaled(sums["flops"], 6)]
 
 
 # ---------------------------------------------------------------------------------------------- command
@@ -327,8 +326,8 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
         if digits is None:
             return Texts(np.arange(len(found)), found)
         if not digits:
-            return Numbers(_whole(found))
-        return Floats(np.array([np.nan if value is None else value for value in found], np.float64), digits)
+            return Integers.from_zero(_whole(found))
+        return Fractions.not_nan(np.array([np.nan if value is None else value for value in found], np.float64), digits)
 
     columns = [_column(name, header, text, digits is None) for name, header, text, digits in COLUMNS]
     _print([Table(columns, [values(name, digits) for name, _, _, digits in COLUMNS])], options)
@@ -362,9 +361,9 @@ def _print(tables: list[Table], options: argparse.Namespace) -> None:
         if number and options.format != "jsonl":
             print()
         if options.width is not None:
-            write_columnated(table.columns, table.values, sys.stdout, options.width)
+            write_aligned(table, sys.stdout, options.width)
         else:
-            write(table.columns, table.values, sys.stdout)
+            write(table, sys.stdout)
 
 
 def _say(groups: Groups, times: Busy, records: Records) -> None:

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from pyprof.hardware import cpus, gpus
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.prof.columns import choose
-from pyprof.prof.frame import Frame, Texts
+from pyprof.prof.columns import COLUMNS
+from pyprof.prof.frame import Frame
 from pyprof.report.advice import advise
+from pyprof.tables.table import Texts, choose
 
 __all__ = ["add_arguments", "lines", "run"]
 
@@ -79,7 +80,7 @@ def lines(frame: Frame) -> Iterator[str]:
 
 def _longest(frame: Frame, key: str, time: npt.NDArray[np.float64]) -> list[tuple[str, float]]:
     """The texts of a column with most time, and that time; a text is looked at once, however many rows have it."""
-    values = choose(key)[0].compute(frame)
+    values = choose(key, COLUMNS)[0].compute(frame)
     if not isinstance(values, Texts):
         raise TypeError(f"{key} is a column of numbers")
     sums: dict[str, float] = {}

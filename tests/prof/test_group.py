@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyprof.prof.select import conditions
 
 from pyprof.cli import main
 from pyprof.prof.columns import sort_key
 from pyprof.prof.frame import Floats, Numbers, Texts
-from pyprof.prof.select import conditions
 from tests.tiny import Nsys
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"

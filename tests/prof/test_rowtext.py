@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyprof.prof.writers import write_csv, write_plain
 
 from pyprof.prof import writers
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Floats, Numbers, Texts, Values
-from pyprof.prof.writers import write_csv, write_plain
 
 rowtext = pytest.importorskip("pyprof.prof.rowtext", reason="pyarrow is not installed")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyprof.prof.writers import write_columnated, write_csv, write_plain
 
 from pyprof.errors import InputError, UsageError
 from pyprof.prof.columns import COLUMNS, DEFAULT, choose
 from pyprof.prof.frame import Floats, Numbers, Texts, Values
-from pyprof.prof.writers import write_columnated, write_csv, write_plain
 
 KEYS = "idx,op,kernel,occ"
 

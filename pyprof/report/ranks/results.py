@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
-from pyprof.prof.frame import Floats, Numbers, Texts
 from pyprof.report.ranks.busy import MEASURES
 from pyprof.report.ranks.collectives import bus_factor
 from pyprof.report.ranks.survey import Survey, how_aligned
 from pyprof.report.ranks.tables import Field, Table, micro
+from pyprof.tables.table import Fractions, Integers, Texts
 
 __all__ = ["TABLES", "matrix_of", "slowest_ranks", "table_named"]
 
@@ -63,8 +63,8 @@ def _ranks(whole: Survey) -> Table:
         "idle": "nothing at all",
     }
     fields = [
-        Field("rank", "Rank", "rank in the job", Numbers(np.array(whole.ranks))),
-        Field("steps", "Steps", "steps recorded", Numbers(steps)),
+        Field("rank", "Rank", "rank in the job", Integers.from_zero(np.array(whole.ranks))),
+        Field("steps", "Steps", "steps recorded", Integers.from_zero(steps)),
     ]
     for at, name in enumerate(MEASURES):
         fields.append(Field(f"{name}_us", f"{name.capitalize()}(us)", meaning[name], micro(mean[:, at])))
@@ -74,13 +74,13 @@ def _ranks(whole: Survey) -> Table:
     ):
         fields.append(Field(f"{key}_us", f"{key.capitalize()}(us)", text, micro(np.where(compared, value / steps, np.nan))))
     fields += [
-        Field("late", "Late", "collectives to which it came last", Numbers(np.where(compared, late, -1))),
-        Field("met", "Met", "collectives compared with other ranks", Numbers(met)),
+        Field("late", "Late", "collectives to which it came last", Integers.from_zero(np.where(compared, late, -1))),
+        Field("met", "Met", "collectives compared with other ranks", Integers.from_zero(met)),
         Field(
             "left_out",
             "Left_out",
             "collectives that could not be compared",
-            Numbers(_per_rank(whole, whole.waits.left_out)),
+            Integers.from_zero(_per_rank(whole, whole.waits.left_out)),
         ),
     ]
     return Table("ranks", "ranks, times of a step on average", tuple(fields))
@@ -93,7 +93,7 @@ def _clocks(whole: Survey) -> Table:
     how = [how_aligned(whole, unit) for unit in units]
     offset = np.where(np.array(how) == "not", np.nan, whole.clocks.offset[order])
     fields = (
-        Field("rank", "Rank", "rank in the job", Numbers(np.array(whole.ranks)[whole.rank_of[order]])),
+        Field("rank", "Rank", "rank in the job", Integers.from_zero(np.array(whole.ranks)[whole.rank_of[order]])),
         Field(
             "offset_us",
             "Offset(us)",
@@ -138,12 +138,12 @@ def _steps(whole: Survey) -> Table:
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(wait[rows] > 0, 100 * caused[rows, 0] / wait[rows], np.nan)
     fields = (
-        Field("step", "Step", "training step", Numbers(_step_numbers(whole)[rows])),
-        Field("collectives", "Collectives", "collectives compared", Numbers(met[rows])),
+        Field("step", "Step", "training step", Integers.from_zero(_step_numbers(whole)[rows])),
+        Field("collectives", "Collectives", "collectives compared", Integers.from_zero(met[rows])),
         Field("wait_us", "Wait(us)", "waiting of all ranks together", micro(wait[rows])),
         Field("skew_us", "Skew(us)", "most time from the first arrival at a collective to the last", micro(skew[rows])),
-        Field("slowest", "Slowest", "the rank that the others waited longest for", Numbers(who)),
-        Field("share", "Share(%)", "its part of the waiting", Floats(share, 1)),
+        Field("slowest", "Slowest", "the rank that the others waited longest for", Integers.from_zero(who)),
+        Field("share", "Share(%)", "its part of the waiting", Fractions.not_nan(share, 1)),
     )
     return Table("steps", "steps", fields)
 
@@ -159,18 +159,18 @@ def _collectives(whole: Survey) -> Table:
     slow = np.array(whole.ranks)[whole.rank_of[found.slowest[rows]]]
     wait = found.wait[rows]
     fields = (
-        Field("step", "Step", "training step", Numbers(step)),
+        Field("step", "Step", "training step", Integers.from_zero(step)),
         Field("kind", "Kind", "what it is", Texts(key, [k.kind for k in keys])),
         Field("group", "Group", "process group", Texts(key, [k.group or "na" for k in keys])),
         Field(
             "turn",
             "Turn",
             "how many of its kind, size and group came before it in the step",
-            Numbers(whole.meetings.turn_of()[rows]),
+            Integers.from_zero(whole.meetings.turn_of()[rows]),
         ),
-        Field("bytes", "Bytes", "NCCL's S, largest of all ranks", Numbers(found.nbytes[rows])),
-        Field("ranks", "Ranks", "ranks that took part", Numbers(found.ranks[rows])),
-        Field("slowest", "Slowest", "the rank that came last", Numbers(slow)),
+        Field("bytes", "Bytes", "NCCL's S, largest of all ranks", Integers.from_zero(found.nbytes[rows])),
+        Field("ranks", "Ranks", "ranks that took part", Integers.from_zero(found.ranks[rows])),
+        Field("slowest", "Slowest", "the rank that came last", Integers.from_zero(slow)),
         Field("skew_us", "Skew(us)", "from the first arrival to the last", micro((found.last - found.first)[rows])),
         Field("wait_us", "Wait(us)", "waiting of all others together", micro(wait)),
         Field("time_us", "Time(us)", "the last rank's own time: the transfer without waiting", micro(found.time[rows])),
@@ -197,13 +197,15 @@ def _bandwidth(whole: Survey) -> Table:
     bus = rate * np.array([np.nan if f is None else f for f in factor], np.float64)
     fields = (
         Field("kind", "Kind", "what it is", Texts(kind, names)),
-        Field("ranks", "Ranks", "ranks of the process group", Numbers(size)),
-        Field("bytes", "Bytes", "NCCL's S: of an all_gather its output, of a reduce_scatter its input", Numbers(nbytes)),
-        Field("count", "Count", "collectives", Numbers(np.bincount(distinct.inverse, minlength=len(kind)))),
+        Field("ranks", "Ranks", "ranks of the process group", Integers.from_zero(size)),
+        Field(
+            "bytes", "Bytes", "NCCL's S: of an all_gather its output, of a reduce_scatter its input", Integers.from_zero(nbytes)
+        ),
+        Field("count", "Count", "collectives", Integers.from_zero(np.bincount(distinct.inverse, minlength=len(kind)))),
         Field("time_us", "Time(us)", "median", micro(time)),
         Field("waiting", "Waiting", "whether waiting for other ranks is in that time", Texts(1 - met, ["without", "with"])),
-        Field("algbw_gbs", "Algbw(GB/s)", "bytes over time", Floats(rate, 3)),
-        Field("busbw_gbs", "Busbw(GB/s)", "what each link carried, by NCCL's definition", Floats(bus, 3)),
+        Field("algbw_gbs", "Algbw(GB/s)", "bytes over time", Fractions.not_nan(rate, 3)),
+        Field("busbw_gbs", "Busbw(GB/s)", "what each link carried, by NCCL's definition", Fractions.not_nan(bus, 3)),
     )
     return Table("bandwidth", "bandwidth of collectives", fields)
 
@@ -217,7 +219,7 @@ def _stragglers(whole: Survey) -> Table:
             "rank",
             "Rank",
             "one of the ranks that others waited for",
-            Numbers(np.array([whole.ranks[r[0]] for r in found], np.int64)),
+            Integers.from_zero(np.array([whole.ranks[r[0]] for r in found], np.int64)),
         ),
         Field("layer", "Layer", "named layers around the op", _texts([row[1][0] for row in found])),
         Field("op", "Op", "the op; (launched late): the GPU had nothing to do yet", _texts([row[1][1] for row in found])),
@@ -243,8 +245,8 @@ def _matrix(whole: Survey) -> Table:
     order = np.lexsort((step, whole.rank_of[unit]))
     columns = np.concatenate([times, more.reshape(-1, 2)], axis=1)[order]
     fields = [
-        Field("rank", "Rank", "rank in the job", Numbers(np.array(whole.ranks)[whole.rank_of[unit[order]]])),
-        Field("step", "Step", "training step", Numbers(step[order])),
+        Field("rank", "Rank", "rank in the job", Integers.from_zero(np.array(whole.ranks)[whole.rank_of[unit[order]]])),
+        Field("step", "Step", "training step", Integers.from_zero(step[order])),
     ]
     for at, name in enumerate((*MEASURES, "wait", "caused")):
         fields.append(Field(f"{name}_us", f"{name.capitalize()}(us)", "as in the table of ranks", micro(columns[:, at])))
@@ -256,15 +258,15 @@ def matrix_of(whole: Survey, measure: str) -> Table:
     long = _matrix(whole)
     of = {field.key: field.values for field in long.fields}
     rank, step, values = of["rank"], of["step"], of[f"{measure}_us"]
-    if not (isinstance(rank, Numbers) and isinstance(step, Numbers) and isinstance(values, Floats)):
+    if not (isinstance(rank, Integers) and isinstance(step, Integers) and isinstance(values, Fractions)):
         raise TypeError("the matrix holds numbers")
     steps, across = np.unique(step.values, return_inverse=True)
     table = np.full((len(whole.ranks), len(steps)), np.nan)
     table[np.searchsorted(np.array(whole.ranks), rank.values), across.ravel()] = values.values
-    fields = [Field("rank", "Rank", "rank in the job", Numbers(np.array(whole.ranks)))]
+    fields = [Field("rank", "Rank", "rank in the job", Integers.from_zero(np.array(whole.ranks)))]
     for at, number in enumerate(steps.tolist()):
         name = str(number) if number >= 0 else "all"
-        fields.append(Field(f"step_{name}", name, f"{measure} in that step", Floats(table[:, at], 3)))
+        fields.append(Field(f"step_{name}", name, f"{measure} in that step", Fractions.not_nan(table[:, at], 3)))
     return Table(f"matrix of {measure}", f"{measure}(us) of ranks (down) and steps (across)", tuple(fields))
 
 

@@ -13,10 +13,9 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.errors import ToolError
-from pyprof.prof.columns import Column, sort_key
-from pyprof.prof.frame import Floats, Frame, Numbers, Texts, Values
-from pyprof.prof.writers import write_columnated, write_csv, write_jsonl, write_plain
+from pyprof.tables import table as tables
+from pyprof.tables.formats import FORMATS as _FORMATS
+from pyprof.tables.table import Fractions, Header, Texts, Values, sort_key
 
 __all__ = ["FORMATS", "Field", "Table", "micro"]
 
@@ -33,9 +32,9 @@ class Field:
     values: Values
 
 
-def micro(nanoseconds: Any) -> Floats:
+def micro(nanoseconds: Any) -> Fractions:
     """Microseconds with three digits; NaN stays unknown."""
-    return Floats(np.asarray(nanoseconds, np.float64) / 1e3, 3)
+    return Fractions.not_nan(np.asarray(nanoseconds, np.float64) / 1e3, 3)
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Table:
 
     def __len__(self) -> int:
         first = self.fields[0].values
-        return len(first.codes if isinstance(first, Texts) else first.values)
+        return len(first.unknown)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Table:
         """These rows only."""
@@ -74,37 +73,13 @@ class Table:
 
     def write(self, form: str, stream: TextIO) -> None:
         """As one of FORMATS."""
-        columns = [_column(field) for field in self.fields]
-        values = [field.values for field in self.fields]
-        if form == "table":
-            write_columnated(columns, values, stream)
-        else:
-            {"plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}[form](columns, values, stream)
+        _FORMATS[form].write(self._plain(), stream)
 
     def write_parquet(self, path: Path) -> None:
         """Raises OSError where that cannot be, ToolError where pyarrow is not there."""
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise ToolError("Parquet needs pyarrow, which is not there", "pip install 'pyprof[parquet]', or --csv") from error
-        arrays = {field.key: _arrow(pyarrow, field.values) for field in self.fields}
-        pyarrow.parquet.write_table(pyarrow.table(arrays), path, compression="zstd")
+        with path.open("w", encoding="utf-8") as stream:
+            _FORMATS["parquet"].write(self._plain(), stream)
 
-
-def _column(field: Field) -> Column:
-    def given(frame: Frame) -> Values:
-        return field.values
-
-    return Column(field.key, field.header, field.help, given, 2)
-
-
-def _arrow(pa: Any, values: Values) -> Any:
-    from pyprof.arrays.arrow import to_arrow, to_arrow_texts
-
-    if isinstance(values, Texts):
-        unknown = values.codes < 0
-        return pa.DictionaryArray.from_arrays(to_arrow(values.codes.astype(np.int32), unknown), to_arrow_texts(values.pool))
-    if isinstance(values, Numbers):
-        return to_arrow(values.values, values.values < 0)
-    return to_arrow(values.values, np.isnan(values.values))
+    def _plain(self) -> tables.Table:
+        headers = [Header(field.key, field.header, field.help, width=2) for field in self.fields]
+        return tables.Table(headers, [field.values for field in self.fields], self.name)

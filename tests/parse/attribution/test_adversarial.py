@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyprof.prof.writers import write_columnated, write_csv
 
 from pyprof.cli import main
 from pyprof.errors import PyprofError
@@ -19,7 +20,6 @@ from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS, unknown_as
 from pyprof.prof.frame import Frame
-from pyprof.prof.writers import write_columnated, write_csv
 from tests.tiny import SCHEMA, SESSION_END, Nsys
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"

@@ -1,0 +1,147 @@
+"""The options that every command with a table has: which rows and columns, in which order and format, and where to.
+
+`add_output` declares them, `choice` checks them before any work is done, `arranged` and `write` carry them out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pyprof.errors import UsageError
+from pyprof.tables.formats import FORMATS, Format, visible, write_aligned, write_tables
+from pyprof.tables.table import Header, Lists, Source, Table, Texts, Values, choose, sort_key
+
+if TYPE_CHECKING:
+    from pyprof.arrays.types import Ints
+    from pyprof.tables.where import Condition
+
+__all__ = ["Choice", "add_output", "arranged", "choice", "conditions_of", "matching", "ordered", "write"]
+
+
+class Choice(NamedTuple):
+    """What the options choose of a table: columns; those that rows are ordered by; the number of rows, None: all."""
+
+    columns: Sequence[Header]
+    sort: Sequence[Header]
+    top: int | None
+
+
+def add_output(parser: argparse.ArgumentParser, default: str = "plain", columns: str = "all", file: bool = True) -> None:
+    """Declare -c --csv -w --format --where --sort --top, and -o unless `file` is false (a command with another -o).
+
+    default: the format; columns: those that are printed without -c, for the help.
+    """
+    parser.add_argument("-c", "--columns", metavar="COLS", help=f"columns, by comma (default {columns})")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), the same as --format csv")
+    form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
+    described = "; ".join(f"{name}: {form.help}" for name, form in FORMATS.items())
+    form.add_argument("--format", choices=FORMATS, help=f"{described} (default {default}, or what the suffix of -o says)")
+    parser.add_argument(
+        "--where",
+        metavar="COND,...",
+        help="only rows for which all hold, e.g. 'op=*mm,sil>50us,dir!=bprop' (* and ? match texts)",
+    )
+    parser.add_argument(
+        "--sort", metavar="COL,...", help="by these columns, numbers largest first, texts by alphabet, unknown last"
+    )
+    parser.add_argument("--top", metavar="N", type=int, help="only the first N rows")
+    if file:
+        parser.add_argument("-o", "--output", metavar="FILE", help="write to this file, not to standard output")
+    parser.set_defaults(default_format=default)
+
+
+def choice(
+    options: argparse.Namespace, headers: Sequence[Header], default: str = "", aliases: Mapping[str, str] | None = None
+) -> Choice:
+    """What -c, --sort and --top choose among these columns; default: the columns without -c, all where empty.
+
+    Raises UsageError for an unknown column, a negative number of rows, and a format that needs a file.
+    """
+    if options.top is not None and options.top < 0:
+        raise UsageError(f"--top takes a number of rows, not {options.top}", "for example --top 10")
+    _format(options)
+    keys = options.columns or default
+    columns = choose(keys, headers, aliases) if keys else headers
+    return Choice(columns, choose(options.sort, headers, aliases) if options.sort else [], options.top)
+
+
+def conditions_of(
+    options: argparse.Namespace, headers: Sequence[Header], aliases: Mapping[str, str] | None = None
+) -> Sequence[Condition]:
+    """The conditions of --where. Raises UsageError for what is none."""
+    if not options.where:
+        return ()
+    from pyprof.tables.where import conditions
+
+    return conditions(options.where, headers, aliases or {})
+
+
+def matching(source: Source, rows: Ints, wanted: Sequence[Condition]) -> Ints:
+    """Those of the rows for which every condition holds; raises UsageError as `where.matching` does."""
+    if not wanted:
+        return rows
+    from pyprof.tables.where import matching
+
+    return matching(source, rows, wanted)
+
+
+def ordered(values: Sequence[Values], rows: Ints) -> Ints:
+    """The rows sorted by the first of the columns, equal ones by the next, else as they were."""
+    keys = [sort_key(column.take(rows)) for column in values]
+    return rows[np.lexsort(keys[::-1])] if keys and len(rows) else rows
+
+
+def arranged(source: Source, rows: Ints, chosen: Choice) -> Table:
+    """The rows in the order that --sort asks for, the first --top of them, with the columns of -c."""
+    rows = ordered([source.of(header.key) for header in chosen.sort], rows)[: chosen.top]
+    whole = bool((rows == np.arange(len(rows))).all())
+    values = (source.of(header.key) for header in chosen.columns)
+    # All rows as they are: without a copy.
+    return Table(chosen.columns, [v if whole and len(v.unknown) == len(rows) else v.take(rows) for v in values])
+
+
+def write(tables: Table | Sequence[Table], options: argparse.Namespace) -> None:
+    """Write one table or several as the options say, to standard output or to the file of -o.
+
+    Raises UsageError for a format that needs a file, InputError where the file cannot be written.
+    """
+    several = [tables] if isinstance(tables, Table) else tables
+    form, output = _format(options), getattr(options, "output", None)
+    if output is None:
+        write_tables([_visible(table) for table in several] if sys.stdout.isatty() else several, form, sys.stdout)
+        return
+    from pyprof.tables.files import terminated_by_exception, whole_text_file
+
+    with terminated_by_exception(), whole_text_file(Path(output)) as stream:
+        write_tables(several, form, stream)
+
+
+def _format(options: argparse.Namespace) -> Format:
+    """The format of --csv, -w or --format, of the suffix of -o, or the command's own."""
+    output = getattr(options, "output", None)
+    by_suffix = {form.suffix: name for name, form in FORMATS.items()}
+    name = "csv" if options.csv else "table" if options.width is not None else options.format
+    form = FORMATS[name or by_suffix.get(Path(output or "").suffix, options.default_format)]
+    if form.binary and output is None:
+        raise UsageError("this format is written to a file", "name it: -o FILE")
+    return form if options.width is None else form._replace(write=partial(write_aligned, width=options.width))
+
+
+def _visible(table: Table) -> Table:
+    """The same without control characters, which a terminal would obey."""
+    values: list[Values] = []
+    for v in table.values:
+        if isinstance(v, Texts):
+            v = Texts(v.codes, [visible(text) for text in v.pool])
+        elif isinstance(v, Lists):
+            v = v._replace(pool=[[visible(text) for text in parts] for parts in v.pool])
+        values.append(v)
+    return table._replace(values=values)

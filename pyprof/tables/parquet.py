@@ -1,0 +1,65 @@
+"""A table -> a Parquet file: whole numbers, fractions, texts and lists of texts under the columns' keys, null where unknown.
+
+Units stand in the metadata of each field. Imported only for this format; raises ImportError where pyarrow is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyprof.arrays.arrow import to_arrow, to_arrow_texts
+from pyprof.tables.table import Fractions, Integers, Lists, Table, Values
+
+__all__ = ["write"]
+
+_BATCH_ROWS = 1 << 18
+
+
+def write(table: Table, stream: BinaryIO) -> None:
+    """Write the rows in groups, so that the arrays of one group only are in memory at once."""
+    pools = [_pool(values) for values in table.values]
+    fields = [
+        pa.field(header.key, _kind(values), metadata={"header": header.text, "unit": header.unit, "help": header.help})
+        for header, values in zip(table.headers, table.values, strict=True)
+    ]
+    rows = len(table.rows)
+    with pq.ParquetWriter(stream, pa.schema(fields), compression="zstd") as writer:
+        for start in range(0, rows, _BATCH_ROWS):
+            part = table.take(slice(start, start + _BATCH_ROWS))
+            arrays = [_array(values, pool) for values, pool in zip(part.values, pools, strict=True)]
+            writer.write_batch(pa.record_batch(arrays, schema=pa.schema(fields)))
+
+
+def _kind(values: Values) -> Any:
+    if isinstance(values, Integers):
+        return pa.decimal128(38) if values.values.dtype == np.object_ else pa.int64()
+    if isinstance(values, Fractions):
+        return pa.float64()
+    return pa.list_(pa.string()) if isinstance(values, Lists) else pa.dictionary(pa.int32(), pa.string())
+
+
+def _pool(values: Values) -> Any:
+    """The distinct texts, or lists of them."""
+    if isinstance(values, (Integers, Fractions)):
+        return None
+    if not isinstance(values, Lists):
+        return to_arrow_texts([text.encode(errors="replace").decode() for text in values.pool])
+    parts = to_arrow_texts([part.encode(errors="replace").decode() for parts in values.pool for part in parts])
+    offsets = np.cumsum([0, *map(len, values.pool)]).astype(np.int32)
+    return pa.ListArray.from_arrays(to_arrow(offsets), parts)
+
+
+def _array(values: Values, pool: Any) -> Any:
+    if isinstance(values, Lists):
+        return pool.take(to_arrow(values.codes.astype(np.int64), values.unknown))
+    if isinstance(values, (Integers, Fractions)):
+        if values.values.dtype == np.object_:  # sums beyond 64 bits
+            rows = zip(values.values.tolist(), values.unknown.tolist(), strict=True)
+            return to_arrow_texts([None if missing else str(n) for n, missing in rows]).cast(pa.decimal128(38))
+        kind = np.int64 if isinstance(values, Integers) else np.float64
+        return to_arrow(values.values.astype(kind), values.unknown)
+    return pa.DictionaryArray.from_arrays(to_arrow(values.codes.astype(np.int32), values.unknown), pool)

@@ -1,0 +1,140 @@
+"""`--where` -> the rows that it leaves: `sil>50us,op=*mm,layer=*.attn.*,flops>=1e9,dir!=bprop`. Knows no column by name.
+
+A text is equal, or matches where it holds `*` or `?` and no value is written exactly so. A number may have a unit or a prefix
+(50us, 1.5MB, 2G). What is unknown equals `na`, and no comparison holds for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.types import Bools, Ints
+from pyprof.errors import UsageError
+from pyprof.tables.table import Fractions, Header, Integers, Source, Values, choose, coded
+
+__all__ = ["Condition", "conditions", "matching"]
+
+_HINT = "for example --where 'op=linear,sil>50us,layer=*.attn.*'"
+_OPERATOR = r"(!=|>=|<=|=|>|<)"
+_ORDER: dict[str, Callable[[Any, Any], Any]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_PREFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_UNIT = re.compile(r"([numkKMGTP]?)(i?)(s|B|FLOPs?|B/s|FLOP/s|%|)")
+_NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*([^\d\s]\S*)?")
+
+
+class Condition(NamedTuple):
+    """A column, one of = != > >= < <=, and what is compared with it."""
+
+    header: Header
+    operator: str
+    value: str
+
+
+def conditions(text: str | None, headers: Sequence[Header], aliases: Mapping[str, str]) -> list[Condition]:
+    """The conditions of a comma list. A comma ends a value where a column and an operator follow, for values hold commas too.
+
+    Raises UsageError for what is no condition and for an unknown column.
+    """
+    if not text:
+        return []
+    # Keys of one letter (m, n, k) only as they are written, for params hold `M=64,N=8`.
+    keys = sorted((*(header.key for header in headers), *aliases), key=len, reverse=True)
+    long, short = ("|".join(key for key in keys if (len(key) > 1) == wanted) for wanted in (True, False))
+    found = []
+    for part in re.split(rf",(?=\s*(?:(?i:{long})|{short or '(?!)'})\s*{_OPERATOR.replace('(', '(?:')})", text):
+        condition = re.fullmatch(rf"\s*(\w+)\s*{_OPERATOR}(.*)", part, re.DOTALL)
+        if condition is None:
+            raise UsageError(f"--where takes conditions, not {part!r}", _HINT)
+        found.append(Condition(choose(condition[1], headers, aliases)[0], condition[2], condition[3].strip()))
+    return found
+
+
+def matching(source: Source, rows: Ints, wanted: Sequence[Condition]) -> Ints:
+    """Those of the rows for which every condition holds.
+
+    Raises UsageError for a number or unit that is none, an order of texts, and a value that no row has with a stray comma or
+    comparison in it.
+    """
+    for condition in wanted:
+        values = source.of(condition.header.key)
+        kept = rows[_holds(condition, values)[rows]]
+        if condition.operator == "=" and not len(kept) and len(rows):
+            _explain(condition, values, source)
+        rows = kept
+    return rows
+
+
+def _holds(condition: Condition, values: Values) -> Bools:
+    header, sign, value = condition
+    if sign in _ORDER:
+        if not isinstance(values, (Integers, Fractions)):
+            raise UsageError(f"--where: {header.key} holds texts, which {sign} does not compare", f"use {header.key}=... or !=")
+        return np.asarray(_ORDER[sign](values.values, _number(value, header)) & ~values.unknown, np.bool_)
+    equal = _equal(header, values, value)
+    return equal if sign == "=" else ~equal
+
+
+def _equal(header: Header, values: Values, value: str) -> Bools:
+    """The rows that print this text, or match it, or have this number."""
+    codes, pool = coded(header.shown(values))
+    texts = [*pool, "na"]
+    among = np.array([text == value for text in texts], np.bool_)
+    if not among.any():
+        if isinstance(values, (Integers, Fractions)):
+            return np.asarray((values.values == _number(value, header)) & ~values.unknown, np.bool_)
+        if "*" in value or "?" in value:
+            glob = re.compile(re.escape(value).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+            among = np.array([glob.fullmatch(text) is not None for text in texts], np.bool_)
+    return among[codes]
+
+
+def _number(text: str, header: Header) -> int | float:
+    """The number in the unit of the column."""
+    found = _NUMBER.fullmatch(text.strip())
+    scale = _scale(found[2] or "", header.unit) if found is not None else None
+    if found is None or scale is None:
+        unit = f" with a unit such as {header.unit}" if header.unit else ""
+        raise UsageError(f"--where: {header.key} is compared with a number{unit}, not {text!r}", _HINT)
+    number = Fraction(found[1]) * scale
+    return number.numerator if number.denominator == 1 else float(number)
+
+
+def _scale(unit: str, of: str) -> Fraction | None:
+    """How many of the column's unit one of this unit is, None where the two measure different things."""
+    if unit in ("", of):
+        return Fraction(1)
+    given, own = _UNIT.fullmatch(unit), _UNIT.fullmatch(of)
+    if given is None or own is None or given[3].rstrip("s") not in ("", own[3].rstrip("s")) or (given[2] and not given[1]):
+        return None
+    if "s" in (given[3], own[3]) and given[3] != own[3]:  # `m` alone would be milli, of seconds only
+        return None
+    return _size(given) / _size(own)
+
+
+def _size(unit: re.Match[str]) -> Fraction:
+    power = _PREFIXES[unit[1]]
+    return Fraction(1024) ** (power // 3) if unit[2] else Fraction(10) ** power
+
+
+def _explain(condition: Condition, values: Values, source: Source) -> None:
+    """No row is left: refuse a misspelt condition, else say what was perhaps meant."""
+    header, _, value = condition
+    texts = coded(header.shown(values))[1]
+    if value in texts:
+        return
+    for key in re.findall(rf",\s*(\w+)\s*{_OPERATOR}", value):
+        choose(key[0], source.headers)
+    for character in ",<>=!":
+        if character in value and not any(character in text for text in texts):
+            raise UsageError(f"--where: no {header.key} holds {character!r}, as {value[:80]!r} does", _HINT)
+    near = difflib.get_close_matches(value[:80], [text for text in texts if len(text) <= 80][:1000], 1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    print(f"note: no row has {header.key} {value!r}{meant}", file=sys.stderr)
