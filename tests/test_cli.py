@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.cli import COMMANDS, main
-from pyprof.prof.columns import COLUMNS
+from pyprof.prof.columns import HEADERS
 from tests.conftest import ROOT
 from tests.tiny import Nsys
 
@@ -100,7 +100,7 @@ def test_help_lists_every_command_and_every_column(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as caught:
         main(["prof", "--help"])
     out = capsys.readouterr().out
-    assert caught.value.code == 0 and all(f"  {column.key:9} {column.header:12}" in out for column in COLUMNS)
+    assert caught.value.code == 0 and all(f"  {header.key:15} {header.text:15}" in out for header in HEADERS)
 
 
 WRONG = [
@@ -161,7 +161,7 @@ def test_wrong_inputs_get_one_line_and_a_hint(
 
 def test_an_unknown_column_offers_the_nearest(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = _run(capsys, "prof", str(capture), "-c", "idx,kernal")
-    assert (code, out) == (1, "") and "did you mean kernel?" in err
+    assert (code, out) == (2, "") and "did you mean kernel?" in err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads files without permission")
@@ -295,7 +295,7 @@ def test_secrets_of_an_export_are_never_printed(capture: Path, capsys: pytest.Ca
     db.close()
     for arguments in (
         ("parse", str(capture), "--kinds", "all"),
-        ("prof", str(capture), "-c", ",".join(c.key for c in COLUMNS)),
+        ("prof", str(capture), "-c", ",".join(c.key for c in HEADERS)),
     ):
         code, out, err = _run(capsys, *arguments)
         assert code == 0 and "hunter2" not in out + err

@@ -40,7 +40,7 @@ def test_a_loaded_file_gives_records_and_ops(tmp_path: Path, data: Path) -> None
     assert list(found.ops(shapes=False).to_pandas("op,cuda_time_total,count")) == ["op", "device_total", "calls"]
     with pytest.raises(UsageError):
         found.to_pandas("kernels")
-    with pytest.raises(InputError):
+    with pytest.raises(UsageError):
         found.to_pandas("ops", "no_such")
     from pyprof.cli import main
 

@@ -22,7 +22,7 @@ from pyprof.parse.records.calltext import call_text, parse_call_text
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records
-from pyprof.prof.columns import COLUMNS, unknown_as
+from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from tests.tiny import SCHEMA, Nsys
 
@@ -156,7 +156,7 @@ def test_any_texts_on_a_stack_give_a_table_and_lines_that_read_back(tmp_path: Pa
 
 
 def _table(records: Records) -> list[list[str]]:
-    table = [unknown_as(column.compute(Frame(records))) for column in COLUMNS]
+    table = [column.texts(Frame(records)) for column in COLUMNS]
     for texts in table:
         "".join(texts).encode()
     return table

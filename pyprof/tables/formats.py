@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import IO, NamedTuple, cast
+from typing import IO, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
@@ -179,7 +179,7 @@ def write_parquet(table: Table, stream: IO[str]) -> None:
         from pyprof.tables.parquet import write
     except ImportError as error:
         raise ToolError("Parquet needs pyarrow, which is not installed", "pip install 'pyprof[parquet]', or --csv") from error
-    write(_each_key_once(table), cast(TextIOWrapper, stream).buffer)
+    write(_each_key_once(table), cast(BinaryIO, cast(TextIOWrapper, stream).buffer))
 
 
 # ---------------------------------------------------------------------------------------------- aligned
@@ -197,7 +197,8 @@ def write_aligned(table: Table, stream: IO[str], width: int | None = None) -> No
     brief = [Texts(v.codes, [*map(v.brief, v.pool)]) if isinstance(v, Lists) and v.brief else v for v in table.values]
     values = _fields(table._replace(values=brief), _one_line)
     longest = [max(len(h.text), _longest(v)) for h, v in zip(table.headers, values, strict=True)]
-    widths = longest if width is None else _fitted(table.headers, values, longest, width)
+    least = [0 if h.grow else max(h.width, _least(v)) for h, v in zip(table.headers, values, strict=True)]
+    widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
     forms = [f"%-{w}.{w}s" if isinstance(v, Texts) else f"%{w}s" for v, w in zip(values, widths, strict=True)]
     head = " ".join(form % header.text[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
     title = f"{table.title}\n" if table.title else ""
@@ -214,12 +215,14 @@ def _longest(values: Values) -> int:
     return max(least, *map(len, printed(ends))) if ends is not None else least
 
 
-def _fitted(headers: Sequence[Header], values: Sequence[Values], longest: Sequence[int], width: int) -> list[int]:
+def _least(values: Values) -> int:
+    """Characters below which a field says nothing: numbers are never cut, and `na` is."""
+    return 2 if isinstance(values, Texts) else _longest(values)
+
+
+def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[int], width: int) -> list[int]:
     """Widths of columns that fill a line; what is left goes to those that grow."""
-    widths = [
-        0 if h.grow else max(h.width, 2) if isinstance(v, Texts) else max(h.width, _longest(v))
-        for h, v in zip(headers, values, strict=True)
-    ]
+    widths = list(least)
     growing = [i for i, header in enumerate(headers) if header.grow]
     left = width - sum(widths) - len(headers) + 1
     if left < len(growing):

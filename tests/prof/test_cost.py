@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pyprof.loading import load, load_capture
 from pyprof.parse.records.records import Records
-from pyprof.prof.columns import choose, unknown_as
+from pyprof.prof.columns import COLUMNS
 from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame
+from pyprof.tables.table import choose
 from tests.tiny import Nsys
 
 GEMM, SPLITK, ADD = (
@@ -108,14 +109,14 @@ def test_each_backward_product_counts_on_its_own(tmp_path: Path, inner_sizes: bo
     assert costs.matmul_flops.tolist() == [FLOPS] + [FLOPS, 0] * products
     assert (costs.bytes[1::2] > 0).all() and (costs.bytes[2::2] == 0).all()
     frame = Frame(records)
-    assert set(unknown_as(choose("op")[0].compute(frame))) == {"linear"}
+    assert set(choose("op", COLUMNS)[0].texts(frame)) == {"linear"}
     # With the inner shapes, dgrad is M x K of N and wgrad N x K of M; the last is wgrad where only one ran.
     problems = [costs.problems[code] for code in costs.problem[costs.problem >= 0][1:].tolist()]
     assert problems[-1][:3] == (1024, 1024, 64) and (products == 1 or problems[0][:3] == (64, 1024, 1024))
 
 
 def _column(frame: Frame, key: str) -> list[str]:
-    return unknown_as(choose(key)[0].compute(frame))
+    return choose(key, COLUMNS)[0].texts(frame)
 
 
 @pytest.mark.parametrize("name", ["net.sql", "net.dict"])

@@ -9,9 +9,10 @@ import pytest
 
 from pyprof.loading import load_capture
 from pyprof.parse.records.netdict.original import legacy_view
-from pyprof.prof import writers
-from pyprof.prof.columns import COLUMNS, unknown_as
+from pyprof.prof.columns import COLUMNS, HEADERS
 from pyprof.prof.frame import Frame
+from pyprof.tables import formats
+from pyprof.tables.table import Table, printed
 
 CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/h100_vit.json.gz"]
 
@@ -22,18 +23,18 @@ def test_other_sequence_numbers_are_those_of_each_record(captures: Path, name: s
     expected = []
     for row, (stack, seq) in enumerate(zip(records["stack"].tolist(), records["seq"].tolist(), strict=True)):
         view = legacy_view(records.stacks[stack], records.numbers(row), seq)
-        expected.append(",".join(map(str, view.alt_seq_id)) or "-")
-    assert unknown_as(Frame(records).sequence(True)) == expected
+        expected.append(",".join(map(str, view.alt_seq_id)))
+    assert printed(Frame(records).sequence(True)) == expected
 
 
 def test_written_in_parts_is_the_same(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = Frame(load_capture(captures / CAPTURES[0]))
-    values = [column.compute(frame) for column in COLUMNS]
-    for write in (writers.write_csv, writers.write_plain):
+    table = Table(HEADERS, [column.compute(frame) for column in COLUMNS])
+    for write in (formats.write_csv, formats.write_plain):
         written = []
         for size in (1 << 30, 7):
-            monkeypatch.setattr(writers, "_BATCH_VALUES", size)
+            monkeypatch.setattr(formats, "_BATCH_ROWS", size)
             stream = io.StringIO(newline="")
-            write(list(COLUMNS), values, stream)
+            write(table, stream)
             written.append(stream.getvalue())
         assert written[0] == written[1] and written[0].count("\n") == len(frame.records) + 1

@@ -10,7 +10,7 @@ import pytest
 from pyprof.loading import load, load_capture
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.prof.columns import COLUMNS, unknown_as
+from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.prof.infer import _broadcast_dims, _summed, infer
 from tests.tiny import Nsys
@@ -19,7 +19,7 @@ CONV = "implicit_convolve_sgemm"
 
 
 def column(frame: Frame, key: str) -> list[str]:
-    return unknown_as(next(c for c in COLUMNS if c.key == key).compute(frame))
+    return next(c for c in COLUMNS if c.key == key).texts(frame)
 
 
 def _training(n: Nsys) -> None:

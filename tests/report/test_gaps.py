@@ -17,12 +17,11 @@ from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
 from pyprof.parse.records.records import COLUMNS, Records
 from pyprof.parse.sources.trace import ActivityKind, Strings
-from pyprof.prof.columns import unknown_as
 from pyprof.prof.frame import Frame
-from pyprof.prof.group import Table
 from pyprof.report.calls import Calls
 from pyprof.report.gaps import TABLES, Report
 from pyprof.report.idle import REASONS, Activities, find_gaps
+from pyprof.tables.table import Table, printed
 from tests.tiny import Nsys, tid
 
 GEMM, NCCL = "ampere_sgemm_128x64_tn", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -36,8 +35,9 @@ def report_of(n: Nsys, path: Path) -> Report:
 
 
 def rows_of(table: Table) -> list[dict[str, str]]:
-    keys = [column.key for column in table.columns]
-    return [dict(zip(keys, row, strict=True)) for row in zip(*map(unknown_as, table.values), strict=True)]
+    keys = [header.key for header in table.headers]
+    cells = [printed(header.shown(values)) for header, values in zip(table.headers, table.values, strict=True)]
+    return [dict(zip(keys, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
 def wait(n: Nsys, name: str, start: int, end: int, *, thread: int | None = None) -> None:

@@ -175,7 +175,7 @@ def test_categories_sum_to_the_whole(compiled: Compiled) -> None:
     assert (groups.ns.sum(), groups.count.sum()) == (records["dur_ns"].sum(), len(records))
     assert times.total == records["dur_ns"].sum() and 0 < times.union <= times.wall
     table = categories(groups, times)
-    values = {column.key: v for column, v in zip(table.columns, table.values, strict=True)}
+    values = {column.key: v for column, v in zip(table.headers, table.values, strict=True)}
     for key in ("launches", "time_us", "busy", "wall", "gb"):
         numbers = values[key].values  # type: ignore[union-attr]
         assert numbers[-1] == pytest.approx(np.nansum(numbers[:-1])), key

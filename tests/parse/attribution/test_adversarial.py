@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyprof.prof.writers import write_columnated, write_csv
 
 from pyprof.cli import main
 from pyprof.errors import PyprofError
@@ -18,8 +17,10 @@ from pyprof.loading import load_capture, op_rules
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records
-from pyprof.prof.columns import COLUMNS, unknown_as
+from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
+from pyprof.tables.formats import write_aligned, write_csv
+from pyprof.tables.table import Table
 from tests.tiny import SCHEMA, SESSION_END, Nsys
 
 GEMM, ADD = "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4>(int)"
@@ -32,7 +33,7 @@ def load(capture: Nsys, path: Path, **options: Any) -> Records:
 def table(records: Records, *keys: str) -> list[tuple[str, ...]]:
     """Rows of the named columns as prof prints them, of all columns where none is named."""
     frame = Frame(records)
-    return list(zip(*(unknown_as(c.compute(frame)) for c in COLUMNS if c.key in keys or not keys), strict=True))
+    return list(zip(*(c.texts(frame) for c in COLUMNS if c.key in keys or not keys), strict=True))
 
 
 def test_a_range_is_open_from_its_begin_until_just_before_its_end(tmp_path: Path) -> None:
@@ -126,14 +127,14 @@ def test_every_text_survives_each_form_of_output(tmp_path: Path) -> None:
     n.kernel("void k<(int)4, float>(int, char*)", 20, 1000, 1010)
     frame = Frame(load(n, tmp_path))
     columns = [c for c in COLUMNS if c.key in ("idx", "layer", "kernel", "sil")]
-    values = [c.compute(frame) for c in columns]
+    table = Table([c.header for c in columns], [c.compute(frame) for c in columns])
     out = io.StringIO(newline="")
-    write_csv(columns, values, out)
+    write_csv(table, out)
     header, row = csv.reader(io.StringIO(out.getvalue(), newline=""))
     assert row == ["1", name, "k", "10"] and len(header) == 4
     for width in (45, 60, 61):
         out = io.StringIO()
-        write_columnated(columns, values, out, width)
+        write_aligned(table, out, width)
         head, row_text = out.getvalue().removesuffix("\n").split("\n")
         assert len(head) == len(row_text) <= width
 

@@ -15,8 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from pyprof.loading import load, load_capture
 from pyprof.parse.records.records import PHASES, Records
-from pyprof.prof.columns import choose, unknown_as
+from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
+from pyprof.tables.table import choose
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
@@ -24,7 +25,7 @@ GEMM = "ampere_sgemm_128x64_tn"
 
 def table(records: Records, keys: str) -> list[tuple[str, ...]]:
     frame = Frame(records)
-    return list(zip(*(unknown_as(column.compute(frame)) for column in choose(keys)), strict=True))
+    return list(zip(*(column.texts(frame) for column in choose(keys, COLUMNS)), strict=True))
 
 
 def again_of(n: Nsys, path: Path) -> list[str]:

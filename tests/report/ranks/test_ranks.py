@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.parse.records.records import PHASES
-from pyprof.prof.frame import Floats, Numbers, Texts
 from pyprof.report.ranks.results import TABLES, matrix_of, table_named
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import files_of
+from pyprof.tables.table import Fractions, Integers, Texts
 from tests.rank_records import ELEMENTS, TRANSFER_NS, Job, write_rank
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -31,7 +31,7 @@ def columns(whole: Survey, name: str) -> dict[str, list[object]]:
         if isinstance(values, Texts):
             found[field.key] = [values.pool[code] for code in values.codes.tolist()]
         else:
-            assert isinstance(values, (Numbers, Floats))
+            assert isinstance(values, (Integers, Fractions))
             found[field.key] = values.values.tolist()
     return found
 
@@ -234,7 +234,7 @@ def test_tables_as_csv_parquet_and_a_matrix(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "text" / "ranks.csv").read_bytes().count(b"\r\n") == 4
     with looked_at(folder) as whole:
         assert [
-            len(field.values.values) for field in matrix_of(whole, "compute").fields if isinstance(field.values, Floats)
+            len(field.values.values) for field in matrix_of(whole, "compute").fields if isinstance(field.values, Fractions)
         ] == [3] * 3
 
 

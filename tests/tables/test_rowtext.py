@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyprof.prof.writers import write_csv, write_plain
 
-from pyprof.prof import writers
-from pyprof.prof.columns import COLUMNS, unknown_as
-from pyprof.prof.frame import Floats, Numbers, Texts, Values
+from pyprof.prof.columns import HEADERS
+from pyprof.tables import formats
+from pyprof.tables.formats import write_csv, write_jsonl, write_plain
+from pyprof.tables.table import Fractions, Integers, Table, Texts, Values, printed
 
-rowtext = pytest.importorskip("pyprof.prof.rowtext", reason="pyarrow is not installed")
+rowtext = pytest.importorskip("pyprof.tables.rowtext", reason="pyarrow is not installed")
 
 # Near half of the last digit, where rounding the product would go another way than rounding the number.
 _HALVES = st.integers(-(10**9), 10**9).map(lambda n: math.nextafter(n / 2000, n % 7 - 3))
@@ -23,16 +23,17 @@ _FLOATS = st.lists(st.one_of(st.floats(), _HALVES, st.integers(0, 10**7).map(lam
 
 
 def _made(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:
-    return str(rowtext.Rows(values, separator, end).text(slice(0, 10**6)))
+    around = ["", *[separator] * (len(values) - 1), end]
+    return str(rowtext.Rows(values, around, "na").text(slice(0, 10**6)))
 
 
 def _joined(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:
-    return "".join(separator.join(row) + end for row in zip(*map(unknown_as, values), strict=True))
+    return "".join(separator.join(row) + end for row in zip(*map(printed, values), strict=True))
 
 
 @given(_FLOATS, st.integers(0, 9))
 def test_fractions_have_the_digits_that_python_prints(numbers: list[float], digits: int) -> None:
-    values: list[Values] = [Floats(np.array(numbers, np.float64), digits)]
+    values: list[Values] = [Fractions.not_nan(np.array(numbers, np.float64), digits)]
     assert _made(values) == _joined(values)
 
 
@@ -49,7 +50,7 @@ def test_numbers_and_texts_of_any_kind(rows: list[tuple[int, int, int]], pool: l
     wide, codes, narrow = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     sums = np.array([int(number) * 10**9 for number in wide.tolist()], np.object_)
     values: list[Values] = [
-        Texts(codes, pool), Numbers(wide), Numbers(narrow.astype(np.int8)), Numbers(sums), Texts(codes.astype(np.int32), pool),
+        Texts(codes, pool), Integers.from_zero(wide), Integers.from_zero(narrow.astype(np.int8)), Integers.from_zero(sums), Texts(codes.astype(np.int32), pool),
     ]  # fmt: skip
     for chosen in (values, values[:1], values[1:2]):
         assert _made(chosen, separator, end) == _joined(chosen, separator, end)
@@ -58,14 +59,14 @@ def test_numbers_and_texts_of_any_kind(rows: list[tuple[int, int, int]], pool: l
 @pytest.mark.parametrize("pool", [['a, "b"', "c\nd", "é\u2028🚀"], ["lone \ud800", "x", "y"]])
 def test_files_of_many_rows_are_those_of_few(pool: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     codes = np.arange(40) % 4 - 1
-    columns = [c for c in COLUMNS if c.key in ("idx", "op", "occ")]
-    values: list[Values] = [Numbers(codes), Texts(codes, pool), Floats(codes / 3, 1)]
-    for write in (write_csv, write_plain):
+    headers = [header for header in HEADERS if header.key in ("idx", "op", "occ")]
+    values: list[Values] = [Integers.from_zero(codes), Texts(codes, pool), Fractions.not_nan(codes / 3, 1)]
+    for write in (write_csv, write_plain, write_jsonl):
         found = []
         for least in (10, 1000):
-            monkeypatch.setattr(writers, "_ARROW_FROM_ROWS", least)
-            monkeypatch.setattr(writers, "_BATCH_VALUES", 7)
+            monkeypatch.setattr(formats, "_ARROW_FROM_ROWS", least)
+            monkeypatch.setattr(formats, "_BATCH_ROWS", 7)
             stream = io.StringIO()
-            write(columns, list(values), stream)
+            write(Table(headers, values), stream)
             found.append(stream.getvalue())
         assert found[0] == found[1]
