@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -67,21 +68,23 @@ class _Costing:
     def __init__(self, records: Records) -> None:
         self.records = records
         rows = len(records)
-        self.part = {name: np.full(rows, -1, np.int64) for name in _PARTS}
+        self.part = dict(zip(_PARTS, np.full((len(_PARTS), rows), -1, np.int64), strict=True))
         self.problem = np.full(rows, -1, np.int64)
         self.problems: list[tuple[int, int, int, int]] = []
         self.problem_code: dict[tuple[int, int, int, int], int] = {}
         self.table: list[Cost] = []  # distinct costs
         self.why: list[str] = []
         self.code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
-        self.piece_of = [*(_PIECE_OF.get(call.op) for call in records.calls), None]  # by call: what its name says it computes
-        self.matmul_call = np.array([formulas.matmul_class(c.name) for c in records.calls] + [False], np.bool_)
+        self.piece_of = [
+            *map(_PIECE_OF.get, map(attrgetter("op"), records.calls)),
+            None,
+        ]  # by call: what its name says it computes
 
     def run(self) -> Costs:
         records = self.records
         kernel, kernels = _classes(records)
-        product = np.array([k.is_product and k.role == "main" for k in kernels] + [False], np.bool_)[kernel]
-        main = np.array([k.role == "main" for k in kernels] + [True], np.bool_)[kernel]
+        main = np.array([*map(attrgetter("role"), kernels), "main"])[kernel] == "main"
+        product = main & np.array([*map(attrgetter("is_product"), kernels), False], np.bool_)[kernel]
         compute = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
         cost = self._forward_and_own(compute)
         group = np.where(cost >= 0, records["instance"], -1)
@@ -90,17 +93,21 @@ class _Costing:
         self._share(cost, group, main)
         self._copies(compute)
         reasons = self._reasons(cost, compute)
-        matmul, vector, moved = (self.part[name] for name in _PARTS)
+        matmul, vector, moved = self.part.values()
         return Costs(matmul, vector, moved, main, self.problem, self.problems, kernel, kernels, reasons)
 
     # ------------------------------------------------------------------ which cost
 
     def _add(self, cost: Cost, reason: str = "") -> int:
-        if any((getattr(cost, name) or 0) > _LARGEST for name in _PARTS):
+        if max(cost.matmul_flops or 0, cost.vector_flops or 0, cost.bytes or 0) > _LARGEST:
             cost, reason = Cost(), "a cost beyond 64 bits"
         self.table.append(cost)
         self.why.append(reason)
         return len(self.table) - 1
+
+    def _of_costs(self, part: str) -> Ints:
+        """A part of each distinct cost, -1 where unknown, and -1 for a record without a cost (code -1)."""
+        return np.array([-1 if (value := getattr(cost, part)) is None else value for cost in self.table] + [-1], np.int64)
 
     def _piece_code(self, piece: formulas.Piece) -> int:
         code = self.code_of.get(id(piece))
@@ -131,6 +138,8 @@ class _Costing:
     def _annotated(self) -> Ints:
         """For each record of a collective whose tensors were in lists, and so not recorded, NCCL's annotation within it."""
         records = self.records
+        if "c10d" not in map(attrgetter("module"), records.calls):
+            return np.full(len(records), -1, np.int64)
         bare = np.array([c.module == "c10d" and not c.tensors for c in records.calls] + [False], np.bool_)
         named = np.array([c.module == "nccl" and bool(c.tensors) for c in records.calls] + [False], np.bool_)
         return np.where(bare[records["own"]] & named[records["inner"]], records["inner"].astype(np.int64), -1)
@@ -141,8 +150,8 @@ class _Costing:
         Matrix products of one backward are told apart by the order in which they were launched.
         """
         records = self.records
-        unknown = np.array([c.matmul_flops is None and c.vector_flops is None for c in self.table] + [True], np.bool_)
-        copy = np.array([formulas.is_copy(c.name) for c in records.calls] + [False], np.bool_)[records["own"]]
+        unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
+        copy = np.array([*map(formulas.is_copy, map(attrgetter("name"), records.calls)), False], np.bool_)[records["own"]]
         rows = np.flatnonzero(compute & (records["fwd_instance"] >= 0) & unknown[cost] & ~copy)  # copies stand for themselves
         order = rows[np.lexsort((records["launch_ns"][rows], records["fwd_instance"][rows]))]
         forward = records["fwd_instance"][order]
@@ -207,7 +216,7 @@ class _Costing:
 
     def _main_rows(self, main: Bools, product: Bools, cost: Ints, group: Ints) -> Bools:
         """In an op of matrix products the kernels that multiply, where it has any; else all but auxiliary ones."""
-        has_matmul = np.array([bool(c.matmul_flops) for c in self.table] + [False], np.bool_)[cost]
+        has_matmul = (self._of_costs("matmul_flops") > 0)[cost]
         multiplied = np.unique(group[has_matmul & product & (group >= 0)])
         return np.where(has_matmul & np.isin(group, multiplied), product, main)
 
@@ -219,9 +228,7 @@ class _Costing:
         of = distinct_rows(group[rows]).inverse
         groups = int(of.max()) + 1
         duration = self.records["dur_ns"][rows]
-        longest = np.full(groups, -1, np.int64)
-        order = np.lexsort((-np.arange(len(rows)), duration, of))
-        longest[of[order]] = order  # the last written of a group is its longest, the first of equals
+        longest = _first_heaviest(of, duration, groups)
         weight = np.where(main[rows], np.maximum(duration, 0), 0).astype(np.float64)
         total = np.bincount(of, weight, groups)
         alone = total[of] == 0
@@ -232,7 +239,7 @@ class _Costing:
         share = weight / np.bincount(of, weight, groups)[of]
         carrier = _first_heaviest(of, weight, groups)
         for name in _PARTS:
-            whole = np.array([-1 if (v := getattr(c, name)) is None else v for c in self.table], np.int64)[cost[rows]]
+            whole = self._of_costs(name)[cost[rows]]
             part = np.where(whole >= 0, np.floor(whole * share), 0).astype(np.int64)
             given = np.zeros(groups, np.int64)
             np.add.at(given, of, part)
@@ -283,18 +290,18 @@ def _launch_order(pieces: list[formulas.Piece], function: str) -> list[formulas.
     return pieces
 
 
-def _first_heaviest(of: Ints, weight: npt.NDArray[np.float64], groups: int) -> Ints:
+def _first_heaviest(of: Ints, weight: Ints | npt.NDArray[np.float64], groups: int) -> Ints:
     """For each group its row of most weight, the first of equals."""
     result = np.full(groups, -1, np.int64)
     order = np.lexsort((-np.arange(len(of)), weight, of))
-    result[of[order]] = order
+    result[of[order]] = order  # the last written of a group is its heaviest
     return result
 
 
 def _classes(records: Records) -> tuple[Ints, list[KernelClass]]:
     names = records["name"].astype(np.int64)
     distinct, _, inverse = distinct_rows(names)
-    return inverse, [classify(records.strings[code]) for code in distinct[0].tolist()]
+    return inverse, list(map(classify, map(records.strings.__getitem__, distinct[0].tolist())))
 
 
 # Ops that compute one gradient of a convolution each -> the piece of the backward that it is.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,9 @@ class Frame:
     def __init__(self, records: Records, gpu: Gpu | None = None, whole: Records | None = None) -> None:
         """gpu: what the user says that the device is, whatever the capture says. whole: what the records were chosen from, so
         that an op's time holds its memsets where these are not shown."""
-        self.records = infer(records)
+        # Nothing can be inferred about calls of which no argument was recorded.
+        described = any(map(attrgetter("args"), records.calls)) or any(map(attrgetter("kwargs"), records.calls))
+        self.records = infer(records) if described else records
         self.given = gpu
         self._whole = records if whole is None else whole
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load, load_capture
+from pyprof.loading import load_capture
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS
@@ -65,7 +65,7 @@ def test_nothing_is_inferred_where_nothing_lacks(tmp_path: Path) -> None:
 def test_resnet50_costs_what_it_is_known_to_cost(captures: Path) -> None:
     """4.09 GMACs an image forward (He et al. 2015: 3.8 without the strides in the 3x3; torchvision moved them: 4.09); the backward
     twice that less the first layer's data gradient, which nothing asks for."""
-    records = load(captures / "kineto" / "v100_resnet50_2021.json.gz")
+    records = load_capture(captures / "kineto" / "v100_resnet50_2021.json.gz")
     frame = Frame(records)
     kernels = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH))
     duration = records["dur_ns"]

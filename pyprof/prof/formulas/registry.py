@@ -265,6 +265,8 @@ def evaluate(call: OpCall) -> Result:
         return Result(Cost(), f"no formula for {call.name}")
     if declared.kind == "structural":
         return Result(Cost(0, 0, 0))
+    if not call.described:
+        return Result(Cost(), f"{call.op}: arguments not recorded")
     made, reason = _evaluate(declared, call, forward)
     return Result(Cost(), reason) if made is None else Result(made, _gap(call, made))
 
@@ -280,7 +282,7 @@ def _gap(call: OpCall, cost: Cost) -> str:
 def evaluate_backward(call: OpCall) -> tuple[Piece, ...]:
     """The pieces of the call's backward in launch order; empty where no formula applies. Never raises."""
     declared = _BACKWARD.get(call.name) or _find(call.name)
-    if declared is None or not declared.has_backward:
+    if declared is None or not declared.has_backward or not call.described:
         return ()
     pieces, _ = _evaluate(declared, _settle_grads(call), _pieces)
     return pieces or ()
@@ -295,8 +297,6 @@ _T = TypeVar("_T")
 
 def _evaluate(declared: _Declaration, call: OpCall, finish: Callable[[object], _T]) -> tuple[_T | None, str]:
     """What a formula gives for a call, or None and why."""
-    if not call.described:
-        return None, f"{call.op}: arguments not recorded"
     values: dict[str, object] = {}
     try:
         how = _plan(call.name, declared)
