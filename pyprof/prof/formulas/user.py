@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import traceback
 from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
@@ -20,6 +18,8 @@ def load_user_formulas(path: str) -> None:
 
     Raises InputError if the file cannot be read, UsageError with the file's line if it fails, or if it registers nothing.
     """
+    import runpy  # slow to import
+
     file = Path(path).resolve()
     if file in _LOADED:
         return
@@ -39,6 +39,8 @@ def load_user_formulas(path: str) -> None:
 
 def _place(error: BaseException, file: Path, path: str) -> str:
     """The file and its line at which the error occurred."""
+    import traceback
+
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
     if isinstance(error, SyntaxError) and error.filename == str(file):
         lines.append(error.lineno)
