@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import FunctionType, TracebackType
 from typing import cast
 
@@ -38,14 +39,11 @@ _method = "patch"
 _user_patches = Patches()
 held_back = False  # whether `pyprof.profile` decides when to record, rather than the program's own init()
 step_listeners: list[Callable[[], None]] = []  # called when a step begins, whether or not torch is instrumented
-_default: NvtxBackend | None = None
 
 
+@cache
 def _nvtx() -> Backend:
-    global _default
-    if _default is None:
-        _default = NvtxBackend(getattr(torch.autograd, "_get_sequence_nr", None))
-    return _default
+    return NvtxBackend(getattr(torch.autograd, "_get_sequence_nr", None))
 
 
 def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = None, method: str = "patch") -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 
 import torch
@@ -13,7 +15,7 @@ from pyprof.nvtx.patch import Patches, dress, is_wrapper
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 
-__all__ = ["classes", "patch_optimizers"]
+__all__ = ["patch_optimizers", "wrap_classes"]
 
 
 def _handle(name: str) -> object:
@@ -55,16 +57,23 @@ def make_step(orig: Function) -> Function:
     return step
 
 
-def classes(root: type) -> list[type]:
-    """A class and all that derive from it, each once."""
-    found: dict[type, None] = {}
-    left = [root]
-    while left:
-        cls = left.pop()
-        if cls not in found:
-            found[cls] = None
-            left += cls.__subclasses__()
-    return list(found)
+def wrap_classes(patches: Patches, wrap: Callable[[type], None], active: Callable[[], bool]) -> None:
+    """Call `wrap` with every optimizer class, and while `active()` with those made later, when one is first instantiated."""
+    base = torch.optim.Optimizer
+    left = [base]
+    for cls in left:
+        left += [derived for derived in cls.__subclasses__() if derived not in left]
+        wrap(cls)
+    orig = base._patch_step_function
+
+    def _patch_step_function(self: object) -> None:
+        orig(self)
+        for cls in type(self).__mro__ if active() else ():
+            if issubclass(cls, base):
+                wrap(cls)
+
+    dress(_patch_step_function, orig, (orig.__module__, orig.__qualname__))
+    patches.replace(base, "_patch_step_function", _patch_step_function)
 
 
 def _wrap_class(patches: Patches, cls: type) -> None:
@@ -81,18 +90,5 @@ def _wrap_class(patches: Patches, cls: type) -> None:
 
 
 def patch_optimizers(patches: Patches) -> None:
-    """Wrap `step` of every optimizer class, and of those that appear later when one is first instantiated."""
-    base = torch.optim.Optimizer
-    for cls in classes(base):
-        _wrap_class(patches, cls)
-    orig = base._patch_step_function
-
-    def _patch_step_function(self: torch.optim.Optimizer) -> None:
-        orig(self)
-        if STATE.on:
-            for cls in type(self).__mro__:
-                if issubclass(cls, base):
-                    _wrap_class(patches, cls)
-
-    dress(_patch_step_function, orig, (orig.__module__, orig.__qualname__))
-    patches.replace(base, "_patch_step_function", _patch_step_function)
+    """Wrap `step` of every optimizer class."""
+    wrap_classes(patches, partial(_wrap_class, patches), lambda: STATE.on)

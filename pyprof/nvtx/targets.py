@@ -79,10 +79,7 @@ NAMESPACES: tuple[Namespace, ...] = (
 )
 
 # Methods written in Python that call the C function by a reference of their own, so that nothing below them is recorded.
-PYTHON: tuple[tuple[str, str, str], ...] = (
-    ("torch.Tensor", "__pow__", "Tensor"),
-    ("torch.Tensor", "__ipow__", "Tensor"),
-)
+PYTHON: tuple[tuple[str, str, str], ...] = (("torch.Tensor", "__pow__", "Tensor"), ("torch.Tensor", "__ipow__", "Tensor"))
 
 # Methods of torch.distributed's ProcessGroup in C++ -> the function of torch.distributed that calls them, and the name of each
 # positional argument there (as in RENAMED; neither the group, which comes first, nor the options are recorded). These functions
@@ -126,10 +123,7 @@ RENAMED: dict[tuple[str, str], tuple[str, str]] = {
     (FUNCTIONAL, "huber_loss"): ("huber_loss", ", , reduction, delta"),
     (FUNCTIONAL, "soft_margin_loss"): ("soft_margin_loss", ", , reduction"),
     (FUNCTIONAL, "binary_cross_entropy"): ("binary_cross_entropy", ", , weight, reduction"),
-    ("torch", "binary_cross_entropy_with_logits"): (
-        "binary_cross_entropy_with_logits",
-        ", , weight, pos_weight, reduction",
-    ),
+    ("torch", "binary_cross_entropy_with_logits"): ("binary_cross_entropy_with_logits", ", , weight, pos_weight, reduction"),
     ("torch", "kl_div"): ("kl_div", ", , reduction"),
     ("torch", "ctc_loss"): ("ctc_loss", ", , , , , reduction, zero_infinity"),
     ("torch", "layer_norm"): ("layer_norm", ", , , , , -"),

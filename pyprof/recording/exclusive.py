@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from pyprof.nvtx.patch import Patches
 
 __all__ = ["Exclusive"]
 
@@ -23,7 +26,7 @@ class Exclusive:
     def __init__(self, give_way: Callable[[], None]) -> None:
         self._give_way = give_way
         self._ours = 0
-        self._replaced: dict[str, tuple[object, object]] = {}
+        self._patches: Patches | None = None
 
     @contextmanager
     def ours(self) -> Iterator[None]:
@@ -38,25 +41,22 @@ class Exclusive:
         """Begin to watch, by wrapping torch's functions that start a recording."""
         from torch.autograd import profiler
 
+        from pyprof.nvtx.patch import Patches
+
+        self._patches = Patches()
         for name in _STARTERS:
             starter = getattr(profiler, name, None)
             if starter is not None:
-                watched = self._watched(starter)
-                self._replaced[name] = (starter, watched)
-                setattr(profiler, name, watched)
+                self._patches.replace(profiler, name, self._watched(starter))
 
     def release(self) -> None:
         """Stop watching, and leave torch as it was."""
-        from torch.autograd import profiler
-
-        for name, (starter, watched) in self._replaced.items():
-            if getattr(profiler, name) is watched:
-                setattr(profiler, name, starter)
-        self._replaced.clear()
+        if self._patches is not None:
+            self._patches.undo()
 
     def _watched(self, starter: Callable[P, R]) -> Callable[P, R]:
         def start(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not self._ours and self._replaced:
+            if not self._ours and self._patches:
                 self.release()
                 self._give_way()
             return starter(*args, **kwargs)

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.recording.results import Staging
-from pyprof.recording.run import INDUCTOR, shown
+from pyprof.recording.run import INDUCTOR
 
 __all__ = ["load_module", "own_inputs", "record_module", "wrap_kernels"]
 
@@ -42,7 +42,7 @@ def record_module(path: Path, name: str | None = None, times: int = 10) -> Path:
         done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=2, check=False)
         if done.returncode or not made.exists():
             raise ToolError(f"{path}: it could not be run (exit code {done.returncode})", f"try by hand: python {path}")
-        return shown(staging.keep()[made])
+        return staging.keep()(made)
 
 
 def load_module(path: Path) -> ModuleType:

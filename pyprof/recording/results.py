@@ -11,7 +11,9 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from glob import escape
 from itertools import count
 from pathlib import Path
@@ -62,8 +64,9 @@ class Staging:
             shutil.rmtree(self._root, ignore_errors=True)
             self._lock.close()
 
-    def keep(self) -> dict[Path, Path]:
-        """Move what is in `folder` beside the user's files: (where it was written -> where it is now).
+    def keep(self) -> Callable[[Path], Path]:
+        """Move what is in `folder` beside the user's files. Returns a function: where a file was written -> where it is now,
+        relative to the current folder if inside.
 
         The first number is taken under which neither the files nor other captures and records of them exist: NAME, NAME.2, ...
         Raises InputError where they cannot be moved; they stay in `folder` then, and no later run removes them.
@@ -74,7 +77,7 @@ class Staging:
                 numbered = name.name if number == 1 else f"{name.name}.{number}"
                 moves = {path: name.with_name(numbered + path.name.removeprefix(name.name)) for path in made}
                 if not any(os.path.lexists(place) for target in moves.values() for place in _places(target)) and _move(moves):
-                    return moves
+                    return partial(_moved, self.folder / name.name, name.with_name(numbered))
         except OSError as error:
             self._abandon()
             raise _cannot_write(name.parent, error, f"what was recorded is in {self.folder}") from error
@@ -107,6 +110,12 @@ class Staging:
             (self._root / "lock").unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
+
+
+def _moved(before: Path, after: Path, path: Path) -> Path:
+    """The path of a file whose name began with `before` and now begins with `after`."""
+    found, here = Path(f"{after}{str(path).removeprefix(str(before))}"), Path.cwd()
+    return found.relative_to(here) if found.is_relative_to(here) else found
 
 
 def _cannot_write(folder: Path, error: OSError, hint: str = "choose another place with -o") -> InputError:

@@ -24,7 +24,7 @@ from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import ask, cuda_devices, find_nsys
 
-__all__ = ["INDUCTOR", "Plan", "Recording", "choose_tool", "record", "shown"]
+__all__ = ["INDUCTOR", "Plan", "Recording", "choose_tool", "record"]
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _KEYBOARD = ("SIGINT", "SIGQUIT")
@@ -101,9 +101,8 @@ def record(plan: Plan) -> Recording:
             env = {**os.environ, **_inductor(plan), **_environment(folder)}
             recording = Recording(_call(plan.command, env, lambda process: process.pid))
         _collect(recording, folder)
-        moved = staging.keep()
-        for files in (recording.captures, recording.unexported):
-            files[:] = [shown(_moved(file, moved)) for file in files]
+        kept = staging.keep()
+        recording.captures[:], recording.unexported[:] = map(kept, recording.captures), map(kept, recording.unexported)
     return recording
 
 
@@ -112,20 +111,6 @@ def _write(path: Path, value: dict[str, Any]) -> None:
         path.write_text(json.dumps(value))
     except OSError as error:
         raise InputError(f"{path.parent}: cannot be written to: {error.strerror}", "set TMPDIR to another folder") from error
-
-
-def _moved(capture: Path, moves: dict[Path, Path]) -> Path:
-    """Where a capture is now: one of what was moved, or a file in a folder that was."""
-    for source, target in moves.items():
-        if capture.is_relative_to(source):
-            return target / capture.relative_to(source)
-    return capture
-
-
-def shown(path: Path) -> Path:
-    """A path as a person would write it here."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -97,30 +97,18 @@ class StepClock:
 
     def start(self) -> None:
         """Begin step 0 and start counting."""
-        import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         from pyprof.nvtx import api
         from pyprof.nvtx.compiling import hide_from_compiler
-        from pyprof.nvtx.optimizers import classes
+        from pyprof.nvtx.optimizers import wrap_classes
         from pyprof.nvtx.patch import Patches
 
         hide_from_compiler(self._stepped, self._returned)
         api.step_listeners.append(self._announced)
         self._hook = register_optimizer_step_post_hook(self._stepped)
         self._patches = Patches()
-        base: Any = torch.optim.Optimizer
-        for cls in classes(base):
-            self._wrap(cls)
-        orig = base._patch_step_function
-
-        @functools.wraps(orig)
-        def _patch_step_function(optimizer: object) -> None:
-            orig(optimizer)
-            for cls in type(optimizer).__mro__:
-                self._wrap(cls)
-
-        self._patches.replace(base, "_patch_step_function", _patch_step_function)
+        wrap_classes(self._patches, self._wrap, lambda: self._hook is not None)
         self._begin_marked(0)
 
     def stop(self) -> None:

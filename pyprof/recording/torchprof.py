@@ -222,7 +222,7 @@ class Tables:
         table = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".txt")
         root = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-        command = [sys.executable, "-m", "pyprof.recording.cycle", str(trace), str(table), str(self._count)]
+        command = [sys.executable, "-m", "pyprof.recording.top", str(trace), str(table), str(self._count)]
         none = subprocess.DEVNULL
         try:
             process = subprocess.Popen(command, env=env, stdin=none, stdout=none, stderr=none)

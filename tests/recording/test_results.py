@@ -27,11 +27,13 @@ def files(folder: Path) -> dict[str, str]:
 def keep(name: Path, *suffixes: str, text: str = "new", ranked: bool = False) -> set[str]:
     """Record files with these suffixes; the names that they have then."""
     with Staging(name, ranked) as staging:
-        for suffix in suffixes:
-            made = staging.folder / f"{name.name}{suffix}"
-            made.parent.mkdir(exist_ok=True)
-            made.write_text(text)
-        return {path.name for path in staging.keep().values()}
+        made = [staging.folder / f"{name.name}{suffix}" for suffix in suffixes]
+        for path in made:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        kept = list(map(staging.keep(), made))
+    assert all(path.read_text() == text for path in kept)
+    return {path.relative_to(name.parent).parts[0] for path in kept}
 
 
 def test_records_are_beside_their_capture() -> None:
@@ -76,9 +78,9 @@ def test_ranks_of_one_job_agree_on_a_number(tmp_path: Path) -> None:
         with ExitStack() as stack:
             job = [stack.enter_context(Staging(tmp_path / "net", ranked=True)) for _ in range(ranks)]
             for rank, staging in enumerate(job):
-                (staging.folder / f"net.rank{rank}.json.gz").write_text("new")
-                (target,) = staging.keep().values()
-                assert target.name == f"net{number}.rank{rank}.json.gz"
+                made = staging.folder / f"net.rank{rank}.json.gz"
+                made.write_text("new")
+                assert staging.keep()(made) == tmp_path / f"net{number}.rank{rank}.json.gz"
     assert len(files(tmp_path)) == 7
 
 
@@ -93,7 +95,7 @@ def test_any_name(tmp_path: Path, name: str) -> None:
 def test_parts_of_a_trace_that_was_never_complete_are_not_kept(tmp_path: Path) -> None:
     with Staging(tmp_path / "net") as staging:
         (staging.folder / ".net.json.gz.12.part.json.gz").write_text("half")
-        assert staging.keep() == {}
+        staging.keep()
     assert list(tmp_path.iterdir()) == []
 
 
