@@ -102,12 +102,13 @@ _TAG = re.compile(r"[sS][mM]_?(\d{2,3})(?!\d)")
 _PREFIXES = (("ampere_", (8, 0)), ("turing_", (7, 5)), ("volta_", (7, 0)), ("hopper_", (9, 0)))
 _SM_PREFIX = re.compile(r"(?:^|[^A-Za-z\d])(?:sm|cutlass3x_sm|nvjet_sm)(\d{2,3})(?:_|[af]_)")
 _CUTLASS_TILE = re.compile(r"cutlass_(\d\d)_(?:wmma_)?(?:sp)?tensorop")
+_LONGEST = 1 << 16  # characters; no compiler writes longer names, and every rule searches all of them
 
 
 @cache
 def classify(name: str) -> KernelClass:
     """The class of a kernel by its name in any tool's spelling, mangled or not. Cached."""
-    text = normalise(demangle(name))
+    text = normalise(demangle(name))[:_LONGEST]
     for rule in rules():
         if rule.pattern.search(text):
             return _read(rule, text)

@@ -5,10 +5,10 @@
     pyprof inductor run fwd.py                       run a generated module on inputs of its own, record it, report
     pyprof inductor bench FILE                       time each generated kernel of a file alone, in every configuration
 
-Bytes of fused kernels are exact where the generated modules are known: those that --module names (or a folder that holds
-them, as Inductor's cache), else those that the capture names. They are read, never run, as are the sources of the kernels,
-whose operations are counted by the weights of the formulas. A gather counts each element as often as it is asked for. Unknown:
-sizes that are symbols (dynamic shapes) unless the arguments were recorded, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
+Bytes of fused kernels are exact where the generated modules are known: those of --module (or in a folder, such as Inductor's
+cache), else those that the capture names. Modules and sources of kernels are read, never run; operations are counted with the
+weights of the formulas. A gather counts each element every time that it is read. Unknown: sizes that are symbols (dynamic
+shapes) unless the arguments were recorded, and modules of TORCHINDUCTOR_CPP_WRAPPER=1 (C++).
 
 Shares are of the time of all rows (Busy) and of the wall time (Wall), which kernels that overlap can exceed; what is unknown
 adds no bytes, and rates leave its time out.
@@ -18,16 +18,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows
 from pyprof.arrays.intervals import union
+from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
 from pyprof.parse.records.records import Records
@@ -37,34 +36,35 @@ from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
-from pyprof.tables.formats import write_aligned, write_csv, write_jsonl, write_plain
-from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values
+from pyprof.report.screen import Cells, add_tables, joined, listed, one_table_option, selected
+from pyprof.tables.output import write
+from pyprof.tables.table import Fractions, Header, Integers, Table, Values
 
-__all__ = ["Busy", "Groups", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
+__all__ = ["Busy", "Groups", "Sums", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
 
-Ints = npt.NDArray[np.int64]
-Array = npt.NDArray[np.float64]
 _NO_AMOUNT = 1 << 53  # bytes or operations
-_Writer = Callable[[Table, TextIO], None]
-_WRITERS: dict[str, _Writer] = {"table": write_aligned, "plain": write_plain, "csv": write_csv, "jsonl": write_jsonl}
+_TABLES = ("both", "categories", "kernels")
 
 
-@dataclass(frozen=True)
-class Groups:
-    """One entry for each thing that was run: launches, time, bytes and FLOPs of them where known (-1 else), and the time of
-    those whose bytes are known; peak: bytes/s of the memory (NaN unknown)."""
+class Sums(NamedTuple):
+    """Sums by group: launches, ns, bytes and FLOPs where known (-1 else), ns of those with known bytes."""
 
-    launches: list[Launch]
-    count: Ints
+    launches: Ints
     ns: Ints
     bytes: Ints
     flops: Ints
     known_ns: Ints
-    peak: Array
 
 
-@dataclass(frozen=True)
-class Busy:
+class Groups(NamedTuple):
+    """One entry for each distinct launch. peak: bytes/s of the memory (NaN unknown)."""
+
+    launches: list[Launch]
+    sums: Sums
+    peak: Floats
+
+
+class Busy(NamedTuple):
     """Times in ns. total: of all rows; union: in which at least one ran, over each device; wall: from the first begin to the
     last end, on each device."""
 
@@ -74,7 +74,7 @@ class Busy:
 
 
 def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
-    """What these rows ran, most time first."""
+    """What these rows ran, the most time first."""
     launches, codes = describe(frame, modules)
     code = codes[rows]
     time = np.maximum(frame.records["dur_ns"], 0)[rows]
@@ -94,8 +94,8 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
     names = np.array([f"{one.kernel} {one.graph} {one.category} {one.file} {one.nodes}" for one in launches], np.str_)
     order = np.lexsort((names, -ns))
     order = order[count[order] > 0]
-    count, ns, moved, flops, known_ns = (column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns))
-    return Groups([launches[i] for i in order.tolist()], count, ns, moved, flops, known_ns, peak[order])
+    sums = Sums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns)))
+    return Groups([launches[i] for i in order.tolist()], sums, peak[order])
 
 
 def _sums(code: Ints, values: Ints, groups: int) -> Ints:
@@ -109,7 +109,7 @@ def _whole(values: Iterable[int | None]) -> Ints:
     return np.array([-1 if value is None or value >= _NO_AMOUNT else value for value in values], np.int64)
 
 
-def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Array:
+def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Floats:
     """Bandwidth of the memory of each group's first row."""
     peaks = np.full(groups, np.nan)
     measured = cpus.peak()
@@ -127,9 +127,9 @@ def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Array:
 
 
 def busy(records: Records, rows: Ints) -> Busy:
-    """How long each device had work, and from when to when; on a CPU each thread counts as what it is: part of one device.
+    """How long each device had work, and from when to when; the threads of a CPU are one device.
 
-    An op on a CPU has only its own time, so the rows of a thread never overlap, and are put one after another here.
+    The time of an op on a CPU is its self time, so the rows of one thread never overlap: their times add up.
     """
     start, spent = records["start_ns"][rows], np.maximum(records["dur_ns"][rows], 0)
     on_cpu = records["kind"][rows] == ActivityKind.CPU
@@ -148,109 +148,84 @@ def busy(records: Records, rows: Ints) -> Busy:
 # ---------------------------------------------------------------------------------------------- tables
 
 
-def _column(key: str, header: str, text: str, grow: bool = False, width: int = 0) -> Header:
-    return Header(key, header, text, "", max(width, len(header)), grow)
+def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0) -> Header:
+    return Header(key, text, about, width=max(width, len(text)), grow=grow, empty="-")
 
 
-_SHARED = [
-    _column("launches", "Launches", "how often they ran"),
-    _column("time_us", "Time(us)", "of all of them"),
-    _column("busy", "Busy(%)", "share of the time of all rows"),
-    _column("wall", "Wall(%)", "share of the wall time"),
-    _column("gb", "GB", "10^9 bytes read and written, where known"),
-    _column("gbs", "GB/s", "rate of those whose bytes are known"),
-    _column("gflop", "GFLOP", "10^9 operations, where known"),
-]
-_CATEGORY = [_column("category", "Category", "what kind of kernel", width=20), _column("kernels", "Kernels", "distinct ones")]
-_KERNEL = [
-    _column("kernel", "Kernel", "its name", True),
-    _column("category", "Category", "what kind of kernel it is", width=10),
-    _column("graph", "Graph", "of which compiled graph, or in which direction", width=11),
-    *_SHARED[:2],
-    _column("avg_us", "Avg(us)", "of one launch"),
-    *_SHARED[2:4],
-    _column("bytes", "Bytes", "read and written by one launch, on average"),
-    *_SHARED[4:],
-    _column("peak", "Peak(%)", "of the bandwidth of the memory"),
-    _column("from", "From", "where the bytes come from: module, arguments, recorded, op", width=9),
-    _column("nodes", "Fuses", "source nodes, or the ops in its name", True),
-    _column("file", "File", "where it is defined", True),
-]
+def _amounts(sums: Sums, times: Busy) -> Cells:
+    """The columns that both tables have."""
+
+    def share(total: int) -> Values:
+        return Fractions.not_nan(100 * sums.ns / (total or np.nan), 2)
+
+    def billions(values: Ints) -> Values:
+        return Fractions(values / 1e9, values < 0, 6)
+
+    return [
+        (_header("launches", "Launches", "how often they ran"), Integers.from_zero(sums.launches)),
+        (_header("time_us", "Time(us)", "of all of them"), Fractions.not_nan(sums.ns / 1e3, 1)),
+        (_header("busy", "Busy(%)", "share of the time of all rows"), share(times.total)),
+        (_header("wall", "Wall(%)", "share of the wall time"), share(times.wall)),
+        (_header("gb", "GB", "10^9 bytes read and written, where known"), billions(sums.bytes)),
+        (_header("gbs", "GB/s", "rate of those with known bytes"), Fractions.not_nan(_rate(sums), 2)),
+        (_header("gflop", "GFLOP", "10^9 operations, where known"), billions(sums.flops)),
+    ]
+
+
+def _rate(sums: Sums) -> Floats:
+    """Bytes per ns, NaN unknown."""
+    known = (sums.bytes >= 0) & (sums.known_ns > 0)
+    return np.where(known, sums.bytes, np.nan) / np.maximum(sums.known_ns, 1)
 
 
 def categories(groups: Groups, times: Busy) -> Table:
     """One row for each category, and their total."""
     code = np.array([CATEGORIES.index(launch.category) for launch in groups.launches], np.int64)
-    used = np.unique(code)
-    place = np.searchsorted(used, code)
-    names = {(int(c), launch.kernel, launch.file) for c, launch in zip(code, groups.launches, strict=True)}
-    distinct = [sum(name[0] == at for name in names) for at in used.tolist()]
-    both = [(place, len(used)), (np.zeros(len(code), np.int64), 1)]  # the categories, and all of them
+    used, at = np.unique(code, return_inverse=True)
+    kernel_names = {(int(c), launch.kernel, launch.file) for c, launch in zip(code, groups.launches, strict=True)}
+    distinct = [sum(name[0] == category for name in kernel_names) for category in used.tolist()]
 
     def total(values: Ints) -> Ints:
+        """By category, then all together; -1 where nothing is known."""
         known = values >= 0
-        return np.concatenate(
-            [np.where(np.bincount(at[known], minlength=n) > 0, _sums(at[known], values[known], n), -1) for at, n in both]
-        )
+        of = np.concatenate([at.ravel()[known], np.full(int(known.sum()), len(used))])
+        return np.where(np.bincount(of, minlength=len(used) + 1) > 0, _sums(of, np.tile(values[known], 2), len(used) + 1), -1)
 
-    sums = {name: total(getattr(groups, name)) for name in ("count", "ns", "bytes", "flops", "known_ns")}
-    texts = [*(CATEGORIES[c] for c in used.tolist()), "total"]
-    first: list[Values] = [
-        Texts(np.arange(len(texts)), texts),
-        Integers.from_zero(np.array([*distinct, sum(distinct)], np.int64)),
+    cells: Cells = [
+        (_header("category", "Category", "what kind of kernel", width=20), listed([*(CATEGORIES[c] for c in used), "total"])),
+        (_header("kernels", "Kernels", "distinct ones"), Integers.known(np.array([*distinct, sum(distinct)], np.int64))),
     ]
-    return Table([*_CATEGORY, *_SHARED], [*first, *_shared(sums, times)])
+    return joined("categories", cells + _amounts(Sums(*map(total, groups.sums)), times))
 
 
 def kernels(groups: Groups, times: Busy) -> Table:
     """One row for each kernel of each graph."""
-    sums = {name: getattr(groups, name) for name in ("count", "ns", "bytes", "flops", "known_ns")}
-    count, time, in_busy, in_wall, gb, rate, flop = _shared(sums, times)
-    assert isinstance(rate, Fractions)
-
-    def texts(of: list[str]) -> Texts:
-        return Texts(np.arange(len(of)), of)
-
-    launches = groups.launches
-    each = np.where(groups.bytes >= 0, groups.bytes // np.maximum(groups.count, 1), -1)
-    values: list[Values] = [
-        texts([launch.kernel for launch in launches]),
-        texts([launch.category for launch in launches]),
-        texts([launch.graph for launch in launches]),
-        count,
+    launches, sums = groups.launches, groups.sums
+    launched, time, in_busy, in_wall, *moved = _amounts(sums, times)
+    count = np.maximum(sums.launches, 1)
+    each = np.where(sums.bytes >= 0, sums.bytes // count, -1)
+    source = [
+        launch.source or ("op" if launch.library and known else None) for launch, known in zip(launches, each >= 0, strict=True)
+    ]
+    cells: Cells = [
+        (_header("kernel", "Kernel", "its name", True), listed(launch.kernel for launch in launches)),
+        (_header("category", "Category", "kind of kernel", width=10), listed(launch.category for launch in launches)),
+        (_header("graph", "Graph", "compiled graph, or the direction", width=11), listed(launch.graph for launch in launches)),
+        launched,
         time,
-        Fractions.not_nan(groups.ns / np.maximum(groups.count, 1) / 1e3, 2),
+        (_header("avg_us", "Avg(us)", "of one launch"), Fractions.not_nan(sums.ns / count / 1e3, 2)),
         in_busy,
         in_wall,
-        Integers.from_zero(each),
-        gb,
-        rate,
-        flop,
-        Fractions.not_nan(100 * rate.values * 1e9 / groups.peak, 1),
-        texts(
-            [launch.source or ("op" if launch.library and b >= 0 else "na") for launch, b in zip(launches, each, strict=True)]
-        ),
-        texts([",".join(launch.nodes) or "-" for launch in launches]),
-        texts([launch.file or "-" for launch in launches]),
-    ]
-    return Table(_KERNEL, values)
-
-
-def _shared(sums: dict[str, Ints], times: Busy) -> list[Values]:
-    """The columns that both tables have."""
-
-    def share(whole: int) -> Values:
-        return Fractions.not_nan(100 * sums["ns"] / whole if whole else np.full(len(sums["ns"]), np.nan), 2)
-
-    def scaled(values: Ints, digits: int) -> Values:
-        return Fractions.not_nan(np.where(values >= 0, values / 1e9, np.nan), digits)
-
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rate = np.where(sums["bytes"] >= 0, sums["bytes"] / sums["known_ns"], np.nan)
-    rate[~np.isfinite(rate)] = np.nan
-    shares = [share(times.total), share(times.wall)]
-    counted: list[Values] = [Integers.from_zero(sums["count"]), Fractions.not_nan(sums["ns"] / 1e3, 1), *shares]
-    return [*counted, scaled(sums["bytes"], 6), Fractions.not_nan(rate, 2), scaled(sums["flops"], 6)]
+        (_header("bytes", "Bytes", "read and written by one launch, on average"), Integers.from_zero(each)),
+        *moved,
+        (_header("peak", "Peak(%)", "of the bandwidth of the memory"),
+         Fractions.not_nan(100 * _rate(sums) * 1e9 / groups.peak, 1)),
+        (_header("from", "From", "where the bytes come from: module, arguments, recorded, op", width=9), listed(source)),
+        (_header("nodes", "Fuses", "source nodes, or the ops in its name", True),
+         listed(",".join(launch.nodes) for launch in launches)),
+        (_header("file", "File", "where it is defined", True), listed(launch.file for launch in launches)),
+    ]  # fmt: skip
+    return joined("kernels", cells)
 
 
 # ---------------------------------------------------------------------------------------------- command
@@ -261,15 +236,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="FILE", nargs="+", help="a capture or records; or: run MODULE; bench FILE")
     parser.add_argument("--module", metavar="PATH", nargs="+", default=[], help="generated modules, or folders that hold them")
     parser.add_argument("--wall-ms", metavar="MS", type=float, help="wall time; otherwise from the first begin to the last end")
-    parser.add_argument("--table", choices=["both", "categories", "kernels"], default="both", help="which (default: both)")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
-    parser.add_argument("--top", metavar="N", type=int, help="only the first N kernels")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), an empty line between tables")
-    form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
-    form.add_argument("--format", choices=_WRITERS, default="table", help="(default: table)")
+    add_tables(parser, _TABLES, file=False)
     parser.add_argument("--times", metavar="N", type=int, default=10, help="run: calls that are recorded (default %(default)s)")
-    parser.add_argument("-o", "--output", metavar="NAME", help="run: name of the capture (default: that of the module)")
+    parser.add_argument("-o", "--output", metavar="NAME", help="write to this file; run: name of the capture")
     parser.add_argument("--kernel", metavar="NAME", help="bench: only this one")
     parser.add_argument("--seconds", metavar="S", type=float, default=0.3, help="bench: for each (default %(default)s)")
     add_window(parser)
@@ -280,8 +250,6 @@ def run(options: argparse.Namespace) -> int:
     for name in ("wall_ms", "times", "seconds"):
         if (value := getattr(options, name)) is not None and not value > 0:
             raise UsageError(f"--{name.replace('_', '-')} must be positive", "see pyprof inductor --help")
-    if options.top is not None and options.top < 0:
-        raise UsageError("--top must not be negative", "for example --top 10")
     first, *others = options.words
     if len(others) != (first in ("run", "bench")):
         raise UsageError(
@@ -289,11 +257,13 @@ def run(options: argparse.Namespace) -> int:
         )
     if first == "bench":
         return _bench(Path(others[0]), options)
+    if options.table in (None, "both") and (option := one_table_option(options, ("parquet",))):
+        raise UsageError(f"{option} takes one table", "name it: --table categories|kernels")
     file = first
     if first == "run":
         from pyprof.recording.generated import record_module
 
-        file = str(record_module(Path(others[0]), options.output, options.times))
+        file, options.output = str(record_module(Path(others[0]), options.output, options.times)), None
         print(f"pyprof: the capture is {file}", file=sys.stderr)
         options.module = [others[0], *options.module]
     return _report(file, options)
@@ -309,11 +279,18 @@ def _report(file: str, options: argparse.Namespace) -> int:
     groups = grouped(frame, rows, given or _recorded(records))
     times = busy(records, rows)
     if options.wall_ms is not None:
-        times = Busy(times.total, times.union, round(options.wall_ms * 1e6))
-    _print(_tables(groups, times, options), options)
+        times = times._replace(wall=round(options.wall_ms * 1e6))
+    write(_tables(groups, times, options), options)
     sys.stdout.flush()
-    _say(groups, times, records)
+    _note(groups, times, records)
     return 0
+
+
+def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[Table]:
+    if options.table in ("categories", "kernels"):
+        make = categories if options.table == "categories" else kernels
+        return [selected(make(groups, times), options)]
+    return [categories(groups, times), selected(kernels(groups, times), options)]
 
 
 def _bench(path: Path, options: argparse.Namespace) -> int:
@@ -324,18 +301,18 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
     def values(name: str, digits: int | None) -> Values:
         found = [getattr(result, name) for result in results]
         if digits is None:
-            return Texts(np.arange(len(found)), found)
+            return listed(found)
         if not digits:
             return Integers.from_zero(_whole(found))
         return Fractions.not_nan(np.array([np.nan if value is None else value for value in found], np.float64), digits)
 
-    columns = [_column(name, header, text, digits is None) for name, header, text, digits in COLUMNS]
-    _print([Table(columns, [values(name, digits) for name, _, _, digits in COLUMNS])], options)
+    cells = [(_header(name, text, about, digits is None), values(name, digits)) for name, text, about, digits in COLUMNS]
+    write(selected(joined("bench", cells), options), options)
     return 0
 
 
 def _recorded(records: Records) -> list[CompiledModule]:
-    """The modules that the capture names; one that is no module any more says nothing."""
+    """The modules that the capture names; a file that is no longer a module is left out with a note."""
     found = []
     for path in recorded_files(records):
         try:
@@ -345,35 +322,15 @@ def _recorded(records: Records) -> list[CompiledModule]:
     return found
 
 
-def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[Table]:
-    tables = []
-    if options.table != "kernels":
-        tables.append(categories(groups, times))
-    if options.table != "categories":
-        table = kernels(groups, times)
-        tables.append(table.take(table.rows[: options.top]))
-    return tables
-
-
-def _print(tables: list[Table], options: argparse.Namespace) -> None:
-    write = _WRITERS["csv" if options.csv else options.format]
-    for number, table in enumerate(tables):
-        if number and options.format != "jsonl":
-            print()
-        if options.width is not None:
-            write_aligned(table, sys.stdout, options.width)
-        else:
-            write(table, sys.stdout)
-
-
-def _say(groups: Groups, times: Busy, records: Records) -> None:
+def _note(groups: Groups, times: Busy, records: Records) -> None:
     if times.wall:
         print(
             f"busy {100 * times.union / times.wall:.1f} % of {times.wall / 1e6:.3f} ms wall (union of intervals); "
             f"sum over wall {100 * times.total / times.wall:.1f} %",
             file=sys.stderr,
         )
-    fused = [(launch, n) for launch, n in zip(groups.launches, groups.count.tolist(), strict=True) if not launch.library]
+    counts = groups.sums.launches.tolist()
+    fused = [(launch, n) for launch, n in zip(groups.launches, counts, strict=True) if not launch.library]
     unknown = sum(launch.bytes_of(n) is None for launch, n in fused)
     if not fused:
         print("note: no fused kernels; on a CPU record with `pyprof run --inductor --tool torch`", file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,9 +36,8 @@ def report_of(n: Nsys, path: Path) -> Report:
 
 
 def rows_of(table: Table) -> list[dict[str, str]]:
-    keys = [header.key for header in table.headers]
     cells = [printed(header.shown(values)) for header, values in zip(table.headers, table.values, strict=True)]
-    return [dict(zip(keys, row, strict=True)) for row in zip(*cells, strict=True)]
+    return [dict(zip([header.key for header in table.headers], row, strict=True)) for row in zip(*cells, strict=True)]
 
 
 def wait(n: Nsys, name: str, start: int, end: int, *, thread: int | None = None) -> None:
@@ -361,6 +361,32 @@ def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, ca
     for row, other in zip(told, again, strict=True):
         assert int(other["Host(ns)"]) == int(row["Host(ns)"]) + int(row["Sync(ns)"])
         assert [other[key] for key in ("Busy(ns)", "Queued(ns)", "Launch(ns)")] == [row[key] for key in ("Busy(ns)", "Queued(ns)", "Launch(ns)")]  # fmt: skip
+
+
+def test_tables_in_every_format_with_chosen_rows_and_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    n = Nsys()
+    for at in range(4):
+        n.kernel(GEMM, 100 * at, 20_000 * at, 20_000 * at + 1_000 * (at + 1))
+    capture = str(n.write(tmp_path / "net.sqlite"))
+    whole = json.loads(screen(capsys, capture, "--format", "json"))
+    assert whole.pop("schema") == 1 and list(whole) == list(TABLES) and len(whole["gaps"]) == 3
+    assert whole["gaps"][0]["src"] is None and whole["gaps"][0]["start"] == 1_000
+    chosen = ("--table", "gaps", "-c", "start,idle", "--where", "idle<19us", "--sort", "idle")
+    assert screen(capsys, capture, *chosen, "--format", "plain") == "Start(ns) Idle(ns)\n22000 18000\n43000 17000\n"
+    screen(capsys, capture, *chosen, "-o", str(tmp_path / "gaps.csv"))
+    assert (tmp_path / "gaps.csv").read_bytes() == b"Start(ns),Idle(ns)\r\n22000,18000\r\n43000,17000\r\n"
+    assert "| Start(ns) | Idle(ns) |" in screen(capsys, capture, *chosen, "--format", "markdown")
+    for wrong in (["--where", "idle>a"], ["-c", "nothing"], ["--sort", "nothing"], ["--top", "-1"]):
+        assert main(["gaps", capture, "--table", "gaps", *wrong]) == 2
+        assert "hint" in capsys.readouterr().err
+
+
+def test_a_kernel_name_of_megabytes_does_not_pad_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    n = Nsys()
+    n.kernel("k" * 3_000_000, 10, 100, 200)
+    n.kernel(GEMM, 20, 300, 400)
+    n.kernel(GEMM, 30, 500, 600)
+    assert len(screen(capsys, str(n.write(tmp_path / "net.sqlite")))) < 50_000
 
 
 def test_what_cannot_be_done(tmp_path: Path, data: Path) -> None:

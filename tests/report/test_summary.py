@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,18 @@ def _product(path: Path, kernel: str, tag: str, size: int, cc: tuple[int, int], 
 
 
 A100 = "NVIDIA A100-SXM4-80GB"
+
+
+def test_the_time_and_the_advice_are_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture = str(_product(tmp_path, "ampere_sgemm_128x64_nn", "fp32", 1024, (8, 0), A100))
+    assert main(["summary", capture, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == 1 and {"by": "op", "name": "mm", "time": 500_000, "share": 100.0} in found["time"]
+    (advice,) = found["advice"]
+    assert advice["change"].startswith("allow TF32") and advice["saves_ns"] <= advice["time_ns"] == 500_000
+    assert main(["summary", capture, "--table", "time", "--where", "by=op", "-c", "name,time", "--csv"]) == 0
+    assert capsys.readouterr().out == "Name,Time(ns)\r\nmm,500000\r\n"
+    assert main(["summary", capture, "--csv"]) == 2 and "--table time|advice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

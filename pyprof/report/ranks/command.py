@@ -7,9 +7,7 @@ FILE is a folder that `pyprof parse -o FOLDER` wrote, captures, or folders of ca
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +15,13 @@ import numpy as np
 
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.selection import add_window, in_window, window_given
-from pyprof.report.ranks.results import TABLES, matrix_of, slowest_ranks, table_named
+from pyprof.report.ranks.results import PER_STEP, TABLES, by_rank, matrix_of, slowest_ranks
 from pyprof.report.ranks.survey import Survey, how_aligned, survey
-from pyprof.report.ranks.tables import FORMATS, Table
 from pyprof.report.ranks.units import files_of
+from pyprof.report.screen import add_tables, one_table_option, selected
+from pyprof.tables.formats import FORMATS
+from pyprof.tables.output import ordered, write
+from pyprof.tables.table import Table, Texts
 
 __all__ = ["add_arguments", "lines", "run"]
 
@@ -28,31 +29,25 @@ _SHOWN = 10  # rows of a table on the screen
 # The tables there, and what decides which rows are shown.
 _SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": ""}
 _WIDEST = 40  # characters of a layer there: its end says most
-_MEASURES = ("span", "compute", "communication", "exposed", "overlap", "copy", "idle", "wait", "caused")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof ranks`."""
     parser.add_argument("file", metavar="FILE", nargs="+", help="a data set by rank, captures, folders or patterns of them")
-    parser.add_argument("--table", metavar="NAME", help=f"one table with all its rows: {', '.join(TABLES)}")
-    parser.add_argument("--matrix", metavar="MEASURE", help=f"ranks down and steps across: {', '.join(_MEASURES)}")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="of a table (%(default)s)")
-    parser.add_argument("--csv", action="store_true", help="the same as --format csv; with -o CSV files")
-    parser.add_argument("-o", "--output", metavar="DIR", help="write every table there as a Parquet file")
-    parser.add_argument("--top", metavar="N", type=int, default=_SHOWN, help="rows of each table on the screen (%(default)s)")
+    add_tables(parser, TABLES, file=False)
+    parser.add_argument("--matrix", choices=PER_STEP, help="ranks down and steps across")
+    parser.add_argument("-o", "--output", dest="folder", metavar="DIR", help="write every table there (--format parquet)")
     add_window(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, compare, print. Returns the exit code: 1 where a file could not be used."""
-    if options.table is not None and options.table not in TABLES:
-        raise UsageError(f"there is no table {options.table!r}", f"tables: {', '.join(TABLES)}")
-    if options.matrix is not None and options.matrix not in _MEASURES:
-        raise UsageError(f"there is no measure {options.matrix!r}", f"measures: {', '.join(_MEASURES)}")
     if options.table is not None and options.matrix is not None:
         raise UsageError("--table and --matrix are two tables", "give one of them")
-    if options.top < 0:
+    if options.top is not None and options.top < 0:
         raise UsageError(f"--top takes a number of rows, not {options.top}", "for example --top 5")
+    if options.folder is None and options.matrix is None and one_table_option(options):
+        options.table = options.table or "ranks"
     choose = (lambda records: in_window(records, options)) if window_given(options) else None
     with survey(files_of(options.file), choose) as whole:
         _show(whole, options)
@@ -65,47 +60,53 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(whole: Survey, options: argparse.Namespace) -> None:
-    form = "csv" if options.csv else options.format
-    if options.output is not None:
-        _write_all(whole, Path(options.output), form)
-    elif options.matrix is not None:
-        matrix_of(whole, options.matrix).write(form, sys.stdout)
-    elif options.table is not None or form != "table":
-        table_named(whole, options.table or "ranks").write(form, sys.stdout)
+    if options.folder is not None:
+        _write_all(whole, Path(options.folder), options)
+    elif options.matrix is not None or options.table is not None:
+        table = matrix_of(whole, options.matrix) if options.matrix is not None else TABLES[options.table](whole)
+        write(selected(table._replace(title=""), options), options)
+    elif options.format == "json":
+        write([make(whole).take(slice(options.top)) for make in TABLES.values()], options)
     else:
-        _print_screen(whole, options.top)
+        _print_screen(whole, options)
 
 
-def _write_all(whole: Survey, folder: Path, form: str) -> None:
+def _write_all(whole: Survey, folder: Path, options: argparse.Namespace) -> None:
     """Every table into a folder, each file whole or not at all."""
-    suffix = "parquet" if form == "table" else {"plain": "txt"}.get(form, form)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in TABLES:
-            table = table_named(whole, name)
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".") as beside:
-                path = Path(beside) / name
-                if suffix == "parquet":
-                    table.write_parquet(path)
-                else:
-                    with path.open("w", encoding="utf-8", newline="") as stream:
-                        table.write(form, stream)
-                os.replace(path, folder / f"{name}.{suffix}")
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}", "choose another place with -o") from error
+    name = "csv" if options.csv else options.format or "parquet"
+    for table in (make(whole) for make in TABLES.values()):
+        options.output, options.format = str(folder / f"{table.name}{FORMATS[name].suffix}"), name
+        write(table.take(slice(options.top))._replace(title=""), options)
 
 
-def _print_screen(whole: Survey, top: int) -> None:
+def _print_screen(whole: Survey, options: argparse.Namespace) -> None:
+    top = _SHOWN if options.top is None else options.top
     print("\n".join(lines(whole)))
-    for name, key in _SCREEN.items():
-        _print_table(table_named(whole, name), top, key)
+    tables = [_on_screen(table, top) for name in _SCREEN if top and len((table := TABLES[name](whole)).rows)]
+    if tables:
+        print()
+        write(tables, options)
 
 
-def _print_table(table: Table, top: int, key: str) -> None:
-    if len(table) and top:
-        by = f" by {key}" if key else ""
-        print(f"\n{table.title}" + (f" ({top} of {len(table)}{by}; all: --table {table.name})" if len(table) > top else ""))
-        table.largest(top, key).cut(_WIDEST).write("table", sys.stdout)
+def _on_screen(table: Table, top: int) -> Table:
+    """The rows with most of what the table is about, texts cut to their last characters."""
+    key, rows = _SCREEN[table.name], table.rows
+    of = f" by {key}" if key else ""
+    title = table.title
+    if len(rows) > top:
+        title += f" ({top} of {len(rows)}{of}; all: --table {table.name})"
+        rows = ordered([table.of(key)], rows) if key else rows
+    values = [
+        v._replace(pool=[text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}" for text in v.pool])
+        if isinstance(v, Texts)
+        else v
+        for v in table.take(rows[:top]).values
+    ]
+    return table._replace(values=values, title=title)
 
 
 def lines(whole: Survey) -> Iterator[str]:
@@ -115,13 +116,12 @@ def lines(whole: Survey) -> Iterator[str]:
     named = ((len(whole.ranks), "rank"), (steps, "step"), (met, "collective"))
     counts = [f"{number or 'no'} {name}{'' if number == 1 else 's'}" for number, name in named]
     yield f"{', '.join(counts)} compared"
-    tied = [unit for unit in range(len(whole.units)) if how_aligned(whole, unit) == "collectives"]
-    if tied:
-        moved = np.abs(whole.clocks.offset[tied]).max()
-        spread = float(np.median(whole.clocks.spread[tied]))
+    aligned = [unit for unit in range(len(whole.units)) if how_aligned(whole, unit) == "collectives"]
+    if aligned:
+        moved = np.abs(whole.clocks.offset[aligned]).max()
+        spread = float(np.median(whole.clocks.spread[aligned]))
         yield f"clocks: moved by at most {moved / 1e3:.3f} us to agree on collectives; left over {spread / 1e3:.3f} us"
-    caused = np.bincount(whole.rank_of[whole.waits.unit], whole.waits.caused, len(whole.ranks))
-    late = np.bincount(whole.rank_of[whole.waits.unit], whole.waits.late, len(whole.ranks))
+    caused, late = by_rank(whole, whole.waits.caused), by_rank(whole, whole.waits.late)
     total = caused.sum()
     if not met or not total:
         return

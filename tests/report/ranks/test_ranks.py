@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.parse.records.records import PHASES
-from pyprof.report.ranks.results import TABLES, matrix_of, table_named
+from pyprof.report.ranks.results import TABLES, matrix_of
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import files_of
 from pyprof.tables.table import Fractions, Integers, Texts
@@ -26,14 +26,22 @@ pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 
 def columns(whole: Survey, name: str) -> dict[str, list[object]]:
     found: dict[str, list[object]] = {}
-    for field in table_named(whole, name).fields:
-        values = field.values
+    table = TABLES[name](whole)
+    for header, values in zip(table.headers, table.values, strict=True):
         if isinstance(values, Texts):
-            found[field.key] = [values.pool[code] for code in values.codes.tolist()]
+            found[header.key] = [values.pool[code] for code in values.codes.tolist()]
         else:
             assert isinstance(values, (Integers, Fractions))
-            found[field.key] = values.values.tolist()
+            found[header.key] = values.values.tolist()
     return found
+
+
+def exit_code(arguments: list[str]) -> int | str | None:
+    """Of the command; argparse ends it by an exception."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code
 
 
 def looked_at(folder: Path) -> Survey:
@@ -233,16 +241,37 @@ def test_tables_as_csv_parquet_and_a_matrix(tmp_path: Path, capsys: pytest.Captu
     assert main(["ranks", str(folder), "-o", str(tmp_path / "text"), "--csv"]) == 0
     assert (tmp_path / "text" / "ranks.csv").read_bytes().count(b"\r\n") == 4
     with looked_at(folder) as whole:
-        assert [
-            len(field.values.values) for field in matrix_of(whole, "compute").fields if isinstance(field.values, Fractions)
-        ] == [3] * 3
+        matrix = matrix_of(whole, "compute")
+        assert [len(v.values) for v in matrix.values if isinstance(v, Fractions)] == [3] * 3
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--table", "x"], ["--matrix", "x"], ["--table", "ranks", "--matrix", "wait"], ["--top", "-1"]]
-)
+    "wrong",
+    [
+        ["--table", "x"], ["--matrix", "x"], ["--table", "ranks", "--matrix", "wait"], ["--top", "-1"], ["-c", "x"],
+        ["--where", "rank>a"], ["--sort", "x"], ["--format", "parquet"],
+    ],
+)  # fmt: skip
 def test_wrong_usage(tmp_path: Path, wrong: list[str]) -> None:
-    assert main(["ranks", str(tmp_path), *wrong]) == 2
+    assert exit_code(["ranks", str(Job(2, steps=1, layers=1).write(tmp_path)), *wrong]) == 2
+
+
+def test_rows_and_columns_are_chosen_in_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(Job(3, straggler=(2, 1, 3_000)).write(tmp_path / "job"))
+    of_table = ["ranks", folder, "--table", "collectives", "-c", "step,wait_us", "--sort", "wait_us", "--where", "wait_us>1"]
+    assert main([*of_table, "--top", "2", "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 2 and list(rows[0]) == ["step", "wait_us"] and rows[0]["wait_us"] >= rows[1]["wait_us"] > 1
+    assert main([*of_table, "--format", "markdown"]) == 0 and capsys.readouterr().out.startswith("| Step | Wait(us) |")
+    assert main(["ranks", folder, "--format", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole.pop("schema") == 1 and list(whole) == list(TABLES) and len(whole["collectives"]) == 12
+
+
+def test_a_run_on_the_cpu_is_pointed_to_what_shows_it(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ranks", str(data / "kineto_cpu.json.gz")]) == 1
+    err = capsys.readouterr().err
+    assert "nothing ran on a GPU" in err and "pyprof summary" in err and "pyprof parse" not in err
 
 
 # ---------------------------------------------------------------------------------------------- real captures

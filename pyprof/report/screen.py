@@ -1,0 +1,48 @@
+"""The tables of a report -> one of them as the options choose, or all of them under their titles. Knows no report."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching
+from pyprof.tables.table import Header, Table, Texts, Values, texts
+
+__all__ = ["Cells", "add_tables", "joined", "listed", "one_table_option", "selected"]
+
+Cells = list[tuple[Header, Values]]
+_OF_ONE_TABLE = ("plain", "csv", "jsonl", "parquet")  # formats that hold the rows of one table
+
+
+def add_tables(parser: argparse.ArgumentParser, names: Iterable[str], file: bool = True) -> None:
+    """Declare --table and the options of all tables; file: whether -o names the file to write."""
+    parser.add_argument("--table", choices=list(names), help="this table alone, with all its rows")
+    add_output(parser, "table", file=file)
+
+
+def listed(values: Iterable[str | None]) -> Texts:
+    """One text a row; None is unknown."""
+    rows = list(values)
+    pool = {text: code for code, text in enumerate(dict.fromkeys(rows))}
+    return texts(np.array([pool[text] for text in rows], np.int64), list(pool))
+
+
+def joined(name: str, cells: Cells, title: str = "") -> Table:
+    """A table of these columns."""
+    return Table([header for header, _ in cells], [values for _, values in cells], name, title)
+
+
+def selected(table: Table, options: argparse.Namespace) -> Table:
+    """The rows and columns that the options choose. Raises UsageError for unknown columns and conditions."""
+    chosen = choice(options, table.headers)
+    rows = matching(table, table.rows, conditions_of(options, table.headers))
+    return arranged(table, rows, chosen)._replace(name=table.name, title=table.title)
+
+
+def one_table_option(options: argparse.Namespace, formats: Sequence[str] = _OF_ONE_TABLE) -> str:
+    """The first option given that needs a single table, empty where none does; formats: those that do."""
+    given = {"-c": options.columns, "--where": options.where, "--sort": options.sort, "--csv": options.csv and "csv" in formats}
+    given[f"--format {options.format}"] = options.format in formats
+    return next((option for option, value in given.items() if value), "")
