@@ -111,10 +111,12 @@ def arranged(source: Source, rows: Ints, chosen: Choice) -> Table:
 def write(tables: Table | Sequence[Table], options: argparse.Namespace) -> None:
     """Write one table or several as the options say, to standard output or to the file of -o.
 
-    Raises UsageError for a format that needs a file, InputError where the file cannot be written.
+    Raises UsageError for a format that needs a file or one table, InputError where the file cannot be written.
     """
     several = [tables] if isinstance(tables, Table) else tables
     form, output = _format(options), getattr(options, "output", None)
+    if form.binary and len(several) > 1:
+        raise UsageError("this format holds one table", f"choose one of {', '.join(table.name for table in several)}")
     if output is None:
         write_tables([_visible(table) for table in several] if sys.stdout.isatty() else several, form, sys.stdout)
         return
