@@ -250,7 +250,7 @@ def test_real_captures_add_up(captures: Path, name: str) -> None:
     records = load(str(captures / name))
     rows = np.arange(len(records))
     groups, times = grouped(Frame(records), rows, []), busy(records, rows)
-    assert groups.ns.sum() == times.total == records["dur_ns"].sum() and times.union <= min(times.total, times.wall)
+    assert groups.sums.ns.sum() == times.total == records["dur_ns"].sum() and times.union <= min(times.total, times.wall)
     assert {"gemm", "norm", "memcpy"} <= {launch.category for launch in groups.launches}
 
 

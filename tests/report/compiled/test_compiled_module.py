@@ -281,7 +281,7 @@ extern "C"  void  kernel(const float* in_ptr0, const float* in_ptr1, float* out_
     assert kernel.operations == 2 * 6 + 6 * 20 * 3 + 6 * 2  # the negation is in both parts of the loop
 
 
-def test_what_is_no_module_is_told(tmp_path: Path) -> None:
+def test_what_is_not_a_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("x = 1\n")
     with pytest.raises(InputError, match="no compiled module"):
         find_modules([tmp_path])
