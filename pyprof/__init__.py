@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyprof.api import load as load
+    from pyprof.api import summary as summary
+    from pyprof.api import table as table
     from pyprof.recording.torchprof import capture as capture
     from pyprof.recording.torchprof import schedule as schedule
     from pyprof.timers.timing import timeit as timeit
@@ -28,6 +30,7 @@ _LAZY = {
     "schedule": "pyprof.recording.torchprof",
     "timeit": "pyprof.timers.timing",
     "profile": "pyprof.recording.profile",
+    "summary": "pyprof.api",
     "table": "pyprof.api",
     "PyprofError": "pyprof.errors",
 }
@@ -44,6 +47,7 @@ __all__ = [
     "schedule",
     "shutdown",
     "step",
+    "summary",
     "table",
     "timeit",
     "wrap",

@@ -1,15 +1,22 @@
-"""The table as a DataFrame: types, and NA for what is unknown."""
+"""What people hold in Python: tables with NA for unknown values, one object a file, documents, errors."""
 
 from __future__ import annotations
 
+import inspect
+import pydoc
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import pyprof
+from pyprof.api import Loaded
+from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import Records
+from tests.conftest import ROOT
 from tests.tiny import Nsys
 
 
@@ -42,10 +49,59 @@ def test_a_loaded_file_gives_records_and_ops(tmp_path: Path, data: Path) -> None
         found.to_pandas("kernels")
     with pytest.raises(UsageError):
         found.to_pandas("ops", "no_such")
-    from pyprof.cli import main
-
     assert main(["parse", path, "-o", str(tmp_path / "net.parquet")]) == 0
     records = pyprof.load(str(tmp_path / "net.parquet"))
     assert len(records.to_pandas()) == len(found.to_pandas())
     with pytest.raises(InputError, match="records hold no ops inside others"):
         records.ops()
+
+
+def test_a_loaded_file_is_counted_iterated_and_shown(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range('mm(bf16[4,8], bf16[8,2]) #pyprof{"mod":"torch"}', 10, 100)
+    n.kernel("void <script>alert(1)</script><float>()", 20, 1000, 1100)
+    n.kernel("unheard_of", None, 2000, 2200)
+    path = n.write(tmp_path / "net<1>.sqlite")
+    found = pyprof.load(path)
+    assert repr(found) == f"<pyprof: {path} (nsys), 2 rows, 0.000 ms>" and len(repr(found).splitlines()) == 1
+    rows = list(found)
+    assert len(found) == len(rows) == 2
+    assert [(row["idx"], row["op"], row["sil"]) for row in rows] == [(1, "mm", 100), (2, None, 200)]
+    text = found._repr_html_()
+    assert "<caption>&lt;pyprof: " in text and "net&lt;1&gt;" in text and "<td>mm</td>" in text and "<script>" not in text
+    assert text.count("<tr>") == text.count("</tr>") == 3
+
+
+def test_ops_are_counted_iterated_and_shown(data: Path) -> None:
+    ops = pyprof.load(data / "kineto_cpu.json.gz").ops()
+    rows = list(ops)
+    assert len(ops) == len(rows) == len(ops.to_pandas()) and repr(ops) == f"<pyprof: ops by input shapes, {len(ops)} rows>"
+    assert {"op", "shape", "self_cpu", "calls"} <= rows[0].keys() and rows[0]["device_total"] is None
+    assert ops._repr_html_().count("<tr>") == 1 + min(len(ops), 10)
+
+
+def test_the_summary_is_that_of_the_command(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(data / "kineto_cpu.json.gz")
+    assert main(["summary", path]) == 0
+    assert pyprof.summary(path) == capsys.readouterr().out.rstrip("\n")
+    with pytest.raises(InputError, match="there is no device"):
+        pyprof.summary(path, gpu="no such")
+
+
+def test_help_shows_real_signatures_and_documents() -> None:
+    for function in (pyprof.load, pyprof.table, pyprof.summary):
+        text = pydoc.plain(pydoc.render_doc(function))
+        assert f"{function.__name__}(file: 'str | os.PathLike[str]'" in text and len(inspect.getdoc(function) or "") > 80
+    assert "to_pandas(self, what" in pydoc.plain(pydoc.render_doc(Loaded))
+
+
+def test_errors_are_those_of_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file") as caught:
+        pyprof.load(tmp_path / "missing.sqlite")
+    assert caught.value.hint and caught.value.exit_code == 1
+
+
+def test_without_torch_there_is_one_error_with_a_hint() -> None:
+    code = "import sys; sys.modules['torch'] = None; import pyprof\ntry: pyprof.init()\nexcept pyprof.PyprofError as e: print(e, e.hint)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0 and "torch" in done.stdout and "pip install torch" in done.stdout
