@@ -15,9 +15,8 @@ import numpy.typing as npt
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
 
-__all__ = ["COLUMNS", "DIRECTIONS", "PHASES", "SCHEMA_VERSION", "GpuInfo", "Records", "Stack", "concatenate"]
+__all__ = ["COLUMNS", "DIRECTIONS", "KEYS", "PHASES", "GpuInfo", "Records", "Stack", "concatenate"]
 
-SCHEMA_VERSION = 2  # of the columns below as Parquet holds them; a change of name, type or meaning makes a new one
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 
@@ -62,6 +61,12 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "recomputed": ("i1", "1: a forward op that runs again inside backward; 0 not; -1 cannot be told"),
     "by_time": ("i1", "1: its ranges are those open on the main thread at that time"),
 }
+
+
+# Names in prof's columns, in net.dict and in Parquet, where they are not the column's own.
+KEYS = {
+    "start_ns": "start", "dur_ns": "sil", "launch_ns": "launch", "launch_dur_ns": "launchdur", "smem_bytes": "smem",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,208 @@
+"""A Parquet file -> Records whose columns are read from the file when they are first used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.errors import InputError
+from pyprof.opcall import OpCall
+from pyprof.parse.records.parquet.facts import AGAIN, KEY, read_facts
+from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, arrow_type, need_pyarrow
+from pyprof.parse.records.records import COLUMNS, Records
+from pyprof.parse.sources.trace import Strings
+
+__all__ = ["read"]
+
+_DAMAGED = "the file is damaged: copy it or parse the capture again"
+_MOST_BYTES = (1 << 31) - 1  # of the pools in the metadata
+_TYPES = {column.name: column.type for column in SCHEMA}
+_NAMES = {column.record: column.name for column in SCHEMA if column.record}
+
+Array = npt.NDArray[Any]
+
+
+def read(path: Path) -> Records:
+    """The records of a file that `write` wrote; columns come from the file when they are first used.
+
+    Raises NotACapture for a Parquet file that pyprof did not write, InputError for one of another version or a damaged one.
+    """
+    return _Stored(_Store(path))
+
+
+class _Store:
+    """One open file: whole columns, and pools."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.pa = path, need_pyarrow()
+        try:
+            self.file = self.pa.parquet.ParquetFile(
+                path, page_checksum_verification=True, thrift_string_size_limit=(1 << 31) - 1
+            )
+            schema = self.file.schema_arrow
+            types = {field.name: field.type for field in schema}
+        except (self.pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read: {_first_line(error)}", "copy it or parse the capture again") from error
+        self.metadata: dict[bytes, bytes] = schema.metadata or {}
+        self.facts = read_facts(path, self.metadata)
+        for column in SCHEMA:
+            expected = arrow_type(column.type)
+            if column.name not in types:
+                raise InputError(f"{path}: it has no column {column.name!r}", AGAIN)
+            if types[column.name] != expected:
+                raise InputError(f"{path}: its column {column.name!r} is {types[column.name]}, not {expected}", AGAIN)
+        self.rows: int = self.file.metadata.num_rows
+        self.strings = Strings()
+        self.columns: dict[str, Array] = {}
+        self.pools: dict[str, list[Any]] = {}
+
+    def column(self, name: str, rows: Array | None = None) -> Array:
+        """A column, or these rows of it, of which the whole is then not kept."""
+        whole = self.columns.get(name)
+        if whole is None:
+            whole = self._read(name)
+            if rows is None:
+                self.columns[name] = whole
+        return whole if rows is None else whole[rows]
+
+    def _chunks(self, name: str) -> list[Any]:
+        try:
+            chunks: list[Any] = self.file.read([name]).column(0).chunks
+        except (self.pa.ArrowException, OSError) as error:
+            raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
+        if (rows := sum(map(len, chunks))) != self.rows:  # a damaged page can be passed over without an error
+            raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {self.rows}", _DAMAGED)
+        return chunks
+
+    def _read(self, name: str) -> Array:
+        from pyprof.arrays.arrow import to_numpy
+
+        dtype, column = COLUMNS[name][0], _NAMES[name]
+        parts = [np.empty(0, dtype)]
+        for chunk in self._chunks(column):
+            if _TYPES[column] == "text":
+                values = self._codes(name, chunk)
+            else:
+                values = to_numpy(chunk, -1)
+                if name in POOLED and not -1 <= values.min(initial=0) <= values.max(initial=-1) < len(self.pool(POOLED[name])):
+                    raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
+            parts.append(values.astype(dtype, copy=False))
+            if not np.can_cast(values.dtype, dtype) and (parts[-1] != values).any():
+                raise InputError(f"{self.path}: its column {column!r} holds what is too large for it", _DAMAGED)
+        return np.concatenate(parts)
+
+    def _codes(self, name: str, chunk: Any) -> Array:
+        """Texts as codes of Records."""
+        from pyprof.arrays.arrow import to_numpy
+
+        code = self.strings.code if name == "name" else SPELLED[name].index
+        try:
+            codes = [code(text) for text in chunk.dictionary.to_pylist()]
+        except ValueError as error:
+            raise InputError(f"{self.path}: its column {name!r} holds an unknown text", _DAMAGED) from error
+        which = to_numpy(chunk.indices, len(codes))
+        if which.min(initial=0) < 0 or which.max(initial=0) > len(codes):
+            raise InputError(f"{self.path}: its column {name!r} refers to texts beyond its dictionary", _DAMAGED)
+        numbers: Array = np.array([*codes, -1], np.int64)[which]
+        return numbers
+
+    def pool(self, name: str) -> Any:
+        """All names of kernels, stacks, calls or devices of the file."""
+        if name == "strings":
+            self.column("name")
+            return self.strings
+        from pyprof.parse.records.parquet.nested import read_pool
+
+        if name in self.pools:
+            return self.pools[name]
+        try:
+            self.pools[name] = read_pool(name, self.metadata[KEY + b"." + name.encode()])
+        except (ValueError, TypeError, LookupError, AttributeError, self.pa.ArrowException) as error:
+            raise InputError(f"{self.path}: its {name} cannot be read: {_first_line(error)}", _DAMAGED) from error
+        return self.pools[name]
+
+    def sequences(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """As Records has them: where each row's numbers begin, and the numbers."""
+        from pyprof.arrays.arrow import to_numpy
+
+        chunks = self._chunks("seq_numbers")
+        lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
+        numbers = [to_numpy(chunk.flatten()) for chunk in chunks]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))])
+        return offsets.astype(np.int64), np.concatenate([np.empty(0, np.int64), *numbers])
+
+
+class _Columns(dict[str, Array]):
+    """Columns that come from the file when first asked for."""
+
+    def __init__(self, store: _Store, rows: Array | None) -> None:
+        super().__init__()
+        self.store, self.rows = store, rows
+
+    def __missing__(self, name: str) -> Array:
+        self[name] = found = self.store.column(name, self.rows)
+        return found
+
+    def loaded(self) -> dict[str, Array]:
+        """Those that came from the file so far."""
+        return dict(super().items())
+
+    def items(self) -> Any:
+        for name in COLUMNS:
+            _ = self[name]
+        return super().items()
+
+
+class _Stored(Records):
+    """Records whose parts come from a file when first asked for."""
+
+    def __init__(self, store: _Store, rows: Array | None = None) -> None:
+        facts = store.facts
+        self._store, self._rows = store, rows
+        self.columns: _Columns = _Columns(store, rows)
+        self._changed: dict[str, Array] = {}  # what `with_ops` put in place of the file's
+        self._changed_calls: list[OpCall] | None = None
+        self.source, self.counts, self.notes = facts.source, dict(facts.counts), list(facts.notes)
+        self.utc_ns = facts.utc_ns
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("strings", "stacks", "calls", "gpus"):
+            value = self._store.pool(name)
+        elif name in ("seq_offsets", "seq_numbers"):
+            offsets, numbers = self._store.sequences()
+            if self._rows is not None:
+                whole = Records({}, seq_offsets=offsets, seq_numbers=numbers).select(self._rows)
+                offsets, numbers = whole.seq_offsets, whole.seq_numbers
+            self.seq_offsets, self.seq_numbers = offsets, numbers
+            return offsets if name == "seq_offsets" else numbers
+        else:
+            raise AttributeError(name)
+        setattr(self, name, value)
+        return value
+
+    def select(self, rows: Array) -> Records:
+        positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        if rows.dtype == np.bool_ and len(positions) == len(rows):
+            return self
+        selected = _Stored(self._store, positions if self._rows is None else self._rows[positions])
+        selected._put({name: values[positions] for name, values in self._changed.items()}, self._changed_calls)
+        return selected
+
+    def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
+        changed = _Stored(self._store, self._rows)
+        changed.columns.update(self.columns.loaded())
+        changed._put(self._changed | columns, calls)
+        return changed
+
+    def _put(self, columns: dict[str, Array], calls: list[OpCall] | None) -> None:
+        self._changed, self._changed_calls = columns, calls
+        self.columns.update(columns)
+        if calls is not None:
+            self.calls = calls
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,116 @@
+"""The columns of net.parquet, declared once: what is written, what is checked when read, what `pyprof help formats` prints.
+
+A type is `text`, `bool` or an integer, a list of one type ([type]), or a struct ({field: type}). No Arrow arrays here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+
+from pyprof.errors import ToolError
+from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
+
+__all__ = ["POOLED", "SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "need_pyarrow"]
+
+SCHEMA_VERSION = 3  # a change of name, type or meaning makes a new one
+Type = Union[str, list["Type"], dict[str, "Type"]]  # noqa: UP007  (Python 3.10 has no | of a text)
+
+# Columns of Records that are codes into fixed texts.
+SPELLED: dict[str, tuple[str, ...]] = {
+    "kind": ActivityKind.NAMES,
+    "dir": DIRECTIONS,
+    "phase": PHASES,
+    "copykind": tuple(COPY_KINDS.get(code, f"copy kind {code}") for code in range(128)),
+}
+_KEYS = KEYS | {"bytes": "copy_bytes"}  # prof's `bytes` are the op's
+# Columns of Records that are codes into a pool.
+POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "inner": "calls", "own": "calls", "gpu": "gpus"}
+
+
+class Column(NamedTuple):
+    """One column of the file; record: the column of Records that it holds, "" where it is made from others, for people."""
+
+    name: str
+    type: Type
+    meaning: str
+    record: str = ""
+
+
+def _of_record(name: str) -> Column:
+    dtype, meaning = COLUMNS[name]
+    if name in POOLED:
+        return Column(f"{name}_id", "int32", f"number of one of the file's {POOLED[name]}; {meaning}", name)
+    if name in SPELLED:
+        return Column(name, "text", f"{', '.join(SPELLED[name][:5])}{' ...' * (len(SPELLED[name]) > 5)}", name)
+    if name == "name":
+        return Column(name, "text", "whole name of the kernel", name)
+    return Column(_KEYS.get(name, name), np.dtype(dtype).name, meaning, name)
+
+
+_ARGUMENT: dict[str, Type] = {"name": "text", "shape": ["int64"], "dtype": "text", "strides": ["int64"], "value": "text"}
+SCHEMA: tuple[Column, ...] = (
+    Column("mod", "text", "module of the op: torch, Tensor, torch.nn.functional, aten, a class"),
+    Column("op", "text", "the op; of a backward kernel the forward op"),
+    Column("params", "text", "the op's arguments as one text"),
+    Column(
+        "args", [_ARGUMENT], "the op's arguments in order: shape, dtype and (where not contiguous) strides of a tensor, all in "
+        "elements; of others the value as text; name where it was passed by name; tensors of a list one by one",
+    ),
+    Column("inner", "text", "innermost dispatcher op or autograd function"),
+    Column("layer", ["text"], "named layers around the op, outermost first; where none was named the user's ranges"),
+    Column("trace", ["text"], "source lines of the call, outermost first"),
+    Column("src", "text", "source line that called the op"),
+    Column("kernel", "text", "short name of the kernel"),
+    *(_of_record(name) for name in COLUMNS),
+    Column("gpu", "text", "name of the device"),
+    Column("seq_numbers", ["int64"], "autograd sequence numbers on the stack, one for each of its seq_names"),
+)  # fmt: skip
+
+
+def need_pyarrow() -> Any:
+    """The package; raises ToolError where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ToolError(
+            "Parquet needs pyarrow, which is not installed", "pip install 'pyprof[parquet]', or use .dict"
+        ) from error
+    return pyarrow
+
+
+def arrow_type(kind: Type) -> Any:
+    """The Arrow type; texts are dictionary-encoded."""
+    import pyarrow as pa
+
+    if isinstance(kind, list):
+        return pa.list_(arrow_type(kind[0]))
+    if isinstance(kind, Mapping):
+        return pa.struct([(name, arrow_type(field)) for name, field in kind.items()])
+    if kind == "text":
+        return pa.dictionary(pa.int32(), pa.string())
+    return pa.bool_() if kind == "bool" else getattr(pa, kind)()
+
+
+def leaf_paths(name: str, kind: Type) -> Iterator[str]:
+    """The Parquet columns below a column."""
+    if isinstance(kind, list):
+        yield from leaf_paths(f"{name}.list.element", kind[0])
+    elif isinstance(kind, Mapping):
+        for field, inner in kind.items():
+            yield from leaf_paths(f"{name}.{field}", inner)
+    else:
+        yield name
+
+
+def type_text(kind: Type) -> str:
+    """A type as DuckDB writes it, near enough: `list<struct<name: text, ...>>`."""
+    if isinstance(kind, list):
+        return f"list<{type_text(kind[0])}>"
+    if isinstance(kind, Mapping):
+        return f"struct<{', '.join(f'{name}: {type_text(field)}' for name, field in kind.items())}>"
+    return kind

@@ -1,0 +1,126 @@
+"""Records -> a Parquet file, some rows at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.hardware.names import normalise, short_name
+from pyprof.opcall import OpCall, format_call, sound_text
+from pyprof.parse.records.parquet.facts import KEY, StoredFacts
+from pyprof.parse.records.parquet.pools import arguments
+from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, Column, arrow_type, leaf_paths, need_pyarrow
+from pyprof.parse.records.records import Records
+
+__all__ = ["write"]
+
+_ROWS = 1 << 18  # of a row group: what is in memory at once while writing
+_CODED = {**POOLED, "name": "name"}
+# Columns that grow steadily: their differences are small.
+_STEADY = ("start", "launch", "corr", "instance", "fwd_instance", "seq")
+_LIMITED = ("start", "rank", "pid", "step", "kind")  # with least and largest values, by which readers skip row groups
+
+Ints = npt.NDArray[np.int32]
+
+
+def write(records: Records, target: Path | BinaryIO) -> None:
+    """Write all records to a file; raises OSError where that fails, ToolError where pyarrow is not installed."""
+    pa = need_pyarrow()
+    tables = _Tables(records)
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in SCHEMA], tables.metadata)
+    options = {
+        "compression": "zstd",
+        "write_page_checksum": True,
+        "use_dictionary": [path for c in SCHEMA if c.name not in _STEADY for path in leaf_paths(c.name, c.type)],
+        "dictionary_pagesize_limit": 1 << 26,
+        "column_encoding": dict.fromkeys(_STEADY, "DELTA_BINARY_PACKED"),
+        "write_statistics": list(_LIMITED),
+    }
+    with pa.parquet.ParquetWriter(target, schema, **options) as stream:
+        for begin in range(0, max(len(records), 1), _ROWS):
+            stream.write_table(pa.table(tables.columns(begin, min(begin + _ROWS, len(records))), schema=schema))
+
+
+class _Tables:
+    """Arrow columns of some rows after others; what is the same for many rows is made once, by code."""
+
+    def __init__(self, records: Records) -> None:
+        from pyprof.arrays.arrow import to_arrow_texts
+        from pyprof.parse.records.parquet.nested import stored_pool
+
+        self.records, self.types = records, {column.name: column.type for column in SCHEMA}
+        self.spelled = {name: to_arrow_texts(texts) for name, texts in SPELLED.items()}
+        self.number: dict[str, Ints] = {}
+        used = {pool: self._used(getattr(records, pool), pool) for pool in dict.fromkeys(POOLED.values())}
+        names = self._used([sound_text(text) for text in records.strings.values], "name")
+        self.by_code = self._derived(used["calls"], used["stacks"], [gpu.name for gpu in used["gpus"]], names)
+        self.metadata = {KEY: StoredFacts(records.source, records.counts, records.notes, records.utc_ns).text()}
+        self.metadata |= {KEY + b"." + pool.encode(): stored_pool(pool, items) for pool, items in used.items()}
+
+    def _used(self, items: list[Any], pool: str) -> list[Any]:
+        """Those that rows refer to; `number` gets their new numbers by code."""
+        there = np.zeros(len(items) + 1, np.bool_)
+        for column in (name for name, of in _CODED.items() if of == pool):
+            there[self.records[column]] = True
+        there[-1] = False
+        self.number[pool] = (np.cumsum(there) - 1).astype(np.int32)
+        self.number[pool][-1] = -1
+        return [items[code] for code in np.flatnonzero(there).tolist()]
+
+    def _derived(self, calls: list[OpCall], stacks: list[Any], gpus: list[str], names: list[str]) -> dict[str, tuple[str, Any]]:
+        """Columns for people: the column of records whose codes they follow, and their value of each code, of -1 the last."""
+        from pyprof.parse.records.parquet.nested import to_column
+
+        values: dict[str, tuple[str, list[Any]]] = {
+            "mod": ("call", [call.module for call in calls]),
+            "op": ("call", [call.op for call in calls]),
+            "params": ("call", [format_call(call)[len(call.op) + 1 : -1] for call in calls]),
+            "args": ("call", [arguments(call) for call in calls]),
+            "inner": ("inner", [call.name for call in calls]),
+            "layer": ("scope", [stack.layer for stack in stacks]),
+            "trace": ("scope", [stack.trace for stack in stacks]),
+            "src": ("scope", [stack.trace[-1] if stack.trace else None for stack in stacks]),
+            "name": ("name", names),
+            "kernel": ("name", [short_name(normalise(name)) for name in names]),
+            "gpu": ("gpu", gpus),
+        }
+        return {name: (codes, to_column(self.types[name], [*each, None])) for name, (codes, each) in values.items()}
+
+    def columns(self, begin: int, end: int) -> dict[str, Any]:
+        """All columns of some rows."""
+        codes = {name: self.number[pool][self.records[name][begin:end]] for name, pool in _CODED.items()}
+        return {column.name: self._column(column, begin, end, codes) for column in SCHEMA}
+
+    def _column(self, column: Column, begin: int, end: int, codes: dict[str, Ints]) -> Any:
+        import pyarrow as pa
+
+        from pyprof.arrays.arrow import to_arrow
+        from pyprof.parse.records.parquet.nested import coded_texts
+
+        name, records = column.record, self.records
+        if name in SPELLED:
+            return coded_texts(records[name][begin:end].astype(np.int32), self.spelled[name])
+        if name and column.name not in self.by_code:
+            values = codes[name] if name in codes else records[name][begin:end]
+            return to_arrow(values, values == -1)
+        if column.name in self.by_code:
+            of, values = self.by_code[column.name]
+            return _taken(values, codes[of])
+        offsets = records.seq_offsets[begin : end + 1]
+        numbers = records.seq_numbers[offsets[0] : offsets[-1]]
+        return pa.ListArray.from_arrays(to_arrow((offsets - offsets[0]).astype(np.int32)), to_arrow(numbers))
+
+
+def _taken(values: Any, codes: Ints) -> Any:
+    """The value of each code; -1 is the last."""
+    import pyarrow as pa
+
+    from pyprof.arrays.arrow import to_arrow, to_numpy
+    from pyprof.parse.records.parquet.nested import coded_texts
+
+    if isinstance(values, pa.DictionaryArray):
+        return coded_texts(to_numpy(values.indices, -1)[codes], values.dictionary)
+    return values.take(to_arrow(np.where(codes < 0, len(values) - 1, codes)))
