@@ -265,6 +265,7 @@ RECORDS = (
     Format("Parquet file", lambda given: given.head.startswith(_PARQUET), _read_parquet),
     Format("net.dict", _is_records, _read_records),
 )
+FORMAT_NAMES = tuple(form.name for form in CAPTURES + RECORDS)
 
 
 def _read(name: str, formats: tuple[Format, ...]) -> Trace | Records:

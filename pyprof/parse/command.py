@@ -17,7 +17,7 @@ from pyprof.errors import UsageError
 from pyprof.parse.records.locations import File, Remote, fetched, locate
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import SHOWN, add_kinds, choose_kinds, kind_codes
-from pyprof.tables.files import check_output, is_direct, terminated_by_exception, whole_file, whole_text_file
+from pyprof.tables.files import check_output, is_direct, whole_file, whole_text_file
 
 __all__ = ["add_arguments", "run"]
 
@@ -44,14 +44,13 @@ def run(options: argparse.Namespace) -> int:
     output = None if options.output is None else locate(options.output)
     if options.kinds is not None:
         kind_codes(options.kinds)  # what is wrong is reported before the work
-    with terminated_by_exception():
-        if isinstance(output, Remote) or (output is not None and _is_folder(output, len(options.file))):
-            return _parse_many(options, output)
-        if len(options.file) > 1:
-            raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
-        if options.dask is not None:
-            raise UsageError("--dask is for many files", "pyprof parse FILE... -o FOLDER --dask SCHEDULER")
-        return _parse_one(locate(options.file[0]), output, options.kinds)
+    if isinstance(output, Remote) or (output is not None and _is_folder(output, len(options.file))):
+        return _parse_many(options, output)
+    if len(options.file) > 1:
+        raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
+    if options.dask is not None:
+        raise UsageError("--dask is for many files", "pyprof parse FILE... -o FOLDER --dask SCHEDULER")
+    return _parse_one(locate(options.file[0]), output, options.kinds)
 
 
 def _is_folder(output: Path, files: int) -> bool:

@@ -16,10 +16,10 @@ from pyprof.arrays.distinct import distinct_rows
 from pyprof.hardware.names import normalise, short_name
 from pyprof.parse.records.calltext import call_text
 from pyprof.parse.records.netdict.sequences import Sequences, json_text
-from pyprof.parse.records.records import PHASES, GpuInfo, Records, Stack
+from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["OPTIONAL", "lines"]
+__all__ = ["OPTIONAL", "keys_text", "lines"]
 
 
 _ROWS = 1 << 16  # whose pieces are in memory at once
@@ -116,7 +116,46 @@ OPTIONAL = {
     "instance": "instance", "fwd_instance": "fwd_instance", "step": "step", "recomputed": "recomputed", "regs": "regs",
     "smem": "smem_bytes", "bytes": "bytes", "graph_node": "graph_node",
 }  # fmt: skip
+_MEANINGS = {
+    "kShortName": "short name of the kernel",
+    "kDuration": "time of the kernel, in ns",
+    "layer": "named layers, outermost first; where none was named the user's ranges",
+    "trace": "source lines of the call, outermost first",
+    "reprMarkers": "printed modules",
+    "marker": "texts of the Python-level calls",
+    "seqMarker": "ranges with a sequence number: name, seq = number",
+    "seqId": "the sequence number that counts, a list of one or none",
+    "subSeqId": "n-th kernel in a row of one op and sequence number",
+    "altSeqId": "the other sequence numbers",
+    "dir": "fprop or bprop",
+    "mod": "modules of the Python-level calls",
+    "op": "their ops; without any those of the sequence markers",
+    "tid": "launching thread",
+    "device": "device ordinal",
+    "stream": "stream",
+    "grid": "blocks: x, y, z",
+    "block": "threads of a block: x, y, z",
+    "kLongName": "whole name of the kernel",
+    "kind": "kernel, graph, memcpy, memset or cpu",
+    "phase": "forward, backward, optimizer, communication or copy",
+    "copykind": "direction of a copy",
+    "call": "the op with its arguments; of a backward kernel its forward's",
+    "own": "the op of the instance itself, where it is not `call`",
+    "inner": "innermost dispatcher op or autograd function",
+    "opLayer": "layers of `call`, where they are not the kernel's own",
+    "opTrace": "source lines of `call`, where they are not the kernel's own",
+    "byTime": "1: its ranges are those open on the main thread at that time",
+    "ranges": "the user's ranges, with their domains",
+    "open": "1: some of those were never closed",
+    "gpu": "the device: name, cc, sms, clock_hz, dram_bytes_per_s, l2_bytes as far as known",
+}
 _GRID, _BLOCK = (tuple(f"{kind}_{axis}" for axis in "xyz") for kind in ("grid", "block"))
+
+
+def keys_text() -> str:
+    """One line for each key: name and meaning. For `pyprof help formats`."""
+    meanings = _MEANINGS | {key: COLUMNS[column][1] for key, column in OPTIONAL.items()}
+    return "\n".join(f"    {key:14} {meaning}" for key, meaning in meanings.items())
 
 
 def lines(records: Records) -> Iterator[str]:

@@ -127,16 +127,17 @@ def _load(values: list[StoredValue], at: int, depth: int) -> tuple[Any, int]:
 def arguments(call: OpCall) -> list[tuple[Any, ...]]:
     """name, shape, dtype, strides and value of each argument, for people; tensors of a list one by one."""
     return [
-        (name, *_tensor(item), None)
-        if isinstance(item, TensorSpec)
-        else (name, None, None, None, sound_text(format_value(item)))
+        (name, *_described(item))
         for name, value in _named(call)
         for item in (value if isinstance(value, (list, tuple)) and _has_tensor(value) else [value])
     ]
 
 
-def _tensor(spec: TensorSpec) -> tuple[tuple[int, ...], str | None, tuple[int, ...] | None, None]:
-    return spec.shape, spec.dtype, None if spec.strides == contiguous_strides(spec.shape) else spec.strides, None
+def _described(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, TensorSpec):
+        strides = None if value.strides == contiguous_strides(value.shape) else value.strides
+        return value.shape, value.dtype, strides, None
+    return None, None, None, sound_text(format_value(value))
 
 
 def _has_tensor(values: Iterable[Any]) -> bool:

@@ -87,11 +87,9 @@ class _Store:
                 values = self._codes(name, chunk)
             else:
                 values = to_numpy(chunk, -1)
-                if name in POOLED and not -1 <= values.min(initial=0) <= values.max(initial=-1) < len(self.pool(POOLED[name])):
+                if name in POOLED and ((values < -1) | (values >= len(self.pool(POOLED[name])))).any():
                     raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
             parts.append(values.astype(dtype, copy=False))
-            if not np.can_cast(values.dtype, dtype) and (parts[-1] != values).any():
-                raise InputError(f"{self.path}: its column {column!r} holds what is too large for it", _DAMAGED)
         return np.concatenate(parts)
 
     def _codes(self, name: str, chunk: Any) -> Array:

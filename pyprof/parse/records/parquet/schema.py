@@ -14,7 +14,10 @@ from pyprof.errors import ToolError
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["POOLED", "SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "need_pyarrow"]
+__all__ = [
+    "POOLED", "SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "need_pyarrow",
+    "schema_text",
+]  # fmt: skip
 
 SCHEMA_VERSION = 3  # a change of name, type or meaning makes a new one
 Type = Union[str, list["Type"], dict[str, "Type"]]  # noqa: UP007  (Python 3.10 has no | of a text)
@@ -43,9 +46,10 @@ class Column(NamedTuple):
 def _of_record(name: str) -> Column:
     dtype, meaning = COLUMNS[name]
     if name in POOLED:
-        return Column(f"{name}_id", "int32", f"number of one of the file's {POOLED[name]}; {meaning}", name)
+        what = meaning.partition(": ")[2] or "the device"
+        return Column(f"{name}_id", "int32", f"number in the file's {POOLED[name]}: {what}", name)
     if name in SPELLED:
-        return Column(name, "text", f"{', '.join(SPELLED[name][:5])}{' ...' * (len(SPELLED[name]) > 5)}", name)
+        return Column(name, "text", COLUMNS[name][1] if name == "copykind" else ", ".join(SPELLED[name]), name)
     if name == "name":
         return Column(name, "text", "whole name of the kernel", name)
     return Column(_KEYS.get(name, name), np.dtype(dtype).name, meaning, name)
@@ -107,10 +111,18 @@ def leaf_paths(name: str, kind: Type) -> Iterator[str]:
         yield name
 
 
-def type_text(kind: Type) -> str:
-    """A type as DuckDB writes it, near enough: `list<struct<name: text, ...>>`."""
+def schema_text() -> str:
+    """The version of the schema and one line for each column: name, type, meaning. For `pyprof help formats`."""
+    import textwrap
+
+    wrap = textwrap.TextWrapper(120, initial_indent="    ", subsequent_indent=" " * 30, break_on_hyphens=False)
+    lines = [wrap.fill(f"{column.name:14} {_type_text(column.type):10} {column.meaning}") for column in SCHEMA]
+    return "\n".join([f"Schema version {SCHEMA_VERSION}:", "", *lines])
+
+
+def _type_text(kind: Type) -> str:
     if isinstance(kind, list):
-        return f"list<{type_text(kind[0])}>"
+        return f"list<{_type_text(kind[0])}>"
     if isinstance(kind, Mapping):
-        return f"struct<{', '.join(f'{name}: {type_text(field)}' for name, field in kind.items())}>"
+        return f"struct<{', '.join(f'{name}: {_type_text(field)}' for name, field in kind.items())}>"
     return kind

@@ -16,7 +16,7 @@ from pyprof.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.calltext import call_text, parse_call_text
 from pyprof.parse.records.netdict.read import read_lines
-from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.records.netdict.write import keys_text, lines
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from tests.tiny import Nsys
@@ -145,3 +145,9 @@ def test_calls_survive_their_text(
 def test_a_call_that_cannot_be_read_still_names_its_op() -> None:
     call = parse_call_text("my::odd op(what, is %% this)")
     assert (call.module, call.op, call.described) == ("my", "odd op", False)
+
+
+def test_the_help_page_names_every_key_of_a_line(captures: Path) -> None:
+    keys = {key for name in CAPTURES for line in lines(load_capture(captures / name)) for key in json.loads(line)}
+    named = {line.split()[0] for line in keys_text().splitlines()}
+    assert keys <= named and len(keys) > 30
