@@ -11,23 +11,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyprof.report.compiled.cpp_arithmetic import cpp_operations
-from pyprof.report.compiled.cpp_source import cpp_accesses
+from pyprof.dtypes import lookup
+from pyprof.report.compiled.cpp_body import CppBody
 from pyprof.report.compiled.flow import Accesses
 from pyprof.report.compiled.triton_body import TritonBody
 
 __all__ = ["Kernel", "Pointer", "amount", "cpp_kernel", "dotted", "literal", "parsed", "triton_kernel"]
 
-_C_BYTES = {
-    "float": 4, "double": 8, "int64_t": 8, "long": 8, "int32_t": 4, "int": 4, "int16_t": 2, "int8_t": 1, "uint8_t": 1,
-    "uint16_t": 2, "uint32_t": 4, "uint64_t": 8, "unsigned char": 1, "bool": 1, "bfloat16": 2, "half": 2, "short": 2,
-    "c10::complex<float>": 8, "c10::complex<double>": 16, "float8_e4m3fn": 1, "float8_e5m2": 1, "at::BFloat16": 2,
-    "at::Half": 2, "complex64": 8, "complex128": 16, "signed char": 1,
-}  # fmt: skip
-_TRITON_BYTES = {
-    "fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1, "u64": 8, "u32": 4, "u16": 2,
-    "u8": 1, "fp8e4nv": 1, "fp8e5": 1, "fp8e4b15": 1, "fp8e4b8": 1, "fp8e5b16": 1,
-}  # fmt: skip
 _HEURISTICS = {
     "pointwise": "pointwise", "reduction": "reduction", "persistent_reduction": "persistent reduction", "template": "template",
     "foreach": "foreach", "split_scan": "split scan", "cooperative_reduction": "reduction", "user_autotune": "user Triton",
@@ -102,21 +92,28 @@ def cpp_kernel(types: Sequence[str], source: str) -> Kernel:
     found = _C_FUNCTION.search(source)
     declared = [part.strip().rpartition("*")[2].split()[-1:] for part in found["list"].split(",")] if found else []
     names = [name[0] if name else "" for name in declared]
-    body = source[found.end() :] if found else ""
-    pointers = set(names) - {""}
-    accesses = cpp_accesses(body, pointers)
+    body = CppBody(set(names) - {""})
+    body.read(source[found.end() :] if found else "")
     names += [""] * (len(types) - len(names))
-    arguments = [_cpp_pointer(kind, name, accesses.get(name)) for kind, name in zip(types, names, strict=False)]
+    arguments = [_cpp_pointer(kind, name, body.accesses.get(name)) for kind, name in zip(types, names, strict=False)]
     recorded = _RECORDED.search(source)
     titles = frozenset([recorded["name"]] if recorded else [])
-    return Kernel(tuple(arguments), "cpp_fused", titles, operations=cpp_operations(body, pointers))
+    return Kernel(tuple(arguments), "cpp_fused", titles, operations=body.flow.operations)
+
+
+def _itemsize(kind: str) -> int | None:
+    """Bytes of an element of a C++ or Triton type; None where it is unknown."""
+    if kind == "i1" or kind.startswith("fp8"):
+        return 1
+    found = lookup(kind.removesuffix("_t"))
+    return None if found is None or found.bits % 8 else found.bits // 8
 
 
 def _cpp_pointer(kind: str, name: str, seen: Accesses | None) -> Pointer | None:
     if not kind.rstrip().endswith("*"):
         return None
     constant = kind.lstrip().startswith("const")
-    size = _C_BYTES.get(kind.rstrip(" *").removeprefix("const ").strip())
+    size = _itemsize(kind.rstrip(" *").removeprefix("const ").strip())
     reads = constant or (seen.first_reads if seen and seen.known else name.startswith("in_out"))
     return Pointer(size, reads, not constant, seen.most if seen else None)
 
@@ -177,7 +174,7 @@ def _triton_pointer(name: str, kind: str, seen: Accesses | None, mutated: bool) 
     """By what the body does with it; where the body passes it on, by its name, in which Inductor says what it is for."""
     if not kind.startswith("*"):
         return None
-    size = _TRITON_BYTES.get(kind.lstrip("*"))
+    size = _itemsize(kind.lstrip("*"))
     if seen is not None and seen.known and seen.spans:
         return Pointer(size, seen.first_reads, seen.writes, seen.most)
     both = mutated or name.startswith("in_out")

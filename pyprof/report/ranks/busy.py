@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.intervals import union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -54,31 +55,17 @@ def of_records(records: Records) -> Busy:
 def breakdown(start: Ints, end: Ints, kind: Ints, step: Ints) -> Busy:
     """start, end: ns; kind: COMPUTE, COMMUNICATION or COPY; step: -1 outside of steps. Without steps the whole is one."""
     steps, cuts = _windows(start, end, step)
-    times = np.concatenate([start, end, cuts])
-    order = np.argsort(times, kind="stable")
-    when = times[order]
-    length = np.diff(when)
-    window = np.searchsorted(cuts, when[:-1], "right") - 1
-    counted = (length > 0) & (window >= 0) & (window < len(steps))
+    zeros = np.zeros_like(start)
 
-    def runs(of: int) -> Bools:
-        change = (kind == of).astype(np.int32)
-        both = np.concatenate([change, -change, np.zeros(len(cuts), np.int32)])
-        return np.asarray(np.cumsum(both[order])[:-1] > 0)
+    def spent(which: Bools) -> Ints:
+        """The time of each step in which at least one of these runs."""
+        return np.diff(union(zeros[which], start[which], end[which]).covered(np.zeros_like(cuts), cuts))
 
-    compute, communication, copy = runs(COMPUTE), runs(COMMUNICATION), runs(COPY)
-    exposed = communication & ~compute
-    parts = (
-        np.ones(len(length), np.bool_),
-        compute,
-        communication,
-        exposed,
-        communication & compute,
-        copy & ~communication & ~compute,
-        ~(compute | communication | copy),
-    )
-    sums = [np.bincount(window[mask & counted], length[mask & counted], len(steps)) for mask in parts]
-    return Busy(steps, np.stack(sums, axis=1).astype(np.int64))
+    span, every = np.diff(cuts), spent(np.ones(len(start), np.bool_))
+    compute, communication, kernels = spent(kind == COMPUTE), spent(kind == COMMUNICATION), spent(kind != COPY)
+    exposed = kernels - compute
+    parts = (span, compute, communication, exposed, communication - exposed, every - kernels, span - every)
+    return Busy(steps, np.stack(parts, axis=1))
 
 
 def _windows(start: Ints, end: Ints, step: Ints) -> tuple[Ints, Ints]:
