@@ -20,8 +20,8 @@ run() {
     "$@"
 }
 
-# Make the environment or reuse it, install the project into it where that is not done yet, and put it first on PATH.
-# Which: $PYPROF_VENV, else the active one ($VIRTUAL_ENV), else .venv at the project's root.
+# Make or reuse the environment, install the project into it if necessary, and put it first on PATH: $PYPROF_VENV, else the
+# active one ($VIRTUAL_ENV), else .venv in the project's root.
 ensure_env() {
     local venv=${PYPROF_VENV:-${VIRTUAL_ENV:-$root/.venv}} python=${PYTHON:-python3} ready
     if [ ! -x "$venv/bin/python" ]; then
@@ -30,7 +30,7 @@ ensure_env() {
         "$python" -m venv "$venv" || die "cannot make $venv; Debian and Ubuntu keep it in: apt-get install python3-venv"
     fi
     PATH=$venv/bin:$PATH
-    # Done once for each state of pyproject.toml, and again when the environment is given to another copy of the project.
+    # Once for each state of pyproject.toml, and again when another copy of the project uses the environment.
     ready="$root $(cksum <"$root/pyproject.toml")"
     if [ "$(cat "$venv/.pyprof-ready" 2>/dev/null)" != "$ready" ]; then
         # By name and first: a range would let pip take the newest build with gigabytes of CUDA packages.
@@ -46,7 +46,7 @@ find_pyprof() {
     "$python" -c 'import pyprof' 2>/dev/null || die "$python has no pyprof: pip install -e $root, or set PYTHON"
 }
 
-# Put nsys on PATH if only the folder of scripts/install_nsys has it; fails where there is none.
+# Put nsys on PATH if it is only in the folder of scripts/install_nsys; fails where there is none.
 find_nsys() {
     local own=${PYPROF_NSYS_HOME:-$HOME/.cache/pyprof/nsys}/bin
     if ! command -v nsys >/dev/null && [ -x "$own/nsys" ]; then PATH=$PATH:$own; fi

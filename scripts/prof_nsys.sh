@@ -3,15 +3,15 @@
 #
 #   scripts/prof_nsys.sh [-o NAME] [-c COLUMNS] [-w WIDTH] [-t TRACE] [-r] [-f] [--] PROGRAM ARGUMENTS...
 #
-#   -o NAME     write NAME.nsys-rep, NAME.sqlite and NAME.dict, over older ones (default: net)
-#   -c COLUMNS  what to print, as in `python -m pyprof.prof -c` (its help lists them)
+#   -o NAME     write NAME.nsys-rep, NAME.sqlite and NAME.dict, replacing older ones (default: net)
+#   -c COLUMNS  columns to print, as in `python -m pyprof.prof -c` (its help lists them)
 #   -w WIDTH    characters in a line of the table (default: 150)
 #   -t TRACE    what nsys records (default: cuda,nvtx,cudnn,cublas)
 #   -r          record only between torch.cuda.profiler.start() and stop()
 #   -f          record forked processes too (data-loader workers; what one records just before os._exit may be lost)
 #
-# The program calls pyprof.init() to have its ops told by shapes, layer and line. PYTHON is the Python that has pyprof
-# (default: the one on PATH). The exit code is the program's own where that is not 0.
+# Where the program calls pyprof.init(), its ops are recorded with shapes, layer and source line. PYTHON is the Python that has
+# pyprof (default: the one on PATH). If the program fails, its exit code is returned.
 set -eu
 . "$(dirname "$0")/lib.sh"
 

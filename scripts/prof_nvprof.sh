@@ -3,14 +3,14 @@
 #
 #   scripts/prof_nvprof.sh [-o NAME] [-c COLUMNS] [-w WIDTH] [-r] [-f] [--] PROGRAM ARGUMENTS...
 #
-#   -o NAME     write NAME.sql and NAME.dict, over older ones (default: net)
-#   -c COLUMNS  what to print, as in `python -m pyprof.prof -c` (its help lists them)
+#   -o NAME     write NAME.sql and NAME.dict, replacing older ones (default: net)
+#   -c COLUMNS  columns to print, as in `python -m pyprof.prof -c` (its help lists them)
 #   -w WIDTH    characters in a line of the table (default: 150)
 #   -r          record only between torch.cuda.profiler.start() and stop()
-#   -f          record child processes too: NAME.PID.sql and NAME.PID.dict, one pair a process
+#   -f          record child processes too: NAME.PID.sql and NAME.PID.dict, a pair for each process
 #
-# The program calls pyprof.init() to have its ops told by shapes, layer and line. PYTHON is the Python that has pyprof
-# (default: the one on PATH). The exit code is the program's own where that is not 0.
+# Where the program calls pyprof.init(), its ops are recorded with shapes, layer and source line. PYTHON is the Python that has
+# pyprof (default: the one on PATH). If the program fails, its exit code is returned.
 set -eu
 . "$(dirname "$0")/lib.sh"
 
@@ -31,7 +31,7 @@ shift $((OPTIND - 1))
 command -v nvprof >/dev/null || die "nvprof is not on PATH; it came with CUDA up to 12. On newer GPUs: scripts/prof_nsys.sh"
 find_pyprof
 
-# nvprof puts the process id where %p stands, without which its processes would overwrite each other's file.
+# nvprof replaces %p by the process id; without it the processes would overwrite each other's file.
 options=(-f -o "$out.sql" --profile-from-start "$start")
 [ "$children" = no ] || options=(-f -o "$out.%p.sql" --profile-child-processes --profile-from-start "$start")
 rm -f "$out".sql "$out".dict "$out".[0-9]*.sql "$out".[0-9]*.dict

@@ -1,10 +1,10 @@
-"""An Nsight Systems export -> a smaller one that can be given away: what was measured, without what tells of the machine.
+"""An Nsight Systems export -> a smaller one that can be published: the measurements, without data that identifies the machine.
 
     python scripts/scrub_capture.py IN.sqlite OUT.sqlite
 
-nsys writes the environment, the command lines and all processes and threads of the machine into each export. Kept are only
-tables on the list below, of META_DATA_EXPORT the versions, of ThreadNames the threads that recorded something, of StringIds
-what is still referred to; folders are cut from absolute paths in texts. The input is not changed.
+nsys writes the environment, the command lines and all processes and threads of the machine into each export. Only the tables on
+the list below are kept: of META_DATA_EXPORT the versions, of ThreadNames the threads that recorded something, of StringIds the
+texts still referred to. Folders are removed from absolute paths in texts. The input is not changed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-# A list of what to keep, since newer exporters add tables that nobody here has looked into.
+# A list of tables to keep rather than to remove, since newer exporters add tables whose contents are unknown here.
 KEPT = re.compile(
     r"StringIds|NVTX_\w+|ThreadNames|ANALYSIS_DETAILS|META_DATA_EXPORT|CUDA_GRAPH\w*_EVENTS|CUPTI_ACTIVITY_KIND_\w+"
     r"|CUDNN_EVENTS|CUBLAS_EVENTS|TARGET_INFO_(GPU|CUDA_DEVICE|CUDA_STREAM|SESSION_START_TIME)"
 )
-# Columns that identify one GPU of the world.
+# Columns that identify an individual GPU.
 IDENTIFYING = ("uuid", "busLocation")
 # Columns by which rows refer to StringIds.
 REFERENCES = ("textId", "jsonTextId", "nameId", "demangledName", "shortName", "mangledName")

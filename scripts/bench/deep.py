@@ -1,13 +1,13 @@
-"""What parse takes where ranges nest deeply and overlap: CPU seconds and memory beside the number of rows.
+"""CPU seconds and memory of parse where ranges nest deeply and overlap, by number of rows.
 
     python scripts/bench/deep.py [--ranges 5000 10000 20000] [--depths 8 1000 0] [--to parquet|dict] [--repeat 3] [--json]
     python scripts/bench/deep.py --ranges 20000 --depths 0 --write OUT.sqlite                    the capture alone
 
-Each capture is a generated nsys export: towers of nested ranges of a thread, DEPTH high (0: all in one), a kernel launched at
-each level. Two of three ranges are ops as emit_nvtx writes them, the others the user's own, each with a text that no other has.
-Of eight levels one is a start/end range that ends only after ranges around it have closed, and one is popped before what is
-inside it, so that a quarter of all cross others. Where time is proportional to rows, microseconds a row stay level (they shrink
-by the start of Python), whatever the depth.
+Each capture is a generated nsys export: on each thread towers of nested ranges, DEPTH high (0: a single tower), with a kernel
+launched at each level. Two thirds of the ranges are ops as emit_nvtx writes them, the others are user ranges, each with a text
+of its own. One level of eight is a start/end range that ends after the ranges around it, and one is popped before the ranges
+inside it, so that a quarter of all ranges cross others. Where time is proportional to rows, microseconds per row are the same
+at any depth (and fall with the number of rows, since Python's start is included).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000'), (2, 'void gemm<float
 
 
 def text_of(number: int) -> str:
-    """What a range is called."""
+    """The text of a range."""
     if number % 3 == 0:
         return f"part {number}"
     return f"aten::mm, seq = {number}, op_id = {number}, sizes = [[64, {number % 50 + 1}], [{number % 50 + 1}, 32]]"
@@ -67,7 +67,7 @@ def rows_of(ranges: int, depth: int) -> tuple[list[tuple[Any, ...]], list[tuple[
 
 
 def write(path: Path, ranges: int, depth: int) -> int:
-    """Write a capture; how many rows it has."""
+    """Write a capture; returns its number of rows."""
     found, launches = rows_of(ranges, depth)
     kernels = [(2000 * i, 2000 * i + 900, i) for i in range(len(launches))]
     with closing(sqlite3.connect(path)) as db:

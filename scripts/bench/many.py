@@ -2,9 +2,9 @@
 
     python scripts/bench/many.py FILE... [--jobs 2] [--repeat 5] [--json]
 
-FILE are captures, folders or patterns, as `pyprof parse` takes them. Runs come in pairs, one after another (--jobs 1) and
-several at once, whose order changes from pair to pair. On a machine that others use too only pairs count in which these took
-little: how much they took is read from Linux's /proc/stat.
+FILE are captures, folders or patterns, as for `pyprof parse`. Runs come in pairs, one file after another (--jobs 1) and several
+at once, in alternating order. On a shared machine only those pairs count during which other processes used little CPU time,
+which is read from Linux's /proc/stat.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def main() -> int:
     if options.json:
         print(json.dumps({"pairs": pairs, "median ratio": median, "jobs": options.jobs, "cpus": os.cpu_count()}))
         return 0
-    said = "not measured: others were busy in every pair" if median is None else f"{median:.2f} times as fast as one by one"
-    print(f"{options.jobs} jobs on {os.cpu_count()} CPUs: {said} (median of the {len(ratios)} quiet pairs of {len(pairs)})")
+    result = "not measured: others were busy in every pair" if median is None else f"{median:.2f} times as fast as one by one"
+    print(f"{options.jobs} jobs on {os.cpu_count()} CPUs: {result} (median of the {len(ratios)} quiet pairs of {len(pairs)})")
     print("| " + " | ".join(pairs[0]) + " |\n|" + "---|" * len(pairs[0]))
     for pair in pairs:
         print("| " + " | ".join(str(value) for value in pair.values()) + " |")

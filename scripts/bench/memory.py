@@ -3,9 +3,8 @@
     python scripts/bench/memory.py [--seconds 270] [--calls 10000000]
     nsys profile -t nvtx -o /tmp/memory python scripts/bench/memory.py --seconds 120     the same while a tool records
 
-Every round has another size and another number than the one before. Prints how resident memory grows on the way, how many calls
-fitted, and how many texts were registered. The same loop runs uninstrumented first, so that what torch itself keeps is not
-counted.
+Sizes and numbers differ from round to round. Prints the growth of resident memory during the run, the number of calls and the
+number of registered texts. The same loop runs uninstrumented first, so that torch's own growth is not counted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the original PyProf adds to an op, and what this one does, on the same loops in one run.
+"""The time that the original PyProf and this one add to an op, on the same loops in one run.
 
     git clone https://github.com/NVIDIA/PyProf /tmp/original && git -C /tmp/original checkout 218dcc1
     python scripts/bench/original.py --original /tmp/original [--rounds 3]
 
-Each measurement is a process of its own, since the original cannot be undone; the processes take turns, the best of all rounds
-counts. Both send their ranges through the same NVTX functions.
+Each measurement is a process of its own, since the original cannot be switched off; the processes take turns, and the best of
+all rounds counts. Both send their ranges through the same NVTX functions.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Run the processes in turn and print what each adds."""
+    """Run the processes in turn and print the time that each adds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--original", required=True, help="folder that holds the original's package `pyprof`")
     parser.add_argument("--rounds", type=int, default=3)

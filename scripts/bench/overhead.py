@@ -1,9 +1,9 @@
-"""What the instrumenter adds to an op, in microseconds: on, switched off by flag, and after shutdown.
+"""The time that the instrumenter adds to an op, in microseconds: on, paused, and after shutdown.
 
     python scripts/bench/overhead.py [--repeat 7] [--number 20000] [--json]
 
-Each figure is the smallest of `repeat` loops of `number` calls on one thread, without gradients, less the same loop before
-`pyprof.init()`. Run it under `nsys profile -t nvtx` to see what it costs while a tool records.
+Each figure is the smallest of `repeat` loops of `number` calls on one thread, without gradients, minus the same loop before
+`pyprof.init()`. Run it under `nsys profile -t nvtx` to measure the cost while a tool records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyprof import nvtx as instrumenter
 
 
 def repeated(op: Callable[[], object]) -> Callable[[int], None]:
-    """A loop of n calls; the call of the lambda is in the plain figure too and so drops out."""
+    """A loop of n calls; calling the lambda costs the same in the plain loop, so it cancels out."""
 
     def loop(n: int) -> None:
         for _ in range(n):
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--number", type=int, default=20000)
-    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     args = parser.parse_args()
     torch.set_num_threads(1)
     loops = cases()

@@ -1,12 +1,12 @@
-"""What parse and prof take on a capture, as CPU seconds and peak memory of whole processes, beside the least that SQLite takes.
+"""CPU seconds and peak memory of parse and prof on a capture, as whole processes, beside the least that SQLite needs.
 
     python scripts/bench/parse.py CAPTURE [--repeat 5] [--only NAME...] [--before CHECKOUT] [--json]
 
-The floor is SQLite's own machine reading max() of every needed column of an nsys export or an nvprof file, measured in the same
-run (of a torch.profiler trace the bytes read; repeat_kineto.py and repeat_nvprof.py make captures as long as wanted): ratios to
-it say more than seconds on a machine that is shared. Each figure is the median of `repeat` processes. nsys's own projection
-report is run on the same file where nsys is on PATH, and with --original the original PyProf. That reads no op_id and no
-registered texts: where an export has the latter it is given a copy in which they are written out.
+The floor is SQLite computing max() of every needed column of an nsys export or an nvprof file, measured in the same run; of a
+torch.profiler trace it is reading the bytes (repeat_kineto.py and repeat_nvprof.py make captures of any length). On a shared
+machine ratios to it mean more than seconds. Each figure is the median of `repeat` processes. nsys's own projection report runs
+on the same file where nsys is on PATH, and with --original the original PyProf. That one reads no op_id and no registered
+texts: where an export has the latter, it runs on a copy in which they are written out.
 
 --before runs the same commands of another checkout of pyprof in turn with this one's, run by run, and prints the ratio of the
 medians: the machine's speed may drift, and both drift alike.

@@ -1,11 +1,11 @@
-"""What `pyprof ranks` takes on generated data sets of many ranks: CPU seconds and peak memory of the whole process.
+"""CPU seconds and peak memory of `pyprof ranks`, as a whole process, on generated data sets of many ranks.
 
     python scripts/bench/ranks.py [--ranks 64 256 1024] [--kernels 20000] [--repeat 3] [--json]
 
-Each rank's records are written through pyprof's own Parquet writer, with clocks that are ahead by up to a second and one rank
-that is slow in one layer; the report must find both, or the script fails. The data sets are deleted at the end. What should
-show: memory that does not grow with ranks, time in proportion to them. The floor is reading the same columns of the same files
-by pyarrow and nothing else.
+Each rank's records are written by pyprof's own Parquet writer, with clocks that differ by up to a second and one rank that is
+slow in one layer; the script fails unless the report finds both. The data sets are deleted at the end. Expected: memory that
+does not grow with the number of ranks, and time in proportion to it. The floor is pyarrow reading the same columns of the same
+files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NEEDED = [
 
 
 def job_of(ranks: int, kernels: int) -> Job:
-    """What a data set of that size holds."""
+    """The contents of a data set of this size."""
     rng = np.random.default_rng(ranks)
     return Job(
         ranks,
@@ -81,7 +81,7 @@ def read_floor(folder: str) -> None:
 
 
 def check(folder: Path, job: Job) -> None:
-    """Clocks and straggler are those that were put there. SystemExit if not."""
+    """Compare clocks and straggler with the generated ones. Raises SystemExit where they differ."""
 
     def table(name: str) -> list[dict[str, str]]:
         command = [sys.executable, "-m", "pyprof", "ranks", str(folder), "--csv", "--table", name]
@@ -105,7 +105,7 @@ def main() -> int:
     parser.add_argument("--read-floor", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--generate", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--ranks", nargs="+", type=int, default=[64, 256, 1024])
-    parser.add_argument("--kernels", type=int, default=20_000, help="of each rank")
+    parser.add_argument("--kernels", type=int, default=20_000, help="kernels of each rank (default %(default)s)")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()

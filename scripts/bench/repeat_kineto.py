@@ -2,8 +2,8 @@
 
     python scripts/bench/repeat_kineto.py TRACE.json[.gz] OUT.json (--times N | --megabytes M)
 
-Each turn begins after the one before has ended, and its ids (correlation, External id, sequence numbers, flows) are its own, so
-that the whole is what a program N times as long would have recorded. Names of processes and threads stand once.
+Each repetition begins after the previous one has ended and has ids of its own (correlation, External id, sequence numbers,
+flows), so that the file equals the trace of a program N times as long. Names of processes and threads are written once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ IDS = (
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The whole trace, control characters in it or not."""
+    """The whole trace, which may contain control characters."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
         trace: dict[str, Any] = json.loads(stream.read(), strict=False)
     return trace
 
 
 def widths(events: list[dict[str, Any]]) -> tuple[int, dict[str, int], int]:
-    """How much later each turn begins, in whole microseconds, and how much larger its ids are."""
+    """The offsets of each repetition: of its times, in whole microseconds, and of its ids."""
     timed = [event for event in events if isinstance(event.get("ts"), (int, float)) and event.get("ph") == "X"]
     begin, end = min(e["ts"] for e in timed), max(e["ts"] + (e.get("dur") or 0) for e in timed)
     ids = dict.fromkeys(IDS, 1)
@@ -45,7 +45,7 @@ def widths(events: list[dict[str, Any]]) -> tuple[int, dict[str, int], int]:
 
 
 def shifted(event: dict[str, Any], turn: int, microseconds: int, ids: dict[str, int], flows: int) -> dict[str, Any]:
-    """An event of a later turn."""
+    """An event of a later repetition."""
     moved = dict(event)
     if isinstance(moved.get("ts"), (int, float)):
         moved["ts"] += turn * microseconds
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument("--times", type=int)
-    length.add_argument("--megabytes", type=float, help="as many whole turns as fit")
+    length.add_argument("--megabytes", type=float, help="as many whole repetitions as fit")
     options = parser.parse_args()
     trace = load(options.trace)
     events = trace.pop("traceEvents")

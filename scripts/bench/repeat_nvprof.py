@@ -2,9 +2,9 @@
 
     python scripts/bench/repeat_nvprof.py NET.sql OUT.sql --times N [--shuffled]
 
-Each turn begins after the one before has ended, and its ids (correlation, markers, grids) and the sequence numbers in names of
-its ranges are its own, so that the whole is what a program N times as long would have recorded. What names devices, streams and
-contexts stands once. --shuffled: the rows of each repeated table in an order of chance, the same every time.
+Each repetition begins after the previous one has ended and has ids of its own (correlation, markers, grids, sequence numbers in
+the names of ranges), so that the file equals that of a program N times as long. Names of devices, streams and contexts are
+written once. --shuffled: the rows of each repeated table in a random order, the same every time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMBER = re.compile(r"(, (?:seq|op_id) = )([1-9]\d{0,14})(?!\d)")
 
 
 def tables(db: sqlite3.Connection) -> dict[str, list[str]]:
-    """Tables that are repeated, with their columns less the row's own number."""
+    """Tables that are repeated, with their columns except the row number."""
     found = {}
     for (name,) in db.execute("SELECT name FROM given.sqlite_master WHERE type = 'table' AND name LIKE 'CUPTI%'").fetchall():
         columns = [row[1] for row in db.execute(f'PRAGMA given.table_info("{name}")') if row[1] != "_id_"]
@@ -35,7 +35,7 @@ def tables(db: sqlite3.Connection) -> dict[str, list[str]]:
 
 
 def span(db: sqlite3.Connection, among: dict[str, list[str]], wanted: tuple[str, ...]) -> int:
-    """The distance from the least to the largest value above 0 of some columns, over all tables that have them."""
+    """The distance from the smallest to the largest value above 0 of some columns, over all tables that have them."""
     values = [
         value
         for table, columns in among.items()
@@ -47,7 +47,7 @@ def span(db: sqlite3.Connection, among: dict[str, list[str]], wanted: tuple[str,
 
 
 def repeat_names(db: sqlite3.Connection, times: int) -> None:
-    """Add names of later turns; `numbered` then tells for the id of a name with numbers its place among such."""
+    """Add the names of later repetitions; `numbered` then maps the id of a name with numbers to its rank among those."""
     texts = db.execute("SELECT _id_, value FROM given.StringTable ORDER BY _id_").fetchall()
     numbered = [(name, text) for name, text in texts if NUMBER.search(text)]
     width = 1 + max((int(n) for _, text in numbered for _, n in NUMBER.findall(text)), default=0)
@@ -63,7 +63,7 @@ def repeat_names(db: sqlite3.Connection, times: int) -> None:
 
 
 def repeat_rows(db: sqlite3.Connection, times: int, order: str) -> int:
-    """Write every repeated table anew; how many rows there are."""
+    """Write every repeated table; returns the number of rows."""
     found = tables(db)
     names = db.execute("SELECT count(*) FROM numbered").fetchone()[0]
     shift = dict.fromkeys(TIMES, span(db, found, TIMES) + 1_000_000) | {c: span(db, found, (c,)) for c in IDS[2:]}

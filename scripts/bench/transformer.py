@@ -1,9 +1,9 @@
-"""What the instrumenter adds to a training step: a 12-layer transformer encoder on the CPU, as a ratio.
+"""The time that the instrumenter adds to a training step of a 12-layer transformer encoder on the CPU, as a ratio.
 
     python scripts/bench/transformer.py [--rounds 12] [--steps 1] [--batch 8] [--length 128] [--width 512]
 
-Steps with and without alternate within one run, so that what else the machine does touches both alike. Printed are the median
-of the ratios of neighbouring rounds, and the medians of the times.
+Steps with and without it alternate within one run, so that other load affects both equally. Prints the median of the ratios of
+neighbouring rounds, and the medians of the times.
 """
 
 from __future__ import annotations

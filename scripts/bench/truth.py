@@ -1,9 +1,9 @@
-"""Whether every kernel of a generated capture is found in the range that the generator put it in.
+"""Check that every kernel of a generated capture is attributed to the range in which the generator launched it.
 
     python scripts/bench/truth.py CAPTURE.sqlite TRUTH.csv
 
-TRUTH.csv names, for each kernel by process and correlation id, the text of the innermost range that its launch lies in (empty:
-none) and whether it has a launch in the capture. Exit code 1 where any kernel differs.
+TRUTH.csv holds for each kernel, by process and correlation id, the text of the innermost range around its launch (empty: none)
+and whether its launch is in the capture. Exit code 1 where any kernel differs.
 """
 
 from __future__ import annotations
