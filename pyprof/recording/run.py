@@ -176,12 +176,12 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
 
 
 def _export(nsys: str, report: Path, recording: Recording) -> Recording:
-    """Have nsys turn its report into a database. What it recorded is kept whatever becomes of that, after Ctrl-C too."""
+    """Have nsys turn its report into a database. The report is kept where that fails or is interrupted."""
     target = report.with_suffix(".sqlite")
     command = (nsys, "export", "--type", "sqlite", "-q", "true", "-o", str(target), str(report))
     try:
         failed = ask(*command, seconds=24 * 3600)[0] != 0
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
         failed = True
     if failed or not target.is_file():
         target.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import types
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nvtx_recording import Recorder
 
@@ -31,6 +31,8 @@ def test_each_text_is_prepared_once() -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=30), st.booleans()), max_size=40))
+@example([(letter * 9, letter > "g") for letter in "abcdefghijklmn"])
+@example([(str(number), number > 6) for number in range(14)])
 def test_the_caps_hold(texts: list[tuple[str, bool]]) -> None:
     registry = Registry(Recorder(), max_texts=5, max_bytes=50)
     known = set()

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nvtx_recording import Recorder
 
@@ -191,6 +191,7 @@ _values = st.recursive(
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(_values, max_size=4))
+@example([-0.0, float("nan"), float("-inf"), complex(-0.0, 1), True, 1, -1, "'\\\n,(", [(), []], slice(None, -1, 2), ..., None])
 def test_described_arguments_survive_the_text(values: list[object]) -> None:
     call = describe_call("torch", "op", (), tuple(values), {})
     assert repr(parse_call(str(call), "torch").args) == repr(call.args)

@@ -444,6 +444,14 @@ def test_a_report_that_cannot_be_exported_is_kept(
         assert f"{report}: nsys could not export it" in capfd.readouterr().err
         assert (tmp_path / report).is_file()
 
+    def ask(*command: str, seconds: float) -> tuple[int, str]:
+        Path(command[-2]).write_text("half a database")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module, "ask", ask)
+    assert main(["run", "--tool", "nsys", "-o", "stopped", "a.py"]) == 5
+    assert {path.name for path in tmp_path.glob("stopped*")} == {"stopped.nsys-rep"}
+
 
 def test_the_tool_that_auto_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     for nsys, gpus, expected in (("/nsys", 1, "nsys"), ("/nsys", 0, "torch"), (None, 1, "torch")):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyprof.errors import ToolError, UsageError
@@ -25,6 +25,8 @@ def work() -> Any:
 
 
 @given(st.integers(0, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(0, 3))
+@example(wait=1, warmup=2, active=3, repeat=2, skip=3)
+@example(wait=0, warmup=1, active=1, repeat=0, skip=0)
 def test_the_schedule_is_torchs(wait: int, warmup: int, active: int, repeat: int, skip: int) -> None:
     theirs = torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip)
     ours = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip=skip)
