@@ -11,8 +11,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
@@ -20,8 +20,6 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 from pyprof.errors import InputError, NotACapture, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Set
-
     from pyprof.opcall import OpRules
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.sqlite import Database
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "load_capture", "load_with_trace", "op_rules", "open_trace"]
 
-_HEAD_BYTES = 1 << 20
+_HEAD_BYTES, _FIRST_BYTES = 1 << 20, 1 << 14
 _GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
@@ -58,25 +56,23 @@ class _Rest(io.RawIOBase):
         return len(more)
 
 
-class Input:
+class Input(ExitStack):
     """What a name leads to, opened once. Use it in a `with`.
 
-    head: its first bytes; folder: whether it is a folder, which has none.
+    head: its first bytes; folder: whether it is a folder, which has none; is_file: whether it is a file on disk, which can be
+    read again, not a pipe or the like; standard: whether it is standard input.
     Raises InputError, in one line, where it cannot be opened or is empty.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = "standard input" if name == "-" else name
-        self.path = Path(name)
-        self.standard = name == "-"
-        self.folder = False
-        self.head = b""
-        self._held = ExitStack()
+        super().__init__()
+        self.path, self.standard = Path(name), name == "-"
+        self.name = "standard input" if self.standard else name
+        self.head, self.is_file, self.folder = b"", False, False
         try:
-            self._stream: io.BufferedReader = (
-                _standard_input() if self.standard else self._held.enter_context(self.path.open("rb"))
-            )
+            self._stream = _standard_input() if self.standard else self.enter_context(self.path.open("rb"))
             self.head = self._stream.read(_HEAD_BYTES)
+            self.is_file = not self.standard and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
         except IsADirectoryError:
             self.folder = True
         except FileNotFoundError as error:
@@ -84,21 +80,11 @@ class Input:
         except PermissionError as error:
             raise InputError(f"{name}: no permission to read it", f"chmod u+r {name}") from error
         except (OSError, ValueError) as error:
+            self.close()
             raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', error)}", "check the path") from error
         if not self.head and not self.folder:
-            self._held.close()
+            self.close()
             raise NotACapture(f"{self.name}: the file is empty", "record or export the capture again")
-
-    def __enter__(self) -> Input:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
-
-    @cached_property
-    def is_file(self) -> bool:
-        """Whether it is a file on disk, which can be read again; not a pipe, a terminal or the like."""
-        return not self.standard and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
 
     def stream(self) -> io.BufferedReader:
         """All its bytes from the first."""
@@ -114,7 +100,7 @@ class Input:
         import shutil
         import tempfile
 
-        copy = self._held.enter_context(tempfile.NamedTemporaryFile(prefix="pyprof-", suffix=self.path.suffix))
+        copy = self.enter_context(tempfile.NamedTemporaryFile(prefix="pyprof-", suffix=self.path.suffix))
         shutil.copyfileobj(self.stream(), copy)
         copy.flush()
         return copy.file, Path(copy.name)
@@ -125,22 +111,21 @@ class Input:
         from pyprof.parse.sources.sqlite import Database
 
         stream, path = self.file()
-        return self._held.enter_context(Database(stream.fileno(), path, self.name))
+        return self.enter_context(closing(Database(stream.fileno(), path, self.name)))
 
-    @cached_property
-    def tables(self) -> Set[str]:
-        """The tables of the database that it is; none where it is no database."""
-        return self.database.tables if self.head.startswith(_SQLITE) else frozenset()
+    @property
+    def tables(self) -> Collection[str]:
+        """The tables of the database that it is; none where it is not a database."""
+        return self.database.tables if self.head.startswith(_SQLITE) else ()
 
-    @cached_property
-    def text(self) -> bytes:
-        """The head, decompressed where it is compressed: of a damaged file what can be, perhaps nothing."""
+    def text(self, most: int) -> bytes:
+        """The first bytes of its text, decompressed where it is compressed; of a damaged file perhaps none."""
         if not self.head.startswith(_GZIP):
-            return self.head
+            return self.head[:most]
         import zlib
 
         try:
-            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(self.head, _HEAD_BYTES)
+            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(self.head, most)
         except zlib.error:
             return b""
 
@@ -172,10 +157,13 @@ class Format(NamedTuple):
 
 
 def _is_torch_trace(given: Input) -> bool:
-    text = given.text.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text[:1] == b"{":
-        return b'"traceEvents"' in text or (b'"schemaVersion"' in text and b'"deviceProperties"' in text)
-    return text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text
+    for most in (_FIRST_BYTES, _HEAD_BYTES):  # the fewer nearly always suffice
+        text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
+        if text[:1] == b"{" and (b'"traceEvents"' in text or (b'"schemaVersion"' in text and b'"deviceProperties"' in text)):
+            return True
+        if text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text:
+            return True
+    return False
 
 
 def _is_data_set(given: Input) -> bool:
@@ -217,7 +205,7 @@ def _read_report(given: Input) -> Trace:
     from pyprof.parse.sources.sqlite import Database
 
     with exported(given.file()[1], given.name) as path, path.open("rb") as stream:
-        with Database(stream.fileno(), path, given.name) as database:
+        with closing(Database(stream.fileno(), path, given.name)) as database:
             return nsys.read(database)
 
 
@@ -256,7 +244,7 @@ def _read_records(given: Input) -> Records:
 
 CAPTURES = (
     Format("nvprof database", lambda given: _NVPROF_TABLE in given.tables, _read_nvprof),
-    Format("nsys export", lambda given: bool(_NSYS_TABLES & given.tables), _read_nsys),
+    Format("nsys export", lambda given: not _NSYS_TABLES.isdisjoint(given.tables), _read_nsys),
     Format("torch.profiler trace", _is_torch_trace, _read_torch_trace),
     Format("nsys report", lambda given: given.head.startswith(_REPORT) or given.path.suffix in _REPORT_NAMES, _read_report),
 )

@@ -114,7 +114,7 @@ def test_the_text_at_the_beginning_of_anything(tmp_path: Path, raw: bytes, magic
         return
     with Input(str(path)) as given:
         assert given.head == magic + raw
-        assert (magic + raw).startswith(b"\x1f\x8b") or given.text == given.head
+        assert (magic + raw).startswith(b"\x1f\x8b") or given.text(20) == given.head[:20]
 
 
 OPENINGS = """

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy.typing as npt
 
 from pyprof.arrays.distinct import distinct_rows, map_distinct
 from pyprof.arrays.growing import Growing, narrowest
-from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Texts
+from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 from pyprof.parse.sources.trace import Table, Trace, make_table
 
 __all__ = ["COLUMNS", "RangeRows"]
@@ -38,46 +40,44 @@ class RangeRows:
         self.kinds = _KINDS if kinds else (-1,)
         self.codes = trace.labels.reader(rows)
         # Start, end, whether it is a start/end range, thread, domain, label, seq and op_id.
-        self.columns = [Growing(dtype, rows) for dtype in ("i8", "i8", "?", "i4", "i4", "i4", "i4", "i4")]
+        self.columns = tuple(map(partial(Growing, rows=rows), ("i8", "i8", "?", "i4", "i4", "i4", "i4", "i4")))
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> its number in the column of domains
         self.domain_names: dict[tuple[int, int], str] = {}
         self.unreadable = 0  # rows without a time or a thread
 
     def add(self, batch: Batch) -> None:
         """More rows, whatever they hold."""
-        columns, texts = batch
-        start, _, event, tid, _, _ = columns
+        start, _, event, tid, _, _ = batch.columns
         kept = np.isin(event, self.kinds)
         readable = (start != NOT_AN_INTEGER) & (tid != NOT_AN_INTEGER)
         self.unreadable += int(np.count_nonzero(kept & ~readable))
         kept &= readable
-        named = np.flatnonzero(kept & (event == _DOMAIN))
-        kept[named] = False
-        self._name_domains([column[named] for column in columns], Texts(texts.raw, texts.begin[named], texts.size[named]))
-        if not kept.all():
-            columns, texts = [column[kept] for column in columns], Texts(texts.raw, texts.begin[kept], texts.size[kept])
-        if len(texts.size):
-            self._put(columns, texts)
+        if (event == _DOMAIN).any():
+            self._name_domains(batch.take(kept & (event == _DOMAIN)))
+            kept &= event != _DOMAIN
+        if kept.any():
+            self._put(batch if kept.all() else batch.take(kept))
 
-    def _name_domains(self, columns: list[Ints], texts: Texts) -> None:
-        _, _, _, tids, domains, text_ids = (column.tolist() for column in columns)
-        for tid, domain, text_id, text in zip(tids, domains, text_ids, texts.to_bytes(), strict=True):
+    def _name_domains(self, batch: Batch) -> None:
+        _, _, _, tids, domains, text_ids = map(np.ndarray.tolist, batch.columns)
+        for tid, domain, text_id, text in zip(tids, domains, text_ids, batch.texts.to_bytes(), strict=True):
             name = text.decode("utf-8", "replace") or self.names.get(text_id, "")
             key = (tid & _PROCESS, domain)
             self.domain_names[key] = min(name, self.domain_names.get(key, name))  # registered twice: the same in any order
 
-    def _put(self, columns: Sequence[Ints], texts: Texts) -> None:
-        start, end, event, tid, domain, text_id = columns
+    def _put(self, batch: Batch) -> None:
+        (start, end, event, tid, domain, text_id), texts = batch
         label, seq, op_id = self.codes(texts)
         empty = np.flatnonzero(texts.size == 0)
-        if len(empty):
+        if len(empty):  # these are registered
             distinct, inverse = np.unique(text_id[empty], return_inverse=True)
-            registered = np.array([self.trace.labels.split(self.names.get(i, "")) for i in distinct.tolist()], np.int64)
+            names = map(self.names.get, distinct.tolist(), repeat(""))
+            registered = np.array(list(map(self.trace.labels.split, names)), np.int64)
             label[empty], seq[empty], op_id[empty] = registered[inverse.ravel()].T
         end = np.where(end == NOT_AN_INTEGER, -1, end)
         free = ~np.isin(event, (*_PUSH_POP, -1))
         thread = map_distinct(tid, self.thread).astype(np.int32)
-        numbers = [narrowest(column) for column in (self._number_domains(tid, domain), label, seq, op_id)]
+        numbers = map(narrowest, (self._number_domains(tid, domain), label, seq, op_id))
         for column, piece in zip(self.columns, (start, end, free, thread, *numbers), strict=True):
             column.append(piece)
 
@@ -86,13 +86,15 @@ class RangeRows:
         named = np.flatnonzero(domain > 0)
         if len(named):
             keys, _, inverse = distinct_rows(tid[named] & _PROCESS, domain[named])
-            numbers = [self.domains.setdefault((process, number), len(self.domains)) for process, number in keys.T.tolist()]
+            numbers = []
+            for process, number in keys.T.tolist():
+                numbers.append(self.domains.setdefault((process, number), len(self.domains)))
             result[named] = np.array(numbers)[inverse]
         return result
 
     def table(self) -> Table:
         """All rows."""
-        start, end, free, thread, domain, label, seq, op_id = (column.whole() for column in self.columns)
+        start, end, free, thread, domain, label, seq, op_id = map(Growing.whole, self.columns)
         return make_table(
             "ranges",
             {
@@ -111,6 +113,7 @@ class RangeRows:
     def _domain_codes(self, domain: Ints) -> npt.NDArray[Any]:
         if not self.domains:
             return np.broadcast_to(np.int32(-1), len(domain))
-        names = [self.domain_names.get(key, "(domain without a name)") for key in self.domains]
-        codes = np.array([*map(self.trace.strings.code, names), -1])  # the last is that of number -1
+        codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1
+        for key, number in self.domains.items():
+            codes[number] = self.trace.strings.code(self.domain_names.get(key, "(domain without a name)"))
         return codes.astype(np.int16 if codes.max() < 1 << 15 else np.int32)[domain]

@@ -6,9 +6,6 @@ up to compute capability 7.x and was dropped from CUDA 13, so this reader stays 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +22,23 @@ __all__ = ["read"]
 Ints = npt.NDArray[np.int64]
 
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")  # the second with concurrency tracing off
-_GEOMETRY = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread")
+# Columns of the trace's tables, each with its name in the file.
+_ACTIVITY = {"start_ns": "start", "end_ns": "end", "device": "deviceId", "stream": "streamId", "corr": "correlationId"}
+_KERNEL = {
+    "grid_x": "gridX", "grid_y": "gridY", "grid_z": "gridZ", "block_x": "blockX", "block_y": "blockY", "block_z": "blockZ",
+    "regs": "registersPerThread", "name": "name", "smem_bytes": "staticSharedMemory", "dynamic": "dynamicSharedMemory",
+}  # fmt: skip
+_COPY = {"bytes": "bytes", "copykind": "copyKind"}
+_LAUNCH = {
+    "start_ns": "start", "end_ns": "end", "thread": "threadId", "corr": "correlationId", "name": "cbid", "pid": "processId",
+}  # fmt: skip
+_DEVICE = {
+    "cc_major": "computeCapabilityMajor", "cc_minor": "computeCapabilityMinor", "sms": "numMultiprocessors",
+    "max_warps_per_sm": "maxWarpsPerMultiprocessor", "max_blocks_per_sm": "maxBlocksPerMultiprocessor",
+    "regs_per_sm": "maxRegistersPerMultiprocessor", "smem_per_sm_bytes": "maxSharedMemoryPerMultiprocessor",
+    "l2_bytes": "l2CacheSize", "clock_hz": "coreClockRate", "dram_bytes_per_s": "globalMemoryBandwidth",
+    "device": "id", "name": "name",
+}  # fmt: skip
 # CUpti_runtime_api_trace_cbid and CUpti_driver_api_trace_cbid of the calls that start work on the device or wait for it.
 _API_NAMES = {
     "RUNTIME": {13: "cudaLaunch", 41: "cudaMemcpyAsync", 31: "cudaMemcpy", 51: "cudaMemsetAsync", 49: "cudaMemset",
@@ -59,15 +72,17 @@ class _NvprofReader:
 
     def read(self) -> Trace:
         trace = self.trace
-        version = self.db.integers("Version", ("version",))["version"]
+        version = self.db.integers("Version", {"version": "version"})["version"]
         trace.version = f"nvprof database version {version[0]}" if len(version) else "nvprof"
         trace.utc_ns = 0  # times are nanoseconds since 1970 already
-        trace.launches = self._launches()
+        trace.launches = concatenated([self._launches(api) for api in _API_NAMES])
         trace.ranges, pids = read_ranges(self.db, self.names, trace, self._thread)
         self.pids |= pids
-        trace.activities = self._activities()
+        copies = [self._copies("MEMCPY", ActivityKind.MEMCPY), self._copies("MEMSET", ActivityKind.MEMSET)]
+        trace.activities = concatenated([*map(self._kernels, _KERNELS), *copies])
         trace.notes += self.demangle.notes
-        trace.threads, trace.processes = self._threads()
+        trace.threads = self._threads()
+        trace.processes = make_table("processes", {"pid": np.array([min(self.pids - {-1}, default=-1)])})
         trace.devices = self._devices()
         if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
             raise EmptyCapture(
@@ -88,65 +103,36 @@ class _NvprofReader:
     def _thread(self, tid: int) -> int:
         return self.thread_of.setdefault(tid & 0xFFFFFFFF, len(self.thread_of))
 
-    def _activities(self) -> Table:
-        parts = [self._kernels(table) for table in _KERNELS] + [
-            self._copies("CUPTI_ACTIVITY_KIND_MEMCPY", ActivityKind.MEMCPY, "Memcpy"),
-            self._copies("CUPTI_ACTIVITY_KIND_MEMSET", ActivityKind.MEMSET, "Memset"),
-        ]
-        tables = [make_table("activities", part) for part in parts]
-        return concatenated(tables)
+    def _activities(self, kind: int, columns: dict[str, Ints]) -> Table:
+        rows = len(columns["start_ns"])
+        columns["kind"], columns["process"] = np.full(rows, kind), np.zeros(rows, np.int64)
+        columns["end_ns"] = np.maximum(columns["end_ns"], columns["start_ns"])
+        return make_table("activities", columns)
 
-    def _common(self, raw: dict[str, Ints], kind: int) -> dict[str, Any]:
-        rows = len(raw["start"])
-        return {
-            "kind": np.full(rows, kind),
-            "start_ns": raw["start"],
-            "end_ns": np.maximum(raw["end"], raw["start"]),
-            "process": np.zeros(rows, np.int64),
-            "device": raw["deviceId"],
-            "stream": raw["streamId"],
-            "corr": raw["correlationId"],
-        }
+    def _kernels(self, table: str) -> Table:
+        columns = self.db.integers(table, _ACTIVITY | _KERNEL)
+        static, dynamic = columns["smem_bytes"], columns.pop("dynamic")
+        columns["smem_bytes"] = np.where(static < 0, -1, static + np.maximum(dynamic, 0))
+        columns["name"] = map_distinct(columns["name"], self._kernel_name)
+        return self._activities(ActivityKind.KERNEL, columns)
 
-    def _kernels(self, table: str) -> dict[str, Any]:
-        smem = ("staticSharedMemory", "dynamicSharedMemory")
-        wanted = ("start", "end", "deviceId", "streamId", "correlationId", *_GEOMETRY, *smem, "name")
-        raw = self.db.integers(table, wanted)
-        columns = self._common(raw, ActivityKind.KERNEL)
-        columns["name"] = map_distinct(raw["name"], self._kernel_name)
-        columns |= {f"{kind}_{axis.lower()}": raw[f"{kind}{axis}"] for kind in ("grid", "block") for axis in "XYZ"}
-        columns["regs"] = raw["registersPerThread"]
-        columns["smem_bytes"] = np.where(raw[smem[0]] < 0, -1, raw[smem[0]] + np.maximum(raw[smem[1]], 0))
-        return columns
+    def _copies(self, label: str, kind: int) -> Table:
+        columns = self.db.integers(f"CUPTI_ACTIVITY_KIND_{label}", _ACTIVITY | _COPY)
+        rows = len(columns["bytes"])
+        columns["name"] = np.full(rows, self.trace.strings.code(label.capitalize()) if rows else -1)
+        return self._activities(kind, columns)
 
-    def _copies(self, table: str, kind: int, label: str) -> dict[str, Any]:
-        raw = self.db.integers(table, ("start", "end", "deviceId", "streamId", "correlationId", "bytes", "copyKind"))
-        columns = self._common(raw, kind)
-        columns["name"] = np.full(len(raw["start"]), self.trace.strings.code(label) if len(raw["start"]) else -1)
-        columns["bytes"] = raw["bytes"]
-        columns["copykind"] = raw["copyKind"]
-        return columns
+    def _launches(self, api: str) -> Table:
+        columns = self.db.integers(f"CUPTI_ACTIVITY_KIND_{api}", _LAUNCH)
+        self.pids.update(np.unique(columns.pop("pid")).tolist())
+        columns["thread"] = map_distinct(columns["thread"], self._thread)
+        names = _API_NAMES[api]
+        columns["name"] = map_distinct(
+            columns["name"], lambda cbid: self.trace.strings.code(names.get(cbid, f"{api.lower()} call {cbid}"))
+        )
+        return make_table("launches", columns)
 
-    def _launches(self) -> Table:
-        tables = []
-        for api, known in _API_NAMES.items():
-            wanted = ("start", "end", "processId", "threadId", "correlationId", "cbid")
-            raw = self.db.integers(f"CUPTI_ACTIVITY_KIND_{api}", wanted)
-            self.pids.update(np.unique(raw.pop("processId")).tolist())
-            columns = {
-                "start_ns": raw["start"],
-                "end_ns": raw["end"],
-                "thread": map_distinct(raw["threadId"], self._thread),
-                "corr": raw["correlationId"],
-                "name": map_distinct(raw["cbid"], self._api_name(api, known)),
-            }
-            tables.append(make_table("launches", columns))
-        return concatenated(tables)
-
-    def _api_name(self, api: str, known: dict[int, str]) -> Callable[[int], int]:
-        return lambda cbid: self.trace.strings.code(known.get(cbid, f"{api.lower()} call {cbid}"))
-
-    def _threads(self) -> tuple[Table, Table]:
+    def _threads(self) -> Table:
         tids = np.fromiter(self.thread_of, np.int64, len(self.thread_of))
         threads = make_table("threads", {"process": np.zeros(len(tids)), "tid": tids})
         # Ids are those of pthread_self: only the first range tells which is the main thread.
@@ -155,35 +141,14 @@ class _NvprofReader:
         if seen.any():
             begun = np.unique(ranges["thread"][seen & (ranges["start_ns"] == ranges["start_ns"][seen].min())])
             threads["main"][begun[np.argmin(tids[begun])]] = 1
-        return threads, make_table("processes", {"pid": np.array([min(self.pids - {-1}, default=-1)])})
+        return threads
 
     def _devices(self) -> Table:
-        table = "CUPTI_ACTIVITY_KIND_DEVICE"
-        wanted = {
-            "cc_major": "computeCapabilityMajor",
-            "cc_minor": "computeCapabilityMinor",
-            "sms": "numMultiprocessors",
-            "max_warps_per_sm": "maxWarpsPerMultiprocessor",
-            "max_blocks_per_sm": "maxBlocksPerMultiprocessor",
-            "regs_per_sm": "maxRegistersPerMultiprocessor",
-            "smem_per_sm_bytes": "maxSharedMemoryPerMultiprocessor",
-            "l2_bytes": "l2CacheSize",
-        }
-        raw = self.db.integers(table, ("id", "name", "coreClockRate", "globalMemoryBandwidth", *wanted.values()))
-        if not len(raw["id"]):
-            return make_table("devices")
-        columns = {
-            ours: raw[theirs] if ours == "cc_minor" else np.where(raw[theirs] > 0, raw[theirs], -1)
-            for ours, theirs in wanted.items()
-        }
-        return make_table(
-            "devices",
-            {
-                "process": np.full(len(raw["id"]), -1),
-                "device": raw["id"],
-                "name": map_distinct(raw["name"], self._string),
-                "clock_hz": raw["coreClockRate"] * 1000,  # kHz in the file
-                "dram_bytes_per_s": raw["globalMemoryBandwidth"] * 1000,  # kB/s in the file
-                **columns,
-            },
-        )
+        columns = self.db.integers("CUPTI_ACTIVITY_KIND_DEVICE", _DEVICE)
+        columns["name"] = map_distinct(columns["name"], self._string)
+        for name in ("clock_hz", "dram_bytes_per_s"):  # kHz and kB/s in the file
+            columns[name] = columns[name] * 1000
+        for name in _DEVICE.keys() - {"cc_minor", "device", "name", "clock_hz", "dram_bytes_per_s"}:
+            columns[name] = np.where(columns[name] > 0, columns[name], -1)  # 0 means unknown
+        columns["process"] = np.full(len(columns["name"]), -1)
+        return make_table("devices", columns)

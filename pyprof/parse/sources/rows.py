@@ -10,6 +10,7 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,8 +62,10 @@ class RowReader:
                 reflected = {found["name"] for found in sa.inspect(self._connection).get_columns(table)}
             # Columns without a type: values come as SQLite holds them.
             source = sa.table(table, *(sa.column(name) for name in reflected))
-            chosen: list[sa.ColumnElement[Cell]] = [sa.func.coalesce(source.c[name], -1) for name in columns]
-            chosen += [source.c[wide]] if wide is not None else []
+            chosen: list[sa.ColumnElement[Any]] = [
+                sa.func.coalesce(source.c[name], -1) if name in reflected else sa.literal(-1) for name in columns
+            ]
+            chosen += [source.c[wide] if wide in reflected else sa.null()] if wide is not None else []
             result = self._connection.execute(sa.select(*chosen).select_from(source))
             yield from result.partitions(_BATCH_ROWS)
         except SQLAlchemyError as error:

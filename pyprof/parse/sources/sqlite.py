@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import quote
@@ -30,7 +30,6 @@ Ints = npt.NDArray[np.int64]
 _LEAST_ROW_BYTES = 8
 # A damaged file can put bytes that are not text into SQLite's own message, which Python then fails to decode.
 _FAULTS = (sqlite3.Error, UnicodeDecodeError, DamagedFile)
-_TEXT = ("CHAR", "CLOB", "TEXT")
 
 
 class _Collector(Protocol):
@@ -43,7 +42,7 @@ Collector = TypeVar("Collector", bound=_Collector)
 
 
 class Database:
-    """A capture in SQLite, never written to. Use it in a `with`.
+    """A capture in SQLite, never written to; `close` it.
 
     descriptor: the open file, which must stay open as long as the database. name: the file's name for people.
     Raises InputError where the file is damaged or in use, at the first access that finds it so.
@@ -51,34 +50,33 @@ class Database:
 
     def __init__(self, descriptor: int, path: Path, name: str) -> None:
         self.name = name
-        self._descriptor, self._path = descriptor, path
         self._bytes = os.fstat(descriptor).st_size
         self._check_whole(os.pread(descriptor, 100, 0))
-        self._schemas: dict[str, Schema | None] = {}
         # An export beside which a journal was left, or in a folder without write permission, opens only as immutable.
         immutable = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro{immutable}"
         try:
-            self._driver = sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?mode=ro{immutable}", uri=True, isolation_level=None
-            )
+            self._driver = sqlite3.connect(uri, uri=True, isolation_level=None)
         except _FAULTS as error:
             raise self._fault(error) from error
         # A text that is not UTF-8 must not end the whole parse.
-        self._driver.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        self._driver.text_factory = partial(str, encoding="utf-8", errors="replace")
+        self._schemas: dict[str, Schema] = {}
+        self.tables: dict[str, tuple[int, str]] = {}  # of tables and views the root page and the SQL that made them
         try:
-            self._driver.execute("BEGIN")  # a read transaction: nobody writes between what SQLite says and what the pages hold
-            found = self.rows("SELECT name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')")
+            # A read transaction: nobody writes between what SQLite says and what is read from the pages.
+            self.rows("BEGIN")
+            for table, root, sql in self.rows("SELECT name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"):
+                self.tables[str(table)] = (root if isinstance(root, int) else 0, str(sql))
+            self._pages: PageReader | None = PageReader(descriptor, path)
+        except OddFile:
+            self._pages = None  # all tables are read row by row
         except BaseException:
-            self._driver.close()
+            self.close()
             raise
-        self._roots = {str(name): root if isinstance(root, int) else 0 for name, root, _ in found}
-        self._virtual = {str(name) for name, _, sql in found if str(sql).upper().startswith("CREATE VIRTUAL")}
-        self.tables = self._roots.keys()
 
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the database."""
         self._driver.close()
 
     def _check_whole(self, header: bytes) -> None:
@@ -94,14 +92,10 @@ class Database:
         if "not a database" in text:
             return NotACapture(f"{self.name}: not an SQLite database", "pass the file that `nsys export --type sqlite` wrote")
         if "locked" in text:
-            return InputError(
-                f"{self.name}: another program is writing to it: {text}", "wait for that program, or copy the file"
-            )
+            return InputError(f"{self.name}: another program is writing to it: {text}", "wait for it, or copy the file")
         if "readonly" in text:  # SQLite would have to roll back what an interrupted program wrote
-            return InputError(
-                f"{self.name}: a program was interrupted while writing to it: {text}",
-                f"export it again, or let `sqlite3 {self.name} .tables` repair it",
-            )
+            hint = f"export it again, or let `sqlite3 {self.name} .tables` repair it"
+            return InputError(f"{self.name}: a program was interrupted while writing to it: {text}", hint)
         return InputError(f"{self.name}: cannot be read: {text}", "the file is damaged or cut short: export or copy it again")
 
     # ------------------------------------------------------------------ schema
@@ -112,30 +106,33 @@ class Database:
         return schema is not None and bool(schema.affinities) and {*columns} <= schema.affinities.keys()
 
     def schema(self, table: str) -> Schema | None:
-        """What SQLite says of a table, None where there is none of that name."""
-        if table not in self._schemas:
-            self._schemas[table] = self._describe(table) if table in self._roots else None
-        return self._schemas[table]
+        """What SQLite says of a table, None where there is none of that name.
 
-    def _describe(self, table: str) -> Schema:
-        root = self._roots[table]
-        if table in self._virtual or (root and [*self._roots.values()].count(root) > 1):
-            fault = "is a virtual table" if table in self._virtual else f"shares root page {root} with another table"
-            raise InputError(f"{self.name}: the table {table} {fault}", "no profiler writes that: export it again")
-        rows = self.rows("SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid", table)
-        keys = [str(name) for name, _, _, key, _ in rows if key]
+        Raises InputError for a table that no profiler writes and whose rows could not be trusted.
+        """
+        if table in self._schemas or table not in self.tables:
+            return self._schemas.get(table)
+        root, sql = self.tables[table]
+        if sql.upper().startswith("CREATE VIRTUAL"):
+            raise InputError(f"{self.name}: {table} is a virtual table", "no profiler writes that: export it again")
+        for other, (root_of_other, _) in self.tables.items():
+            if root and root == root_of_other and other != table:
+                raise self._fault(DamagedFile(f"{table} and {other} have the same root page {root}"))
+        columns = self.rows("SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid", table)
+        schema = Schema(table, root, {}, None, set(), plain=True)
+        keys = 0
+        for column, declared, default, key, hidden in columns:
+            schema.affinities[str(column)] = _affinity(str(declared).upper())
+            if default is not None and str(default).upper() != "NULL":
+                schema.filled.add(str(column))
+            keys += bool(key)
+            alias = str(column) if key and str(declared).upper() == "INTEGER" else schema.alias
+            schema = schema._replace(alias=alias, plain=schema.plain and not hidden)
         # An INTEGER PRIMARY KEY that needs no index of its own is the rowid by another name.
-        alias = len(keys) == 1 and any(str(row[0]) == keys[0] and str(row[1]).upper() == "INTEGER" for row in rows)
-        if alias and self.rows("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", table):
-            alias = False
-        return Schema(
-            table,
-            root,
-            {str(row[0]): _affinity(str(row[1]).upper()) for row in rows},
-            keys[0] if alias else None,
-            frozenset(str(row[0]) for row in rows if row[2] is not None and str(row[2]).upper() != "NULL"),
-            not any(row[4] for row in rows),
-        )
+        if keys > 1 or self.rows("SELECT 1 FROM pragma_index_list(?) WHERE origin = 'pk'", table):
+            schema = schema._replace(alias=None)
+        self._schemas[table] = schema
+        return schema
 
     def about_rows(self, table: str) -> int:
         """Number of rows of a table if none was deleted, without counting; at most what the file has room for."""
@@ -154,64 +151,49 @@ class Database:
         except _FAULTS as error:
             raise self._fault(error) from error
 
-    def integers(self, table: str, columns: Sequence[str], *, narrow: bool = False) -> dict[str, Ints]:
+    def integers(self, table: str, columns: Mapping[str, str], *, narrow: bool = False) -> dict[str, Ints]:
         """Integer columns of a table, empty where it is absent; -1 where a column is absent, or a cell is not an integer.
 
-        narrow: where there are many rows, a column whose numbers fit may come in 32 bits.
+        columns: name in the table by name in the result; narrow: where there are many rows, a column whose numbers fit may
+        come in 32 bits.
         """
-        schema = self.schema(table)
-        present = [column for column in dict.fromkeys(columns) if schema is not None and column in schema.affinities]
-        if schema is None or not present:
-            return {column: np.empty(0, np.int64) for column in columns}
+        schema, names = self.schema(table), list(dict.fromkeys(columns.values()))
+        assert len(names) == len(columns), "each column can be requested once"
+        if schema is None:
+            return dict.fromkeys(columns, np.empty(0, np.int64))
         try:
             if self._pages is None:
                 raise OddFile
-            read = self._pages.integers(schema, present, narrow=narrow)
+            read = self._pages.integers(schema, names, narrow=narrow)
         except OddFile:
-            read = self._row_reader.integers(table, present)
+            read = self._row_reader.integers(table, names)
         except _FAULTS as error:
             raise self._fault(error) from error
-        found = dict(zip(present, read, strict=True))
-        missing = np.broadcast_to(np.int64(-1), len(read[0]))
-        return {column: found.get(column, missing) for column in columns}
+        return dict(zip(columns, read, strict=True))
 
     def collect(
-        self, table: str, columns: Sequence[str], wide: str | None, start: Callable[[], Collector], *, blobs: bool = False
+        self, table: str, columns: Sequence[str], wide: str, start: Callable[[], Collector], *, blobs: bool = False
     ) -> Collector:
         """Give a collector all rows of a table in batches: integer columns, and the texts (or blobs) of one more column.
 
         A column that the table lacks, and NULL, is -1, in the wide one empty. Where the pages have to be given up in the
         middle, a new collector begins again row by row; there a cell that is not an integer is NOT_AN_INTEGER.
         """
-        schema = self.schema(table)
+        schema, collector = self.schema(table), start()
         if schema is None:
-            return start()
-        present = [column for column in columns if column in schema.affinities]
-        wide = wide if wide in schema.affinities else None
-        readers: list[Callable[[], Iterator[Batch]]] = [lambda: self._row_reader.batches(table, present, wide, blobs=blobs)]
-        if (pages := self._pages) is not None and present:
-            readers.insert(0, lambda: pages.batches(schema, present, wide, blobs=blobs))
-        for read in readers:
-            collector = start()
-            try:
-                for batch in read():
-                    found = dict(zip(present, batch.columns, strict=True))
-                    missing = np.broadcast_to(np.int64(-1), len(batch.texts.size))
-                    collector.add(Batch([found.get(column, missing) for column in columns], batch.texts))
-                return collector
-            except OddFile:
-                continue
-            except _FAULTS as error:
-                raise self._fault(error) from error
-        raise AssertionError("rows can always be read one by one")
-
-    @cached_property
-    def _pages(self) -> PageReader | None:
-        """The reader of whole columns; None where the file as a whole is unusual."""
+            return collector
         try:
-            return PageReader(self._descriptor, self._path)
+            if self._pages is None:
+                raise OddFile
+            for batch in self._pages.batches(schema, columns, wide, blobs=blobs):
+                collector.add(batch)
         except OddFile:
-            return None
+            collector = start()
+            for batch in self._row_reader.batches(table, columns, wide, blobs=blobs):
+                collector.add(batch)
+        except _FAULTS as error:
+            raise self._fault(error) from error
+        return collector
 
     @cached_property
     def _row_reader(self) -> RowReader:
@@ -224,8 +206,8 @@ def _affinity(declared: str) -> str:
     """What SQLite makes of a declared type: https://www.sqlite.org/datatype3.html, section 3.1."""
     if "INT" in declared:
         return "INTEGER"
-    if any(name in declared for name in _TEXT):
+    if "CHAR" in declared or "CLOB" in declared or "TEXT" in declared:
         return "TEXT"
     if "BLOB" in declared or not declared:
         return "BLOB"
-    return "REAL" if any(name in declared for name in ("REAL", "FLOA", "DOUB")) else "NUMERIC"
+    return "REAL" if "REAL" in declared or "FLOA" in declared or "DOUB" in declared else "NUMERIC"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter, methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -189,15 +191,19 @@ def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
 def concatenated(tables: list[Table]) -> Table:
     """Tables of one kind one after another; the tables are emptied column by column."""
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
-    return {name: _end_to_end([table.pop(name) for table in filled]) for name in list(filled[0])}
+    joined: Table = {}
+    for name in [*filled[0]]:
+        parts = list(map(methodcaller("pop", name), filled))
+        if all(map(_is_default, parts)) and len({*map(itemgetter(0), parts)}) == 1:
+            joined[name] = np.broadcast_to(parts[0][0], sum(map(len, parts)))
+        else:
+            joined[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return joined
 
 
-def _end_to_end(parts: list[Array]) -> Array:
-    if len(parts) == 1:
-        return parts[0]
-    if all(part.strides == (0,) and part[0] == parts[0][0] for part in parts):  # a default, which takes no memory
-        return np.broadcast_to(parts[0][0], sum(map(len, parts)))
-    return np.concatenate(parts)
+def _is_default(column: Array) -> bool:
+    """Whether it is one value for all rows, which takes no memory."""
+    return len(column) > 0 and column.strides == (0,)
 
 
 class Strings:
@@ -255,8 +261,8 @@ class Labels:
         return self._split_each
 
     def _split_each(self, texts: Texts) -> tuple[Ints, Ints, Ints]:
-        found = [self.split(text.decode("utf-8", "replace")) for text in texts.to_bytes()]
-        label, seq, op_id = np.array(found, np.int64).reshape(-1, 3).T
+        found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), texts.to_bytes()))
+        label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
         return label, seq, op_id
 
     def add(self, key: Hashable, marker: Marker) -> int:

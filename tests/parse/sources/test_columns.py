@@ -17,10 +17,14 @@ from pyprof.loading import load_capture, open_trace
 from pyprof.markers import split_ids
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import sqlite, trace
-from pyprof.parse.sources.sqlite_pages.reader import Texts
+from pyprof.parse.sources.sqlite_pages.reader import OddFile, Texts
 from tests.tiny import Nsys
 
 pytest.importorskip("pyarrow", reason="splitting texts by columns needs pyarrow")
+
+
+def refuse(*_: object) -> None:
+    raise OddFile("refused by a test")
 
 
 def all_ways(path: Path) -> list[tuple[list[str], list[str]]]:
@@ -30,7 +34,7 @@ def all_ways(path: Path) -> list[tuple[list[str], list[str]]]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(trace, "_MANY_TEXTS", many)
             if not pages:
-                patch.setattr(sqlite.Database, "_pages", None)
+                patch.setattr(sqlite, "PageReader", refuse)
             try:
                 records = load_capture(path)
                 found.append((list(lines(records)), records.notes))

@@ -157,3 +157,83 @@ def test_damage_in_the_middle_is_an_error_of_ours(tmp_path: Path) -> None:
     path.write_bytes(bytes(whole))
     with pytest.raises(InputError, match="cannot be read"):
         open_trace(path)
+
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+def _two_kernels(path: Path) -> Path:
+    n = Nsys()
+    n.range("mine", 10, 900)
+    n.kernel("k", 20, 100, 200)
+    n.kernel("k", 30, 200, 260)
+    return n.write(path)
+
+
+@pytest.mark.parametrize("kind", ["VIRTUAL", "STORED"])
+def test_generated_columns_are_read_as_sqlite_computes_them(tmp_path: Path, kind: str) -> None:
+    path = _database(
+        _two_kernels(tmp_path / "g.sqlite"),
+        f"ALTER TABLE {KERNEL} RENAME TO old",
+        f"CREATE TABLE {KERNEL} (start INTEGER, length INTEGER, end INTEGER AS (start + length) {kind}, globalPid INTEGER, demangledName INTEGER)",
+        f"INSERT INTO {KERNEL} (start, length, globalPid, demangledName) SELECT start, end - start, globalPid, demangledName FROM old",
+        "DROP TABLE old",
+    )
+    activities = open_trace(path).activities
+    assert (activities["end_ns"] - activities["start_ns"]).tolist() == [100, 60]
+
+
+def test_a_view_in_place_of_a_table_is_read(tmp_path: Path) -> None:
+    path = _database(
+        _two_kernels(tmp_path / "v.sqlite"), f"ALTER TABLE {KERNEL} RENAME TO t", f"CREATE VIEW {KERNEL} AS SELECT * FROM t"
+    )
+    activities = open_trace(path).activities
+    assert (activities["end_ns"] - activities["start_ns"]).tolist() == [100, 60]
+
+
+def test_a_virtual_table_is_an_error(tmp_path: Path) -> None:
+    path = _two_kernels(tmp_path / "r.sqlite")
+    _database(path, f"DROP TABLE {KERNEL}", f"CREATE VIRTUAL TABLE {KERNEL} USING rtree(id, start, end)")
+    with pytest.raises(InputError, match="is a virtual table") as caught:
+        open_trace(path)
+    assert "export it again" in caught.value.hint
+
+
+@pytest.mark.parametrize("other", ["CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds", "NVTX_EVENTS"])
+def test_a_table_whose_root_page_is_anothers_is_an_error(tmp_path: Path, other: str) -> None:
+    path = _two_kernels(tmp_path / "w.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        root = f"(SELECT rootpage FROM sqlite_master WHERE name = '{other}')"
+        db.execute(f"UPDATE sqlite_master SET rootpage = {root} WHERE name = '{KERNEL}'")
+        db.commit()
+    with pytest.raises(InputError, match="same root page"):
+        open_trace(path)
+
+
+def test_a_table_whose_root_page_is_within_another_is_an_error(tmp_path: Path) -> None:
+    n = Nsys()
+    for start in range(0, 4000, 10):
+        n.range(f"mine {start}", start, start + 9)
+    n.kernel("k", 20, 100, 200)
+    path = n.write(tmp_path / "w.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        root = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone()[0]
+        raw = path.read_bytes()
+        leaf = int.from_bytes(raw[(root - 1) * 4096 + 8 : (root - 1) * 4096 + 12], "big")  # its right-most child
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute(f"UPDATE sqlite_master SET rootpage = {leaf} WHERE name = '{KERNEL}'")
+        db.commit()
+    with pytest.raises(InputError, match="share pages"):
+        open_trace(path)
+
+
+def test_a_capture_that_somebody_is_writing_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _two_kernels(tmp_path / "l.sqlite")
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: real(*args, **options, timeout=0))
+    with closing(real(path, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(InputError, match="another program is writing") as caught:
+            open_trace(path)
+    assert "wait for it" in caught.value.hint and "damaged" not in str(caught.value) + caught.value.hint

@@ -16,14 +16,14 @@ from pyprof.loading import load_capture, open_trace
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources import sqlite
 from tests.conftest import ROOT
-from tests.parse.sources.test_columns import all_ways
+from tests.parse.sources.test_columns import all_ways, refuse
 from tests.parse.sources.test_nvprof import CELLS, NAMES, ODD, write
 
 
 @pytest.fixture(params=[False, True], ids=["pages", "rows"])
 def by_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param:
-        monkeypatch.setattr(sqlite.Database, "_pages", None)
+        monkeypatch.setattr(sqlite, "PageReader", refuse)
 
 
 MARKER = "CUPTI_ACTIVITY_KIND_MARKER"

@@ -7,7 +7,6 @@ begin from sums of bytes within 8-byte words. A value that is not an integer in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,15 +40,10 @@ class Wanted(NamedTuple):
     known_wide: set[int]
     blobs: bool
 
-    @property
-    def needed(self) -> int:
-        """Number of columns up to the last that is needed."""
-        return max([*self.integers, -1 if self.wide is None else self.wide], default=-1) + 1
-
     def runs(self) -> list[tuple[int, int]]:
         """Columns begin:end read together; a wide one is read alone."""
         runs: list[tuple[int, int]] = []
-        for column in range(self.needed):
+        for column in range(max([*self.integers, -1 if self.wide is None else self.wide], default=-1) + 1):
             begin = runs[-1][0] if runs else column
             if runs and column - begin < _LONGEST_RUN and not {begin, column} & self.known_wide:
                 runs[-1] = begin, column + 1
@@ -58,13 +52,12 @@ class Wanted(NamedTuple):
         return runs
 
 
-def decode(cells: Cells, wanted: Wanted, out: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Fill the results; returns where each text or blob begins and its size in bytes (0 for NULL and where none is wanted)."""
-    for _ in range(wanted.needed + 1):  # each time one more column is known to be wide
+def decode(cells: Cells, wanted: Wanted, out: Ints) -> tuple[Ints, Ints]:
+    """Fill the results, a row each; returns the begin and size in bytes of each text or blob (0 for NULL, or if not wanted)."""
+    while True:  # each time one more column is known to be wide
         rows = _RecordRows(cells, wanted)
         if rows.read(out):
             return rows.located
-    raise OddFile("a column whose type cannot be found out")
 
 
 class _RecordRows:
@@ -82,7 +75,7 @@ class _RecordRows:
         self.header_end = self.values
         self.located = self.values, np.zeros(len(self.values), np.int64)
 
-    def read(self, out: Sequence[Ints]) -> bool:
+    def read(self, out: Ints) -> bool:
         """Whether all was read; if not, one more column is known to be wide, and all must be read again."""
         for begin, end in self.wanted.runs():
             if begin in self.wanted.known_wide:
@@ -94,7 +87,7 @@ class _RecordRows:
             raise OddFile("a record is longer than its header says")
         return True
 
-    def _narrow(self, begin: int, end: int, out: Sequence[Ints]) -> bool:
+    def _narrow(self, begin: int, end: int, out: Ints) -> bool:
         """Columns whose serial types take one byte each."""
         count = end - begin
         words = -(-count // 8)

@@ -7,7 +7,6 @@ caller reads row by row. The caller also knows the schema and holds SQLite's loc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +47,11 @@ class Batch(NamedTuple):
     columns: Sequence[Ints]
     texts: Texts
 
+    def take(self, rows: Ints | npt.NDArray[np.bool_]) -> Batch:
+        """Some of the rows."""
+        raw, begin, size = self.texts
+        return Batch([column[rows] for column in self.columns], Texts(raw, begin[rows], size[rows]))
+
 
 class Schema(NamedTuple):
     """A table as SQLite describes it.
@@ -61,52 +65,48 @@ class Schema(NamedTuple):
     root: int
     affinities: dict[str, str]
     alias: str | None
-    filled: frozenset[str]
+    filled: set[str]
     plain: bool
 
     def wanted(self, columns: Sequence[str], wide: str | None, blobs: bool) -> Wanted:
-        """What to read of the records. Raises OddFile where the pages do not hold it."""
-        if not self.plain or not self.root or not {*columns} <= self.affinities.keys() or wide in columns:
-            raise OddFile(f"{self.name} has no pages, lacks columns or has generated ones, or one is requested as two types")
-        real = any(self.affinities[column] == "REAL" for column in columns)
-        if real or (wide is not None and self.affinities.get(wide) != ("BLOB" if blobs else "TEXT")):
-            raise OddFile(f"{self.name} has columns of other types")
-        place = {column: index for index, column in enumerate(self.affinities)}
-        return Wanted(
-            {place[column]: index for index, column in enumerate(columns)},
-            None if wide is None else place[wide],
-            None if self.alias is None else place[self.alias],
-            {place[column] for column in self.filled},
-            {place[name] for name, kind in self.affinities.items() if kind in ("TEXT", "BLOB")} - {place[c] for c in columns},
-            blobs,
-        )
+        """What to read of the records; columns that the table lacks are left out. Raises OddFile where pages cannot give it."""
+        if not self.plain or not self.root or wide in columns:
+            raise OddFile(f"{self.name} has no pages or has generated columns, or a column is requested as two types")
+        wanted = Wanted({}, None, None, set(), set(), blobs)
+        for place, (column, affinity) in enumerate(self.affinities.items()):
+            if (column == wide and affinity != ("BLOB" if blobs else "TEXT")) or (column in columns and affinity == "REAL"):
+                raise OddFile(f"{column} of {self.name} is declared as another type")
+            if column in columns:
+                wanted.integers[place] = columns.index(column)
+            elif affinity in ("TEXT", "BLOB"):
+                wanted.known_wide.add(place)
+            if column in self.filled:
+                wanted.filled.add(place)
+            wanted = wanted._replace(
+                wide=place if column == wide else wanted.wide, alias=place if column == self.alias else wanted.alias
+            )
+        return wanted
 
 
-class PageReader:
+class PageReader(PageFile):
     """The tables of a database file. Every method raises OddFile where the file is unusual or broken, DamagedFile where tables
-    share pages.
-
-    descriptor: the open file.
-    """
-
-    def __init__(self, descriptor: int, path: Path) -> None:
-        self._file = PageFile(descriptor, path)
+    share pages."""
 
     def integers(self, schema: Schema, columns: Sequence[str], *, narrow: bool = False) -> list[npt.NDArray[np.int64]]:
-        """Integer columns of a table in the order of its rows; NULL is -1; narrow: in 32 bits those that fit.
+        """Integer columns of a table in the order of its rows; NULL, and a column that the table lacks, is -1.
 
-        Raises OddFile also where the table lacks a column, or a value is not an integer.
+        narrow: in 32 bits those that fit. Raises OddFile also where a value is not an integer.
         """
         kept: list[Growing] = []
         for cells, wanted, share in self._cells(schema, columns, None):
             if not kept:  # as long as the first block lets expect
                 rows = int(len(cells.start) / share * 1.03) + 1
                 kept = [Growing(np.int32 if narrow else np.int64, rows) for _ in columns]
-            read = [np.empty(len(cells.start), np.int64) for _ in columns]
+            read = np.full((len(columns), len(cells.start)), -1, np.int64)
             decode(cells, wanted, read)
             for column, values in zip(kept, read, strict=True):
                 column.append(narrowest(values) if narrow else values)
-        return [column.whole() for column in kept] or [np.empty(0, np.int64) for _ in columns]
+        return list(map(Growing.whole, kept)) or list(np.empty((len(columns), 0), np.int64))
 
     def batches(self, schema: Schema, columns: Sequence[str], wide: str | None, *, blobs: bool = False) -> Iterator[Batch]:
         """Integer columns in batches of rows, each with the texts (or blobs) of one more column.
@@ -115,16 +115,15 @@ class PageReader:
         some batches, and where the column is not declared as one of texts (or blobs).
         """
         for cells, wanted, _ in self._cells(schema, columns, wide, blobs):
-            read = [np.empty(len(cells.start), np.int64) for _ in columns]
-            yield Batch(read, Texts(cells.block.raw, *decode(cells, wanted, read)))
+            read = np.full((len(columns), len(cells.start)), -1, np.int64)
+            yield Batch(list(read), Texts(cells.block.raw, *decode(cells, wanted, read)))
 
     def _cells(
         self, schema: Schema, columns: Sequence[str], wide: str | None, blobs: bool = False
     ) -> Iterator[tuple[Cells, Wanted, float]]:
         """Blocks of cells, each with what to read of them and the share of the table's pages read so far."""
         wanted = schema.wanted(columns, wide, blobs)
-        leaves = self._file.leaves(schema.root)
-        for cells in self._file.cells(
-            leaves, BLOCK_BYTES if wide is None else TEXT_BLOCK_BYTES, wanted.alias in wanted.integers
-        ):
+        leaves = self.leaves(schema.root)
+        block_bytes = BLOCK_BYTES if wide is None else TEXT_BLOCK_BYTES
+        for cells in self.cells(leaves, block_bytes, wanted.alias in wanted.integers):
             yield cells, wanted, cells.pages / len(leaves)
