@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.distinct import distinct_places, distinct_rows
 from pyprof.arrays.growing import narrowest
 from pyprof.arrays.nesting import runs
 from pyprof.arrays.types import Array, Bools, Columns, Ints, Places, Positions, Rows
 from pyprof.hardware.kernels import classify
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
-from pyprof.parse.attribution.launches import gpus, launched, ranks, take
-from pyprof.parse.attribution.ops import OpsAround, OpTable, Side, instances, op_table, owners, settled, with_none
+from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
+from pyprof.parse.attribution.ops import OpsAround, OpTable, Replays, Side, instances, op_table, owners, settled, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
-from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices
+from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices, ThreadFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, running_numbers, sequence_numbers
-from pyprof.parse.records.records import COLUMNS, Records
+from pyprof.parse.records.records import COLUMNS, GpuInfo, Records
 from pyprof.parse.sources.trace import ActivityKind, Trace
 
 __all__ = ["attribute", "innermost_ranges", "locate", "ops_around"]
@@ -48,13 +48,17 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
         results = _attribute_slices(capture, rows, most)  # rules 2 and 3
     else:
         rows, results = _attribute_cpu(capture)
-    counts = _join_backward(capture, rows, results)  # rule 4
+    engine = _find_directions(capture, rows, results.threads)  # rule 4
+    unpaired = _join_forward(capture, rows, results, engine)
     _find_steps(capture, rows)  # rule 5
-    ops = _find_ops(capture, rows)
-    columns = _measured(capture, rows)
+    ops = _find_ops(capture.trace, capture.ranges, rows)
+    columns, devices = _measured(capture, capture.activities, rows)
     _find_phases(capture, rows, columns)
     calls = _number_instances(capture, rows, columns, ops)  # rule 6
-    return _records(capture, rows, results, columns, calls, counts)  # rule 7
+    counts = _count_rows(rows, columns) | results.stacks.cut | unpaired  # rule 7
+    records = _records(capture.trace, rows, results, columns, counts)
+    records.calls, records.gpus = calls, devices
+    return records
 
 
 def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
@@ -62,7 +66,7 @@ def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
     capture = CaptureFacts(trace, rules)
     rows = launched(capture.trace, capture.activities, capture.launches)
     _attribute_slices(capture, rows, MOST_KERNELS)
-    return rows["launched"], Rows(rows["range"])
+    return rows["launched"], Rows(rows["range_row"])
 
 
 def ops_around(capture: CaptureFacts) -> OpsAround:
@@ -135,18 +139,18 @@ def _add_slice(
     kernels, row = one.kernels, with_none(around.nested.row)
     # Rule 2: the stack.
     rows["by_time"][kernels] = placed.by_time
-    rows["range"][kernels] = row[placed.at]
+    rows["range_row"][kernels] = row[placed.at]
     rows["stack"][kernels] = results.stacks.codes(placed, around.nested, around.seq)
     own = Positions(np.where(placed.by_time, -1, placed.at))
     results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
     # Rule 3: the op instance.
-    rows["op"][kernels] = row[around.root(own)]
+    rows["op_row"][kernels] = row[around.root(own)]
     rows["inner"][kernels] = around.label[around.inner[own]]
     rows["optimizer"][kernels] = around.optimizer[own] >= 0
     # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
     state = around.recomputed[own]
     rows["state"][kernels] = state
-    rows["function"][kernels] = np.where(state == 1, -1, row[around.function[own]])
+    rows["function_row"][kernels] = np.where(state == 1, -1, row[around.function[own]])
     rows["in_engine"][kernels] = (around.engine[own] >= 0) & (state != 1)
     begun = (around.start >= one.begin) & (around.start < one.end)
     begun[-1] = False
@@ -180,49 +184,51 @@ def _add_threads(capture: CaptureFacts, results: SliceResults, around: OpsAround
     threads.python[thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
     threads.python[thread[(kind == Kind.BACKWARD) & ~backward]] = True
     own = (kind == Kind.DISPATCH) & (around.seq >= 0) & ~around.discarded()
-    threads.add_numbers(thread[own], around.seq[own])
-    again = around.numbered & begun
-    threads.add_numbers_in_functions(thread[again], around.seq[again])
+    threads.own.add(thread[own], around.seq[own])
+    again = around.numbered & begun  # each once, whatever slices it lies in
+    threads.again.add(thread[again], around.seq[again])
 
 
 # ---------------------------------------------------------------------------------------------- rules 4 and 5, all rows
 
 
-def _join_backward(capture: CaptureFacts, rows: Columns, results: SliceResults) -> dict[str, int]:
-    """Rule 4: which rows are backward, and the op and stack of the forward range of each one's autograd function.
+def _find_directions(capture: CaptureFacts, rows: Columns, threads: ThreadFacts) -> Bools:
+    """Rule 4: which rows are backward, which ran again; returns which threads are those of autograd's engine.
 
-    Adds is_backward, on_engine (its thread is autograd's), recomputed, forward_op (a row of ranges) and forward_stack; takes
-    function, state and in_engine. Returns what could not be settled, counted.
+    Adds recomputed, on_engine (launched on such a thread) and is_backward; takes state and in_engine.
     """
-    trace, ranges, threads = capture.trace, capture.ranges, results.threads
-    # Threads of autograd's engine: never the main one, they run backward functions, no Python-level range of theirs lies
-    # outside of those, and their own sequence counter does not move (it moves where a checkpoint runs forward again).
-    engine = threads.runs & ~threads.python & (trace.threads["main"] != 1) & (threads.low >= threads.high)
+    # Never the main thread, they run backward functions, no Python-level range of theirs lies outside of those, and their own
+    # sequence counter does not move (it moves where a checkpoint runs forward again).
+    engine = threads.runs & ~threads.python & (capture.trace.threads["main"] != 1) & (threads.own.low >= threads.own.high)
     thread = rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
-    rows["recomputed"] = settled(rows.take("state"), thread, threads.constant())
+    constant = (threads.again.count > 1) & (threads.again.low == threads.again.high)
+    rows["recomputed"] = settled(rows.take("state"), thread, constant)
     rows["on_engine"] = np.append(engine, False)[thread] & (rows["recomputed"] != 1)
-    function = rows.take("function")
-    rows["is_backward"] = (function >= 0) | rows.take("in_engine") | rows["on_engine"]
+    rows["is_backward"] = (rows["function_row"] >= 0) | rows.take("in_engine") | rows["on_engine"]
+    return np.asarray(engine)
 
+
+def _join_forward(capture: CaptureFacts, rows: Columns, results: SliceResults, engine: Bools) -> dict[str, int]:
+    """Rule 4: the op and the stack of the forward range of each row's autograd function; returns what stays unknown, counted.
+
+    Adds forward_row (its op's in ranges) and forward_stack; takes function_row.
+    """
+    ranges, function = capture.ranges, rows.take("function_row")
+    numbered = np.where(take(ranges["seq"], function) >= 0, function, -1)
+    functions, of_kernel = distinct_places(numbered, len(ranges["label"]))
     forward, forward_op, forward_stack = map(np.concatenate, zip(*results.forward, strict=True))
+    results.forward.clear()
     candidates = np.flatnonzero(~engine[ranges["thread"][forward]])
-    index_of = np.full(len(ranges["label"]) + 1, -1, np.int32)  # of each function
-    index_of[function[function >= 0]] = 0
-    functions = np.flatnonzero(index_of == 0)
-    functions = functions[ranges["seq"][functions] >= 0]
-    index_of[index_of == 0] = -1
     sides = []
     for row in (forward[candidates], functions):
-        of = ranges["thread"][row]
-        sides.append(Side(capture.process[of], of, ranges["seq"][row], ranges["start_ns"][row], ranges["label"][row]))
-    owner, ties, missing = owners(sides[0], sides[1], ranges["fwd_thread"][functions], trace.markers)
-    index_of[functions] = with_none(candidates)[owner]
-    of_kernel = index_of[function]
-    rows["forward_op"] = np.where(rows["is_backward"], with_none(forward_op)[of_kernel], np.int32(-1))
-    rows["forward_stack"] = with_none(forward_stack)[of_kernel]
-    results.forward.clear()
+        thread, seq, start, label = gather(ranges, row, "thread", "seq", "start_ns", "label")
+        sides.append(Side(capture.process[thread], thread, seq, start, label))
+    owner, ties, missing = owners(sides[0], sides[1], ranges["fwd_thread"][functions], capture.trace.markers)
+    index = with_none(with_none(candidates)[owner])[of_kernel]
+    rows["forward_row"] = np.where(rows["is_backward"], with_none(forward_op)[index], np.int32(-1))
+    rows["forward_stack"] = with_none(forward_stack)[index]
     return {
-        "backward functions whose forward thread cannot be told": ties,
+        "backward functions whose forward thread is unknown": ties,
         "backward functions whose forward op is not in the capture": missing,
     }
 
@@ -234,12 +240,13 @@ def _find_steps(capture: CaptureFacts, rows: Columns) -> None:
     rows["optimizer"] |= capture.aside_at(Kind.OPTIMIZER, thread, rows["when"], leaks=False) >= 0
 
 
-def _find_ops(capture: CaptureFacts, rows: Columns) -> OpTable:
-    """Give the distinct ops places: op and forward_op are places from here on; takes all that is left of ranges."""
-    ops, rows["op"], rows["forward_op"] = op_table(capture.trace, Rows(rows["op"]), Rows(rows["forward_op"]))
-    for name in ("range", "range_thread", "when"):
+def _find_ops(trace: Trace, ranges: Columns, rows: Columns) -> OpTable:
+    """The distinct ops, and in rows the places in them as op and forward_op; takes op_row, forward_row and all ranges."""
+    op_row, forward_row = Rows(rows.take("op_row")), Rows(rows.take("forward_row"))
+    ops, rows["op"], rows["forward_op"] = op_table(trace, op_row, forward_row)
+    for name in ("range_row", "range_thread", "when"):
         rows.take(name)
-    capture.ranges.clear()
+    ranges.clear()
     return ops
 
 
@@ -253,15 +260,21 @@ class _RecordColumns(Columns):
         super().__setitem__(name, values.astype(COLUMNS[name][0], copy=False))
 
 
-def _measured(capture: CaptureFacts, rows: Columns) -> _RecordColumns:
-    """The columns that the capture has of each row itself, from activities or, without a GPU, from rows."""
-    columns, none = _RecordColumns(), np.broadcast_to(np.int64(-1), len(rows["dur_ns"]))
-    source = capture.activities if len(capture.activities["kind"]) else rows
+def _measured(capture: CaptureFacts, activities: Columns, rows: Columns) -> tuple[_RecordColumns, list[GpuInfo]]:
+    """The columns that the capture has of each row itself, from activities or, without a GPU, from rows; and the devices."""
+    trace, columns, thread = capture.trace, _RecordColumns(), rows["launch_thread"]
+    source = activities if len(activities["kind"]) else rows
+    process = activities.take("process") if source is activities else capture.process[thread]
+    unknown = np.broadcast_to(np.int64(-1), len(thread))
     for name in _MEASURED:
-        columns[name] = source.take(name) if name in source else none
+        columns[name] = source.take(name) if name in source else unknown
+    activities.clear()
     for name in ("dur_ns", "launch_ns", "launch_dur_ns", "step", "by_time", "recomputed"):
         columns[name] = rows.take(name)
-    return columns
+    columns["pid"], columns["rank"] = take(trace.processes["pid"], process), take(trace.processes["rank"], process)
+    columns["tid"] = take(trace.threads["tid"], thread)
+    devices, columns["gpu"] = gpus(trace, process, columns["device"])
+    return columns, devices
 
 
 def _find_phases(capture: CaptureFacts, rows: Columns, columns: Columns) -> None:
@@ -289,7 +302,7 @@ def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, op
     Takes op, forward_op, inner, replay and replay_ns.
     """
     op, forward = Places(rows.take("op")), Places(rows.take("forward_op"))
-    replays = rows.take("replay"), rows.take("replay_ns"), columns["start_ns"]
+    replays = Replays(rows.take("replay"), rows.take("replay_ns"), columns["start_ns"])
     columns["instance"], columns["fwd_instance"] = instances(capture, ops, op, forward, replays)
     calls: list[OpCall] = []
     code_of_label = np.full(len(capture.trace.markers) + 1, -1, np.int64)
@@ -305,50 +318,44 @@ def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, op
     return calls
 
 
-def _records(
-    capture: CaptureFacts, rows: Columns, results: SliceResults, columns: Columns, calls: list[OpCall], counts: dict[str, int]
-) -> Records:
-    """Rule 7: every row in an order that does not depend on the file's, and the count of what could not be settled."""
-    trace, launch_thread = capture.trace, rows.take("launch_thread")
+def _count_rows(rows: Columns, columns: Columns) -> dict[str, int]:
+    """Rule 7: kernels of which something is not in the capture."""
     without = ~rows["launched"] & (columns["kind"] == ActivityKind.KERNEL)
-    rows_counts = {
+    return {
         "kernels without a launch in the capture": int(without.sum()),
         "kernels of CUDA graphs": int(rows["in_graph"].sum()),
     }
-    process = capture.activities.take("process")
-    if not len(process):
-        process = capture.process[launch_thread]
-    columns["pid"], columns["rank"] = (take(trace.processes[name], process) for name in ("pid", "rank"))
-    columns["tid"] = take(trace.threads["tid"], launch_thread)
-    devices, columns["gpu"] = gpus(trace, process, columns["device"])
+
+
+def _records(trace: Trace, rows: Columns, results: SliceResults, columns: Columns, counts: dict[str, int]) -> Records:
+    """Rule 7: every row, in an order that does not depend on the file's. Takes all of rows and of the numbers of results."""
     stack, forward_stack = rows.take("stack"), rows.take("forward_stack")
-    columns["stack"], columns["scope"] = stack, np.where(rows.take("is_backward") & (forward_stack >= 0), forward_stack, stack)
-    capture.activities.clear()
+    columns["stack"], columns["scope"] = stack, np.where(rows["is_backward"] & (forward_stack >= 0), forward_stack, stack)
     order = _order(columns, trace)
     if (order[1:] < order[:-1]).any():
         for name in list(columns):
             if columns[name].strides != (0,):  # one value for all
                 columns[name] = columns[name][order]
     records = Records(
-        dict(columns), trace.strings, results.stacks.stacks, calls, devices, *results.take_numbers(order),
-        source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns,
-    )  # fmt: skip
+        dict(columns), trace.strings, results.stacks.stacks, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns
+    )
+    records.seq_offsets, records.seq_numbers = results.take_numbers(order)
     records.columns["seq"] = main_numbers(records, rows.take("on_engine")[order])
-    process_of, tid = trace.threads["process"], trace.threads["tid"]
-    thread = distinct_rows(take(trace.processes["pid"], process_of), tid).inverse  # threads of one process and id are one
-    records.columns["sub"] = running_numbers(records, with_none(thread.astype(np.int32))[launch_thread][order])
+    pid = take(trace.processes["pid"], trace.threads["process"])
+    thread = distinct_rows(pid, trace.threads["tid"]).inverse.astype(np.int32)  # threads of one process and id are one
+    records.columns["sub"] = running_numbers(records, with_none(thread)[rows.take("launch_thread")[order]])
     records.columns = {name: records.columns[name] for name in COLUMNS}
-    records.counts = {name: count for name, count in (rows_counts | results.stacks.cut | counts).items() if count}
+    records.counts = {name: count for name, count in counts.items() if count}
     return records
 
 
 def _order(columns: Columns, trace: Trace) -> Ints:
     """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
-    start = np.asarray(columns["start_ns"])
+    start = columns["start_ns"]
     order: Ints = np.argsort(start)
     # Few begin in one nanosecond: only those are sorted by the rest.
     tied, group = runs(start[order][1:] == start[order][:-1])
-    keys = [group, *(np.asarray(columns[c])[order[tied]] for c in ("pid", "device", "stream", "corr"))]
+    keys = [group, *gather(columns, order[tied], "pid", "device", "stream", "corr")]
     by_keys = np.lexsort(keys[::-1])
     order[tied] = order[tied][by_keys]
     still, group = runs(np.logical_and.reduce([key[by_keys][1:] == key[by_keys][:-1] for key in keys]))
@@ -356,7 +363,7 @@ def _order(columns: Columns, trace: Trace) -> Ints:
     rows = order[tied]
     rest = ("tid", "launch_ns", "dur_ns", "kind", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     last = ("graph_node", "regs", "smem_bytes", "bytes", "copykind", "instance", "fwd_instance")
-    name = ranks([trace.strings[code] for code in np.asarray(columns["name"])[rows].tolist()])
-    keys = [group, *(np.asarray(columns[c])[rows] for c in rest), name, *(np.asarray(columns[c])[rows] for c in last)]
+    name = ranks([trace.strings[code] for code in columns["name"][rows].tolist()])
+    keys = [group, *gather(columns, rows, *rest), name, *gather(columns, rows, *last)]
     order[tied] = rows[np.lexsort(keys[::-1])]
     return order

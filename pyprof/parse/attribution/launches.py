@@ -6,8 +6,6 @@ the graph is an execution of its own. No ranges and no ops here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from pyprof.arrays.distinct import distinct_rows
@@ -15,7 +13,7 @@ from pyprof.arrays.types import Array, Columns, Integers, Ints
 from pyprof.parse.records.records import GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
 
-__all__ = ["gpus", "launch_of_activity", "launched", "ranks", "take"]
+__all__ = ["gather", "gpus", "launch_of_activity", "launched", "ranks", "take"]
 
 
 def take(values: Array, index: Integers) -> Ints:
@@ -25,6 +23,11 @@ def take(values: Array, index: Integers) -> Ints:
     taken: Ints = values[index].astype(np.int64, copy=False)
     taken[index < 0] = -1
     return taken
+
+
+def gather(table: Table, rows: Integers, *names: str) -> list[Array]:
+    """These columns of these rows of a table."""
+    return [table[name][rows] for name in names]
 
 
 def ranks(texts: list[str]) -> Ints:
@@ -60,12 +63,11 @@ def launch_of_activity(trace: Trace) -> Ints:
     activities, launches = trace.activities, trace.launches
     # Most calls of some captures start nothing: they leave before anything is made of them.
     usable = np.flatnonzero((launches["corr"] >= 0) & (launches["thread"] >= 0) & np.isin(launches["corr"], activities["corr"]))
-    code = _pair_coder(activities["corr"])
-    known = code(trace.threads["process"][launches["thread"][usable]], launches["corr"][usable])
+    known = _pair_code(trace.threads["process"][launches["thread"][usable]], launches["corr"][usable], activities["corr"])
     order = _outermost(known, trace.threads["tid"], launches, usable)
     rows, known = usable[order], known[order]
     del usable, order
-    wanted = code(activities["process"], activities["corr"])
+    wanted = _pair_code(activities["process"], activities["corr"], activities["corr"])
     first = _first_places(known, wanted)
     found = activities["corr"] >= 0
     found &= first < len(known)
@@ -158,7 +160,7 @@ def _replays(trace: Trace, launch: Ints) -> tuple[Ints, Ints]:
     node = activities["graph_node"][rows]
     used, code = np.unique(activities["name"][rows], return_inverse=True)
     name = ranks([trace.strings[text] for text in used.tolist()])[code.ravel()]
-    same = [activities[c][rows] for c in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "stream", "device")]
+    same = gather(activities, rows, "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "stream", "device")
     order = np.lexsort((*same, name, activities["end_ns"][rows], start, node, execution))
     new = np.ones(len(rows), np.bool_)
     new[1:] = (np.diff(execution[order]) != 0) | (np.diff(node[order]) != 0)
@@ -204,19 +206,15 @@ def _first_places(known: Ints, wanted: Ints) -> Ints:
     return table[np.where(inside, wanted - low, high - low + 1)].astype(np.int64)
 
 
-def _pair_coder(corr: Integers) -> Callable[[Array, Array], Ints]:
-    """What makes one number of a process and one of these correlation ids, ordered as (process, id)."""
+def _pair_code(process: Array, ids: Array, corr: Array) -> Ints:
+    """One number for a process and one of the correlation ids in `corr`, ordered as (process, id)."""
     low, high = int(corr.min(initial=0)), int(corr.max(initial=0))
     if high - low >= 1 << 40:
         distinct = np.unique(corr)
-        return lambda process, ids: (process.astype(np.int64) + 1) * len(distinct) + np.searchsorted(distinct, ids)
-
-    def code(process: Array, ids: Array) -> Ints:
-        found: Ints = process.astype(np.int64)
-        found += 1
-        found *= high - low + 1
-        found += ids
-        found -= low
-        return found
-
+        ids, low, high = np.searchsorted(distinct, ids), 0, len(distinct) - 1
+    code: Ints = process.astype(np.int64)
+    code += 1  # in place: there are millions
+    code *= high - low + 1
+    code += ids
+    code -= low
     return code

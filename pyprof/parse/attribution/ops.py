@@ -13,11 +13,14 @@ import numpy as np
 from pyprof.arrays.distinct import distinct_rows
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
-from pyprof.parse.attribution.launches import take
+from pyprof.parse.attribution.launches import gather, take
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_order
 from pyprof.parse.sources.trace import Trace
 
-__all__ = ["OpTable", "OpsAround", "Side", "instances", "nearest", "op_table", "owners", "settled", "with_none"]
+__all__ = [
+    "OpTable", "OpsAround", "Replays", "Side", "instances", "nearest", "op_table", "outermost", "owners", "settled",
+    "with_none",
+]  # fmt: skip
 
 UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole thread
 
@@ -203,7 +206,7 @@ def owners(forward: Side, backward: Side, forward_thread: Integers, markers: lis
     -1. Where several threads have such a range, the one whose op the autograd function is named after is it; where that does
     not settle it the answer is none.
 
-    Returns the index of each one's forward range (-1 none), how many had owners on several threads that nothing tells apart,
+    Returns the index of each one's forward range (-1 none), how many had owners on several threads that nothing distinguishes,
     and how many had none at all.
     """
     owner = np.full(len(backward.seq), -1, np.int64)
@@ -284,19 +287,25 @@ def op_table(trace: Trace, op: Rows, forward: Rows) -> tuple[OpTable, Places, Pl
     rows = np.flatnonzero(place_of == 0)
     rows = rows[nest_order(trace, Rows(rows))]
     place_of[rows] = np.arange(len(rows))
-    start, thread, label = (with_none(trace.ranges[name][rows]) for name in ("start_ns", "thread", "label"))
-    return OpTable(start, thread, label), Places(place_of[op]), Places(place_of[forward])
+    columns = gather(trace.ranges, rows, "start_ns", "thread", "label")
+    return OpTable(*map(with_none, columns)), Places(place_of[op]), Places(place_of[forward])
 
 
-def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, replays: tuple[Ints, Ints, Ints]) -> list[Ints]:
-    """Rule 6: the numbers of the op instances of kernels and of their forward ops, in order of begin. Of those that began
-    together on one thread the outer comes first.
+class Replays(NamedTuple):
+    """Of each kernel the execution of a CUDA graph that it is part of (-1 none), and when that and the kernel began, in ns."""
 
-    Each replay of a CUDA graph is an instance of its own. replays: of each kernel the replay (-1 none), when that began and
-    when the kernel began, in ns.
+    replay: Ints
+    replay_ns: Ints
+    start_ns: Ints
+
+
+def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, replays: Replays) -> tuple[Ints, Ints]:
+    """Rule 6: the numbers of the op instances of kernels and of their forward ops, in order of begin.
+
+    Of those that began together on one thread the outer comes first. Each replay of a CUDA graph is an instance of its own.
     """
-    replay, replay_ns, _ = replays
-    inverse: list[Ints] = [op, forward]
+    replay = replays.replay
+    inverse: list[Integers] = [op, forward]
     place = np.arange(len(ops.start) - 1)
     turn, begin = np.zeros(len(place), np.int8), ops.start[:-1]
     if (replay >= 0).any():
@@ -305,17 +314,17 @@ def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, 
         (place, turn), _, number = distinct_rows(both, np.where(both >= 0, ran, -1))
         inverse = np.split(number, 2)
         begin_of = np.full(int(replay.max()) + 1, -1, np.int64)
-        begin_of[replay[replay >= 0]] = replay_ns[replay >= 0]
+        begin_of[replay[replay >= 0]] = replays.replay_ns[replay >= 0]
         begin = np.where(turn >= 0, begin_of[turn], ops.start[place])
     thread = ops.thread[place]
     pid = take(capture.trace.processes["pid"], capture.process[thread])
     order = np.lexsort((turn, place, thread, take(capture.trace.threads["tid"], thread), pid, begin))
     result = np.full(len(place) + 1, -1, np.int64)
     result[order[place[order] >= 0]] = np.arange(int((place >= 0).sum()))
-    return [result[one] for one in inverse]
+    return result[inverse[0]], result[inverse[1]]
 
 
-def _forward_replay(op: Places, forward: Places, replays: tuple[Ints, Ints, Ints]) -> Ints:
+def _forward_replay(op: Places, forward: Places, replays: Replays) -> Ints:
     """Of a forward op that CUDA graphs ran several times, the last replay begun before each backward kernel.
 
     A forward op without kernels has no replays: those of the backward kernel are taken.

@@ -16,7 +16,7 @@ from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_or
 from pyprof.arrays.types import Array, Bools, Columns, Integers, Ints, Positions, Rows
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.launches import ranks
+from pyprof.parse.attribution.launches import gather, ranks
 from pyprof.parse.sources.trace import Trace
 
 __all__ = [
@@ -152,7 +152,7 @@ def nest_all(trace: Trace, labels: LabelFacts, rows: Rows) -> tuple[Nested, Rows
 def _nest_thread(trace: Trace, labels: LabelFacts, rows: Array) -> tuple[Array, Forest, Array]:
     """Rows of one thread -> those that nest in order of begin, their forest, and those set aside."""
     rows = rows[nest_order(trace, Rows(rows))]
-    start, end, label, free = (trace.ranges[name][rows] for name in ("start_ns", "end_ns", "label", "free"))
+    start, end, label, free = gather(trace.ranges, rows, "start_ns", "end_ns", "label", "free")
     end = np.maximum(end, start)
     forest = nest(start, end)
     # Start/end ranges owe no order to the push/pop stack, nor the ranges of one domain to those of another.
@@ -218,10 +218,10 @@ class SetAside(NamedTuple):
 
     start: Ints
     end: Ints
-    thread: Ints
-    label: Ints
-    domain: Ints
-    src: Ints
+    thread: Array
+    label: Array
+    domain: Array
+    src: Array
 
     def open(self, thread: Integers, times: Ints) -> Bools:
         """Whether any is open on each thread at each time."""
@@ -271,8 +271,7 @@ class CaptureFacts:
         never = np.arange(len(rows)) < len(self._leaked)
         start, end = ranges["start_ns"][rows], np.where(never, NEVER, ranges["end_ns"][rows])
         order = sort_ranges(start, end, lambda at: _ties(self.trace, rows[at]))
-        rest = (ranges[name][rows[order]].astype(np.int64) for name in ("thread", "label", "domain", "src"))
-        self.aside = SetAside(start[order], end[order], *rest)
+        self.aside = SetAside(start[order], end[order], *gather(ranges, rows[order], "thread", "label", "domain", "src"))
         self._read_numbers()
 
     def _read_numbers(self) -> None:

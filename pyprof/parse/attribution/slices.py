@@ -155,42 +155,38 @@ def _number(cuts: Ints, times: Ints) -> npt.NDArray[np.int16]:
 # ---------------------------------------------------------------------------------------------- what is found in slices
 
 
+class NumberSpans:
+    """Of each thread the lowest and highest of some sequence numbers, and how many there are."""
+
+    def __init__(self, threads: int) -> None:
+        self.low, self.high = np.full(threads, np.iinfo(np.int64).max), np.full(threads, -1, np.int64)
+        self.count = np.zeros(threads, np.int64)
+
+    def add(self, thread: Array, seq: Ints) -> None:
+        """Numbers of these threads."""
+        np.minimum.at(self.low, thread, seq)
+        np.maximum.at(self.high, thread, seq)
+        self.count += np.bincount(thread, minlength=len(self.count))
+
+
 class ThreadFacts:
     """What all of a thread's ranges together show.
 
-    low, high: of the sequence numbers of its own ops; runs: it runs backward functions; python: it runs what only the program
-    itself runs; again_low, again_high, again: of the numbers inside its functions, and how many there are.
+    own: the sequence numbers of its ops; again: those inside its functions; runs: it runs backward functions; python: it runs
+    what only the program itself runs.
     """
 
     def __init__(self, threads: int) -> None:
-        most = np.iinfo(np.int64).max
-        self.low, self.again_low = np.full((2, threads), most)
-        self.high, self.again_high = np.full((2, threads), -1)
+        self.own, self.again = NumberSpans(threads), NumberSpans(threads)
         self.runs, self.python = np.zeros((2, threads), np.bool_)
-        self.again = np.zeros(threads, np.int64)
-
-    def add_numbers(self, thread: Array, seq: Ints) -> None:
-        """Sequence numbers of ops of these threads."""
-        np.minimum.at(self.low, thread, seq)
-        np.maximum.at(self.high, thread, seq)
-
-    def add_numbers_in_functions(self, thread: Array, seq: Ints) -> None:
-        """Sequence numbers of ops inside the functions of these threads, each once."""
-        np.minimum.at(self.again_low, thread, seq)
-        np.maximum.at(self.again_high, thread, seq)
-        self.again += np.bincount(thread, minlength=len(self.again))
-
-    def constant(self) -> Bools:
-        """Whether the numbers inside functions never change."""
-        return np.asarray((self.again > 1) & (self.again_low == self.again_high))
 
 
 class SliceResults:
     """What the slices show of a capture, as columns that they add to the rows of kernels (-1 none) and as the rest.
 
-    Columns: stack: code into `stacks`; range, op, function: rows of `ranges`: the innermost range, the op instance's outermost,
-    the autograd function's; inner: label; state: see `OpsAround`; in_engine, optimizer: inside a range of autograd's engine, of
-    an optimizer's; by_time: its ranges are those of the main thread at that time.
+    Columns: stack: code into `stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the outermost of
+    the op instance, the autograd function; inner: label; state: see `OpsAround`; in_engine, optimizer: inside a range of
+    autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread at that time.
 
     forward: of each slice the ranges that a backward one may name by number, as rows of `ranges`, with the rows of their ops
     and their stacks. threads: see there.
@@ -198,7 +194,7 @@ class SliceResults:
 
     def __init__(self, rows: Columns, stacks: Stacks, threads: int) -> None:
         count = len(rows["when"])
-        for name in ("stack", "range", "op", "function", "inner"):
+        for name in ("stack", "range_row", "op_row", "function_row", "inner"):
             rows[name] = np.full(count, -1, np.int32)
         rows["state"] = np.full(count, -1, np.int8)
         for name in ("in_engine", "optimizer", "by_time"):

@@ -1,7 +1,6 @@
 """Rule 2: the ranges around each kernel -> a code, and for each distinct code one `Stack` object; its sequence numbers.
 
-Real captures have thousands of distinct chains of ranges for a million kernels, so that a stack is described once for each
-chain.
+Real captures have thousands of distinct chains of ranges for a million kernels: each is described once.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from pyprof.arrays.distinct import distinct_rows
 from pyprof.arrays.nesting import stable_order
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
 from pyprof.markers import Kind, Marker, is_backward_name
+from pyprof.parse.attribution.launches import gather
 from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside, by_thread
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind, Trace
@@ -32,13 +32,13 @@ _ROWS = 1 << 18  # whose sequence numbers are looked at at a time
 _ENDS = 64  # nested ranges: so many of the outermost and of the innermost
 _DEEP = f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outermost and the {_ENDS} innermost are kept"
 _CROWDED = f"kernels inside more than {_MOST_ASIDE} ranges that overlap or were never closed; the first are kept"
-# Domains of libraries, whose ranges are no layers of the user's.
+# Domains of libraries: their ranges are not layers of the user's.
 _LIBRARY_DOMAINS = frozenset(
     {"NCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CCCL", "libcudf", "NVSHMEM"}
 )
 # Files of torch through which a call passes on its way to the op; they are not the user's program. The first line is the
 # original's list, so that `trace` stays what it was.
-_LIBRARY_FILE = re.compile(
+_LIBRARY_FILE = (
     r"[/\\]torch[/\\](nn/modules/|nn/functional\.py|tensor\.py|autograd/__init__\.py|_jit_internal\.py|_utils\.py|optim/"
     r"|_tensor\.py|autograd/graph\.py|utils/_contextlib\.py|_ops\.py|_dynamo/|_functorch/|_inductor/)"
     r"|[/\\]apex[/\\]optimizers[/\\]|[/\\]pyprof[/\\](nvtx|recording|capture)[/\\]"
@@ -101,16 +101,15 @@ class Stacks:
         used[at] = True
         for level in reversed(nested.levels):
             used[nested.parent[level[used[level]]]] = True
-        ranges = self.trace.ranges
         ids = np.full(len(nested.row) + 1, -1, np.int32)
         for level in nested.levels:
             here = level[used[level]]
             if not len(here):
                 break
-            label, domain, src = (ranges[name][nested.row[here]].astype(np.int64) for name in ("label", "domain", "src"))
-            unit = self._pack(label, domain, src, (seq[here] >= 0).astype(np.int64))
+            label, domain, src = gather(self.trace.ranges, nested.row[here], "label", "domain", "src")
+            unit = self._pack(label.astype(np.int64), domain, src, (seq[here] >= 0).astype(np.int64))
             distinct = distinct_rows(ids[nested.parent[here]], unit)  # parent -1 reads the last element, which stays -1
-            ids[here] = self._chains.ids(*distinct.columns.tolist())[distinct.inverse]
+            ids[here] = np.array(list(map(self._chains.id, *distinct.columns.tolist())))[distinct.inverse]
         return ids[at].astype(np.int64)
 
     def _open_sets(self, thread: Integers, when: Ints) -> tuple[Ints, int]:
@@ -206,11 +205,8 @@ class _Chains:
         self._depth: list[int] = []
         self._outer: list[int] = []  # the last one around it that still counts among the outermost; -1: it does itself
 
-    def ids(self, above: list[int], unit: list[int]) -> Ints:
-        """The id of each unit inside a chain, -1 for none around it."""
-        return np.array(list(map(self._id, above, unit)), np.int64)
-
-    def _id(self, above: int, unit: int) -> int:
+    def id(self, above: int, unit: int) -> int:
+        """The id of a unit inside a chain, -1 for none around it."""
         found = self._id_of.get((above, unit))
         if found is None:
             found = self._id_of[above, unit] = len(self._unit)
@@ -320,8 +316,6 @@ def running_numbers(records: Records, thread: Integers) -> npt.NDArray[np.int32]
     rows = np.flatnonzero(shown & numbered & (records["launch_ns"] >= 0))
     order = rows[stable_order(thread[rows])]  # records are in order of begin
     sub = np.zeros(len(records), np.int32)
-    if not len(order):
-        return sub
     stack = records["stack"][order]
     op, seq, thread = np.array(codes, np.int32)[stack], records["seq"][order], thread[order]
     any_seq = np.array(cells, np.bool_)[stack]  # a cell without cuDNN runs several ops, each with a number of its own
@@ -400,7 +394,7 @@ def _trace(units: list[_Unit]) -> tuple[str, ...]:
     """Source lines of the innermost range that has them, torch's own files left out."""
     for unit in reversed(units):
         if unit.marker.src:
-            return tuple(line for line in unit.marker.src if not _LIBRARY_FILE.search(line))
+            return tuple(line for line in unit.marker.src if not re.search(_LIBRARY_FILE, line))
         if unit.src:
             return (unit.src,)
     return ()

@@ -155,7 +155,7 @@ def test_forward_threads_that_tie_are_na_and_counted(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in lines(found)]
     assert ["fwd_instance" in row for row in rows] == [False, False, False]
     assert [row["dir"] for row in rows] == ["fprop", "bprop", "bprop"]
-    assert found.counts == {"backward functions whose forward thread cannot be told": 1}
+    assert found.counts == {"backward functions whose forward thread is unknown": 1}
 
 
 def test_of_threads_with_one_number_the_op_that_the_function_is_named_after_wins(tmp_path: Path) -> None:
