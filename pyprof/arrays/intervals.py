@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Segments", "between", "count_before", "depth", "latest", "union"]
+__all__ = ["Segments", "between", "count_before", "depth", "latest", "spans", "summed", "union"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,9 +26,7 @@ class Segments:
 
     def total(self, groups: int) -> Ints:
         """Time covered in each group."""
-        result = np.zeros(groups, np.int64)
-        np.add.at(result, self.group, self.end - self.start)
-        return result
+        return summed(self.group, self.end - self.start, groups)
 
     def covered(self, group: Ints, times: Ints) -> Ints:
         """Time covered in a group before each time."""
@@ -41,6 +39,21 @@ class Segments:
         first = np.searchsorted(self.group, group, "left")
         inside = before[at] - before[np.minimum(first, len(before) - 1)] + np.minimum(times, self.end[at]) - self.start[at]
         return np.where(good, inside, 0)
+
+
+def summed(group: Ints, values: Ints, groups: int) -> Ints:
+    """The exact sum of the values of each group; rows in any order."""
+    result = np.zeros(groups, np.int64)
+    np.add.at(result, group, values)
+    return result
+
+
+def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]:
+    """(first begin, last end) of each group; rows in any order. Without rows the largest and the smallest number."""
+    first, last = np.full(groups, np.iinfo(np.int64).max), np.full(groups, np.iinfo(np.int64).min)
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
+    return first, last
 
 
 def latest(group: Ints, end: Ints) -> Ints:

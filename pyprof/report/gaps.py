@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from pyprof.arrays.distinct import distinct_rows
-from pyprof.arrays.intervals import depth
+from pyprof.arrays.intervals import depth, spans, summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace, op_rules
@@ -141,12 +141,6 @@ class Report:
         """The lines that are whole devices."""
         return np.flatnonzero(self.lines.whole)
 
-    def sums(self, line: Ints, values: Ints) -> Ints:
-        """The sum of the values of each line."""
-        result = np.zeros(len(self.lines), np.int64)
-        np.add.at(result, line, values)
-        return result
-
     def where(self, line: Ints, stream: bool = True) -> Cells:
         """Columns that identify the line."""
         lines = self.lines
@@ -200,8 +194,8 @@ def streams(report: Report) -> Table:
     span = report.last - report.first
     busy = report.activities.busy().total(len(lines))
     both = np.concatenate([report.activities.stream, report.activities.device])
-    parts = {name: report.sums(gaps.line, np.where(gaps.reason == REASONS.index(name), gaps.own, 0)) for name in REASONS}
-    parts["elsewhere"] = report.sums(gaps.line, gaps.elsewhere)
+    parts = {n: summed(gaps.line, np.where(gaps.reason == at, gaps.own, 0), len(lines)) for at, n in enumerate(REASONS)}
+    parts["elsewhere"] = summed(gaps.line, gaps.elsewhere, len(lines))
     cells: Cells = [
         *report.where(lines),
         (Header("rows", "Rows", "kernels, copies and sets"), _count(np.bincount(both, minlength=len(lines)))),
@@ -221,9 +215,7 @@ def ops(report: Report) -> Table:
     codes = [coded(header.shown(values))[0] for header, values in keys]
     _, first, group = distinct_rows(*codes) if len(rows) else (None, rows, rows)
     own = gaps.own[rows]
-    time, longest = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
-    np.add.at(time, group, own)
-    np.maximum.at(longest, group, own)
+    time, (_, longest) = summed(group, own, len(first)), spans(group, own, own, len(first))
     span = (report.last - report.first)[gaps.line[rows][first]]
     cells: Cells = [
         *((header, values.take(first)) for header, values in keys),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pyprof.arrays.distinct import distinct_rows
-from pyprof.arrays.intervals import Segments, between, count_before, latest, union
+from pyprof.arrays.intervals import Segments, between, count_before, latest, spans, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -35,7 +35,7 @@ SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
 _QUEUED_NS = 5_000
 _FOLLOWS_NS = 10_000
 _WHOLE, _NO_STREAM = -1, -2
-_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_LEAST = np.iinfo(np.int64).min
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
@@ -88,11 +88,8 @@ class Activities:
 
     def span(self) -> tuple[Ints, Ints]:
         """(first begin, last end) of each line."""
-        first, last = np.full(len(self.lines), _MOST), np.full(len(self.lines), _LEAST)
-        for line in (self.stream, self.device):
-            np.minimum.at(first, line, self.start)
-            np.maximum.at(last, line, self.end)
-        return first, last
+        lines = np.concatenate([self.stream, self.device])
+        return spans(lines, np.tile(self.start, 2), np.tile(self.end, 2), len(self.lines))
 
     @property
     def communication(self) -> Bools:
@@ -106,11 +103,8 @@ class Activities:
 
 
 def _clipped(row: Ints, start: Ints, end: Ints, device: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:
-    devices = int(device.max(initial=-1)) + 1
-    first, last = np.full(devices, _MOST), np.full(devices, _LEAST)
     mine = chosen[row]
-    np.minimum.at(first, device[mine], start[mine])
-    np.maximum.at(last, device[mine], end[mine])
+    first, last = spans(device[mine], start[mine], end[mine], int(device.max(initial=-1)) + 1)
     keep = (end > first[device]) & (start < last[device]) | mine
     return row[keep], np.maximum(start, first[device])[keep], np.minimum(end, last[device])[keep]
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.distinct import distinct_rows
-from pyprof.arrays.intervals import union
+from pyprof.arrays.intervals import summed, union
 from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
@@ -78,14 +78,14 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
     launches, codes = describe(frame, modules)
     code = codes[rows]
     time = np.maximum(frame.records["dur_ns"], 0)[rows]
-    count, ns = np.bincount(code, minlength=len(launches)), _sums(code, time, len(launches))
+    count, ns = np.bincount(code, minlength=len(launches)), summed(code, time, len(launches))
     amounts = []
     for values, own in (
         (frame.costs.bytes, [launch.bytes_of(n) for launch, n in zip(launches, count.tolist(), strict=True)]),
         (frame.costs.flops, [product((launch.flops, n)) for launch, n in zip(launches, count.tolist(), strict=True)]),
     ):
         known = (values[rows] >= 0) & np.array([launch.library for launch in launches], np.bool_)[code]
-        total, spent = (_sums(code[known], part[known], len(launches)) for part in (values[rows], time))
+        total, spent = (summed(code[known], part[known], len(launches)) for part in (values[rows], time))
         any_known = np.bincount(code[known], minlength=len(launches)) > 0
         of_own = _whole(own)
         amounts.append((np.where(any_known, total, of_own), np.where(of_own >= 0, ns, spent)))
@@ -96,12 +96,6 @@ def grouped(frame: Frame, rows: Ints, modules: list[CompiledModule]) -> Groups:
     order = order[count[order] > 0]
     sums = Sums(*(column[order].astype(np.int64) for column in (count, ns, moved, flops, known_ns)))
     return Groups([launches[i] for i in order.tolist()], sums, peak[order])
-
-
-def _sums(code: Ints, values: Ints, groups: int) -> Ints:
-    result = np.zeros(groups, np.int64)
-    np.add.at(result, code, values)
-    return result
 
 
 def _whole(values: Iterable[int | None]) -> Ints:
@@ -189,7 +183,7 @@ def categories(groups: Groups, times: Busy) -> Table:
         """By category, then all together; -1 where nothing is known."""
         known = values >= 0
         of = np.concatenate([at.ravel()[known], np.full(int(known.sum()), len(used))])
-        return np.where(np.bincount(of, minlength=len(used) + 1) > 0, _sums(of, np.tile(values[known], 2), len(used) + 1), -1)
+        return np.where(np.bincount(of, minlength=len(used) + 1) > 0, summed(of, np.tile(values[known], 2), len(used) + 1), -1)
 
     cells: Cells = [
         (_header("category", "Category", "what kind of kernel", width=20), listed([*(CATEGORIES[c] for c in used), "total"])),

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
@@ -42,11 +43,10 @@ def most(codes: Ints, weight: Ints, pool: Sequence[str], count: int = 3) -> str:
     """The texts of most weight, each with how often it occurs: `12 x a, 3 x b`."""
     named = codes >= 0
     used, inverse = np.unique(codes[named], return_inverse=True)
-    weights, counts = np.zeros(len(used), np.int64), np.bincount(inverse.ravel(), minlength=len(used))
-    np.add.at(weights, inverse.ravel(), weight[named])
-    sums: dict[str, tuple[int, int]] = {}
+    weights, counts = summed(inverse.ravel(), weight[named], len(used)), np.bincount(inverse.ravel(), minlength=len(used))
+    found: dict[str, tuple[int, int]] = {}
     for code, heavy, often in zip(used.tolist(), weights.tolist(), counts.tolist(), strict=True):
-        before = sums.get(pool[code], (0, 0))
-        sums[pool[code]] = before[0] + heavy, before[1] + often
-    first = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))[:count]
+        before = found.get(pool[code], (0, 0))
+        found[pool[code]] = before[0] + heavy, before[1] + often
+    first = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:count]
     return ", ".join(f"{number} x {text}" for text, (_, number) in first)

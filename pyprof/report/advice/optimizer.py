@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from pyprof.arrays.intervals import summed
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.advice import Advice, kernels_of, most, where
@@ -34,9 +35,7 @@ def unfused(frame: Frame) -> list[Advice]:
         known = rows[(costs.bytes[rows] > 0) & (records["own"][rows] >= 0)]
         if len(rows) < _FEW or not len(known) or not device.dram_bytes_per_s:
             continue
-        bytes_of = np.zeros(len(names), np.int64)
-        np.add.at(bytes_of, op[records["own"][known]], costs.bytes[known])
-        moved = int(bytes_of.max())
+        moved = int(summed(op[records["own"][known]], costs.bytes[known], len(names)).max())
         time = int(records["dur_ns"][rows].sum())
         saves = time - round(moved / device.dram_bytes_per_s * 1e9)
         if saves > 0:

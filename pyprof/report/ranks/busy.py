@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.intervals import union
+from pyprof.arrays.intervals import spans, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -74,10 +74,7 @@ def _windows(start: Ints, end: Ints, step: Ints) -> tuple[Ints, Ints]:
     if not inside.any():
         return np.array([-1], np.int64), np.array([start.min(), end.max()], np.int64)
     steps, which = np.unique(step[inside], return_inverse=True)
-    begin = np.full(len(steps), np.iinfo(np.int64).max)
-    finish = np.full(len(steps), np.iinfo(np.int64).min)
-    np.minimum.at(begin, which.ravel(), start[inside])
-    np.maximum.at(finish, which.ravel(), end[inside])
+    begin, finish = spans(which.ravel(), start[inside], end[inside], len(steps))
     order = np.argsort(begin, kind="stable")
     last = max(int(finish[order[-1]]), int(begin[order[-1]]))
     return steps[order], np.append(begin[order], last)
