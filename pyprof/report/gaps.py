@@ -35,7 +35,7 @@ from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.calls import Calls, calls_of, origins
 from pyprof.report.idle import REASONS, Activities, Gaps, Lines, find_gaps
-from pyprof.report.screen import Cells, add_tables, joined, one_table_option, selected
+from pyprof.report.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.output import write
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
 
@@ -58,8 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    if not options.table and (option := one_table_option(options)):
-        raise UsageError(f"{option} takes one table", f"name it: --table {'|'.join(TABLES)}")
+    require_table(options, TABLES)
     if options.bins < 1:
         raise UsageError(f"--bins takes a number from 1, not {options.bins}", "for example --bins 50")
     records, trace = load_with_trace(options.file)

@@ -36,14 +36,13 @@ from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
-from pyprof.report.screen import Cells, add_tables, joined, listed, one_table_option, selected
+from pyprof.report.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.output import write
 from pyprof.tables.table import Fractions, Header, Integers, Table, Values
 
 __all__ = ["Busy", "Groups", "Sums", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
 
 _NO_AMOUNT = 1 << 53  # bytes or operations
-_TABLES = ("both", "categories", "kernels")
 
 
 class Sums(NamedTuple):
@@ -222,6 +221,9 @@ def kernels(groups: Groups, times: Busy) -> Table:
     return joined("kernels", cells)
 
 
+_TABLES = {"categories": categories, "kernels": kernels}
+
+
 # ---------------------------------------------------------------------------------------------- command
 
 
@@ -231,7 +233,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--module", metavar="PATH", nargs="+", default=[], help="generated modules, or folders that hold them")
     parser.add_argument("--wall-ms", metavar="MS", type=float, help="wall time; otherwise from the first begin to the last end")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
-    add_tables(parser, _TABLES, file=False)
+    add_tables(parser, ("both", *_TABLES), file=False)
     parser.add_argument("--times", metavar="N", type=int, default=10, help="run: calls that are recorded (default %(default)s)")
     parser.add_argument("-o", "--output", metavar="NAME", help="write to this file; run: name of the capture")
     parser.add_argument("--kernel", metavar="NAME", help="bench: only this one")
@@ -251,8 +253,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if first == "bench":
         return _bench(Path(others[0]), options)
-    if options.table in (None, "both") and (option := one_table_option(options, ("parquet",))):
-        raise UsageError(f"{option} takes one table", "name it: --table categories|kernels")
+    require_table(options, _TABLES, ("parquet",))
     file = first
     if first == "run":
         from pyprof.recording.generated import record_module
@@ -281,9 +282,8 @@ def _report(file: str, options: argparse.Namespace) -> int:
 
 
 def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[Table]:
-    if options.table in ("categories", "kernels"):
-        make = categories if options.table == "categories" else kernels
-        return [selected(make(groups, times), options)]
+    if options.table in _TABLES:
+        return [selected(_TABLES[options.table](groups, times), options)]
     return [categories(groups, times), selected(kernels(groups, times), options)]
 
 

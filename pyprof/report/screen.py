@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from pyprof.errors import UsageError
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching
 from pyprof.tables.table import Header, Table, Texts, Values, texts
 
-__all__ = ["Cells", "add_tables", "joined", "listed", "one_table_option", "selected"]
+__all__ = ["Cells", "add_tables", "joined", "listed", "one_table_option", "require_table", "selected"]
 
 Cells = list[tuple[Header, Values]]
 _OF_ONE_TABLE = ("plain", "csv", "jsonl", "parquet")  # formats that hold the rows of one table
@@ -39,6 +40,12 @@ def selected(table: Table, options: argparse.Namespace) -> Table:
     chosen = choice(options, table.headers)
     rows = matching(table, table.rows, conditions_of(options, table.headers))
     return arranged(table, rows, chosen)._replace(name=table.name, title=table.title)
+
+
+def require_table(options: argparse.Namespace, names: Iterable[str], formats: Sequence[str] = _OF_ONE_TABLE) -> None:
+    """Raise UsageError where an option needs a single table and --table names none."""
+    if options.table not in names and (option := one_table_option(options, formats)):
+        raise UsageError(f"{option} takes one table", f"name it: --table {'|'.join(names)}")
 
 
 def one_table_option(options: argparse.Namespace, formats: Sequence[str] = _OF_ONE_TABLE) -> str:

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from pyprof.arrays.types import Bools, Floats
-from pyprof.errors import UsageError
 from pyprof.hardware import cpus, gpus
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.advice import advise
-from pyprof.report.screen import Cells, add_tables, joined, listed, one_table_option, selected
+from pyprof.report.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.output import write
 from pyprof.tables.table import Fractions, Header, Integers, Table, coded
 
@@ -38,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from pyprof.loading import load
     from pyprof.parse.records.records import concatenate
 
-    if options.table is None and (option := one_table_option(options)):
-        raise UsageError(f"{option} takes one table", f"name it: --table {'|'.join(TABLES)}")
+    require_table(options, TABLES)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     frame = Frame(concatenate([load(name) for name in options.file]), gpu)
     if options.table:

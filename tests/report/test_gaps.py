@@ -348,9 +348,9 @@ def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, ca
     capture = str(captures / "nsys/h100_2gpu_train.nsys2026.2.sqlite")
     whole = screen(capsys, capture)
     assert [line.split(" (")[0] for line in whole.splitlines() if line and line.split()[0] in TABLES] == list(TABLES)
-    told = list(csv.DictReader(io.StringIO(screen(capsys, capture, "--table", "streams", "--csv"))))
+    full = list(csv.DictReader(io.StringIO(screen(capsys, capture, "--table", "streams", "--csv"))))
     part = list(csv.DictReader(io.StringIO(screen(capsys, capture, "--table", "streams", "--csv", "--time", "100ms:150ms"))))
-    assert len(part) == len(told) == 4 and all(40e6 < int(row["Span(ns)"]) < 60e6 for row in part)
+    assert len(part) == len(full) == 4 and all(40e6 < int(row["Span(ns)"]) < 60e6 for row in part)
     assert len(screen(capsys, capture, "--table", "gaps", "--top", "3").splitlines()) == 4
     assert main(["parse", "--kinds", "kernel,graph,memcpy,memset", capture, "-o", str(tmp_path / "net.dict")]) == 0
     capsys.readouterr()
@@ -358,7 +358,7 @@ def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, ca
     out = capsys.readouterr()
     again = list(csv.DictReader(io.StringIO(out.out)))
     assert "counts as host" in out.err and {row["Sync(ns)"] for row in again} == {"0"}
-    for row, other in zip(told, again, strict=True):
+    for row, other in zip(full, again, strict=True):
         assert int(other["Host(ns)"]) == int(row["Host(ns)"]) + int(row["Sync(ns)"])
         assert [other[key] for key in ("Busy(ns)", "Queued(ns)", "Launch(ns)")] == [row[key] for key in ("Busy(ns)", "Queued(ns)", "Launch(ns)")]  # fmt: skip
 

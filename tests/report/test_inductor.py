@@ -79,7 +79,7 @@ def _touched(modules: list[CompiledModule], env: dict[str, str]) -> dict[str, di
     return truth
 
 
-def _told(modules: list[CompiledModule]) -> dict[str, dict[str, list[int | None]]]:
+def _counted(modules: list[CompiledModule]) -> dict[str, dict[str, list[int | None]]]:
     """What their source tells of each, where each is called once."""
     return {
         str(found.path): {f.name: [f.sites[0].read_bytes, f.sites[0].written_bytes] for f in found.fused if len(f.sites) == 1}
@@ -88,9 +88,9 @@ def _told(modules: list[CompiledModule]) -> dict[str, dict[str, list[int | None]
 
 
 def test_bytes_are_what_the_kernels_really_touch(compiled: Compiled) -> None:
-    told = _told(compiled.modules())
-    assert told == _touched(compiled.modules(), compiled.env)
-    assert sorted(map(len, told.values())) == [3, 3]
+    counted = _counted(compiled.modules())
+    assert counted == _touched(compiled.modules(), compiled.env)
+    assert sorted(map(len, counted.values())) == [3, 3]
 
 
 def test_operations_are_those_of_the_formulas(compiled: Compiled) -> None:
@@ -114,9 +114,9 @@ def test_bytes_of_kernels_that_touch_parts_of_their_buffers(tmp_path: Path) -> N
     env = _inductor(tmp_path)
     subprocess.run([sys.executable, str(PROGRAMS / "compiled_parts.py")], env=env, check=True, capture_output=True)
     modules = [read_module(path) for path in find_modules([tmp_path / "cache"])]
-    told = _told(modules)
-    assert told == _touched(modules, env)
-    assert len(told) == 9 and [1280, 640] in [sizes for kernels in told.values() for sizes in kernels.values()]
+    counted = _counted(modules)
+    assert counted == _touched(modules, env)
+    assert len(counted) == 9 and [1280, 640] in [sizes for kernels in counted.values() for sizes in kernels.values()]
     # By the formulas of the ops on the shapes that compiled_parts.py has; batch_norm's statistics of 5 channels come on top.
     operations = {f.name: f.kernel.operations for found in modules for f in found.fused}
     batch_norm = operations.pop("cpp_fused__native_batch_norm_legit_functional_copy__relu_0") or 0

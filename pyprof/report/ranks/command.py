@@ -46,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--table and --matrix are two tables", "give one of them")
     if options.top is not None and options.top < 0:
         raise UsageError(f"--top takes a number of rows, not {options.top}", "for example --top 5")
+    if options.folder is not None and (option := one_table_option(options, ())):
+        raise UsageError(f"{option} takes one table, -o DIR writes all", "give --table NAME without -o")
     if options.folder is None and options.matrix is None and one_table_option(options):
         options.table = options.table or "ranks"
     choose = (lambda records: in_window(records, options)) if window_given(options) else None

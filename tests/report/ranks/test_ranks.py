@@ -180,20 +180,20 @@ def test_lost_ranks_quiet_ranks_and_one_rank_only(tmp_path: Path, capsys: pytest
     for rank in (0, 3):
         write_rank(tmp_path / "lost", rank, job.records(rank))
     assert main(["ranks", str(tmp_path / "lost")]) == 0
-    told = capsys.readouterr()
-    assert "no records of rank 1, 2" in told.err and told.out.startswith("2 ranks, 3 steps, 12 collectives compared")
+    captured = capsys.readouterr()
+    assert "no records of rank 1, 2" in captured.err and captured.out.startswith("2 ranks, 3 steps, 12 collectives compared")
 
     records = job.records(1)
     for rank, rows in ((0, job.records(0)), (1, records.select(records["phase"] == 0))):
         write_rank(tmp_path / "quiet", rank, rows)
     assert main(["ranks", str(tmp_path / "quiet")]) == 0
-    told = capsys.readouterr()
-    assert "no communication was recorded on rank 1" in told.err and "no collectives compared" in told.out
-    assert "stands alone" in told.err
+    captured = capsys.readouterr()
+    assert "no communication was recorded on rank 1" in captured.err and "no collectives compared" in captured.out
+    assert "stands alone" in captured.err
 
     assert main(["ranks", str(write_rank(tmp_path / "one", 0, job.records(0)))]) == 0
-    told = capsys.readouterr()
-    assert "one rank only" in told.err and "with" in told.out and told.out.startswith("1 rank,")
+    captured = capsys.readouterr()
+    assert "one rank only" in captured.err and "with" in captured.out and captured.out.startswith("1 rank,")
 
     write_rank(tmp_path / "empty", 0, records.select(np.empty(0, np.int64)))
     assert main(["ranks", str(tmp_path / "empty")]) == 1
@@ -205,8 +205,8 @@ def test_a_file_that_cannot_be_used_is_named_and_the_others_go_on(tmp_path: Path
     Job(3).write(tmp_path)
     (tmp_path / "rank=1" / "net.parquet").write_bytes(b"PAR1 and no more")
     assert main(["ranks", str(tmp_path)]) == 1
-    told = capsys.readouterr()
-    assert "rank=1/net.parquet" in told.err and "failed: " in told.err and told.out.startswith("2 ranks")
+    captured = capsys.readouterr()
+    assert "rank=1/net.parquet" in captured.err and "failed: " in captured.err and captured.out.startswith("2 ranks")
 
 
 def test_several_files_of_a_rank_are_one_rank(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_tables_as_csv_parquet_and_a_matrix(tmp_path: Path, capsys: pytest.Captu
     "wrong",
     [
         ["--table", "x"], ["--matrix", "x"], ["--table", "ranks", "--matrix", "wait"], ["--top", "-1"], ["-c", "x"],
-        ["--where", "rank>a"], ["--sort", "x"], ["--format", "parquet"],
+        ["--where", "rank>a"], ["--sort", "x"], ["--format", "parquet"], ["-o", "out", "-c", "rank"],
     ],
 )  # fmt: skip
 def test_wrong_usage(tmp_path: Path, wrong: list[str]) -> None:

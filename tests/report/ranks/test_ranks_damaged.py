@@ -41,6 +41,6 @@ def test_any_column_may_hold_anything(tmp_path: Path, capsys: pytest.CaptureFixt
     codes = {
         main(["ranks", str(tmp_path / "set"), *more]) for more in ([], ["-o", str(tmp_path / "out")], ["--matrix", "wait"])
     }
-    told = capsys.readouterr()
-    assert codes == {0} or (codes == {1} and "nothing ran on a GPU" in told.err)
-    assert ("rank" in told.out) or "error: " in told.err
+    captured = capsys.readouterr()
+    assert codes == {0} or (codes == {1} and "nothing ran on a GPU" in captured.err)
+    assert ("rank" in captured.out) or "error: " in captured.err
