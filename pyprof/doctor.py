@@ -1,6 +1,6 @@
-"""Say what is installed here, whether a capture will really record what pyprof needs, and how to mend what will not.
+"""Print what is installed here, whether a capture will really record what pyprof needs, and how to fix what will not.
 
-Exit code 0 where some tool can record a program here, 1 where none can.
+The exit code is 0 if some tool can record a program here, 1 if none can.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 import tempfile
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any
 
 from pyprof.errors import PyprofError, ToolError
 from pyprof.recording import probe
@@ -26,37 +25,37 @@ _PROBE = (sys.executable, os.path.abspath(probe.__file__))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof doctor`."""
-    parser.add_argument("--quick", action="store_true", help="look only: neither import torch nor record anything")
-    parser.add_argument("--calibrate", action="store_true", help="measure what this CPU reaches, and keep it for the reports")
+    parser.add_argument("--quick", action="store_true", help="only look: neither import torch nor record anything")
+    parser.add_argument("--calibrate", action="store_true", help="measure this CPU's peak rates, and keep them for the reports")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print one line for each thing looked at. Returns 0 where a capture is possible."""
+    """Print one line for each item. Returns 0 if a capture is possible."""
     from pyprof import __version__
 
-    _say("pyprof", __version__)
-    _say("python", sys.version.split()[0])
+    _print("pyprof", __version__)
+    _print("python", sys.version.split()[0])
     _cpu(options.calibrate)
     gpus = _gpus()
     torch = _torch(options.quick, bool(gpus))
     nvtx = _nvtx()
     nsys = _nsys()
-    _say("nvprof", _found("nvprof") or "not here (only for GPUs before compute capability 8.0)")
-    _say("ncu", _found("ncu") or "not here (only for measured counters)")
+    _print("nvprof", _found("nvprof") or "not found (needed only for GPUs before compute capability 8.0)")
+    _print("ncu", _found("ncu") or "not found (needed only for measured counters)")
     tools = ["torch.profiler"] if torch else []
     if nsys and nvtx and torch and (options.quick or _records(nsys)):
         tools.append("nsys")
     what = "ops and kernels" if gpus else "ops on the CPU (no GPU here)"
-    _say("capture", f"{what} by {' and '.join(tools)}: pyprof run net.py" if tools else "not possible, see above")
+    _print("capture", f"{what} by {' and '.join(tools)}: pyprof run net.py" if tools else "not possible, see above")
     return 0 if tools else 1
 
 
-def _say(what: str, state: str, mend: str = "") -> None:
-    print(f"{what:16} {state}" + (f"\n{'':16} -> {mend}" if mend else ""))
+def _print(item: str, state: str, fix: str = "") -> None:
+    print(f"{item:16} {state}" + (f"\n{'':16} -> {fix}" if fix else ""))
 
 
 def _cpu(measure: bool) -> None:
-    """What the CPU reaches, measured now or earlier. Raises ToolError where it cannot be measured or kept."""
+    """The peak rates of the CPU, measured now or earlier. Raises ToolError if they cannot be measured or stored."""
     from pyprof.hardware import cpus
 
     if measure:
@@ -65,59 +64,57 @@ def _cpu(measure: bool) -> None:
         try:
             cpus.save(calibrate.measure())
         except OSError as error:
-            raise ToolError(
-                f"{cpus.cache_path()} cannot be written: {error.strerror}", "set XDG_CACHE_HOME to a folder"
-            ) from error
+            raise ToolError(f"{cpus.cache_path()}: cannot be written: {error.strerror}", "set XDG_CACHE_HOME") from error
     found = cpus.peak()
     if found is None:
-        _say("CPU", f"{cpus.cpu_name()}, its peak was not measured", "pyprof doctor --calibrate")
+        _print("CPU", f"{cpus.cpu_name()}, its peak rates are not measured", "pyprof doctor --calibrate")
         return
     rates = ", ".join(f"{rate:.3g} {tag}" for tag, rate in found.tflops.items())
-    _say("CPU", f"{found.name}: TFLOP/s {rates}; {found.dram_gbs:.3g} GB/s with {found.threads} threads")
+    _print("CPU", f"{found.name}: TFLOP/s {rates}; {found.dram_gbs:.3g} GB/s with {found.threads} threads")
 
 
 def _gpus() -> list[str]:
     code, listed = ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", seconds=60)
     names = [line.strip() for line in listed.splitlines() if line.strip()] if code == 0 else []
     for name in names:
-        _say("GPU", f"{name} (name, driver)")
+        _print("GPU", f"{name} (name, driver)")
     if not names and find_tool("nvidia-smi"):
-        _say("GPU", f"nvidia-smi shows none: {_last_line(listed)}", "nvidia-smi")
+        _print("GPU", f"nvidia-smi lists none: {_last_line(listed)}", "nvidia-smi")
     elif not names:
-        _say("GPU", "none that the driver shows: captures hold ops on the CPU")
+        _print("GPU", "none: captures will contain ops on the CPU")
     return names
 
 
 def _last_line(text: str) -> str:
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no word of why"])[-1]
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"])[-1]
 
 
 def _torch(quick: bool, gpu: bool) -> bool:
-    """Whether torch can be imported; asked in another process."""
+    """Whether torch can be imported, found out in another process."""
     version = _package("torch", "pip install torch")
     if version is None:
         return False
     if quick:
-        _say("torch", version)
+        _print("torch", version)
         return True
     code, text = ask(*_PROBE, "torch", seconds=_SECONDS)
     if code:
-        _say("torch", f"{version}, cannot be imported: {_last_line(text)}", "pip install --force-reinstall torch")
+        _print("torch", f"{version}, cannot be imported: {_last_line(text)}", "pip install --force-reinstall torch")
         return False
-    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    found = json.loads(text.splitlines()[-1])
     cuda = f"CUDA {found['cuda']}" if found["cuda"] else "without CUDA"
-    mend = ""
+    fix = ""
     if gpu and not found["devices"]:
         cuda += ", cannot use the GPU"
-        mend = "pip install --force-reinstall torch" if not found["cuda"] else "python -c 'import torch; torch.cuda.init()'"
-    _say("torch", f"{found['version']}, {cuda}", mend)
+        fix = "pip install --force-reinstall torch" if not found["cuda"] else "python -c 'import torch; torch.cuda.init()'"
+    _print("torch", f"{found['version']}, {cuda}", fix)
     return True
 
 
-def _package(name: str, mend: str) -> str | None:
-    """The version of a package, or None, said, where it is not installed."""
+def _package(name: str, fix: str) -> str | None:
+    """The version of a package; None, with a line printed, if it is not installed."""
     if util.find_spec(name) is None:
-        _say(name, "not installed", mend)
+        _print(name, "not installed", fix)
         return None
     try:
         return metadata.version(name)
@@ -126,7 +123,7 @@ def _package(name: str, mend: str) -> str | None:
 
 
 def _nvtx() -> bool:
-    """Whether the package can record; the backend checks each part of it that is used."""
+    """Whether the package nvtx can record; the backend checks every part of it that pyprof uses."""
     version = _package("nvtx", "pip install nvtx")
     if version is None:
         return False
@@ -135,14 +132,14 @@ def _nvtx() -> bool:
     try:
         NvtxBackend()
     except PyprofError as error:
-        _say("nvtx", f"{version}: {error}", error.hint)
+        _print("nvtx", f"{version}: {error}", error.hint)
         return False
-    _say("nvtx", version)
+    _print("nvtx", version)
     return True
 
 
 def _found(name: str) -> str:
-    """The release of a tool and where it lies; empty where it is not here."""
+    """The release and the path of a tool; empty if it is not installed."""
     path = find_tool(name)
     return f"{release(path) or 'of unknown release'} ({path})" if path else ""
 
@@ -150,25 +147,25 @@ def _found(name: str) -> str:
 def _nsys() -> str | None:
     path = find_nsys()
     if path is None:
-        _say("nsys", "not here", "scripts/install_nsys   (Debian and Ubuntu; else install Nsight Systems)")
+        _print("nsys", "not found", "scripts/install_nsys   (Debian and Ubuntu; else install Nsight Systems)")
     else:
-        _say("nsys", f"{release(path) or 'of unknown release'} ({path})")
+        _print("nsys", f"{release(path) or 'of unknown release'} ({path})")
     return path
 
 
 def _records(nsys: str) -> bool:
-    """Record one op under nsys, export, read back, and say what came of it."""
+    """Record one op under nsys, export it, read it back, and print the outcome."""
     with tempfile.TemporaryDirectory(prefix="pyprof-doctor-") as folder:
         problem = _record(nsys, str(Path(folder) / "probe"))
     if problem:
-        _say("NVTX under nsys", f"NOT recorded: {problem[0]}", problem[1])
+        _print("NVTX under nsys", f"NOT recorded: {problem[0]}", problem[1])
     else:
-        _say("NVTX under nsys", "recorded and read back")
+        _print("NVTX under nsys", "recorded and read back")
     return not problem
 
 
 def _record(nsys: str, base: str) -> tuple[str, str] | None:
-    """What went wrong and what mends it; None where the op came back."""
+    """What went wrong and how to fix it; None if the op was read back."""
     from pyprof.loading import load_capture
 
     flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base)
@@ -184,5 +181,5 @@ def _record(nsys: str, base: str) -> tuple[str, str] | None:
     except PyprofError as error:
         return f"{error}".replace(f"{base}.sqlite", "the capture"), "pip install --upgrade nvtx"
     if not any(call.op == "mm" and [t.shape for t in call.tensors] == [(2, 3), (3, 4)] for call in calls):
-        return "its text did not come back", "pip install --upgrade nvtx"
+        return "the text of its range was not read back", "pip install --upgrade nvtx"
     return None

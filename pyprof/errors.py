@@ -1,14 +1,14 @@
-"""Every exception that pyprof raises on purpose, so that a caller can catch one class and a person reads one line.
+"""The exceptions that pyprof raises on purpose: a caller catches one class, a person reads one line and a hint.
 
     PyprofError               exit code 1: the input or the environment is at fault
-    ├── InputError            a file cannot be read, or is not what it was said to be
-    │   ├── NotACapture       readable, but no format that pyprof knows
-    │   └── EmptyCapture      a known format in which nothing usable was recorded
-    ├── ToolError             a tool or a package that the task needs is missing or refuses to work
-    ├── UsageError            exit code 2: the command line asks for something that does not exist
-    └── GateError             exit code 3: a limit set by the user did not hold
+    ├── InputError            a file cannot be read or is damaged
+    │   ├── NotACapture       a readable file in a format that pyprof does not know
+    │   └── EmptyCapture      a capture in a known format without usable content
+    ├── ToolError             a tool or package that the task needs is missing or does not work
+    ├── UsageError            exit code 2: an option, name or argument that does not exist
+    └── GateError             exit code 3: a limit that the user set did not hold
 
-Each carries a hint: the next command to type, or the next thing to look at. Nothing here knows about formats.
+The hint is the next command to type, or the next thing to look at. Must not know file formats.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["EmptyCapture", "GateError", "InputError", "NotACapture", "PyprofErro
 
 
 class PyprofError(Exception):
-    """What went wrong in one line, with a hint for the next step.
+    """What went wrong, and a hint for the next step.
 
-    message: one line, naming the file or argument; hint: one line, a command to type where there is one.
+    message: one line that names the file or argument; hint: one line, a command to type if there is one.
     """
 
     exit_code = 1
@@ -38,7 +38,7 @@ class InputError(PyprofError):
 
 
 class NotACapture(InputError):
-    """A readable file that is in none of the known formats."""
+    """A readable file in none of the known formats."""
 
 
 class EmptyCapture(InputError):
@@ -46,11 +46,11 @@ class EmptyCapture(InputError):
 
 
 class ToolError(PyprofError):
-    """A tool or a package that this task needs is missing or does not work here."""
+    """A tool or a package that the task needs is missing or does not work here."""
 
 
 class UsageError(PyprofError):
-    """The command line asks for something that does not exist."""
+    """An option, name or argument that does not exist."""
 
     exit_code = 2
 

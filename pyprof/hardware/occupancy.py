@@ -41,15 +41,13 @@ class SmLimits(NamedTuple):
     shared_reserved_bytes: int
 
 
-def _sm(
-    warps: int, blocks: int, shared_kb: int, block_kb: int, *, new: bool, partitions: int = 4, block_regs: int = 65536
-) -> SmLimits:
+def _sm(warps: int, blocks: int, shared_kb: int, block_kb: int, *, new: bool, partitions: int = 4) -> SmLimits:
     return SmLimits(
         max_warps=warps,
         max_blocks=blocks,
         max_threads=warps * _WARP_THREADS,
         registers=65536,
-        max_registers_per_block=block_regs,
+        max_registers_per_block=65536,
         register_unit=256,
         partitions=partitions,
         shared_bytes=shared_kb << 10,
@@ -62,10 +60,10 @@ def _sm(
 _LIMITS: dict[tuple[int, int], SmLimits] = {
     (5, 0): _sm(64, 32, 64, 48, new=False),
     (5, 2): _sm(64, 32, 96, 48, new=False),
-    (5, 3): _sm(64, 32, 64, 48, new=False, block_regs=32768),
+    (5, 3): _sm(64, 32, 64, 48, new=False)._replace(max_registers_per_block=32768),
     (6, 0): _sm(64, 32, 64, 48, new=False, partitions=2),
     (6, 1): _sm(64, 32, 96, 48, new=False),
-    (6, 2): _sm(64, 32, 64, 48, new=False, block_regs=32768),
+    (6, 2): _sm(64, 32, 64, 48, new=False)._replace(max_registers_per_block=32768),
     (7, 0): _sm(64, 32, 96, 96, new=False),
     (7, 2): _sm(64, 32, 96, 96, new=False),
     (7, 5): _sm(32, 16, 64, 64, new=False),
