@@ -1,6 +1,6 @@
-"""A call -> the calls that one could make in its stead: padded sizes, another dtype, another memory format. No torch here.
+"""A call -> calls to compare it with: padded sizes, another dtype, another memory format. Must not know torch.
 
-They are not equal in result: each shows what its change of shapes, types or layout would gain on this machine.
+Their results differ from the call's: each shows what a change of shapes, types or layout would gain on this machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GEMMS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "__matm
 
 
 class Alternative(NamedTuple):
-    """name: what is different; call: the call; tf32: products of fp32 are made in TF32."""
+    """name: the difference; call: the changed call; tf32: compute products of fp32 in TF32."""
 
     name: str
     call: OpCall
@@ -29,13 +29,13 @@ class Alternative(NamedTuple):
 
 
 def alternatives(call: OpCall, *, gpu: bool = False) -> list[Alternative]:
-    """Those that apply, in the order in which they are worth a try. gpu: those of a GPU too."""
+    """The alternatives that apply, most promising first. gpu: include those of a GPU."""
     found = [padded(call), in_tf32(call) if gpu else None, *other_dtypes(call), other_format(call)]
     return [entry for entry in found if entry is not None]
 
 
 def _in_order_of(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a dense tensor of this shape whose dimensions lie in memory in the order of the given one's."""
+    """Strides of a dense tensor of this shape with the dimension order of `spec` in memory."""
     given = spec.strides or contiguous_strides(spec.shape)
     order = sorted(range(len(shape)), key=lambda at: (-given[at], at))
     strides, step = [0] * len(shape), 1
@@ -64,7 +64,7 @@ def padded(call: OpCall) -> Alternative | None:
         return None
     unit = max(_UNIT_BYTES * 8 // max(bits), 1)
     if call.op in _GEMMS and formulas.matmul_class(call.name):
-        rows = call.tensors[0] if call.op == "linear" else None  # these need not be whole loads
+        rows = call.tensors[0] if call.op == "linear" else None  # its rows need no alignment
         new = call.map_tensors(lambda spec: _reshaped(spec, _pad_matrix(spec.shape, unit, 1 if spec is rows else 2)))
     elif _is_conv(call) and _groups(call) == 1:
         new = call.map_tensors(lambda spec: _pad_channels(call, spec, unit))
@@ -74,28 +74,23 @@ def padded(call: OpCall) -> Alternative | None:
 
 
 def _pad_matrix(shape: tuple[int, ...], unit: int, sizes: int) -> tuple[int, ...]:
-    """The last two sizes or only the last one: those before count matrices, or rows."""
+    """The last `sizes` dimensions padded; those before count matrices or rows."""
     return (*shape[:-sizes], *(_up(size, unit) for size in shape[-sizes:]))
 
 
 def _pad_channels(call: OpCall, spec: TensorSpec, unit: int) -> TensorSpec:
-    """Input: its channels; weight: both; bias: its only size. Told apart by their place among the tensors."""
+    """Pad the channels of the first tensor (input), both of the second (weight), the size of the third (bias)."""
     place = next(at for at, tensor in enumerate(call.tensors) if tensor is spec)
     wide = {0: (1,), 1: (0, 1), 2: (0,)}.get(place, ())
     return _reshaped(spec, tuple(_up(size, unit) if at in wide else size for at, size in enumerate(spec.shape)))
 
 
 def _groups(call: OpCall) -> int | None:
-    """Of a convolution: channels of the input over those of one weight."""
-    tensors = call.tensors
-    if (
-        len(tensors) < 2
-        or len(tensors[0].shape) < 3
-        or len(tensors[0].shape) != len(tensors[1].shape)
-        or not tensors[1].shape[1]
-    ):
+    """The groups of a convolution: channels of the input over those of the weight; None if the shapes do not fit."""
+    shapes = [tensor.shape for tensor in call.tensors[:2]]
+    if len(shapes) < 2 or not 3 <= len(shapes[0]) == len(shapes[1]) or not shapes[1][1]:
         return None
-    return tensors[0].shape[1] // tensors[1].shape[1]
+    return shapes[0][1] // shapes[1][1]
 
 
 def in_tf32(call: OpCall) -> Alternative | None:
@@ -105,7 +100,7 @@ def in_tf32(call: OpCall) -> Alternative | None:
 
 
 def other_dtypes(call: OpCall) -> list[Alternative]:
-    """All its floating-point tensors in a smaller type, or in the other half."""
+    """All its floating-point tensors in a smaller dtype, or in the other half type."""
     types = {tensor.dtype for tensor in call.tensors if tensor.dtype in _HALVES}
     if len(types) != 1:
         return []
@@ -123,7 +118,7 @@ def _in_dtype(spec: TensorSpec, old: str | None, new: str) -> TensorSpec:
 
 
 def other_format(call: OpCall) -> Alternative | None:
-    """A convolution with its channels last in memory, or where they are, first."""
+    """A convolution with its channels last in memory, or first if they are last."""
     if not _is_conv(call) or not call.tensors or len(call.tensors[0].shape) not in (4, 5):
         return None
     rank = len(call.tensors[0].shape)

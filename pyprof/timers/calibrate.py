@@ -1,6 +1,6 @@
-"""This machine -> the most that its CPU computes and moves: a large matrix product for each dtype, and a triad in memory.
+"""This machine -> the peak rates of its CPU, from a large matrix product for each dtype and a triad in memory.
 
-The best of several calls counts, since whatever else runs here only ever takes time away. Keeps nothing; see hardware.cpus.
+The best of several calls counts, since other programs only make a call slower. Stores nothing; see hardware.cpus.
 """
 
 from __future__ import annotations
@@ -8,25 +8,29 @@ from __future__ import annotations
 import functools
 import math
 import os
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pyprof.dtypes import lookup
 from pyprof.errors import ToolError
 from pyprof.hardware.cpus import CpuPeak, cpu_name
 from pyprof.timers.timing import cache_bytes, timeit
 
+if TYPE_CHECKING:
+    import torch as torch_types
+
 __all__ = ["measure"]
 
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _SMALL, _LARGE = 256, 4096  # sides of the matrices
-_GEMM_S = 0.3  # what one product may take
+_GEMM_S = 0.3  # seconds that one product may take
 _ARRAY_LEAST, _ARRAY_MOST = 64 << 20, 1 << 30
 
 
 def measure(seconds: float = 0.3, rounds: int = 3) -> CpuPeak:
-    """Measure everything for about so many seconds, `rounds` times over: a machine may be busy for a while.
+    """Measure each rate for about `seconds`, in several rounds because the machine may be busy during one.
 
-    Raises ToolError where torch is missing.
+    Raises ToolError if torch is missing.
     """
     try:
         import torch
@@ -44,8 +48,8 @@ def measure(seconds: float = 0.3, rounds: int = 3) -> CpuPeak:
     return CpuPeak(cpu_name(), int(torch.get_num_threads()), rates, moved)
 
 
-def _gemm_tflops(torch: Any, dtype: Any, seconds: float) -> float | None:
-    """10^12 FLOP/s of a product of two square matrices, 2 n^3 FLOPs, the best of growing ones; None where it has none."""
+def _gemm_tflops(torch: ModuleType, dtype: torch_types.dtype, seconds: float) -> float | None:
+    """10^12 FLOP/s of a product of two square matrices (2 n^3 FLOPs), the best of growing sizes; None if unsupported."""
     rate, side = 0.0, _SMALL
     while side <= _LARGE:
         try:
@@ -68,8 +72,8 @@ def _free_bytes() -> int:
         return 4 * _ARRAY_MOST
 
 
-def _triad_gbs(torch: Any, seconds: float) -> float:
-    """10^9 bytes/s of a = b + s * c, three arrays that are each several times the last cache (J. McCalpin's STREAM)."""
+def _triad_gbs(torch: ModuleType, seconds: float) -> float:
+    """10^9 bytes/s of a = b + s * c over three arrays, each several times the last cache (J. McCalpin's STREAM)."""
     size = min(max(4 * (cache_bytes() or 0), _ARRAY_LEAST), _ARRAY_MOST, max(_free_bytes() // 8, 1 << 20))
     count = math.ceil(size / 4)
     a, b, c = (torch.ones(count) for _ in range(3))

@@ -1,18 +1,19 @@
-"""Run one recorded op alone on this machine's device, with its recorded shapes, types and strides, and time it.
+"""Run one recorded op alone on this machine's device, with its recorded shapes, dtypes and strides, and time it.
 
     pyprof bench FILE --idx N                              the row N of `pyprof prof FILE`
-    pyprof bench FILE --op linear                          the calls of it that took most time
+    pyprof bench FILE --op linear                          the call of this op that took most time
     pyprof bench --op aten::mm --shape 64,100 100,256      without a capture
     pyprof bench --op 'aten::add(fp32[64,100], fp32[100])'
 
-Beside it the alternatives: sizes padded to whole aligned loads, other types, channels last. Each call finds a cold cache.
+Alternatives are timed as well: sizes padded to whole aligned loads, other dtypes, channels last. Each call starts with a cold
+cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.errors import PyprofError, ToolError, UsageError
@@ -31,7 +32,7 @@ _SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
 
 
 class Chosen(NamedTuple):
-    """call: what to run; recorded_s: what one execution took in the capture, where: on which device; None without a capture."""
+    """call: what to run; recorded_s: seconds of one execution in the capture (None without one), where: on which device."""
 
     call: OpCall
     recorded_s: float | None = None
@@ -46,14 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--op", metavar="NAME", help="an op (`aten::mm`, `torch.nn.functional.linear`, `linear`), or a whole call"
     )
     parser.add_argument(
-        "--shape", metavar="M,N", nargs="+", help="shapes of its tensors: with FILE, of the calls to choose from"
+        "--shape", metavar="M,N", nargs="+", help="shapes of its tensors; with FILE, of the calls to choose from"
     )
     parser.add_argument(
-        "--dtype", metavar="TYPE", default="fp32", help="without FILE: of all its tensors (default %(default)s)"
+        "--dtype", metavar="TYPE", default="fp32", help="dtype of all its tensors, without FILE (default %(default)s)"
     )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU where there is one)")
-    parser.add_argument("--seconds", metavar="S", type=float, default=0.5, help="for each call (default %(default)s)")
-    parser.add_argument("--warm", action="store_true", help="leave the caches as the call before left them")
+    parser.add_argument(
+        "--seconds", metavar="S", type=float, default=0.5, help="how long to measure each call (default %(default)s)"
+    )
+    parser.add_argument("--warm", action="store_true", help="do not clear the caches between calls")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"; recorded: {chosen.recorded_s * 1e6:.1f} us on {chosen.where}" if chosen.recorded_s is not None else "")
     _print_table(rows)
     if base.host_bound:
-        print("host-bound: launching it takes longer than the work", file=sys.stderr)
+        print("note: host-bound: launching takes longer than the work", file=sys.stderr)
     return 0
 
 
@@ -79,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _from_words(options: argparse.Namespace) -> Chosen:
     if options.idx is not None or not options.op:
-        raise UsageError("without FILE an op must be named", _SHAPE_HINT)
+        raise UsageError("without FILE, --op must name an op", _SHAPE_HINT)
     head, bracket, _ = options.op.partition("(")
     name = options.op[len(head) :]
     module, dispatcher, op = _split(head)
@@ -88,14 +91,14 @@ def _from_words(options: argparse.Namespace) -> Chosen:
             return Chosen(parse_call(op + name, module, dispatcher=dispatcher))
         except ValueError as error:
             raise UsageError(
-                f"--op: {options.op!r} is no call: {error}", "for example --op 'aten::mm(fp32[8,16], fp32[16,8])'"
+                f"--op {options.op!r} is not a call: {error}", "for example --op 'aten::mm(fp32[8,16], fp32[16,8])'"
             ) from error
     dtype = lookup(options.dtype)
     if dtype is None:
-        raise UsageError(f"there is no type {options.dtype!r}", "for example --dtype bf16")
+        raise UsageError(f"unknown dtype {options.dtype!r}", "for example --dtype bf16")
     shapes = _shapes(options.shape)
     if not shapes:
-        raise UsageError("without FILE the shapes must be given", _SHAPE_HINT)
+        raise UsageError("without FILE, --shape must give the shapes", _SHAPE_HINT)
     return Chosen(OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher))
 
 
@@ -116,7 +119,7 @@ def _shapes(words: list[str] | None) -> list[tuple[int, ...]]:
         except ValueError:
             sizes = (-1,)
         if min(sizes, default=0) < 0:
-            raise UsageError(f"--shape: {word!r} is no shape", _SHAPE_HINT)
+            raise UsageError(f"--shape: {word!r} is not a shape", _SHAPE_HINT)
         found.append(sizes)
     return found
 
@@ -126,7 +129,9 @@ def _from_file(options: argparse.Namespace) -> Chosen:
     from pyprof.parse.records.selection import SHOWN, choose_kinds
 
     if (options.idx is None) == (options.op is None):
-        raise UsageError("one of --idx and --op chooses what to run", f"python -m pyprof.prof {options.file} lists the rows")
+        raise UsageError(
+            "use either --idx or --op to choose what to run", f"python -m pyprof.prof {options.file} lists the rows"
+        )
     records = choose_kinds(load(options.file), SHOWN)
     return _row_of(records, options) if options.idx is not None else _op_of(records, options)
 
@@ -145,24 +150,20 @@ def _row_of(records: Records, options: argparse.Namespace) -> Chosen:
 
 
 def _codes(records: Records, row: int) -> list[int]:
-    """The calls of a row that could be run, the whole op first; of the backward pass its own, not the forward's."""
+    """The calls of a row that can be run, the whole op first; in the backward pass its own, not the forward's."""
     columns = ("own", "inner") if int(records["dir"][row]) else ("call", "own", "inner")
     return [code for name in columns if (code := int(records[name][row])) >= 0]
 
 
 def _where(records: Records, row: int) -> str:
+    if int(records["device"][row]) < 0:
+        return "the CPU"
     gpu = int(records["gpu"][row])
-    return (
-        records.gpus[gpu].name
-        if gpu >= 0 and records.gpus[gpu].name
-        else "the CPU"
-        if int(records["device"][row]) < 0
-        else "a GPU"
-    )
+    return (records.gpus[gpu].name if gpu >= 0 else "") or "a GPU"
 
 
 def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
-    """Of the calls of that name, and those shapes, the one whose executions took most time."""
+    """The call with this name (and these shapes) whose executions took most time."""
     shapes = _shapes(options.shape)
     spent: dict[int, int] = {}
     executions: dict[int, set[int]] = {}
@@ -218,7 +219,7 @@ def _row(name: str, call: OpCall, timing: Timing, base: Timing) -> list[str]:
         return "na" if amount is None or not seconds else f"{amount / seconds / unit:.3g}"
 
     gain = base.median_s / seconds if seconds else float("nan")
-    # What holds for the median and not for the best calls, or is less than what calls differ by, may as well be chance.
+    # A gain of the median that the best calls do not show, or that is smaller than their spread, may be chance.
     noise = abs(gain - 1) <= (timing.spread + base.spread) / 2 or (gain - 1) * (base.best_s - timing.best_s) <= 0
     speedup = "" if timing is base else f"{gain:.2f}x" + (" (noise)" if noise else "")
     launches = "na" if timing.launches is None else str(timing.launches)
@@ -227,11 +228,7 @@ def _row(name: str, call: OpCall, timing: Timing, base: Timing) -> list[str]:
 
 
 def _print_table(rows: list[list[str]]) -> None:
-    table: list[Any] = [_HEADER, *rows]
-    widths = [max(len(line[at]) for line in table) for at in range(len(_HEADER))]
-    for line in table:
-        cells = [
-            text.ljust(width) if at == 0 else text.rjust(width)
-            for at, (text, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print(" ".join(cells).rstrip())
+    table = [_HEADER, *rows]
+    first, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, *cells in table:
+        print(" ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip())

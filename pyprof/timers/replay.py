@@ -1,53 +1,57 @@
 """A recorded call -> the same call on this machine: the op looked up in torch, its tensors made with their shapes and strides.
 
-Names and arguments come from a file that anybody may have written. So an op is found by getattr from torch alone, and only
-where a formula knows it: no function that loads, saves or runs anything has one. Nothing recorded is ever evaluated as code.
+Names and arguments may come from a hostile file. So an op is looked up by getattr from torch only, and only if it has a
+formula: no function that loads, saves or runs anything has one. Nothing recorded is ever evaluated as code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.prof import formulas
 
+if TYPE_CHECKING:
+    import torch as torch_types
+
 __all__ = ["Replay", "choose_device", "replayable"]
 
-# What a capture often leaves out, and what does not change the work of an op where its device is given.
+# Arguments that captures often leave out and that do not change the work of an op on a given device.
 _NEUTRAL = frozenset({"device", "generator", "layout", "memory_format", "non_blocking", "out", "pin_memory"})
-_SCALARS = ("number", "Scalar", "float")  # one that was not recorded is taken as 1: no op's time depends on it
+_SCALARS = ("number", "Scalar", "float")  # 1 is used for one that was not recorded: no op's time depends on it
 _TORCH_WORDS = ("memory_format", "layout", "dtype")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A call that can be made: work() makes it; call: what it is; device: where its tensors lie."""
+    """A call that can be repeated by work(). call: what it was made from; device: of its tensors."""
 
     call: OpCall
     device: str
-    work: Callable[[], Any]
+    work: Callable[[], object]
 
     @staticmethod
     def of(call: OpCall, device: str, *, tf32: bool = False, seed: int = 0) -> Replay:
-        """Look the op up, make its tensors, and call it once. tf32: let products of fp32 be made in TF32.
+        """Look the op up, make its tensors, and call it once. tf32: allow TF32 for products of fp32.
 
-        Raises UsageError where the record does not tell enough, ToolError where the op or the memory is not to be had here.
+        Raises UsageError if too little was recorded, ToolError if the op or the memory is not available here.
         """
         torch = _torch()
         reason = replayable(call)
         if reason:
             raise UsageError(f"{call.name} cannot be run alone: {reason}", "choose another row: python -m pyprof.prof FILE")
         _check_memory(torch, call, device)
-        generator = torch.Generator().manual_seed(seed)
-        make = functools.partial(_value, torch=torch, device=device, bound=_bound(call), generator=generator)
+        maker = _Maker(torch, device, _bound(call), torch.Generator().manual_seed(seed))
         try:
-            args = [make(value) for value in call.args]
-            kwargs = {name: make(value) for name, value in call.kwargs if not (value is UNKNOWN and name in _NEUTRAL)}
+            args = [maker.value(value) for value in call.args]
+            kwargs = {name: maker.value(value) for name, value in call.kwargs if not (value is UNKNOWN and name in _NEUTRAL)}
         except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError, AttributeError) as error:
             raise ToolError(f"{call}: its tensors cannot be made here: {_first_line(error)}", "choose another op") from error
         work = _callable(torch, call, args, kwargs, device)
@@ -55,15 +59,15 @@ class Replay:
 
 
 def replayable(call: OpCall) -> str:
-    """Why a call cannot be made again, in a few words; empty where it can."""
+    """Why a call cannot be repeated, in a few words; empty if it can."""
     if not formulas.known(call.name):
-        return "it is no op of torch that pyprof knows"
+        return "pyprof knows no such op of torch"
     if not call.dispatcher and call.module.split(".")[0] not in ("torch", "Tensor"):
-        return "it is not torch's own"
+        return "it does not belong to torch"
     if not call.described:
         return "its arguments were not recorded"
     if any(tensor.dtype is None for tensor in call.tensors):
-        return "the types of its tensors were not recorded"
+        return "the dtypes of its tensors were not recorded"
     unknown = [value for value in call.args if value is UNKNOWN]
     if unknown and not call.dispatcher:
         return f"{len(unknown)} of its arguments were not recorded"
@@ -71,26 +75,27 @@ def replayable(call: OpCall) -> str:
 
 
 def choose_device(wanted: str | None) -> str:
-    """`cpu` or `cuda:N` as wanted, by default the current GPU where there is one. Raises ToolError where it is not there."""
+    """`cpu` or `cuda:N`, by default the current GPU if there is one. Raises ToolError if torch has no such device."""
     cuda = _torch().cuda
     kind, _, index = (wanted or ("cuda" if cuda.is_available() else "cpu")).partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
-        raise UsageError(f"there is no device {wanted!r}", "cpu, cuda or cuda:N")
+        raise UsageError(f"unknown device {wanted!r}", "use cpu, cuda or cuda:N")
     if kind == "cpu":
         return kind
     count = cuda.device_count() if cuda.is_available() else 0
     number = int(index) if index else (cuda.current_device() if count else 0)
     if number >= count:
-        raise ToolError(f"{wanted}: torch has {count} GPUs here", "pyprof bench ... --device cpu")
+        raise ToolError(f"{wanted}: torch has {count} GPUs here", "use pyprof bench ... --device cpu")
     return f"cuda:{number}"
 
 
-def _torch() -> Any:
+def _torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
         raise ToolError("running an op needs torch, which is not installed", "pip install torch") from error
-    return torch
+    module: ModuleType = torch
+    return module
 
 
 def _first_line(error: BaseException) -> str:
@@ -101,7 +106,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _span(spec: TensorSpec) -> int:
-    """Elements from the first to the last that the tensor's strides reach."""
+    """Elements of memory from the first to the last that the tensor's strides reach."""
     if spec.strides is None:
         return spec.numel
     if not spec.numel:
@@ -109,8 +114,8 @@ def _span(spec: TensorSpec) -> int:
     return 1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.strides, strict=True))
 
 
-def _check_memory(torch: Any, call: OpCall, device: str) -> None:
-    """Refuse what does not fit, outputs guessed to be as large as the inputs: a machine out of memory ends other programs."""
+def _check_memory(torch: ModuleType, call: OpCall, device: str) -> None:
+    """Refuse a call that would not fit (outputs assumed as large as its inputs): out of memory, other programs are killed."""
     needed = 2 * sum(int(_span(tensor) * (tensor.itemsize or 0)) for tensor in call.tensors)
     if device.startswith("cuda"):
         free = torch.cuda.mem_get_info(device)[0]
@@ -118,7 +123,7 @@ def _check_memory(torch: Any, call: OpCall, device: str) -> None:
         free = _available_bytes()
     if free is not None and needed > free * 0.8:
         raise ToolError(
-            f"{call.op}: it needs about {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {device}",
+            f"{call.op}: needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on {device}",
             "choose a smaller op, or another --device",
         )
 
@@ -135,7 +140,7 @@ def _available_bytes(path: str = "/proc/meminfo") -> int | None:
 
 
 def _bound(call: OpCall) -> int:
-    """Integers below this are valid indices of whatever the call may index with them."""
+    """Integers below this are valid indices into everything that the call may index."""
     floats = [tensor for tensor in call.tensors if tensor.dtype and not _is_integer(tensor.dtype) and tensor.shape]
     if "embedding" in call.op:
         return max((tensor.shape[0] for tensor in floats), default=1)
@@ -149,44 +154,68 @@ def _is_integer(dtype: str) -> bool:
     return dtype.lstrip("q").startswith(("int", "uint", "bool"))
 
 
-def _value(value: Any, *, torch: Any, device: str, bound: int, generator: Any) -> Any:
-    """A recorded argument as torch takes it."""
-    again = functools.partial(_value, torch=torch, device=device, bound=bound, generator=generator)
-    if isinstance(value, TensorSpec):
-        return _tensor(torch, value, device, bound, generator)
-    if isinstance(value, DTypeArg):
-        return getattr(torch, value.dtype)
-    if isinstance(value, (list, tuple)):
-        return type(value)(again(item) for item in value)
-    if isinstance(value, str) and value.startswith("torch."):
-        word = getattr(torch, value[len("torch.") :], None)
-        if isinstance(word, tuple(getattr(torch, name) for name in _TORCH_WORDS)):
-            return word
-    return value
+class _Maker(NamedTuple):
+    """Makes arguments for torch. bound: integers are made below it; generator: of the random values."""
 
+    torch: ModuleType
+    device: str
+    bound: int
+    generator: torch_types.Generator
 
-def _tensor(torch: Any, spec: TensorSpec, device: str, bound: int, generator: Any) -> Any:
-    dtype, count = getattr(torch, spec.dtype or ""), _span(spec)
-    if dtype == torch.bool:
-        flat = torch.rand(count, generator=generator) > 0.5
-    elif _is_integer(spec.dtype or ""):
-        high = min(bound, torch.iinfo(dtype).max)
-        flat = torch.randint(1 if high > 1 else 0, max(high, 1), (count,), generator=generator)
-    else:
-        flat = torch.rand(count, generator=generator)
-    flat = flat.to(dtype).to(device)
-    return flat.view(spec.shape) if spec.strides is None else torch.as_strided(flat, spec.shape, spec.strides)
+    def value(self, value: Any) -> Any:
+        """A recorded argument as torch takes it."""
+        if isinstance(value, TensorSpec):
+            return self.tensor(value)
+        if isinstance(value, DTypeArg):
+            return getattr(self.torch, value.dtype)
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.value, value))
+        if isinstance(value, str) and value.startswith("torch."):
+            word = getattr(self.torch, value[len("torch.") :], None)
+            if isinstance(word, tuple(getattr(self.torch, name) for name in _TORCH_WORDS)):
+                return word
+        return value
+
+    def tensor(self, spec: TensorSpec) -> torch_types.Tensor:
+        """A tensor with random contents, floats from 0 to 1."""
+        torch, name, count = self.torch, spec.dtype or "", _span(spec)
+        dtype = getattr(torch, name)
+        if dtype == torch.bool:
+            flat = torch.rand(count, generator=self.generator) > 0.5
+        elif _is_integer(name):
+            high = min(self.bound, torch.iinfo(dtype).max)
+            flat = torch.randint(1 if high > 1 else 0, max(high, 1), (count,), generator=self.generator)
+        else:
+            flat = torch.rand(count, generator=self.generator)
+        flat = flat.to(dtype).to(self.device)
+        return flat.view(spec.shape) if spec.strides is None else torch.as_strided(flat, spec.shape, spec.strides)
 
 
 # ---------------------------------------------------------------------------------------------- functions
 
 
-def _callable(torch: Any, call: OpCall, args: list[Any], kwargs: dict[str, Any], device: str) -> Callable[[], Any]:
-    """The call, tried once."""
+Args: TypeAlias = list[object]
+Kwargs: TypeAlias = dict[str, object]
+
+
+class _Bound(NamedTuple):
+    """A function of torch, and arguments as it takes them."""
+
+    function: Callable[..., object]
+    args: Args
+    kwargs: Kwargs
+
+
+def _callable(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs, device: str) -> Callable[[], object]:
+    """The call as a function, after one successful try. Raises ToolError if no form of the op takes the arguments."""
     inner = ""
-    bindings = _overloads(torch, call, args, kwargs) if call.dispatcher else [(_function(torch, call), args, kwargs)]
-    for function, positional, named in bindings:
-        work = functools.partial(_run, torch, function, positional, named, None if call.tensors else torch.device(device))
+    if call.dispatcher:
+        forms = _overloads(torch, call, args, kwargs)
+    else:
+        path = f"{call.module}.{call.op}".removeprefix("torch.").split(".")  # torch.nn.functional.linear, Tensor.add_
+        forms = [_Bound(_attribute(torch, path, call.name), args, kwargs)]
+    for form in forms:
+        work = functools.partial(_run, torch, form, None if call.tensors else torch.device(device))
         try:
             work()
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, MemoryError) as error:
@@ -198,15 +227,13 @@ def _callable(torch: Any, call: OpCall, args: list[Any], kwargs: dict[str, Any],
     raise ToolError(f"{call.name} cannot be run here: {inner}", "choose another op")
 
 
-def _run(torch: Any, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], device: Any) -> Any:
-    with torch.no_grad():
-        if device is None:
-            return function(*args, **kwargs)
-        with device:  # a call without tensors is told by this where to make its own
-            return function(*args, **kwargs)
+def _run(torch: ModuleType, form: _Bound, device: torch_types.device | None) -> object:
+    """device: where a call without tensors makes its own."""
+    with torch.no_grad(), contextlib.nullcontext() if device is None else device:
+        return form.function(*form.args, **form.kwargs)
 
 
-def _in_tf32(torch: Any, work: Callable[[], Any]) -> Any:
+def _in_tf32(torch: ModuleType, work: Callable[[], object]) -> object:
     owners = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [owner.allow_tf32 for owner in owners]
     try:
@@ -218,7 +245,7 @@ def _in_tf32(torch: Any, work: Callable[[], Any]) -> Any:
             owner.allow_tf32 = allowed
 
 
-def _attribute(owner: Any, path: list[str], name: str) -> Any:
+def _attribute(owner: object, path: list[str], name: str) -> Any:
     for part in path:
         owner = getattr(owner, part, None) if part.isidentifier() else None
     if owner is None or not callable(owner):
@@ -226,38 +253,30 @@ def _attribute(owner: Any, path: list[str], name: str) -> Any:
     return owner
 
 
-def _function(torch: Any, call: OpCall) -> Any:
-    """`torch.nn.functional.linear`, `Tensor.add_`: what users call."""
-    return _attribute(torch, f"{call.module}.{call.op}".removeprefix("torch.").split("."), call.name)
+def _overloads(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs) -> list[_Bound]:
+    """The forms of a dispatcher's op that may take these arguments, most likely first.
 
-
-def _overloads(
-    torch: Any, call: OpCall, args: list[Any], kwargs: dict[str, Any]
-) -> list[tuple[Any, list[Any], dict[str, Any]]]:
-    """Every form of a dispatcher's op that these arguments may be of, likeliest first, with the arguments as it takes them.
-
-    A trace tells all arguments of the schema in order, those that only go by name too.
+    A trace records all arguments of the schema in order, including keyword-only ones.
     """
     packet = _attribute(torch.ops, [call.module, call.op.partition(".")[0]], call.name)
-    found = []
+    exact: list[_Bound] = []
+    others: list[_Bound] = []
     for name in packet.overloads():
         overload = getattr(packet, name)
         schema = overload._schema.arguments
         bound = _bind(schema, args, kwargs)
         if bound is not None:
-            found.append((len(schema) != len(args), overload, *bound))
-    return [(entry[1], entry[2], entry[3]) for entry in sorted(found, key=lambda entry: entry[0])]
+            (exact if len(schema) == len(args) else others).append(_Bound(overload, *bound))
+    return exact + others
 
 
-def _bind(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
-    """Positional and named arguments; None where there are too many, or one without a default was not recorded."""
-    if len(args) > len(schema):
+def _bind(schema: Sequence[torch_types.Argument], args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
+    """Positional and named arguments; None if there are too many, or if one without a default was not recorded."""
+    if len(args) > len(schema) or not all(map(_fits, schema, args)):
         return None
-    positional: list[Any] = []
+    positional: Args = []
     named = dict(kwargs)
     by_name = False
-    if not all(_fits(argument, value) for argument, value in zip(schema, args, strict=False)):
-        return None
     for argument, value in zip(schema, [*args, *[UNKNOWN] * (len(schema) - len(args))], strict=True):
         by_name = by_name or argument.kwarg_only or value is UNKNOWN
         if value is UNKNOWN:
@@ -272,8 +291,8 @@ def _bind(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[An
     return positional, named
 
 
-def _fits(argument: Any, value: Any) -> bool:
-    """Whether a tensor stands where one is taken, and a list where a list is; the rest torch tells better."""
+def _fits(argument: torch_types.Argument, value: object) -> bool:
+    """Whether tensors and lists are where the schema has them; torch checks the rest better."""
     kind = str(argument.type)
     if isinstance(value, (list, tuple)):
         return "List" in kind

@@ -1,6 +1,7 @@
 """A function and its arguments -> how long one call takes: `pyprof.timeit(fn, *args)`.
 
-On a GPU between two events on the stream, on a CPU by the clock; each call with a cold cache. Knows nothing of captures.
+Measured on a GPU between two events on the stream, on a CPU by the clock; each call starts with a cold cache. Must not know
+captures.
 """
 
 from __future__ import annotations
@@ -8,23 +9,29 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyprof.errors import ToolError, UsageError
 
+if TYPE_CHECKING:
+    import torch
+    from torch.autograd.profiler_util import FunctionEvent
+
 __all__ = ["Timing", "cache_bytes", "quantile", "timeit"]
 
-_FEWEST, _MOST = 10, 10_000
-_FLUSH_MOST = 512 << 20
-_FLUSH_LEAST = 32 << 20
+Seconds: TypeAlias = tuple[float, ...]  # one for each call
+
+_MIN_CALLS, _MAX_CALLS = 10, 10_000
+_MIN_FLUSH_BYTES, _MAX_FLUSH_BYTES = 32 << 20, 512 << 20
 
 
-def quantile(values: tuple[float, ...], share: float) -> float:
-    """The value below which this share of them lies, between neighbours in proportion. Raises ValueError for no values."""
+def quantile(values: Seconds, share: float) -> float:
+    """The value below which a share (0 to 1) of the values lies, interpolated. Raises ValueError without values."""
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
@@ -36,46 +43,46 @@ def quantile(values: tuple[float, ...], share: float) -> float:
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured.
+    """The times of repeated calls.
 
-    device: `cpu`, or `cuda:N`; times_s: seconds of each call on the device, in order; host_s: seconds until each call returned;
-    launched: what one call launched by name, kernels, copies and memsets on a GPU and outermost ops on a CPU, None where that
-    could not be recorded.
+    device: `cpu` or `cuda:N`; times_s: seconds of each call on the device, in order; host_s: seconds until each call returned;
+    launched: what one call launched, counted by name (kernels, copies and memsets on a GPU, outermost ops on a CPU), None if
+    that could not be recorded.
     """
 
     device: str
-    times_s: tuple[float, ...]
-    host_s: tuple[float, ...]
+    times_s: Seconds
+    host_s: Seconds
     launched: dict[str, int] | None = None
 
     @property
     def median_s(self) -> float:
-        """Half of the calls took less."""
+        """The median time of a call."""
         return quantile(self.times_s, 0.5)
 
     @property
     def p99_s(self) -> float:
-        """One call in a hundred took longer."""
+        """The time that one call in a hundred exceeds."""
         return quantile(self.times_s, 0.99)
 
     @property
     def best_s(self) -> float:
-        """The shortest call."""
+        """The shortest time of a call."""
         return min(self.times_s)
 
     @property
     def spread(self) -> float:
-        """How far the middle half of the calls lies apart, as a share of the median: 0.02 is calm, 0.2 is not."""
+        """The interquartile range of the times over their median: 0.02 is a quiet machine, 0.2 is not."""
         return (quantile(self.times_s, 0.75) - quantile(self.times_s, 0.25)) / self.median_s if self.median_s else 0.0
 
     @property
     def launches(self) -> int | None:
-        """Launches of one call; None where that could not be recorded."""
+        """The number of launches of one call; None if it could not be recorded."""
         return None if self.launched is None else sum(self.launched.values())
 
     @property
     def host_bound(self) -> bool:
-        """Whether the device waits: launching takes longer than the work. Always False on a CPU."""
+        """Whether the device waits because launching takes longer than the work. False on a CPU."""
         return self.device != "cpu" and quantile(self.host_s, 0.5) >= self.median_s
 
     def __str__(self) -> str:
@@ -87,9 +94,9 @@ class Timing:
         )
 
 
-def timeit(
-    fn: Callable[..., Any],
-    *args: Any,
+def timeit(  # a public function's options
+    fn: Callable[..., object],
+    *args: object,
     seconds: float = 0.3,
     warmup: float = 0.05,
     calls: int | None = None,
@@ -99,36 +106,37 @@ def timeit(
 ) -> Timing:
     """Time `fn(*args)`; for keyword arguments use functools.partial.
 
-    seconds: measure for about so long, at least ten calls, or `calls` of them; warmup: seconds before that; flush: each call
-    finds none of its data in the last cache; device: `cpu` or `cuda[:N]`, by default the GPU on which an argument lies, else
-    the current one where the process uses CUDA, else the CPU; launches: count what one further call launches.
+    seconds: how long to measure, at least ten calls; calls: how many calls to measure instead; warmup: seconds of calls before;
+    flush: clear the data of each call from the last cache; device: `cpu` or `cuda[:N]`, by default the GPU that holds an
+    argument, else the current one if the process uses CUDA, else the CPU; launches: count what one further call launches.
 
-    An exception of the function passes through. Raises UsageError for numbers that measure nothing, ToolError where torch or
-    the device is missing.
+    An exception of the function passes through. Raises UsageError for numbers that are not positive, ToolError if torch or the
+    device is missing.
     """
     if seconds <= 0 or warmup < 0 or (calls is not None and calls < 1):
-        raise UsageError("pyprof.timeit: seconds and calls must be positive", "pyprof.timeit(fn, x, calls=100)")
+        raise UsageError("pyprof.timeit: seconds and calls must be positive", "for example pyprof.timeit(fn, x, calls=100)")
     torch = _torch()
     clock = _clock(torch, device or _device(torch, args), flush)
     with ExitStack() as stack:
         clock.enter(stack)
         once = _warm_up(clock, fn, args, warmup)
-        count = calls or min(max(math.ceil(seconds / max(once, 1e-9)), _FEWEST), _MOST)
+        count = calls or min(max(math.ceil(seconds / max(once, 1e-9)), _MIN_CALLS), _MAX_CALLS)
         times, hosts = clock.measure(fn, args, count)
         launched = clock.launched(fn, args) if launches else None
     return Timing(clock.device, times, hosts, launched)
 
 
-def _torch() -> Any:
+def _torch() -> ModuleType:
     try:
         import torch
         import torch.profiler
     except ImportError as error:
         raise ToolError("pyprof.timeit needs torch, which is not installed", "pip install torch") from error
-    return torch
+    module: ModuleType = torch
+    return module
 
 
-def _tensors(torch: Any, values: Any) -> Iterator[Any]:
+def _tensors(torch: ModuleType, values: Iterable[object]) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -138,7 +146,7 @@ def _tensors(torch: Any, values: Any) -> Iterator[Any]:
             yield from _tensors(torch, value)
 
 
-def _device(torch: Any, args: Any) -> str:
+def _device(torch: ModuleType, args: Iterable[object]) -> str:
     tensors = list(_tensors(torch, args))
     for tensor in tensors:
         if tensor.device.type == "cuda":
@@ -146,13 +154,13 @@ def _device(torch: Any, args: Any) -> str:
     return "cuda" if not tensors and torch.cuda.is_initialized() else "cpu"
 
 
-def _warm_up(clock: _CpuClock | _CudaClock, fn: Callable[..., Any], args: Any, seconds: float) -> float:
-    """Call until the time is over, three times at least; returns what one call took with all that measuring adds to it."""
+def _warm_up(clock: Clock, fn: Callable[..., object], args: Sequence[object], seconds: float) -> float:
+    """Call for that time, three times at least; returns the seconds of one call, including the cost of measuring it."""
     begun, done = time.perf_counter(), 0
     while True:
         clock.measure(fn, args, 1)
         done += 1
-        if done == 1:  # what the first call compiles and allocates is not the time of a call
+        if done == 1:  # the first call may compile and allocate
             first = time.perf_counter()
         elif done >= 3 and time.perf_counter() - begun >= seconds:
             return (time.perf_counter() - first) / (done - 1)
@@ -162,7 +170,7 @@ def _warm_up(clock: _CpuClock | _CudaClock, fn: Callable[..., Any], args: Any, s
 
 
 def cache_bytes(root: str = "/sys/devices/system/cpu/cpu0/cache") -> int | None:
-    """Size of this CPU's last cache; None where the system does not tell."""
+    """Size of this CPU's last-level cache; None if the system does not report it."""
     sizes: dict[int, int] = {}
     for folder in sorted(Path(root).glob("index*")):
         try:
@@ -174,22 +182,22 @@ def cache_bytes(root: str = "/sys/devices/system/cpu/cpu0/cache") -> int | None:
 
 
 def _flush_bytes(cache: int | None) -> int:
-    return min(max(2 * (cache or 0), _FLUSH_LEAST), _FLUSH_MOST)
+    return min(max(2 * (cache or 0), _MIN_FLUSH_BYTES), _MAX_FLUSH_BYTES)
 
 
 class _CpuClock:
     """Times a call by the clock."""
 
-    def __init__(self, torch: Any, flush: bool) -> None:
+    def __init__(self, torch: ModuleType, flush: bool) -> None:
         self._torch, self.device = torch, "cpu"
-        # Written as it is read, since a plain fill of that size goes past the caches.
+        # Read and written, since a plain fill of that size bypasses the caches.
         self._buffer = torch.zeros(_flush_bytes(cache_bytes()), dtype=torch.int8) if flush else None
 
     def enter(self, stack: ExitStack) -> None:
-        """Nothing is to be prepared."""
+        """A CPU needs no preparation."""
 
-    def measure(self, fn: Callable[..., Any], args: Any, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Seconds of each of `count` calls, twice: the host is the device."""
+    def measure(self, fn: Callable[..., object], args: Sequence[object], count: int) -> tuple[Seconds, Seconds]:
+        """Seconds of each of `count` calls, twice, since the host is the device."""
         now, times = time.perf_counter, []
         for _ in range(count):
             if self._buffer is not None:
@@ -199,19 +207,17 @@ class _CpuClock:
             times.append(now() - begun)
         return tuple(times), tuple(times)
 
-    def launched(self, fn: Callable[..., Any], args: Any) -> dict[str, int] | None:
-        """Ops that one call asks for, those inside other ops left out."""
-        return _record(
-            self._torch, [self._torch.profiler.ProfilerActivity.CPU], fn, args, lambda event: event.cpu_parent is None
-        )
+    def launched(self, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:
+        """The ops of one call, without those inside other ops."""
+        return _record(self._torch, False, fn, args)
 
 
 class _CudaClock:
-    """Times the work of a call on its stream, between two events; the host runs ahead while the cache is flushed."""
+    """Times the work of a call on its stream between two events; the host runs ahead while the cache is flushed."""
 
-    def __init__(self, torch: Any, device: str, flush: bool) -> None:
+    def __init__(self, torch: ModuleType, device: str, flush: bool) -> None:
         if not torch.cuda.is_available():
-            raise ToolError(f"{device}: torch has no GPU here", "pyprof.timeit(fn, device='cpu')")
+            raise ToolError(f"{device}: torch has no GPU here", "use pyprof.timeit(fn, device='cpu')")
         index = torch.device(device).index
         index = torch.cuda.current_device() if index is None else index
         self._torch, self.device, self._index = torch, f"cuda:{index}", index
@@ -222,8 +228,8 @@ class _CudaClock:
         """Make it the current device."""
         stack.enter_context(self._torch.cuda.device(self._index))
 
-    def measure(self, fn: Callable[..., Any], args: Any, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Seconds of each of `count` calls on the device, and until each returned."""
+    def measure(self, fn: Callable[..., object], args: Sequence[object], count: int) -> tuple[Seconds, Seconds]:
+        """Seconds of each of `count` calls on the device, and on the host until each returned."""
         cuda, now, hosts = self._torch.cuda, time.perf_counter, []
         events = [(cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)) for _ in range(count)]
         for begin, end in events:
@@ -237,28 +243,29 @@ class _CudaClock:
         cuda.synchronize()
         return tuple(begin.elapsed_time(end) / 1e3 for begin, end in events), tuple(hosts)
 
-    def launched(self, fn: Callable[..., Any], args: Any) -> dict[str, int] | None:
-        """Kernels, copies and memsets of one call."""
-        activity = self._torch.profiler.ProfilerActivity
-        on_gpu = self._torch.autograd.DeviceType.CUDA
-        return _record(self._torch, [activity.CPU, activity.CUDA], fn, args, lambda event: event.device_type == on_gpu)
+    def launched(self, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:
+        """The kernels, copies and memsets of one call."""
+        return _record(self._torch, True, fn, args)
 
 
-def _clock(torch: Any, device: str, flush: bool) -> _CpuClock | _CudaClock:
+Clock: TypeAlias = _CpuClock | _CudaClock
+
+
+def _clock(torch: ModuleType, device: str, flush: bool) -> Clock:
     kind = device.partition(":")[0]
     if kind not in ("cpu", "cuda"):
-        raise UsageError(f"pyprof.timeit: no device {device!r}", "cpu, cuda or cuda:N")
+        raise UsageError(f"pyprof.timeit: unknown device {device!r}", "use cpu, cuda or cuda:N")
     return _CpuClock(torch, flush) if kind == "cpu" else _CudaClock(torch, device, flush)
 
 
-def _record(
-    torch: Any, activities: list[Any], fn: Callable[..., Any], args: Any, counts: Callable[[Any], bool]
-) -> dict[str, int] | None:
-    """What torch.profiler sees of one call; None where it is recording already."""
+def _record(torch: ModuleType, gpu: bool, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:
+    """The outermost ops of one call, or its work on the GPU, counted by name; None if torch.profiler is in use already."""
     if torch.autograd._profiler_enabled():
         return None
-    with torch.profiler.profile(activities=activities) as profiler:
+    activity, on_gpu = torch.profiler.ProfilerActivity, torch.autograd.DeviceType.CUDA
+    with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if gpu else [activity.CPU]) as profiler:
         fn(*args)
-        if len(activities) > 1:
+        if gpu:
             torch.cuda.synchronize()
-    return dict(Counter(event.name for event in profiler.events() if counts(event)))
+    events: Iterable[FunctionEvent] = profiler.events()
+    return dict(Counter(e.name for e in events if (e.device_type == on_gpu if gpu else e.cpu_parent is None)))
