@@ -183,10 +183,6 @@ def _share(part: Ints, whole: Ints) -> Fractions:
     return Fractions.not_nan(100 * part / np.where(whole > 0, whole, np.nan), 1)
 
 
-def _count(values: Ints) -> Integers:
-    return Integers.from_zero(values)
-
-
 def streams(report: Report) -> Table:
     """Busy and idle time of each line."""
     gaps, lines = report.gaps, np.arange(len(report.lines))
@@ -197,12 +193,12 @@ def streams(report: Report) -> Table:
     parts["elsewhere"] = summed(gaps.line, gaps.elsewhere, len(lines))
     cells: Cells = [
         *report.where(lines),
-        (Header("rows", "Rows", "kernels, copies and sets"), _count(np.bincount(both, minlength=len(lines)))),
-        (_ns("span", "from the first begin to the last end"), _count(span)),
-        (_ns("busy", "at least one ran"), _count(busy)),
+        (Header("rows", "Rows", "kernels, copies and sets"), Integers.from_zero(np.bincount(both, minlength=len(lines)))),
+        (_ns("span", "from the first begin to the last end"), Integers.from_zero(span)),
+        (_ns("busy", "at least one ran"), Integers.from_zero(busy)),
         (Header("share", "Busy(%)", "of the span", "%"), _share(busy, span)),
     ]
-    return joined("streams", cells + [(_ns(name, "idle for this reason"), _count(parts[name])) for name in _PARTS])
+    return joined("streams", cells + [(_ns(name, "idle for this reason"), Integers.from_zero(parts[name])) for name in _PARTS])
 
 
 def ops(report: Report) -> Table:
@@ -218,10 +214,10 @@ def ops(report: Report) -> Table:
     span = (report.last - report.first)[gaps.line[rows][first]]
     cells: Cells = [
         *((header, values.take(first)) for header, values in keys),
-        (Header("gaps", "Gaps", "how many"), _count(np.bincount(group, minlength=len(first)))),
-        (_ns("time", "idle"), _count(time)),
+        (Header("gaps", "Gaps", "how many"), Integers.from_zero(np.bincount(group, minlength=len(first)))),
+        (_ns("time", "idle"), Integers.from_zero(time)),
         (Header("share", "Share(%)", "of the span", "%"), _share(time, span)),
-        (_ns("longest", "the longest of them"), _count(longest)),
+        (_ns("longest", "the longest of them"), Integers.from_zero(longest)),
     ]
     return joined("ops", cells).take(np.lexsort((first, -time)))
 
@@ -233,8 +229,8 @@ def gaps_table(report: Report) -> Table:
     (_, after), *more = report.of_records("kernel,op,layer,src,launch", gaps.after[rows])
     cells: Cells = [
         *report.where(gaps.line[rows], report.by_stream),
-        (_ns("start", "when it ran dry"), _count(gaps.start[rows])),
-        (_ns("idle", "how long, less what other streams of the device worked"), _count(gaps.own[rows])),
+        (_ns("start", "when it ran dry"), Integers.from_zero(gaps.start[rows])),
+        (_ns("idle", "how long, less what other streams of the device worked"), Integers.from_zero(gaps.own[rows])),
         *report.why(rows),
         (Header("before", "Before", "what ended last: " + short.help, width=12), before),
         (Header("next", "Next", "what began next: " + short.help, width=12), after),
@@ -270,11 +266,11 @@ def latency(report: Report) -> Table:
     ]
     cells: Cells = [
         *report.where(np.array(used, np.int64)),
-        (Header("launches", "Launches", "activities with a launch in the capture"), _count(counts[:, 0])),
+        (Header("launches", "Launches", "activities with a launch in the capture"), Integers.from_zero(counts[:, 0])),
         *((_ns(key, text), Integers.known(waits[:, at])) for at, (key, text) in enumerate(names)),
-        (_ns("took", "median time of the launching call"), _count(counts[:, 1])),
-        (Header("short", "Short", "kernels shorter than the call that launched them"), _count(counts[:, 2])),
-        (_ns("shorttime", "time of these"), _count(counts[:, 3])),
+        (_ns("took", "median time of the launching call"), Integers.from_zero(counts[:, 1])),
+        (Header("short", "Short", "kernels shorter than the call that launched them"), Integers.from_zero(counts[:, 2])),
+        (_ns("shorttime", "time of these"), Integers.from_zero(counts[:, 3])),
     ]
     return joined("latency", cells)
 
@@ -295,10 +291,10 @@ def queue(report: Report) -> Table:
     line, start, length, mean, most, worked = (np.concatenate(column) for column in zip(*parts, strict=True))
     cells: Cells = [
         *report.where(line.astype(np.int64), stream=False),
-        (_ns("start", "begin of the part"), _count(start)),
-        (_ns("length", "of the part"), _count(length)),
+        (_ns("start", "begin of the part"), Integers.from_zero(start)),
+        (_ns("length", "of the part"), Integers.from_zero(length)),
         (Header("depth", "Depth", "mean number in the queue"), Fractions.not_nan(mean, 2)),
-        (Header("most", "Most", "most at once"), _count(most)),
+        (Header("most", "Most", "most at once"), Integers.from_zero(most)),
         (Header("busy", "Busy(%)", "of the part", "%"), _share(worked, length)),
     ]
     return joined("queue", cells)
@@ -318,14 +314,14 @@ def overlap(report: Report) -> Table:
     busy = total(np.ones(len(activities), np.bool_))
     cells: Cells = [
         *report.where(devices, stream=False),
-        (_ns("span", "from the first begin to the last end"), _count(span)),
-        (_ns("compute", "a kernel ran that does not communicate"), _count(work)),
-        (_ns("comm", "a kernel ran that communicates"), _count(alone)),
-        (Header("exposed", "CommExposed(ns)", "communication while nothing computes", "ns"), _count(both - work)),
+        (_ns("span", "from the first begin to the last end"), Integers.from_zero(span)),
+        (_ns("compute", "a kernel ran that does not communicate"), Integers.from_zero(work)),
+        (_ns("comm", "a kernel ran that communicates"), Integers.from_zero(alone)),
+        (Header("exposed", "CommExposed(ns)", "communication while nothing computes", "ns"), Integers.from_zero(both - work)),
         (Header("hidden", "Hidden(%)", "of communication, behind compute", "%"), _share(alone - (both - work), alone)),
-        (_ns("copy", "a copy or set of memory ran"), _count(total(copy))),
-        (Header("copyexposed", "CopyExposed(ns)", "while nothing else ran", "ns"), _count(busy - both)),
-        (_ns("idle", "nothing ran"), _count(span - busy)),
+        (_ns("copy", "a copy or set of memory ran"), Integers.from_zero(total(copy))),
+        (Header("copyexposed", "CopyExposed(ns)", "while nothing else ran", "ns"), Integers.from_zero(busy - both)),
+        (_ns("idle", "nothing ran"), Integers.from_zero(span - busy)),
     ]
     return joined("overlap", cells)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from pyprof.errors import UsageError
+from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching
 from pyprof.tables.table import Header, Table, Texts, Values, texts
 
@@ -52,4 +53,6 @@ def one_table_option(options: argparse.Namespace, formats: Sequence[str] = _OF_O
     """The first option given that needs a single table, empty where none does; formats: those that do."""
     given = {"-c": options.columns, "--where": options.where, "--sort": options.sort, "--csv": options.csv and "csv" in formats}
     given[f"--format {options.format}"] = options.format in formats
+    output = getattr(options, "output", None) or ""
+    given[f"-o {output}"] = not options.format and output.endswith(tuple(FORMATS[name].suffix for name in formats))
     return next((option for option, value in given.items() if value), "")

@@ -390,7 +390,12 @@ def test_a_kernel_name_of_megabytes_does_not_pad_the_screen(tmp_path: Path, caps
 
 
 def test_what_cannot_be_done(tmp_path: Path, data: Path) -> None:
-    for arguments, error in ((["--csv"], UsageError), (["--bins", "0"], UsageError), ([], InputError)):
+    for arguments, error in (
+        (["--csv"], UsageError),
+        (["-o", str(tmp_path / "gaps.csv")], UsageError),
+        (["--bins", "0"], UsageError),
+        ([], InputError),
+    ):
         assert main(["gaps", str(data / "kineto_cpu.json.gz"), *arguments]) == error("", "").exit_code
 
 

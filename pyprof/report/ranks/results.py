@@ -231,11 +231,6 @@ def matrix_of(whole: Survey, measure: str) -> Table:
 
 
 TABLES: dict[str, Callable[[Survey], Table]] = {
-    "ranks": _ranks,
-    "clocks": _clocks,
-    "steps": _steps,
-    "collectives": _collectives,
-    "bandwidth": _bandwidth,
-    "stragglers": _stragglers,
-    "matrix": _matrix,
-}
+    "ranks": _ranks, "clocks": _clocks, "steps": _steps, "collectives": _collectives, "bandwidth": _bandwidth,
+    "stragglers": _stragglers, "matrix": _matrix,
+}  # fmt: skip
