@@ -236,7 +236,7 @@ def _to_pandas(rows: Table) -> pandas.DataFrame:
             numbers[values.unknown] = pd.NA
             series[header.key] = numbers
         else:
-            pool = pd.Index(values.texts)
+            pool = pd.Index(values.pool)
             codes = np.append(pd.factorize(pool)[0], -1)
             series[header.key] = pd.Categorical.from_codes(codes[values.codes], categories=pool.unique())
     return pd.DataFrame(series)

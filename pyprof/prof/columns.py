@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from os.path import basename
 from typing import NamedTuple
 
@@ -12,21 +13,14 @@ from pyprof.parse.records.records import DIRECTIONS, PHASES
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
-from pyprof.tables.table import Fractions, Header, Integers, Lists, Texts, Values, printed, texts
+from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
 
+# fmt: off
 __all__ = [
-    "ALIASES",
-    "COLUMNS",
-    "DEFAULT",
-    "HEADERS",
-    "SUMS",
-    "SUMS_SHOWN",
-    "TORCH_COLUMNS",
-    "TORCH_KEYS",
-    "TREE",
-    "Column",
+    "ALIASES", "COLUMNS", "DEFAULT", "HEADERS", "SUMS", "SUMS_SHOWN", "TORCH_COLUMNS", "TORCH_KEYS", "TREE", "Column",
     "RecordTable",
 ]
+# fmt: on
 
 DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
 
@@ -82,19 +76,7 @@ def _pool(name: str, pool: tuple[str, ...]) -> Callable[[Frame], Values]:
 
 
 def _call(column: str, attribute: str) -> Callable[[Frame], Values]:
-    return lambda frame: frame.of_call(column, lambda call: str(getattr(call, attribute)))
-
-
-def _tc(frame: Frame) -> Values:
-    return frame.of_verdict(lambda verdict: verdict.tc, "-")
-
-
-def _unit(frame: Frame) -> Values:
-    return frame.of_verdict(lambda verdict: verdict.unit or None, "")
-
-
-def _math(frame: Frame) -> Values:
-    return frame.of_verdict(lambda verdict: verdict.math, "")
+    return lambda frame: frame.of_call(column, attrgetter(attribute))
 
 
 def _copykind(frame: Frame) -> Values:
@@ -104,40 +86,18 @@ def _copykind(frame: Frame) -> Values:
 
 
 def _layer(frame: Frame) -> Values:
-    return Lists(frame.records["scope"], [stack.layer for stack in frame.records.stacks], ":")
+    layers = [stack.layer for stack in frame.records.stacks]
+    return Texts(frame.records["scope"], [*map(":".join, layers)], layers)
 
 
 def _trace(frame: Frame) -> Values:
-    return Lists(frame.records["scope"], [stack.trace for stack in frame.records.stacks], ",", _file_and_line)
-
-
-def _file_and_line(trace: Sequence[str]) -> str:
-    """Of the innermost line, without its folder."""
-    return basename(trace[-1]) if trace else "-"
+    traces = [stack.trace for stack in frame.records.stacks]
+    innermost = [basename(trace[-1]) if trace else "" for trace in traces]
+    return Texts(frame.records["scope"], [*map(",".join, traces)], traces, innermost)
 
 
 def _src(frame: Frame) -> Values:
     return texts(frame.records["scope"], [stack.trace[-1] if stack.trace else None for stack in frame.records.stacks])
-
-
-def _names(frame: Frame) -> Values:
-    return frame.of_name(str)
-
-
-def _ceiling(frame: Frame) -> Values:
-    return Fractions.not_nan(frame.roofline.ceiling / 1e12, 3)
-
-
-def _peak(frame: Frame) -> Values:
-    return Fractions.not_nan(frame.roofline.peak, 1)
-
-
-def _bound(frame: Frame) -> Values:
-    return Texts(frame.roofline.bound, BOUNDS)
-
-
-def _lost(frame: Frame) -> Values:
-    return Integers.from_zero(frame.roofline.lost_ns)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -156,7 +116,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(lambda f: f.short_names, Header("kernel", "Kernel", "short name of the kernel", width=0, grow=True)),
     Column(lambda f: f.params, Header("params", "Params", "shapes and types of the op's arguments", width=0, grow=True)),
     Column(_records("dur_ns"), Header("sil", "Sil(ns)", "time of the kernel (silicon), in ns", "ns", 10)),
-    Column(_tc, Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na cannot be told", width=2)),
+    Column(lambda f: f.of_verdict(attrgetter("tc"), "-"),
+           Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na cannot be told", width=2)),
     Column(_records("device"), Header("device", "Device", "device ordinal", width=3)),
     Column(_records("stream"), Header("stream", "Stream", "stream", width=3)),
     Column(lambda f: f.shape("grid"), Header("grid", "Grid", "blocks: x,y,z", width=12)),
@@ -175,10 +136,12 @@ COLUMNS: tuple[Column, ...] = (
     Column(_records("launch_dur_ns"), Header("launchdur", "LaunchDur(ns)", "time that this call took", "ns", 10)),
     Column(_records("corr"), Header("corr", "CorrId", "correlation id, unique in a process")),
     Column(_pool("kind", ActivityKind.NAMES), Header("kind", "Kind", "kernel, graph, memcpy, memset or cpu", width=6)),
-    Column(_names, Header("name", "Name", "whole name of the kernel", width=20)),
+    Column(lambda f: f.of_name(str), Header("name", "Name", "whole name of the kernel", width=20)),
     Column(_family, Header("family", "Family", "what kind of kernel its name says it is", width=12)),
-    Column(_unit, Header("unit", "Unit", "what multiplied: hmma, wgmma, tcgen05, imma, dmma, fma, ...", empty="-")),
-    Column(_math, Header("math", "Math", "arithmetic of the products: bf16, tf32, fp8, fp32, ...", width=6, empty="-")),
+    Column(lambda f: f.of_verdict(lambda verdict: verdict.unit or None, ""),
+           Header("unit", "Unit", "what multiplied: hmma, wgmma, tcgen05, imma, dmma, fma, ...", empty="-")),
+    Column(lambda f: f.of_verdict(attrgetter("math"), ""),
+           Header("math", "Math", "arithmetic of the products: bf16, tf32, fp8, fp32, ...", width=6, empty="-")),
     Column(_problem(0), Header("m", "M", "rows of the matrix product")),
     Column(_problem(1), Header("n", "N", "columns of the matrix product")),
     Column(_problem(2), Header("k", "K", "depth of the matrix product")),
@@ -187,12 +150,14 @@ COLUMNS: tuple[Column, ...] = (
            Header("tflops", "TFLOP/s", "rate of the op over the time of all its kernels", "TFLOP/s", 8)),
     Column(lambda f: f.rate("bytes"),
            Header("gbs", "GB/s", "rate of the op's least bytes over the time of all its kernels", "GB/s", 8)),
-    Column(_ceiling, Header("ceiling", "Ceiling", "TFLOP/s that the device allows at the op's intensity", "TFLOP/s", 8)),
-    Column(_peak,
+    Column(lambda f: Fractions.not_nan(f.roofline.ceiling / 1e12, 3),
+           Header("ceiling", "Ceiling", "TFLOP/s that the device allows at the op's intensity", "TFLOP/s", 8)),
+    Column(lambda f: Fractions.not_nan(f.roofline.peak, 1),
            Header("peak", "Peak(%)", "share of the roofline: least time of the op over the time of all its kernels", "%", 7)),
-    Column(_bound,
+    Column(lambda f: Texts(f.roofline.bound, BOUNDS),
            Header("bound", "Bound", "its limit: compute, memory, latency, launch, l2; ! faster than the peaks allow", width=8)),
-    Column(_lost, Header("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", "ns", 10)),
+    Column(lambda f: Integers.from_zero(f.roofline.lost_ns),
+           Header("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", "ns", 10)),
     Column(_call("inner", "name"), Header("inner", "Inner", "innermost dispatcher op or autograd function", width=15)),
     Column(_src, Header("src", "Src", "source line that called the op", width=20)),
     Column(_copykind, Header("copykind", "CopyKind", "direction of a copy", width=8, empty="-")),

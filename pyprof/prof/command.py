@@ -6,8 +6,9 @@ FILE is what `python -m pyprof.parse` printed, or a capture itself; without FILE
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from pyprof.hardware import gpus
 from pyprof.parse.records.records import concatenate
 from pyprof.parse.records.selection import add_kinds, add_window, choose_kinds, in_window, window_given
 from pyprof.prof.columns import ALIASES, DEFAULT, HEADERS, SUMS, SUMS_SHOWN, TORCH_COLUMNS, TORCH_KEYS, TREE, RecordTable
+from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Header, Source, choose
@@ -42,41 +44,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one row for each distinct op, shape, layer, kernel, family or other column, with sums",
     )
     grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
-    described = {
-        "columns:": HEADERS,
-        "of groups, behind the columns that they are grouped by:": SUMS,
-        "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:": TORCH_COLUMNS,
-    }
-    parser.epilog = "\n".join(map(_section, described, described.values()))
+    parser.add_argument("--formulas", metavar="FILE.py", help="formulas of your own; also the variable PYPROF_FORMULAS")
+    lines = ["columns:", *_described(HEADERS), "", "of groups, behind the columns that they are grouped by:", *_described(SUMS)]
+    lines += ["", "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:"]
+    parser.epilog = "\n".join([*lines, *_described(TORCH_COLUMNS)])
 
 
-def _section(title: str, headers: Sequence[Header]) -> str:
-    return "\n".join([title, *(f"  {header.key:15} {header.text:15} {header.help}" for header in headers), ""])
+def _described(headers: Sequence[Header]) -> Iterable[str]:
+    return map("  {0.key:15} {0.text:15} {0.help}".format, headers)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.loading import load
 
-    where = conditions_of(options, HEADERS, ALIASES)
-    keys = choose(options.group_by, HEADERS, ALIASES) if options.group_by is not None and not _is_of_torch(options) else []
-    if options.group_by is not None and not keys:
+    if options.group_by is not None and _is_of_torch(options):
         return _torch_table(options)
-    named = keys or (TREE if options.tree is not None else [])
-    default = ",".join(header.key for header in [*named, *SUMS[:SUMS_SHOWN]]) if named else DEFAULT
-    chosen = choice(
-        options, [*named, *SUMS] if named else HEADERS, default, ALIASES
-    )  # wrong names are reported before the work
+    # Wrong names and values are reported before the work.
+    where = conditions_of(options, HEADERS, ALIASES)
+    keys = choose(options.group_by, HEADERS, ALIASES) if options.group_by is not None else []
+    named = keys or (TREE if options.tree is not None else ())
+    default = ",".join(header.key for header in (*named, *SUMS[:SUMS_SHOWN])) if named else DEFAULT
+    chosen = choice(options, (*named, *SUMS) if named else HEADERS, default, ALIASES)
+    if formulas := options.formulas or os.environ.get("PYPROF_FORMULAS"):
+        load_user_formulas(formulas)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
-    records = concatenate([load(name) for name in options.file or ["-"]])
+    records = concatenate([*map(load, options.file or ["-"])])
     frame = Frame(choose_kinds(records, options.kinds), gpu, records)
     inside = np.flatnonzero(in_window(frame.records, options))
-    rows = matching(RecordTable(frame), inside, where)
-    if named:
-        table = arranged(*_grouped(frame, rows, keys, options), chosen)
-    else:
-        table = arranged(RecordTable(frame), rows, chosen)
-    write(table, options)
+    table = RecordTable(frame)
+    rows = matching(table, inside, where)
+    write(arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen), options)
     sys.stdout.flush()
     for message in records.messages():
         print(f"note: {message}", file=sys.stderr)

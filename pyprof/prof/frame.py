@@ -54,7 +54,7 @@ class Frame:
 
     def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
         """A text made once for each distinct call; None is unknown."""
-        return texts(self.records[column], [text(call) for call in self.records.calls])
+        return texts(self.records[column], [*map(text, self.records.calls)])
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
         """A text for each distinct kernel name that these records use."""

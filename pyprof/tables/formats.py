@@ -15,7 +15,7 @@ from typing import IO, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from pyprof.errors import ToolError, UsageError
-from pyprof.tables.table import Fractions, Header, Lists, Table, Texts, Values, printed
+from pyprof.tables.table import Fractions, Header, Table, Texts, Values, printed
 
 __all__ = ["FORMATS", "Format", "visible", "write_aligned", "write_csv", "write_jsonl", "write_plain", "write_tables"]
 
@@ -27,33 +27,27 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Lines(NamedTuple):
-    """What stands around the fields of a table.
-
-    around: before the first field of a row, between each two, and after the last; unknown: the text of what is unknown; forms:
-    how %-formatting writes each column's field, %s where empty; skipped: characters of the first row that are left out.
-    """
+    """How a table is written: begin, each row by a %-template, end. unknown: the text of what is unknown; skipped: the number
+    of characters of the first row that are left out."""
 
     begin: str
-    around: Sequence[str]
+    row: str
     end: str = ""
     unknown: str = "na"
-    forms: Sequence[str] = ()
     skipped: int = 0
 
 
 def write_lines(lines: Lines, values: Sequence[Values], stream: IO[str]) -> None:
-    """Write rows in batches, by Arrow where there are many and it is installed."""
+    """Write rows in batches, by Arrow where there are many, no field is aligned, and it is installed."""
     stream.write(lines.begin)
     rows = len(values[0].unknown) if values else 0
-    by_arrow = _arrow_rows(lines, values) if rows >= _ARROW_FROM_ROWS and not lines.forms else None
-    forms = [*(lines.forms or ["%s"] * len(values)), ""]
-    template = "".join(text.replace("%", "%%") + form for text, form in zip(lines.around, forms, strict=True))
+    by_arrow = _arrow_rows(lines, values) if rows >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(values) else None
     for start in range(0, rows, _BATCH_ROWS):
         part = slice(start, start + _BATCH_ROWS)
         text = by_arrow(part) if by_arrow is not None else None
         if text is None:
             cells = [printed(v.take(part), lines.unknown) for v in values]
-            text = "".join(map(template.__mod__, zip(*cells, strict=True)))
+            text = "".join(map(lines.row.__mod__, zip(*cells, strict=True)))
         stream.write(text if start else text[lines.skipped :])
     stream.write(lines.end)
 
@@ -67,7 +61,7 @@ def _arrow_rows(lines: Lines, values: Sequence[Values]) -> Callable[[slice], str
     except ImportError:
         return None
     try:
-        made = Rows(values, lines.around, lines.unknown)
+        made = Rows(values, lines.row.split("%s"), lines.unknown)
     except (UnicodeEncodeError, pyarrow.ArrowException):
         return None
 
@@ -82,17 +76,15 @@ def _arrow_rows(lines: Lines, values: Sequence[Values]) -> Callable[[slice], str
 
 def _fields(table: Table, change: Callable[[str], str]) -> list[Values]:
     """The values as fields of a line, with a change made once to each distinct text."""
-    shown = [header.shown(values) for header, values in zip(table.headers, table.values, strict=True)]
-    return [Texts(v.codes, [change(text) for text in v.texts]) if isinstance(v, (Texts, Lists)) else v for v in shown]
+    return [
+        Texts(v.codes, [change(text or header.empty) for text in v.pool]) if isinstance(v, Texts) else v
+        for header, v in zip(table.headers, table.values, strict=True)
+    ]
 
 
 def visible(text: str) -> str:
     """A text without control characters."""
     return _CONTROL.sub("?", text)
-
-
-def _between(texts: Sequence[str], last: str) -> list[str]:
-    return ["", *texts, last]
 
 
 # ---------------------------------------------------------------------------------------------- separated by a character
@@ -105,8 +97,7 @@ def _solid(text: str) -> str:
 def write_plain(table: Table, stream: IO[str]) -> None:
     """One blank between fields and none inside, with a header line."""
     headers = [_solid(header.text) for header in table.headers]
-    around = _between([" "] * (len(headers) - 1), "\n")
-    write_lines(Lines(" ".join(headers) + "\n", around), _fields(table, _solid), stream)
+    write_lines(Lines(" ".join(headers) + "\n", " ".join(["%s"] * len(headers)) + "\n"), _fields(table, _solid), stream)
 
 
 def _quoted(text: str) -> str:
@@ -118,8 +109,8 @@ def _quoted(text: str) -> str:
 def write_csv(table: Table, stream: IO[str]) -> None:
     """RFC 4180: a header line, fields quoted where they must be, lines that end in CR LF."""
     headers = [_quoted(header.text) for header in table.headers]
-    around = _between([","] * (len(headers) - 1), "\r\n")
-    write_lines(Lines(",".join(headers) + "\r\n", around), _fields(table, _quoted), stream)
+    row = ",".join(["%s"] * len(headers)) + "\r\n"
+    write_lines(Lines(",".join(headers) + "\r\n", row), _fields(table, _quoted), stream)
 
 
 def write_markdown(table: Table, stream: IO[str]) -> None:
@@ -132,8 +123,8 @@ def write_markdown(table: Table, stream: IO[str]) -> None:
     rule = ["---" if isinstance(v, Texts) else "--:" for v in values]
     head = [" | ".join(cells) for cells in ([cell(header.text) for header in table.headers], rule)]
     title = f"{table.title}\n\n" if table.title else ""
-    around = ["| ", *[" | "] * (len(values) - 1), " |\n"]
-    write_lines(Lines(f"{title}| {head[0]} |\n| {head[1]} |\n", around), values, stream)
+    row = f"| {' | '.join(['%s'] * len(values))} |\n"
+    write_lines(Lines(f"{title}| {head[0]} |\n| {head[1]} |\n", row), values, stream)
 
 
 # ---------------------------------------------------------------------------------------------- keyed
@@ -146,31 +137,29 @@ def _each_key_once(table: Table) -> Table:
     return table._replace(headers=[table.headers[n] for n in chosen], values=[table.values[n] for n in chosen])
 
 
-def _json_rows(table: Table) -> tuple[list[str], list[Values]]:
-    """What stands around the values of an object, and the values as JSON writes them."""
+def _json_rows(table: Table) -> tuple[str, list[Values]]:
+    """The template of an object, and the values as JSON writes them."""
     table = _each_key_once(table)
     values: list[Values] = []
     for v in table.values:
-        if isinstance(v, (Texts, Lists)):
-            v = Texts(v.codes, [json.dumps(text, ensure_ascii=False) for text in v.texts])
+        if isinstance(v, Texts):
+            v = Texts(v.codes, [json.dumps(text, ensure_ascii=False) for text in v.pool])
         elif isinstance(v, Fractions):
             v = v._replace(unknown=v.unknown | ~np.isfinite(v.values))  # JSON has no infinity
         values.append(v)
-    keys = [json.dumps(header.key) + ": " for header in table.headers]
-    return ["{" + keys[0], *(", " + key for key in keys[1:]), "}"], values
+    return "{" + ", ".join(json.dumps(header.key).replace("%", "%%") + ": %s" for header in table.headers) + "}", values
 
 
 def write_jsonl(table: Table, stream: IO[str]) -> None:
     """One JSON object a line; numbers are numbers, with the digits that the column prints; what is unknown is null."""
-    around, values = _json_rows(table)
-    write_lines(Lines("", [*around[:-1], "}\n"], unknown="null"), values, stream)
+    row, values = _json_rows(table)
+    write_lines(Lines("", f"{row}\n", unknown="null"), values, stream)
 
 
 def write_json(table: Table, stream: IO[str]) -> None:
     """The rows as an array under the table's name."""
-    around, values = _json_rows(table)
-    around[0] = ",\n" + around[0]
-    write_lines(Lines(f"{json.dumps(table.name)}: [\n", around, "\n]", "null", skipped=2), values, stream)
+    row, values = _json_rows(table)
+    write_lines(Lines(f"{json.dumps(table.name)}: [\n", f",\n{row}", "\n]", "null", skipped=2), values, stream)
 
 
 def write_parquet(table: Table, stream: IO[str]) -> None:
@@ -194,7 +183,7 @@ def write_aligned(table: Table, stream: IO[str], width: int | None = None) -> No
 
     Raises UsageError where the columns need more than that.
     """
-    brief = [Texts(v.codes, [*map(v.brief, v.pool)]) if isinstance(v, Lists) and v.brief else v for v in table.values]
+    brief = [Texts(v.codes, v.brief) if isinstance(v, Texts) and v.brief is not None else v for v in table.values]
     values = _fields(table._replace(values=brief), _one_line)
     longest = [max(len(h.text), _longest(v)) for h, v in zip(table.headers, values, strict=True)]
     least = [0 if h.grow else max(h.width, _least(v)) for h, v in zip(table.headers, values, strict=True)]
@@ -202,13 +191,13 @@ def write_aligned(table: Table, stream: IO[str], width: int | None = None) -> No
     forms = [f"%-{w}.{w}s" if isinstance(v, Texts) else f"%{w}s" for v, w in zip(values, widths, strict=True)]
     head = " ".join(form % header.text[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
     title = f"{table.title}\n" if table.title else ""
-    write_lines(Lines(f"{title}{head}\n", _between([" "] * (len(forms) - 1), "\n"), forms=forms), values, stream)
+    write_lines(Lines(f"{title}{head}\n", " ".join(forms) + "\n"), values, stream)
 
 
 def _longest(values: Values) -> int:
     """Characters of the longest field of a column."""
-    if isinstance(values, (Texts, Lists)):
-        return min(max(map(len, values.texts), default=0), _MOST_WIDTH)
+    if isinstance(values, Texts):
+        return min(max(map(len, values.pool), default=0), _MOST_WIDTH)
     known = values.values[~values.unknown]
     ends = values._replace(values=np.array([known.min(), known.max()]), unknown=np.zeros(2, np.bool_)) if len(known) else None
     least = 2 * bool(values.unknown.any())

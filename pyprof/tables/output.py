@@ -16,7 +16,7 @@ import numpy as np
 
 from pyprof.errors import UsageError
 from pyprof.tables.formats import FORMATS, Format, visible, write_aligned, write_tables
-from pyprof.tables.table import Header, Lists, Source, Table, Texts, Values, choose, sort_key
+from pyprof.tables.table import Header, Source, Table, Texts, Values, choose, sort_key
 
 if TYPE_CHECKING:
     from pyprof.arrays.types import Ints
@@ -42,7 +42,7 @@ def add_output(parser: argparse.ArgumentParser, default: str = "plain", columns:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), the same as --format csv")
     form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
-    described = "; ".join(f"{name}: {form.help}" for name, form in FORMATS.items())
+    described = "; ".join(map("{}: {.help}".format, FORMATS, FORMATS.values()))
     form.add_argument("--format", choices=FORMATS, help=f"{described} (default {default}, or what the suffix of -o says)")
     parser.add_argument(
         "--where",
@@ -101,11 +101,13 @@ def ordered(values: Sequence[Values], rows: Ints) -> Ints:
 
 def arranged(source: Source, rows: Ints, chosen: Choice) -> Table:
     """The rows in the order that --sort asks for, the first --top of them, with the columns of -c."""
-    rows = ordered([source.of(header.key) for header in chosen.sort], rows)[: chosen.top]
-    whole = bool((rows == np.arange(len(rows))).all())
-    values = (source.of(header.key) for header in chosen.columns)
-    # All rows as they are: without a copy.
-    return Table(chosen.columns, [v if whole and len(v.unknown) == len(rows) else v.take(rows) for v in values])
+    if chosen.sort:
+        rows = ordered([source.of(header.key) for header in chosen.sort], rows)
+    rows = rows[: chosen.top]
+    values: Sequence[Values] = [source.of(header.key) for header in chosen.columns]
+    if len(rows) < len(values[0].unknown) or (rows != np.arange(len(rows))).any():  # all as they are need no copy
+        values = [v.take(rows) for v in values]
+    return Table(chosen.columns, values)
 
 
 def write(tables: Table | Sequence[Table], options: argparse.Namespace) -> None:
@@ -129,9 +131,10 @@ def write(tables: Table | Sequence[Table], options: argparse.Namespace) -> None:
 def _format(options: argparse.Namespace) -> Format:
     """The format of --csv, -w or --format, of the suffix of -o, or the command's own."""
     output = getattr(options, "output", None)
-    by_suffix = {form.suffix: name for name, form in FORMATS.items()}
     name = "csv" if options.csv else "table" if options.width is not None else options.format
-    form = FORMATS[name or by_suffix.get(Path(output or "").suffix, options.default_format)]
+    if name is None and output is not None:
+        name = next((name for name, form in FORMATS.items() if form.suffix == Path(output).suffix), None)
+    form = FORMATS[name or options.default_format]
     if form.binary and output is None:
         raise UsageError("this format is written to a file", "name it: -o FILE")
     return form if options.width is None else form._replace(write=partial(write_aligned, width=options.width))
@@ -139,11 +142,5 @@ def _format(options: argparse.Namespace) -> Format:
 
 def _visible(table: Table) -> Table:
     """The same without control characters, which a terminal would obey."""
-    values: list[Values] = []
-    for v in table.values:
-        if isinstance(v, Texts):
-            v = Texts(v.codes, [visible(text) for text in v.pool])
-        elif isinstance(v, Lists):
-            v = v._replace(pool=[[visible(text) for text in parts] for parts in v.pool])
-        values.append(v)
-    return table._replace(values=values)
+    change = [v._replace(pool=[*map(visible, v.pool)]) if isinstance(v, Texts) else v for v in table.values]
+    return table._replace(values=change)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts
-from pyprof.tables.table import Fractions, Integers, Lists, Table, Values
+from pyprof.tables.table import Fractions, Integers, Table, Texts, Values
 
 __all__ = ["write"]
 
@@ -39,22 +39,22 @@ def _kind(values: Values) -> Any:
         return pa.decimal128(38) if values.values.dtype == np.object_ else pa.int64()
     if isinstance(values, Fractions):
         return pa.float64()
-    return pa.list_(pa.string()) if isinstance(values, Lists) else pa.dictionary(pa.int32(), pa.string())
+    return pa.dictionary(pa.int32(), pa.string()) if values.lists is None else pa.list_(pa.string())
 
 
 def _pool(values: Values) -> Any:
     """The distinct texts, or lists of them."""
     if isinstance(values, (Integers, Fractions)):
         return None
-    if not isinstance(values, Lists):
+    if values.lists is None:
         return to_arrow_texts([text.encode(errors="replace").decode() for text in values.pool])
-    parts = to_arrow_texts([part.encode(errors="replace").decode() for parts in values.pool for part in parts])
-    offsets = np.cumsum([0, *map(len, values.pool)]).astype(np.int32)
+    parts = to_arrow_texts([part.encode(errors="replace").decode() for parts in values.lists for part in parts])
+    offsets = np.cumsum([0, *map(len, values.lists)]).astype(np.int32)
     return pa.ListArray.from_arrays(to_arrow(offsets), parts)
 
 
 def _array(values: Values, pool: Any) -> Any:
-    if isinstance(values, Lists):
+    if isinstance(values, Texts) and values.lists is not None:
         return pool.take(to_arrow(values.codes.astype(np.int64), values.unknown))
     if isinstance(values, (Integers, Fractions)):
         if values.values.dtype == np.object_:  # sums beyond 64 bits

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts
 from pyprof.arrays.types import Floats
-from pyprof.tables.table import Fractions, Lists, Texts, Values, printed
+from pyprof.tables.table import Fractions, Texts, Values, printed
 
 __all__ = ["Rows"]
 
@@ -32,8 +32,8 @@ class Rows:
 
     def __init__(self, values: Sequence[Values], around: Sequence[str], unknown: str) -> None:
         self.values, self.unknown = values, unknown
-        self.nothing, *self.around = to_arrow_texts(("", *around))  # scalars
-        self.pools = [to_arrow_texts(v.texts) if isinstance(v, (Texts, Lists)) else None for v in values]
+        self.nothing, *self.around = to_arrow_texts(["", *(text.replace("%%", "%") for text in around)])  # scalars
+        self.pools = [to_arrow_texts(v.pool) if isinstance(v, Texts) else None for v in values]
 
     def text(self, rows: slice) -> str:
         """The lines of these rows."""
@@ -49,7 +49,7 @@ class Rows:
 
 def _texts(values: Values, pool: Any) -> Any:
     """The fields of one column, null where unknown."""
-    if isinstance(values, (Texts, Lists)):
+    if isinstance(values, Texts):
         return pool.take(to_arrow(values.codes, values.unknown))
     if isinstance(values, Fractions):
         return _fractions(values)

@@ -1,12 +1,12 @@
 """What a table is made of: values with a mask of what is unknown, headers, and both together.
 
-Values are columns: whole numbers, fractions, texts as codes into a pool, lists of texts. Neither the records or reports that
-they describe nor the formats that write them are known here.
+Values are columns: whole numbers, fractions, texts (and lists of them) as codes into a pool. Neither the records or reports
+that they describe nor the formats that write them are known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,22 +15,12 @@ import numpy.typing as npt
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
+# fmt: off
 __all__ = [
-    "Fractions",
-    "Header",
-    "Integers",
-    "Keyed",
-    "Lists",
-    "Source",
-    "Table",
-    "Texts",
-    "Values",
-    "choose",
-    "coded",
-    "printed",
-    "sort_key",
-    "texts",
+    "AnyInts", "Fractions", "Header", "Integers", "Source", "Table", "Texts", "Values", "choose", "coded", "printed",
+    "sort_key", "texts",
 ]
+# fmt: on
 
 Rows: TypeAlias = Ints | slice
 AnyInts: TypeAlias = npt.NDArray[Any]  # integers of any width, or Python's own (object) where 64 bits do not hold a sum
@@ -75,53 +65,27 @@ class Fractions(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """Texts as codes into a pool of distinct ones; a code below 0 is unknown."""
+    """Texts as codes into a pool of distinct ones; code -1 is unknown, which an empty text is not.
+
+    lists: what each of the pool was joined from, for formats that hold lists; brief: what an aligned table prints instead.
+    """
 
     codes: npt.NDArray[Any]
     pool: Sequence[str]
+    lists: Sequence[Sequence[str]] | None = None
+    brief: Sequence[str] | None = None
 
     @property
     def unknown(self) -> Bools:
         """The rows without a text."""
         return np.asarray(self.codes < 0, np.bool_)
 
-    @property
-    def texts(self) -> Sequence[str]:
-        """What is printed for each of the pool."""
-        return self.pool
-
     def take(self, rows: Rows) -> Texts:
-        """These rows only."""
-        return Texts(self.codes[rows], self.pool)
-
-
-class Lists(NamedTuple):
-    """Lists of texts as codes into a pool of distinct ones; a code below 0 is unknown, which an empty list is not.
-
-    joiner: between the texts where they are printed in one field; brief: what an aligned table prints of a list instead.
-    """
-
-    codes: npt.NDArray[Any]
-    pool: Sequence[Sequence[str]]
-    joiner: str
-    brief: Callable[[Sequence[str]], str] | None = None
-
-    @property
-    def unknown(self) -> Bools:
-        """The rows without a list."""
-        return np.asarray(self.codes < 0, np.bool_)
-
-    @property
-    def texts(self) -> Sequence[str]:
-        """What is printed for each of the pool."""
-        return [self.joiner.join(parts) for parts in self.pool]
-
-    def take(self, rows: Rows) -> Lists:
         """These rows only."""
         return self._replace(codes=self.codes[rows])
 
 
-Values: TypeAlias = Integers | Fractions | Texts | Lists
+Values: TypeAlias = Integers | Fractions | Texts
 
 
 class Header(NamedTuple):
@@ -140,10 +104,8 @@ class Header(NamedTuple):
     empty: str = ""
 
     def shown(self, values: Values) -> Values:
-        """The values as fields of a line: lists joined, empty texts as this column prints them."""
-        if isinstance(values, (Integers, Fractions)):
-            return values
-        return Texts(values.codes, [text or self.empty for text in values.texts])
+        """The values as they are printed: empty texts as this column prints them."""
+        return Texts(values.codes, [text or self.empty for text in values.pool]) if isinstance(values, Texts) else values
 
 
 class Source(Protocol):
@@ -221,8 +183,8 @@ def texts(codes: AnyInts, pool: Sequence[str | None]) -> Texts:
 
 def printed(values: Values, unknown: str = "na") -> list[str]:
     """Every value of a column as text; unknown: the text of what is unknown."""
-    if isinstance(values, (Texts, Lists)):
-        pool = [*values.texts, unknown]
+    if isinstance(values, Texts):
+        pool = [*values.pool, unknown]
         return [pool[code] for code in values.codes.tolist()]
     form = "%d" if isinstance(values, Integers) else f"%.{values.digits}f"
     pairs = zip(values.values.tolist(), values.unknown.tolist(), strict=True)
@@ -231,8 +193,8 @@ def printed(values: Values, unknown: str = "na") -> list[str]:
 
 def coded(values: Values) -> tuple[Ints, list[str]]:
     """What a column prints: codes into distinct texts in order. What is unknown is the last code, equal to no text."""
-    if isinstance(values, (Texts, Lists)):
-        used, inverse = np.unique(np.maximum(values.codes, -1), return_inverse=True)
+    if isinstance(values, Texts):
+        used, inverse = np.unique(values.codes, return_inverse=True)
         found = printed(values._replace(codes=used))
     else:
         distinct, inverse = np.unique(values.values, return_inverse=True)
@@ -245,8 +207,8 @@ def coded(values: Values) -> tuple[Ints, list[str]]:
 
 def sort_key(values: Values) -> Floats | Ints:
     """Numbers whose ascending order is largest first for numbers and alphabetical for texts; the unknown last."""
-    if isinstance(values, (Texts, Lists)):
-        found = values.texts
+    if isinstance(values, Texts):
+        found = values.pool
         order = {text: rank for rank, text in enumerate(sorted(set(found)))}  # equal texts tie, however they are pooled
         ranks: Ints = np.array([*(order[text] for text in found), len(order)], np.int64)[values.codes]
         return ranks
