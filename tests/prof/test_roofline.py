@@ -128,7 +128,7 @@ def test_a_cpu_is_held_against_what_was_measured_on_it(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["h100_bert_small", "h100_vit"])
 def test_real_kernels_lie_below_the_roofline(captures: Path, name: str) -> None:
-    frame = Frame(load(captures / "kineto" / f"{name}.json.gz"))
+    frame = Frame(load(str(captures / "kineto" / f"{name}.json.gz")))
     kernel = frame.records["kind"] == 0
     time = frame.records["dur_ns"]
     known = kernel & ~np.isnan(frame.roofline.peak)
@@ -151,7 +151,7 @@ def test_the_linear_of_a_known_capture(captures: Path, capsys: pytest.CaptureFix
 
 def test_a_memset_within_an_op_carries_nothing_of_its_own(captures: Path) -> None:
     """cross_entropy's backward clears 93 MB before it scatters into them; the op's bytes hold that once."""
-    frame = Frame(load(captures / "nvprof" / "v100_lm" / "net.sql"))
+    frame = Frame(load(str(captures / "nvprof" / "v100_lm" / "net.sql")))
     kinds, sums = column(frame, "kind"), {"memset": 0, "kernel": 0}
     for kind, instance, moved in zip(kinds, column(frame, "instance"), column(frame, "bytes"), strict=True):
         if instance == column(frame, "instance")[column(frame, "sil").index("13920")]:
