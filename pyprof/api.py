@@ -213,10 +213,10 @@ def _chosen(source: Source, columns: str) -> Table:
 
 def _python(values: Values) -> list[object]:
     """A column as Python objects, None for unknown; a list for each value of a column of lists."""
-    from pyprof.tables.table import Lists, Texts
+    from pyprof.tables.table import Texts
 
-    if isinstance(values, (Texts, Lists)):
-        pool = [*(list(value) if isinstance(values, Lists) else value for value in values.pool), None]
+    if isinstance(values, Texts):
+        pool: list[object] = [*(values.pool if values.lists is None else map(list, values.lists)), None]
         return [pool[code] for code in values.codes.tolist()]
     return [None if unknown else value for value, unknown in zip(values.values.tolist(), values.unknown.tolist(), strict=True)]
 
