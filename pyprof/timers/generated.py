@@ -1,7 +1,7 @@
-"""A file with kernels that TorchInductor generated -> how long each takes alone, in every configuration, and at which rate.
+"""A file with kernels that TorchInductor generated -> the time of each kernel alone, in every configuration, and its rate.
 
-A compiled module of C++ kernels is run once on inputs of its own, and each kernel then timed on the buffers that it was given.
-A file of one Triton kernel (`# kernel path: ...` in a module, TORCHINDUCTOR_BENCHMARK_KERNEL=1) brings its own.
+A compiled module of C++ kernels is run once on its own inputs, and each kernel is then timed on the buffers that it received.
+A file of one Triton kernel (`# kernel path: ...` in a module, TORCHINDUCTOR_BENCHMARK_KERNEL=1) contains its own inputs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.hardware import cpus, gpus
@@ -20,11 +20,16 @@ from pyprof.report.compiled.kernel_source import Kernel, triton_kernel
 from pyprof.report.compiled.module import read_module
 from pyprof.timers.timing import Timing, cache_bytes, timeit
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["COLUMNS", "Result", "bench"]
 
+Kernels = dict[str, tuple[Callable[..., object], list[object]]]  # by name: a kernel and the arguments of a call
+
 _ROUNDS = 5
-_FEWEST, _MOST = 10, 10_000
-# field of a result, header, what it is, digits (None: text, 0: a whole number)
+_MIN_CALLS, _MAX_CALLS = 10, 10_000
+# field of a result, header, help, digits (None: text, 0: an integer)
 COLUMNS: tuple[tuple[str, str, str, int | None], ...] = (
     ("kernel", "Kernel", "its name", None),
     ("config", "Config", "of a Triton kernel", None),
@@ -44,7 +49,7 @@ COLUMNS: tuple[tuple[str, str, str, int | None], ...] = (
 
 @dataclass(frozen=True)
 class Result:
-    """One kernel in one configuration. bytes: None unknown; peak_rate: bytes/s of the memory, None unknown."""
+    """One kernel in one configuration. bytes: read and written; peak_rate: bytes/s of the memory. None: unknown."""
 
     kernel: str
     config: str
@@ -77,7 +82,7 @@ class Result:
 
     @property
     def gbs(self) -> float | None:
-        """10^9 bytes a second."""
+        """10^9 bytes/s at the median time."""
         return None if self.bytes is None or not self.timing.median_s else self.bytes / self.timing.median_s / 1e9
 
     @property
@@ -87,9 +92,9 @@ class Result:
 
 
 def bench(path: Path, kernel: str | None = None, seconds: float = 0.3) -> list[Result]:
-    """Time the kernels of a file, or only the one of that name, each for about so many seconds.
+    """Time the kernels of a file, or only the one named `kernel`, each for about `seconds`.
 
-    Raises InputError where the file holds none, UsageError where none has that name, ToolError where they cannot run here.
+    Raises InputError if the file contains none, UsageError if none has that name, ToolError if they cannot run here.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file", "give a compiled module, or the file of one Triton kernel")
@@ -107,7 +112,7 @@ def bench(path: Path, kernel: str | None = None, seconds: float = 0.3) -> list[R
             )
         raise InputError(f"{path}: no generated kernel in it", "give a compiled module, or the file of one Triton kernel")
     if kernel is not None and kernel not in names:
-        raise UsageError(f"{path}: no C++ kernel {kernel!r} in it", f"there are {', '.join(names)}")
+        raise UsageError(f"{path}: has no C++ kernel {kernel!r}", f"its kernels: {', '.join(names)}")
     peak = cpus.peak()
     moved = {fused.name: fused.sites[0].bytes if fused.sites else None for fused in found.fused}
     results = []
@@ -118,12 +123,12 @@ def bench(path: Path, kernel: str | None = None, seconds: float = 0.3) -> list[R
     return results
 
 
-def _first_calls(path: Path, module: ModuleType) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
-    """Each C++ kernel with the arguments of its first call, as they were before it."""
-    seen: dict[str, tuple[Callable[..., Any], list[Any]]] = {}
+def _first_calls(path: Path, module: ModuleType) -> Kernels:
+    """Each C++ kernel with copies of the arguments of its first call, made before it."""
+    seen: Kernels = {}
 
-    def wrap(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def first(*arguments: Any) -> Any:
+    def wrap(name: str, kernel: Callable[..., object]) -> Callable[..., object]:
+        def first(*arguments: object) -> object:
             if name not in seen:
                 seen[name] = kernel, _copies(arguments)
             return kernel(*arguments)
@@ -133,16 +138,16 @@ def _first_calls(path: Path, module: ModuleType) -> dict[str, tuple[Callable[...
     wrap_kernels(module, wrap)
     own_inputs(module)()
     if not seen:
-        raise InputError(f"{path}: running it called none of its kernels", "look into its `call`")
+        raise InputError(f"{path}: running it called none of its kernels", "check its function `call`")
     return seen
 
 
-def _copies(arguments: Sequence[Any]) -> list[Any]:
-    """Copies of tensors, of which those that share memory share it again."""
+def _copies(arguments: Sequence[object]) -> list[object]:
+    """Copies of tensors; those that share memory share it in the copies too. Other arguments as they are."""
     import torch
 
-    storages: dict[int, Any] = {}
-    copies: list[Any] = []
+    storages: dict[int, torch.UntypedStorage] = {}
+    copies: list[object] = []
     for argument in arguments:
         if not isinstance(argument, torch.Tensor):
             copies.append(argument)
@@ -154,9 +159,9 @@ def _copies(arguments: Sequence[Any]) -> list[Any]:
     return copies
 
 
-def _time_restoring(function: Callable[..., Any], arguments: list[Any], seconds: float) -> Timing:
-    """Time a kernel on a CPU with cold caches and the same contents each time: one that works in place would run off to values
-    that take longer."""
+def _time_restoring(function: Callable[..., object], arguments: list[object], seconds: float) -> Timing:
+    """Time a kernel on a CPU with cold caches and the same contents each time, since the values of a kernel that works in place
+    would drift to ones that take longer."""
     import torch
 
     working = _copies(arguments)
@@ -164,14 +169,14 @@ def _time_restoring(function: Callable[..., Any], arguments: list[Any], seconds:
     flush = torch.zeros(min(max(2 * (cache_bytes() or 0), 32 << 20), 512 << 20), dtype=torch.int8)
     times: list[float] = []
     ends: float | None = None
-    while len(times) < _FEWEST or (len(times) < _MOST and time.perf_counter() < (ends or 0)):
+    while len(times) < _MIN_CALLS or (len(times) < _MAX_CALLS and time.perf_counter() < (ends or 0)):
         for new, old in pairs:
             new.copy_(old)
         flush.add_(1)
         begun = time.perf_counter()
         function(*working)
         spent = time.perf_counter() - begun
-        if ends is None:  # the first call is there to warm up
+        if ends is None:  # the first call warms up
             ends = time.perf_counter() + seconds
         else:
             times.append(spent)
@@ -182,12 +187,12 @@ def _time_restoring(function: Callable[..., Any], arguments: list[Any], seconds:
 
 
 def _triton(path: Path, source: Kernel, seconds: float) -> list[Result]:
-    """Every configuration of the kernel in its own file."""
+    """Time every configuration of the Triton kernel in a file."""
     import importlib.util
 
-    hint = "run it where the GPU is; `pyprof inductor CAPTURE` reports on what was recorded there"
+    hint = "run it on a machine with a GPU; `pyprof inductor CAPTURE` reports on a capture from there"
     if importlib.util.find_spec("torch") is None:
-        raise ToolError("this needs torch, which is not installed", "pip install torch")
+        raise ToolError("timing generated kernels needs torch, which is not installed", "pip install torch")
     import torch
 
     if not torch.cuda.is_available():
@@ -203,34 +208,51 @@ def _triton(path: Path, source: Kernel, seconds: float) -> list[Result]:
     return triton_results(module, source, torch, seconds)
 
 
-def triton_results(module: Any, source: Kernel, torch: Any, seconds: float) -> list[Result]:
-    """Results of a kernel file that was loaded, most rapid configuration first."""
+def triton_results(module: ModuleType, source: Kernel, torch: ModuleType, seconds: float) -> list[Result]:
+    """Results of a loaded kernel file, fastest configuration first."""
     arguments = tuple(module.get_args())
-    tuner = next(v for v in vars(module).values() if hasattr(v, "launchers") and hasattr(v, "precompile"))
+    tuner: _Tuner = next(v for v in vars(module).values() if hasattr(v, "launchers") and hasattr(v, "precompile"))
     tuner.precompile()
     peak, moved = _gpu_peak(torch), moved_bytes(source, arguments)
     name = next(iter(sorted(source.names)), "triton")
     results = []
     for launcher in tuner.launchers:
         timing = _time_launcher(tuner, launcher, arguments, torch, seconds)
-        facts = [getattr(launcher, fact, None) for fact in ("n_regs", "n_spills", "shared")]
-        results.append(Result(name, str(launcher.config), timing, moved, peak, *facts))
+        regs, spills, smem = (getattr(launcher, fact, None) for fact in ("n_regs", "n_spills", "shared"))
+        results.append(Result(name, str(launcher.config), timing, moved, peak, regs, spills, smem))
     return sorted(results, key=lambda result: result.timing.median_s)
 
 
-def _time_launcher(tuner: Any, launcher: Any, arguments: tuple[Any, ...], torch: Any, seconds: float) -> Timing:
-    """By events on the stream; releases of torch whose launchers want a grid time them by their own benchmark, in rounds."""
+class _Launcher(Protocol):
+    config: object
+
+    def __call__(self, *arguments: object, stream: int) -> object: ...
+
+
+class _Tuner(Protocol):
+    """Inductor's autotuner of one kernel: a launcher for each configuration."""
+
+    launchers: list[_Launcher]
+
+    def precompile(self) -> object: ...
+
+    def bench(self, launcher: _Launcher, *arguments: object) -> float:
+        """Milliseconds of one launch."""
+
+
+def _time_launcher(tuner: _Tuner, launcher: _Launcher, args: Sequence[object], torch: ModuleType, seconds: float) -> Timing:
+    """By events on the current stream; in releases of torch whose launchers take a grid, by the tuner's own benchmark."""
     stream = torch.cuda.current_stream().cuda_stream
     try:
-        launcher(*arguments, stream=stream)
+        launcher(*args, stream=stream)
     except TypeError:
-        rounds = tuple(tuner.bench(launcher, *arguments) / 1e3 for _ in range(_ROUNDS))
+        rounds = tuple(tuner.bench(launcher, *args) / 1e3 for _ in range(_ROUNDS))
         return Timing("cuda", rounds, rounds)
-    return timeit(lambda: launcher(*arguments, stream=stream), seconds=seconds, device="cuda", launches=False)
+    return timeit(lambda: launcher(*args, stream=stream), seconds=seconds, device="cuda", launches=False)
 
 
-def moved_bytes(source: Kernel, arguments: Sequence[Any]) -> int | None:
-    """Bytes that a launch with these arguments reads and writes; what Inductor reckoned where the source does not tell."""
+def moved_bytes(source: Kernel, arguments: Sequence[object]) -> int | None:
+    """Bytes that a launch with these arguments reads and writes; Inductor's estimate if the source does not determine them."""
     total = 0
     for pointer, value in zip(source.arguments, arguments, strict=False):
         if pointer is None:
@@ -243,7 +265,8 @@ def moved_bytes(source: Kernel, arguments: Sequence[Any]) -> int | None:
     return total
 
 
-def _gpu_peak(torch: Any) -> float | None:
+def _gpu_peak(torch: ModuleType) -> float | None:
+    """Bytes/s of the current GPU's memory; None if unknown."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     found, _ = gpus.find(properties.name, (properties.major, properties.minor), properties.multi_processor_count, None)
     return found.dram_bytes_per_s
