@@ -16,7 +16,7 @@ __all__ = ["Legacy", "legacy_view"]
 class Legacy(NamedTuple):
     """seqMarker, seqId, altSeqId, mod and op of the original's record."""
 
-    seq_marker: list[str]
+    seq_marker: list[tuple[str, int]]  # name and number, which the line joins by `, seq = `
     seq_id: list[int]
     alt_seq_id: list[int]
     mod: list[str]
@@ -34,7 +34,7 @@ def legacy_view(stack: Stack, numbers: list[int], seq: int) -> Legacy:
         ids = ids[1:]
     main = [seq] if seq in ids else []
     mod, op = _ops(stack, [name for _, name in pairs])
-    return Legacy([f"{name}, seq = {number}" for number, name in pairs], main, [i for i in ids if i not in main], mod, op)
+    return Legacy([(name, number) for number, name in pairs], main, [i for i in ids if i not in main], mod, op)
 
 
 def _pruned(pairs: list[tuple[int, str]]) -> list[tuple[int, str]]:

@@ -1,24 +1,25 @@
-"""Lines of net.dict, ours or the original PyProf's -> Records.
+"""Lines of net.dict, pyprof's or the original PyProf's -> Records.
 
-Each line is read as JSON, else as a Python literal; never evaluated. Lines like one that was read are not read again but for
-their numbers (`ownlines`). What the original did not write is derived from what it did: op instances from markers and sequence
-numbers (altSeqId included), the direction from the thread.
+A line of pyprof's is decoded into its own numbers and the JSON of everything else, which thousands of lines have in common:
+what that means is worked out once. Any other line is read as JSON, else as a Python literal; never evaluated.
 """
 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import InputError
-from pyprof.markers import UNREADABLE, Kind, decode, is_backward_name, read_literal
+from pyprof.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.opcall import OpCall, OpRules, sound_text
 from pyprof.parse.records.calltext import parse_call_text
-from pyprof.parse.records.netdict.ownlines import OwnLines
+from pyprof.parse.records.netdict.derive import Derived, known
 from pyprof.parse.records.netdict.write import OPTIONAL
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
@@ -26,16 +27,80 @@ from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
 __all__ = ["read_lines"]
 
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
+_MAX_INSTANCE = 1 << 62
+_MAX_KINDS = 1 << 16  # of lines that are remembered
+
+_Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Instance = Annotated[int, msgspec.Meta(lt=_MAX_INSTANCE, ge=-(1 << 63))]
+_ABSENT = msgspec.Raw(b"")
+
+
+class _Line(msgspec.Struct, gc=False, kw_only=True):
+    """A line of pyprof's: first what many lines share, as JSON; then the numbers of its own."""
+
+    kShortName: msgspec.Raw
+    kLongName: msgspec.Raw
+    layer: msgspec.Raw
+    trace: msgspec.Raw
+    reprMarkers: msgspec.Raw
+    marker: msgspec.Raw
+    mod: msgspec.Raw
+    op: msgspec.Raw
+    dir: msgspec.Raw
+    tid: msgspec.Raw
+    device: msgspec.Raw
+    stream: msgspec.Raw
+    grid: msgspec.Raw
+    block: msgspec.Raw
+    kind: msgspec.Raw
+    phase: msgspec.Raw
+    copykind: msgspec.Raw = _ABSENT
+    call: msgspec.Raw = _ABSENT
+    own: msgspec.Raw = _ABSENT
+    inner: msgspec.Raw = _ABSENT
+    opLayer: msgspec.Raw = _ABSENT
+    opTrace: msgspec.Raw = _ABSENT
+    byTime: msgspec.Raw = _ABSENT
+    ranges: msgspec.Raw = _ABSENT
+    open: msgspec.Raw = _ABSENT
+    gpu: msgspec.Raw = _ABSENT
+    pid: msgspec.Raw = _ABSENT
+    rank: msgspec.Raw = _ABSENT
+    step: msgspec.Raw = _ABSENT
+    recomputed: msgspec.Raw = _ABSENT
+    regs: msgspec.Raw = _ABSENT
+    smem: msgspec.Raw = _ABSENT
+    kDuration: _Int
+    seqId: list[_Int] = []
+    subSeqId: _Int | str = 0
+    seqMarker: list[str] = []
+    start: _Int = -1
+    corr: _Int = -1
+    launch: _Int = -1
+    launchdur: _Int = -1
+    instance: _Instance = -1
+    fwd_instance: _Instance = -1
+    bytes: _Int = -1
+    graph_node: _Int = -1
+
+
+_SHARED = _Line.__struct_fields__.index("kDuration")
+# Columns of which each line has a number of its own, as they are collected, after its kind and how many sequence numbers it has.
+_OWN = (
+    "dur_ns", "seq", "sub", "start_ns", "corr", "launch_ns", "launch_dur_ns", "instance", "fwd_instance", "bytes", "graph_node",
+)  # fmt: skip
+_OF_KIND = tuple(name for name in COLUMNS if name not in _OWN)
+_decode = msgspec.json.Decoder(_Line).decode
 
 
 def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
     """Records from the lines of a file called `name`.
 
-    Raises InputError with the number of the first line that is no record.
+    Raises InputError with the number of the first line that is not a record.
     """
     reader = _Reader(rules)
-    for number, line in reader.own_lines.others(lines):
-        if not line or line.isspace():
+    for number, line in enumerate(lines, 1):
+        if reader.take(line) or not line or line.isspace():
             continue
         record = _literal(line)
         if not isinstance(record, dict) or ("kShortName" not in record and "kLongName" not in record):
@@ -53,7 +118,7 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
 
 
 def _literal(line: str) -> Any:
-    """The value of a line, None where it is neither JSON nor a Python literal."""
+    """The value of a line; None where it is neither JSON nor a Python literal."""
     for read in (json.loads, read_literal):
         try:
             return read(line.strip())
@@ -70,50 +135,94 @@ def _int(value: Any) -> int:
     if type(value) is int and -_LIMIT <= value < _LIMIT:
         return value
     if isinstance(value, float) and not value.is_integer():
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     number = int(value)
     if not -_LIMIT <= number < _LIMIT:
         raise ValueError("a number beyond 64 bits")
     return number
 
 
+def _split(markers: Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Names and sequence numbers of `name, seq = number`."""
+    pairs = [marker.rpartition(", seq = ") for marker in markers]
+    return tuple([name for name, _, _ in pairs]), [number for _, _, number in pairs]
+
+
 class _Reader:
-    """Collects columns row by row and distinct things in pools."""
+    """Collects for each line the kind of line that it is and its own numbers, for each kind its columns, and pools."""
 
     def __init__(self, rules: OpRules) -> None:
-        self.rules = rules
         self.out = Records({})
-        self.columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
-        self.lengths: list[int] = []
-        self.numbers: list[int] = []
+        self.kinds: dict[tuple[object, ...], int] = {}
+        self.kind_columns = array("q")  # of each kind the columns of _OF_KIND
+        self.rows = array("q")  # of each line its kind, how many sequence numbers it has, the columns of _OWN
+        self.numbers = array("q")  # the sequence numbers of all lines
         self.stack_code: dict[Stack, int] = {}
         self.call_code: dict[str, int] = {}
-        self.gpu_code: dict[Any, int] = {}
-        self.originals: list[int] = []  # of the rows read on their own those that the original wrote
-        self.own_lines = OwnLines()
-        self.derived = _Original(self)
+        self.gpu_code: dict[str, int] = {}
+        self.derived = Derived(rules, self.add_call)
 
-    def add(self, line: dict[str, Any]) -> None:
-        pairs = [marker.rpartition(", seq = ") for marker in line.get("seqMarker", ())]
-        numbers = [_int(number) for _, _, number in pairs]
-        seq = _int(line["seqId"][0]) if line.get("seqId") else -1
-        names = tuple(sound_text(name) for name, _, _ in pairs)
-        stack = self._stack(line, names, numbers, seq)
-        values = self._plain(line) | {"seq": seq, "stack": stack, "scope": self._scope(line, stack)}
-        if "kind" in line:
-            values |= {key: self.call(sound_text(str(line[key]))) if key in line else -1 for key in ("call", "own", "inner")}
+    def take(self, line: str) -> bool:
+        """Add a line of pyprof's; False where it is something else, or must be looked at more closely."""
+        try:
+            own = _decode(line)
+            names, texts = _split(own.seqMarker)
+            numbers = array("q", map(int, texts))
+        except (msgspec.MsgspecError, ValueError, OverflowError):
+            return False
+        seq = own.seqId[0] if own.seqId else -1
+        key = (*map(bytes, msgspec.structs.astuple(own)[:_SHARED]), names, *[number == seq for number in numbers])
+        kind = self.kinds.get(key)
+        if kind is None:
+            kind = self._learn(key, line)
+            if kind is None:
+                return False
+        sub = own.subSeqId if isinstance(own.subSeqId, int) else -1
+        self.rows.extend((
+            kind, len(numbers), own.kDuration, seq, sub, own.start, own.corr, own.launch, own.launchdur, own.instance,
+            own.fwd_instance, own.bytes, own.graph_node,
+        ))  # fmt: skip
+        self.numbers.extend(numbers)
+        return True
+
+    def _learn(self, key: tuple[object, ...], line: str) -> int | None:
+        """The new kind that a line is the first of; None where that cannot be told from it."""
+        if len(self.kinds) >= _MAX_KINDS:
+            return None
+        try:
+            values, _ = self._values(json.loads(line))
+        except (*UNREADABLE, KeyError, AttributeError, IndexError):
+            return None
+        self.kinds[key] = kind = self._add_kind(values)
+        return kind
+
+    def _add_kind(self, values: dict[str, int]) -> int:
+        self.kind_columns.extend([values[name] for name in _OF_KIND])
+        return len(self.kind_columns) // len(_OF_KIND) - 1
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add any record."""
+        values, numbers = self._values(record)
+        if "kind" not in record:
+            names, _ = _split(record.get("seqMarker", ()))
+            row = len(self.rows) // (2 + len(_OWN))
+            values |= self.derived.ops(row, record, tuple(map(sound_text, names)), numbers)
+        self.rows.extend((self._add_kind(values), len(numbers), *[values[name] for name in _OWN]))
+        self.numbers.extend(numbers)
+
+    def _values(self, record: dict[str, Any]) -> tuple[dict[str, int], list[int]]:
+        """All columns of a record, and its sequence numbers."""
+        names, texts = _split(record.get("seqMarker", ()))
+        numbers = [_int(number) for number in texts]
+        seq = _int(record["seqId"][0]) if record.get("seqId") else -1
+        stack = self._stack(record, tuple(map(sound_text, names)), numbers, seq)
+        values = self._plain(record) | {"seq": seq, "stack": stack, "scope": self._scope(record, stack)}
+        if "kind" in record:
+            ops = ("call", "own", "inner")
+            values |= {key: self.call(sound_text(str(record[key]))) if key in record else -1 for key in ops}
             if values["own"] < 0:
                 values["own"] = values["call"]
-            if self.own_lines.learn(values, numbers):
-                return
-        else:
-            self.originals.append(len(self.lengths))
-            values |= self.derived.ops(line, names, numbers)
-        self.own_lines.leave()
-        self.numbers += numbers
-        self.lengths.append(len(numbers))
-        for name, column in self.columns.items():
-            column.append(values[name])
+        return values, numbers
 
     def _plain(self, line: dict[str, Any]) -> dict[str, int]:
         grid, block = (tuple(line.get(k) or (-1, -1, -1)) for k in ("grid", "block"))
@@ -121,12 +230,12 @@ class _Reader:
         values |= {f"grid_{axis}": _int(n) for axis, n in zip("xyz", grid, strict=True)}
         values |= {f"block_{axis}": _int(n) for axis, n in zip("xyz", block, strict=True)}
         values |= {column: _int(line[key]) for key, column in OPTIONAL.items() if key in line}
-        if max(values["instance"], values["fwd_instance"]) >= 1 << 62:
-            raise ValueError("no number of an instance")
-        values |= {key: _known(line.get(key)) for key in ("tid", "device", "stream")}
+        if max(values["instance"], values["fwd_instance"]) >= _MAX_INSTANCE:
+            raise ValueError("not the number of an instance")
+        values |= {key: known(line.get(key)) for key in ("tid", "device", "stream")}
         values["name"] = self.out.strings.code(sound_text(str(line.get("kLongName") or line["kShortName"])))
         values["dur_ns"] = _int(line["kDuration"])
-        values["sub"] = _known(line.get("subSeqId", 0))
+        values["sub"] = known(line.get("subSeqId", 0))
         values["dir"] = DIRECTIONS.index(line["dir"])
         values["kind"] = ActivityKind.NAMES.index(line.get("kind", "kernel"))
         values["phase"] = PHASES.index(line["phase"]) if "phase" in line else values["dir"]
@@ -179,36 +288,30 @@ class _Reader:
         key = json.dumps(described, sort_keys=True)
         code = self.gpu_code.get(key)
         if code is None:
-            code = self.gpu_code[key] = len(self.out.gpus)
             major, _, minor = str(described.get("cc", "")).partition(".")
             cc = (_int(major), _int(minor)) if major and minor else None
             numbers = (_int(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
             self.out.gpus.append(GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers))
+            code = self.gpu_code[key] = len(self.out.gpus) - 1
         return code
 
     def records(self) -> Records:
-        if self.originals:
-            self.derived.finish()
-        out, taken = self.out, self.own_lines.finish({name: dtype for name, (dtype, _) in COLUMNS.items()})
-        out.columns = {}
+        """Everything that was added."""
+        out = self.out
+        rows = np.frombuffer(self.rows, np.int64).reshape(-1, 2 + len(_OWN))
+        kinds = np.frombuffer(self.kind_columns, np.int64).reshape(-1, len(_OF_KIND))
+        own = {name: rows[:, 2 + at] for at, name in enumerate(_OWN)}
         for name, (dtype, _) in COLUMNS.items():
-            values = narrowed(np.array(self.columns.pop(name), np.int64), dtype)
-            out.columns[name] = _merged(taken.own, taken.columns.pop(name, values[:0]), values)
+            if name in own:
+                out.columns[name] = narrowed(own[name], dtype).copy()
+            else:
+                out.columns[name] = narrowed(kinds[:, _OF_KIND.index(name)], dtype)[rows[:, 0]]
+        self.derived.finish(out.columns)
         _renumber(out.columns)
-        lengths = _merged(taken.own, taken.lengths, np.array(self.lengths, np.int64))
-        out.seq_offsets = np.concatenate([[0], np.cumsum(lengths)])
-        out.seq_numbers = _merged(np.repeat(taken.own, lengths), taken.sequence, np.array(self.numbers, np.int64))
-        out.source = "original" if self.originals else "dict"
+        out.seq_offsets = np.concatenate([[0], np.cumsum(rows[:, 1])])
+        out.seq_numbers = np.frombuffer(self.numbers, np.int64).copy()
+        out.source = "original" if self.derived.rows else "dict"
         return out
-
-
-def _merged(own: npt.NDArray[np.bool_], first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Values of the rows that are `own` and of the others, in the order of rows."""
-    if not len(second):
-        return first
-    result = np.empty(len(own), second.dtype)
-    result[own], result[~own] = first, second
-    return result
 
 
 def _renumber(columns: dict[str, npt.NDArray[Any]]) -> None:
@@ -222,112 +325,6 @@ def _renumber(columns: dict[str, npt.NDArray[Any]]) -> None:
         columns[name] = np.where(columns[name] >= 0, np.searchsorted(known, columns[name]), -1)
 
 
-class _Original:
-    """What the original's lines leave to be derived."""
-
-    def __init__(self, reader: _Reader) -> None:
-        self.reader = reader
-        self.instances = 0
-        self.last: dict[int, tuple[Any, set[Any], int]] = {}  # tid -> (what the run shares, kernels seen in it, instance)
-        self.forward_of: dict[int, tuple[int, int, int]] = {}  # sequence number -> (instance, call, scope)
-        # Of each row: its numbers, those of altSeqId, those of its backward functions, whether it has Python-level markers.
-        self.rows: list[tuple[list[int], list[int], list[int], bool]] = []
-
-    def ops(self, line: dict[str, Any], names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
-        """instance, call, own and inner of one line; the forward of a backward line is found in `finish`."""
-        functions = [name for name in names if is_backward_name(name)]
-        markers = [decode(str(text)) for text in line.get("marker", ())]
-        calls = [m.call for m in markers if m.kind == Kind.OP and m.call is not None]
-        dispatch = [OpCall("aten", n, dispatcher=True, described=False) for n in names if n not in functions]
-        call = self._own(calls, dispatch, functions)
-        code = -1 if call is None else self._code(call)
-        alternatives = [_int(number) for number in line.get("altSeqId", ())]
-        running = [number for name, number in zip(names, numbers, strict=True) if is_backward_name(name)]
-        self.rows.append((numbers, alternatives, running, bool(calls or line.get("trace"))))
-        inner = (
-            dispatch[0]
-            if dispatch
-            else OpCall("autograd", functions[0], dispatcher=True, described=False)
-            if functions
-            else None
-        )
-        return {
-            "instance": -1 if call is None else self._instance(line, calls, call, bool(functions)),
-            "call": code,
-            "own": code,
-            "inner": -1 if inner is None else self.reader.add_call(f"{inner.name}(...)", inner),
-        }
-
-    def _own(self, calls: list[OpCall], dispatch: list[OpCall], functions: list[str]) -> OpCall | None:
-        rules = self.reader.rules
-        known = [c for c in calls if rules.known(c.name) and not rules.is_structural(c.name)]
-        copies = [c for c in calls[-1:] if rules.is_copy(c.name)]
-        chosen = copies or known or calls[-1:] or dispatch[:1]
-        if not chosen and functions:
-            chosen = [OpCall("autograd", functions[0], dispatcher=True, described=False)]
-        return chosen[0] if chosen else None
-
-    def _code(self, call: OpCall) -> int:
-        text = f"~{call.name}{call.args!r}{call.kwargs!r}" if call.described else f"{call.name}(...)"
-        return self.reader.add_call(text, call)
-
-    def _instance(self, line: dict[str, Any], calls: list[OpCall], own: OpCall, backward: bool) -> int:
-        """A run of kernels with the same markers down to the op's is one op; where a forward kernel comes a second time,
-        another has begun. Without markers the sequence numbers tell."""
-        tid = _known(line.get("tid"))
-        depth = calls.index(own) + 1 if own in calls else 0
-        numbers = () if depth else tuple(line.get("seqMarker", ()))
-        shared = (tuple(line.get("marker", ())[:depth]), tuple(line.get("trace", ())), numbers)
-        kernel = (line.get("kLongName"), tuple(line.get("grid", ())))
-        known, seen, instance = self.last.get(tid, (None, set(), -1))
-        if known != shared or (kernel in seen and not backward):
-            seen, instance = set(), self.instances
-            self.instances += 1
-        seen.add(kernel)
-        self.last[tid] = (shared, seen, instance)
-        return instance
-
-    def finish(self) -> None:
-        """Directions by thread, and backward rows joined to the last forward op with their number before them."""
-        columns = self.reader.columns
-        engine = self._engine_threads()
-        for row, (numbers, alternatives, function, _) in zip(self.reader.originals, self.rows, strict=True):
-            if function or columns["tid"][row] in engine:
-                columns["dir"][row] = columns["phase"][row] = DIRECTIONS.index("bprop")
-            if columns["dir"][row] == DIRECTIONS.index("fprop"):
-                for number in (*numbers, *alternatives, columns["seq"][row]):
-                    self.forward_of[number] = (columns["instance"][row], columns["call"][row], columns["scope"][row])
-            elif function:
-                # The number that the original chose if it is the function's, for it ordered numbers as text; else the
-                # function's, or any of the others. 0 among those is the counter of the backward thread itself.
-                candidates = [columns["seq"][row], *(n for n in alternatives if n > 0)]
-                candidates.sort(key=lambda n: n not in function)
-                known = [n for n in candidates if n >= 0 and n in self.forward_of]
-                if known:
-                    forward, call, scope = self.forward_of[known[0]]
-                    columns["fwd_instance"][row], columns["call"][row], columns["scope"][row] = forward, call, scope
-
-    def _engine_threads(self) -> set[int]:
-        """As in `attribute`: threads that run backward functions, nothing Python-level, and whose own counter stands still."""
-        tids = self.reader.columns["tid"]
-        runs: set[int] = set()
-        python: set[int] = set()
-        own: dict[int, set[int]] = {}
-        for row, (numbers, _, function, has_python) in zip(self.reader.originals, self.rows, strict=True):
-            if function:
-                runs.add(tids[row])
-            else:
-                own.setdefault(tids[row], set()).update(numbers)
-                if has_python:
-                    python.add(tids[row])
-        return {tid for tid in runs - python if len(own.get(tid, ())) <= 1}
-
-
 def _texts(line: dict[str, Any], key: str) -> tuple[str, ...]:
     found = line.get(key, ())
     return tuple(sound_text(str(text)) for text in ((found,) if isinstance(found, str) else found))
-
-
-def _known(value: Any) -> int:
-    """A whole number, -1 for what is none (the original's "na")."""
-    return _int(value) if isinstance(value, int) else -1

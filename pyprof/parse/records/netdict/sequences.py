@@ -55,12 +55,8 @@ class Sequences:
         """The text with %d for each number, and which of the ascending distinct numbers stands there; -1: the running one."""
         first = 0 if from_zero else 1
         view = legacy_view(self.stacks[stack], [place + first for place in order], counts + first if counts >= 0 else -1)
-        places = []
-        markers = []
-        for marker in view.seq_marker:
-            name, separator, number = marker.rpartition(", seq = ")
-            markers.append(_escaped(name + separator)[:-1] + '%d"')
-            places.append(int(number) - first)
+        markers = [_escaped(f"{name}, seq = ")[:-1] + '%d"' for name, _ in view.seq_marker]
+        places = [number - first for _, number in view.seq_marker]
         places += [number - first for number in view.seq_id] + [-1] + [number - first for number in view.alt_seq_id]
         seq_id, alternatives = (", ".join(["%d"] * len(ids)) for ids in (view.seq_id, view.alt_seq_id))
         return (

@@ -32,7 +32,7 @@ def test_patterns_give_what_each_record_gives(rows: list[tuple[int, list[tuple[s
         seq = numbers[which] if 0 <= which < len(numbers) else -1
         view = legacy_view(stack, numbers, seq)
         assert sequences.text(stacks.index(stack), direction, numbers, seq, sub) == (
-            f'"seqMarker": {json_text(view.seq_marker)}, "seqId": {view.seq_id}, "subSeqId": {sub}, '
+            f'"seqMarker": {json_text([f"{name}, seq = {number}" for name, number in view.seq_marker])}, "seqId": {view.seq_id}, "subSeqId": {sub}, '
             f'"altSeqId": {view.alt_seq_id}, "dir": "{DIRECTIONS[direction]}", "mod": {json_text(view.mod)}, '
             f'"op": {json_text(view.op)}'
         )

@@ -1,0 +1,129 @@
+"""What the original PyProf's lines leave out, derived from what they hold: op instances, directions, forward ops.
+
+An instance is known by markers and sequence numbers (altSeqId included), the direction by the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pyprof.markers import Kind, decode, is_backward_name
+from pyprof.opcall import OpCall, OpRules
+from pyprof.parse.records.records import DIRECTIONS
+
+__all__ = ["Derived", "known"]
+
+
+def known(value: object) -> int:
+    """A whole number of a record; -1 for the original's "na". Raises ValueError for one beyond 64 bits."""
+    if not isinstance(value, int):
+        return -1
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a number beyond 64 bits")
+    return int(value)
+
+
+Instance = tuple[int, int, int]  # op instance, call, scope
+
+
+class _Row(NamedTuple):
+    """One line of the original's: its row, its numbers, those of altSeqId, those of its backward functions."""
+
+    row: int
+    numbers: list[int]
+    alternatives: list[int]
+    function: list[int]
+    has_python: bool  # Python-level markers or source lines
+
+
+class Derived:
+    """Collects the original's lines, then fills in what they leave open. add_call: text and call -> its code."""
+
+    def __init__(self, rules: OpRules, add_call: Callable[[str, OpCall], int]) -> None:
+        self.rules, self.add_call = rules, add_call
+        self.instances = 0
+        self.last: dict[int, tuple[object, set[object], int]] = {}  # tid -> (what the run shares, kernels seen in it, instance)
+        self.rows: list[_Row] = []
+
+    def ops(self, row: int, record: dict[str, Any], names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
+        """instance, call, own and inner of one line; the forward op of a backward line is found in `finish`."""
+        functions = [name for name in names if is_backward_name(name)]
+        markers = [decode(str(text)) for text in record.get("marker", ())]
+        calls = [m.call for m in markers if m.kind == Kind.OP and m.call is not None]
+        dispatch = [OpCall("aten", n, dispatcher=True, described=False) for n in names if n not in functions]
+        function = [OpCall("autograd", n, dispatcher=True, described=False) for n in functions[:1]]
+        alternatives = [known(number) for number in record.get("altSeqId", ())]
+        running = [number for name, number in zip(names, numbers, strict=True) if is_backward_name(name)]
+        self.rows.append(_Row(row, numbers, alternatives, running, bool(calls or record.get("trace"))))
+        own = (self._own(calls) or dispatch[:1] or function)[:1]
+        inner = (dispatch or function)[:1]
+        code = self._code(own[0]) if own else -1
+        return {
+            "instance": self._instance(record, calls, own[0], bool(functions)) if own else -1,
+            "call": code,
+            "own": code,
+            "inner": self._code(inner[0]) if inner else -1,
+        }
+
+    def _own(self, calls: list[OpCall]) -> list[OpCall]:
+        """Of Python-level calls those that may be the op, the likeliest first."""
+        copies = [call for call in calls[-1:] if self.rules.is_copy(call.name)]
+        with_formula = [call for call in calls if self.rules.known(call.name) and not self.rules.is_structural(call.name)]
+        return copies or with_formula or calls[-1:]
+
+    def _code(self, call: OpCall) -> int:
+        text = f"~{call.name}{call.args!r}{call.kwargs!r}" if call.described else f"{call.name}(...)"
+        return self.add_call(text, call)
+
+    def _instance(self, record: dict[str, Any], calls: list[OpCall], own: OpCall, backward: bool) -> int:
+        """A run of kernels with the same markers down to the op's is one instance; where a forward kernel comes a second time,
+        another has begun. Without markers the sequence numbers tell them apart."""
+        tid = known(record.get("tid"))
+        depth = calls.index(own) + 1 if own in calls else 0
+        numbers = () if depth else tuple(record.get("seqMarker", ()))
+        shared = (tuple(record.get("marker", ())[:depth]), tuple(record.get("trace", ())), numbers)
+        kernel = (record.get("kLongName"), tuple(record.get("grid", ())))
+        before, seen, instance = self.last.get(tid, (None, set(), -1))
+        if before != shared or (kernel in seen and not backward):
+            seen, instance = set(), self.instances
+            self.instances += 1
+        seen.add(kernel)
+        self.last[tid] = (shared, seen, instance)
+        return instance
+
+    def finish(self, columns: dict[str, npt.NDArray[Any]]) -> None:
+        """Directions by thread, and backward rows joined to the last forward op with their number before them."""
+        engine = self._engine_threads(columns["tid"])
+        forward_of: dict[int, Instance] = {}  # by sequence number
+        for row, numbers, alternatives, function, _ in self.rows:
+            if function or int(columns["tid"][row]) in engine:
+                columns["dir"][row] = columns["phase"][row] = DIRECTIONS.index("bprop")
+            seq = int(columns["seq"][row])
+            if columns["dir"][row] == DIRECTIONS.index("fprop"):
+                instance, call, scope = (int(columns[name][row]) for name in ("instance", "call", "scope"))
+                forward_of |= dict.fromkeys((*numbers, *alternatives, seq), (instance, call, scope))
+            elif function:
+                # The number that the original chose if it is the function's, for it ordered numbers as text; else the
+                # function's, or any of the others. 0 among those is the counter of the backward thread itself.
+                candidates = sorted([seq, *(n for n in alternatives if n > 0)], key=lambda n: n not in function)
+                for number in [n for n in candidates if n >= 0 and n in forward_of][:1]:
+                    columns["fwd_instance"][row], columns["call"][row], columns["scope"][row] = forward_of[number]
+
+    def _engine_threads(self, tids: npt.NDArray[np.int64]) -> set[int]:
+        """As in attribution: threads that run backward functions, nothing Python-level, and whose own counter stands still."""
+        runs: set[int] = set()
+        python: set[int] = set()
+        own: dict[int, set[int]] = {}
+        for row, numbers, _, function, has_python in self.rows:
+            tid = int(tids[row])
+            if function:
+                runs.add(tid)
+            else:
+                own.setdefault(tid, set()).update(numbers)
+                if has_python:
+                    python.add(tid)
+        return {tid for tid in runs - python if len(own.get(tid, ())) <= 1}
