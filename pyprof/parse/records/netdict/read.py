@@ -85,7 +85,7 @@ class _Line(msgspec.Struct, gc=False, kw_only=True):
 
 
 _SHARED = _Line.__struct_fields__.index("kDuration")
-# Columns of which each line has a number of its own, as they are collected, after its kind and how many sequence numbers it has.
+# Columns of which each line has a number of its own, as they are collected after its kind and count of sequence numbers.
 _OWN = (
     "dur_ns", "seq", "sub", "start_ns", "corr", "launch_ns", "launch_dur_ns", "instance", "fwd_instance", "bytes", "graph_node",
 )  # fmt: skip
