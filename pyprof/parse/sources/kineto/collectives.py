@@ -1,7 +1,7 @@
-"""What torch's record of a collective says (bytes, process group, ranks), given to NCCL's annotation within it.
+"""The facts of torch's record of a collective (bytes, process group, ranks), given to NCCL's annotation within it.
 
-A kernel is launched inside `nccl:all_reduce`, which names only its input; the `record_param_comms` around that says the rest.
-So that the innermost range says all, its call takes the facts of the one around it as named arguments.
+A kernel is launched inside `nccl:all_reduce`, which names only its input; the `record_param_comms` around it has the rest.
+The call of the inner range takes these facts as named arguments, so that it has them all.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def give_facts(ranges: Table, labels: Labels) -> None:
     if not records or not bare:
         return
     around = np.flatnonzero(np.isin(ranges["label"], records))
-    asked = np.flatnonzero(np.isin(ranges["label"], bare))
-    owner = _innermost(ranges, around, asked)
-    asked, owner = asked[owner >= 0], owner[owner >= 0]
+    inner = np.flatnonzero(np.isin(ranges["label"], bare))
+    owner = _innermost(ranges, around, inner)
+    inner, owner = inner[owner >= 0], owner[owner >= 0]
     new: dict[tuple[int, int], int] = {}
-    for row, own, outer in zip(asked.tolist(), ranges["label"][asked].tolist(), ranges["label"][owner].tolist(), strict=True):
+    for row, own, outer in zip(inner.tolist(), ranges["label"][inner].tolist(), ranges["label"][owner].tolist(), strict=True):
         code = new.get((own, outer))
         if code is None:
             marker, record = labels.markers[own], labels.markers[outer]
@@ -38,18 +38,18 @@ def give_facts(ranges: Table, labels: Labels) -> None:
         ranges["label"][row] = code
 
 
-def _innermost(ranges: Table, around: Ints, asked: Ints) -> Ints:
-    """For each row asked the last one of `around` that began before it on its thread and had not ended; -1 none.
+def _innermost(ranges: Table, around: Ints, inner: Ints) -> Ints:
+    """For each row of `inner` the last one of `around` that began before it on its thread and had not ended; -1 none.
 
-    Records of collectives do not nest, so that the last one is the only one that can hold it.
+    Records of collectives do not nest, so that only the last one can contain it.
     """
-    found = np.full(len(asked), -1, np.int64)
+    found = np.full(len(inner), -1, np.int64)
     start, end, thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]
-    for one in np.unique(thread[asked]).tolist():
-        here, own = around[thread[around] == one], np.flatnonzero(thread[asked] == one)
+    for one in np.unique(thread[inner]).tolist():
+        here, own = around[thread[around] == one], np.flatnonzero(thread[inner] == one)
         here = here[np.argsort(start[here], kind="stable")]
-        at = np.searchsorted(start[here], start[asked[own]], "right") - 1
+        at = np.searchsorted(start[here], start[inner[own]], "right") - 1
         inside = at >= 0
-        inside[inside] = end[here[at[inside]]] >= end[asked[own[inside]]]
+        inside[inside] = end[here[at[inside]]] >= end[inner[own[inside]]]
         found[own[inside]] = here[at[inside]]
     return found

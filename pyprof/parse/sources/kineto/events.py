@@ -2,7 +2,7 @@
 
 A block is a few megabytes cut between two events, so that memory does not grow with the file. Text that is not quite JSON
 (control characters, bare nan and inf, stray backslashes and commas, bytes that are not UTF-8) is read by a slower reader with
-the same result. Nothing here knows what an event means.
+the same result. This module must not know what an event means.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ __all__ = ["Event", "Int", "TraceFile", "decode_args", "nanoseconds"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
-_MAX_HEAD_BYTES = 64 << 20  # what stands before the events: at most the process groups of a large job
+_MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job
 _CUTS_TRIED = 8
-# From here on a float of microseconds no longer tells nanoseconds apart: epoch times with a fraction.
+# From here on a float of microseconds cannot distinguish nanoseconds: epoch times with a fraction.
 _EXACT_BELOW_US = float(1 << 43)
 _LAST_US = 4e15  # the year 2096; twice this in nanoseconds still fits 64 bits
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _HINT = "the file is damaged or was cut short: export or copy it again"
-# An integer that a column of 64 bits holds, as all that Kineto counts are, but for the sequence number that means none.
+# An integer that a column of 64 bits holds: all that Kineto counts, except the sequence number that means none.
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 _NO_ARGS = msgspec.Raw(b"{}")
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event of the Chrome trace format; ts and dur in microseconds as they stand, args still as text."""
+    """One event of the Chrome trace format; ts and dur in microseconds as written, args still as text."""
 
     ph: str = ""
     cat: str = ""
@@ -64,7 +64,7 @@ class _Exact(Event, gc=False):
 
 
 class _Facts(msgspec.Struct):
-    """What is read of a trace beside its events."""
+    """The top-level values that are read beside the events."""
 
     deviceProperties: Any = None
     distributedInfo: Any = None
@@ -123,7 +123,7 @@ class TraceFile:
             text += more
             if (found := _EVENTS.search(text)) is not None:
                 return text[: found.end()], text[found.end() :]
-            if text.lstrip()[:1] == b"[":  # the bare list of events which the Chrome format allows too
+            if text.lstrip()[:1] == b"[":  # a bare list of events, which the Chrome format allows too
                 return b"", text.lstrip()[1:]
         raise NotACapture(
             f"{self.name}: not a trace of torch.profiler: there are no traceEvents in it",
@@ -198,16 +198,16 @@ def _needs_exact(events: list[_Plain]) -> bool:
 # Kineto wrote names without escaping the quotes in them until July 2026: a record_function with JSON in its name, a frame of
 # generated code. A name has a line of its own (today), or ends before `, "pid":` (until 2025).
 _NAMES = (
-    re.compile(rb'^(?P<before>\s*"name": ")(?P<text>[^\n]*)(?=",?[ \r]*$)', re.MULTILINE),
-    re.compile(rb'(?P<before>"name": ")(?P<text>[^\n]*?)(?=", "pid": )'),
+    rb'(?m)^(?P<before>\s*"name": ")(?P<text>[^\n]*)(?=",?[ \r]*$)',
+    rb'(?P<before>"name": ")(?P<text>[^\n]*?)(?=", "pid": )',
 )
-_BARE_QUOTE = re.compile(rb'(?<!\\)"')
+_BARE_QUOTE = rb'(?<!\\)"'
 
 
 def _requoted(text: bytes) -> bytes:
     """The text with the quotes in names escaped."""
     for pattern in _NAMES:
-        text = pattern.sub(_requote, text)
+        text = re.sub(pattern, _requote, text)
     return text
 
 
@@ -215,16 +215,15 @@ def _requote(match: re.Match[bytes]) -> bytes:
     name = match["text"]
     if b'"' not in name or b'"ph":' in name:  # the second: the match ran past a name that was well written
         return match[0]
-    return match["before"] + _BARE_QUOTE.sub(rb'\\"', name)
+    return match["before"] + re.sub(_BARE_QUOTE, rb'\\"', name)
 
 
-_ODD = re.compile(
-    r'"(?P<text>(?:[^"\\]|\\.)*)"'  # a string is passed over whole, so that what follows is never inside one
+_ODD = (
+    r'(?s)"(?P<text>(?:[^"\\]|\\.)*)"'  # a string is passed over whole, so that what follows is never inside one
     r"|(?P<number>-?\b(?:nan|NaN|inf|Infinity|INF|NAN)\b)"
-    r"|(?P<comma>,)(?=\s*[\]}])",
-    re.DOTALL,
+    r"|(?P<comma>,)(?=\s*[\]}])"
 )
-_BAD_ESCAPE = re.compile(r'\\(?:(?P<good>["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+_BAD_ESCAPE = r'\\(?:(?P<good>["\\/bfnrt]|u[0-9a-fA-F]{4})|)'
 
 
 def _repair(match: re.Match[str]) -> str:
@@ -233,15 +232,15 @@ def _repair(match: re.Match[str]) -> str:
     if match["comma"]:
         return ""
     text = match[0]
-    return _BAD_ESCAPE.sub(lambda m: m[0] if m["good"] else r"\\", text) if "\\" in text else text
+    return re.sub(_BAD_ESCAPE, lambda m: m[0] if m["good"] else r"\\", text) if "\\" in text else text
 
 
 def _tolerant(text: bytes) -> Any:
-    """What the text says, read leniently; None where it cannot be read at all."""
+    """The value of the text, read leniently; None where it cannot be read at all."""
     decoded = text.decode("utf-8", "replace")
     for repair in (False, True):
         try:
-            candidate = _ODD.sub(_repair, decoded) if repair else decoded
+            candidate = re.sub(_ODD, _repair, decoded) if repair else decoded
             return json.loads(candidate, strict=False, parse_float=Decimal, parse_constant=_nothing)
         except (ValueError, RecursionError):
             continue
@@ -249,11 +248,11 @@ def _tolerant(text: bytes) -> Any:
 
 
 def _nothing(_: str) -> None:
-    """What NaN and Infinity say."""
+    """The value of NaN and Infinity."""
 
 
 def _event(item: Any) -> Event | None:
-    """An event read leniently; None where it is none or its time is no number."""
+    """An event read leniently; None where it is not an event or its time is not a number."""
     if not isinstance(item, dict):
         return None
     ts, dur = _number(item.get("ts", 0)), _number(item.get("dur", 0))
@@ -317,7 +316,7 @@ def _decode_one(kind: type[S], text: bytes) -> S:
 
 
 def nanoseconds(values: list[Any]) -> npt.NDArray[np.int64]:
-    """Microseconds as the file gives them -> whole nanoseconds, the nearest; exact to the digits the file has."""
+    """Microseconds as written -> the nearest whole nanoseconds, exact to the digits of the file."""
     try:
         micro = np.clip(np.array(values, np.float64), -_LAST_US, _LAST_US)
     except OverflowError:  # an integer that no float holds

@@ -1,4 +1,4 @@
-"""What a torch.profiler trace says at its top level and of its threads -> `devices`, `threads`, `processes`, rank and notes."""
+"""The top level of a torch.profiler trace, and its threads -> `devices`, `threads`, `processes`, rank and notes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
 
 __all__ = ["devices_of", "notes_of", "rank_of_file", "tables_of_threads"]
 
-_RANK = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
+_RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {
     "cc_major": "computeMajor", "cc_minor": "computeMinor", "sms": "numSms", "regs_per_sm": "regsPerMultiprocessor",
     "smem_per_sm_bytes": "sharedMemPerMultiprocessor",
@@ -25,7 +25,7 @@ def _natural(value: Any) -> int:
 
 
 def devices_of(properties: Any, strings: Strings) -> Table:
-    """The table from `deviceProperties`; they hold for every process, and neither clocks nor bandwidth."""
+    """The table from `deviceProperties`, which hold for every process; clocks and bandwidth are not among them."""
     given = [d for d in properties if isinstance(d, dict)] if isinstance(properties, list) else []
     columns: dict[str, list[int]] = {name: [_natural(d.get(key)) for d in given] for name, key in _LIMITS.items()}
     columns["device"] = [_natural(d.get("id")) for d in given]
@@ -38,20 +38,20 @@ def devices_of(properties: Any, strings: Strings) -> Table:
 
 
 def rank_of_file(distributed: Any, path: Path) -> int:
-    """The rank from `distributedInfo`, else from a file name with rankN or workerN in it; -1 where neither says it."""
+    """The rank from `distributedInfo`, else from a file name with rankN or workerN in it; -1 unknown."""
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
     if isinstance(rank, str) and rank.isdecimal():
         rank = int(rank)
     if _natural(rank) >= 0:
         return _natural(rank)
-    found = _RANK.search(path.name)
+    found = re.search(_RANK, path.name)
     return _natural(int(found[1])) if found else -1
 
 
 def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int], str], trace: Trace) -> tuple[Table, Table]:
     """(`threads`, `processes`) from the (pid, tid) of each thread.
 
-    The main thread is the one whose tid is the pid; a process without such a one has the thread with most ranges of the user's.
+    The main thread is the one whose tid is the pid; in a process without one, the thread with most ranges of the user.
     """
     pids = sorted({pid for pid, _ in numbers})
     process = np.array([pids.index(pid) for pid, _ in numbers], np.int64)
@@ -74,7 +74,7 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
 
 
 def notes_of(trace: Trace, shapes: bool, sources: bool, counters: int) -> list[str]:
-    """What the capture lacks, each with what to do about it."""
+    """What the capture lacks, and what to do about it, one line each."""
     kind = np.array([m.kind for m in trace.markers], np.int64)
     ops = bool(np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)).any())
     notes = []

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, make_table
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, concatenated, make_table
 
 __all__ = ["Activities", "Launches", "process_of_activities"]
 
@@ -54,7 +54,7 @@ def _small(values: list[int]) -> Ints:
 
 
 def _number(value: int | str) -> int:
-    """A device or stream from pid or tid, for events whose args do not say it: 7, `7`, `stream 7`."""
+    """A device or stream from pid or tid, for events whose args lack it: 7, `7`, `stream 7`."""
     found = re.search(r"\d+$", str(value))
     return int(found[0]) if found else -1
 
@@ -94,7 +94,7 @@ class Activities:
 
     def table(self) -> Table:
         """All rows."""
-        return _joined("activities", self._parts)
+        return concatenated(self._parts or [make_table("activities")])
 
 
 class Launches:
@@ -122,10 +122,10 @@ class Launches:
 
     def table(self) -> Table:
         """All rows."""
-        return _joined("launches", self._parts)
+        return concatenated(self._parts or [make_table("launches")])
 
     def give_geometry(self, activities: Table) -> None:
-        """Kernels that do not say their grid take the one of their launch, where that does."""
+        """Give kernels without a grid the one of their launch, where that has one."""
         bare = np.flatnonzero((activities["kind"] == ActivityKind.KERNEL) & (activities["grid_x"] < 0))
         found = [self._geometry.get(corr, ([], [])) for corr in activities["corr"][bare].tolist()] if self._geometry else []
         if found:
@@ -147,19 +147,13 @@ def _copy_kind(name: str) -> int:
     return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
 
 
-def _joined(name: str, parts: list[Table]) -> Table:
-    if not parts:
-        return make_table(name)
-    return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
-
-
 def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> Ints:
-    """The row of `processes` of each activity: its launch's, or the only one there is; -1 where it cannot be told."""
+    """The row of `processes` of each activity: its launch's, or the only one; -1 unknown."""
     if processes <= 1:
         return np.full(len(activities["corr"]), processes - 1, np.int64)
     corr, process = launches["corr"], threads["process"][launches["thread"]].astype(np.int64)
     pairs = np.unique(np.stack([corr, process])[:, corr >= 0], axis=1)
-    alone = np.ones(pairs.shape[1], np.bool_)  # an id that two processes used tells nothing
+    alone = np.ones(pairs.shape[1], np.bool_)  # an id that two processes used identifies neither
     same = pairs[0][1:] == pairs[0][:-1]
     alone[1:] &= ~same
     alone[:-1] &= ~same

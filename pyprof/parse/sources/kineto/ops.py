@@ -1,4 +1,4 @@
-"""What a torch.profiler trace says of one op -> a Marker with its OpCall, once for each distinct op.
+"""An op of a torch.profiler trace with its recorded inputs -> a Marker with its OpCall, once for each distinct op.
 
 Knows the names of ops and the spelling of recorded inputs: `Input Dims`, `Input type`, `Input Strides`, `Concrete Inputs`.
 Kineto records no strings and no lists of optional tensors: both look like None. Elements of a tensor list carry no dtype.
@@ -65,7 +65,7 @@ _KERNEL_FACTS = (
     "kernel_num_gb",
     "kernel_flop",
 )
-# Inputs of which nothing is recorded although they are there: strings, and lists of optional tensors.
+# Inputs that exist although nothing of them is recorded: strings, and lists of optional tensors.
 _UNRECORDED = {
     "aten::einsum": 0, "aten::gelu": 1, "aten::gelu_": 1, "aten::gelu_backward": 2, "aten::div": 2, "aten::div_": 2,
     "aten::conv1d": 4, "aten::conv2d": 4, "aten::conv3d": 4, "aten::_convolution_mode": 4,
@@ -74,12 +74,12 @@ _UNRECORDED = {
 _ENGINE = "autograd::engine::evaluate_function: "
 _NAMESPACED = re.compile(r"(?P<module>\w+)::(?P<op>[\w.]+)")
 _CPP_FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp_fused|triton)_\w+")
-_AOTI = re.compile(r"aoti_torch_[a-z]+_(?P<op>\w+)")  # what a module calls that Inductor wrote in C++ (cpp_wrapper)
+_AOTI = re.compile(r"aoti_torch_[a-z]+_(?P<op>\w+)")  # called by modules that Inductor wrote in C++ (cpp_wrapper)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
 class OpLabels:
-    """Codes into a trace's markers for ops, each distinct one understood once; shapes: whether inputs were recorded."""
+    """Codes into a trace's markers for ops, each distinct one decoded once; shapes: whether inputs were recorded."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
@@ -111,12 +111,12 @@ class OpLabels:
         marker = _marker(name, args, _inputs(name, dims, args))
         if marker.call is None:
             return self._labels.code(name)
-        # Two spellings of the same inputs are one marker: the key is what was understood.
+        # Two spellings of the same inputs are one marker: the key is the decoded call.
         return self._labels.add((marker.kind, name, repr(marker.call)), marker)
 
 
 def _marker(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> Marker:
-    """What an op's range means; no call where it is a range like those in NVTX (the user's, a step, an optimizer)."""
+    """The meaning of an op's range; without a call where it is a range as in NVTX (the user's, a step, an optimizer)."""
     if name.startswith(_ENGINE):
         return decode(name)
     if is_backward_name(name) or (args.fwd > 0 and _NAMESPACED.fullmatch(name) is None):
@@ -136,7 +136,7 @@ def _marker(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> Marker:
 
 
 def _module(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> str | None:
-    """The namespace of an op; None where the range is no op."""
+    """The namespace of an op; None where the range is not an op."""
     if (found := _NAMESPACED.fullmatch(name)) is not None:
         return found["module"]
     if args.kernel_backend or _CPP_FUSED.fullmatch(name):
@@ -158,7 +158,7 @@ def _call(module: str, op: str, inputs: tuple[Any, ...] | None, extra: list[tupl
 
 
 def _collective(args: OpArgs) -> list[tuple[str, Any]]:
-    """What a communication op moved: `input` and `output` as tensors of one dimension."""
+    """The data that a communication op moved: `input` and `output` as tensors of one dimension."""
     found = lookup(args.dtype) or lookup(args.dtype.lower())
     dtype = found.name if found else None
     extra: list[tuple[str, Any]] = [("collective", args.collective)]
@@ -222,7 +222,7 @@ def _integers(values: Any) -> bool:
 
 _INTEGER = re.compile(r"-?\d+")
 _FLOAT = re.compile(r"-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|inf|nan)", re.IGNORECASE)
-_COMPLEX = re.compile(rf"\(?({_FLOAT.pattern})([-+,]-?{_FLOAT.pattern})\*?[ij]?\)?", re.IGNORECASE)
+_COMPLEX = rf"(?i)\(?({_FLOAT.pattern})([-+,]-?{_FLOAT.pattern})\*?[ij]?\)?"
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False}
 
 
@@ -248,6 +248,6 @@ def _scalar(text: str) -> Any:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    if (found := _COMPLEX.fullmatch(text)) is not None:
+    if (found := re.fullmatch(_COMPLEX, text)) is not None:
         return complex(float(found[1]), float(found[2].lstrip(",")))
     return text

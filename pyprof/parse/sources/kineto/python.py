@@ -20,34 +20,35 @@ __all__ = ["MODULE_PREFIX", "Frames", "source_of_stack"]
 Ints = npt.NDArray[np.int64]
 
 MODULE_PREFIX = "nn.Module: "
-_FRAME = re.compile(r"(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)", re.DOTALL)
-_SITE = re.compile(r"(?:site|dist)-packages[/\\]")
-# Parts of torch, by which a source checkout of it is told from a user's folder that happens to be called torch.
-_TORCH_PART = re.compile(
+# Patterns are compiled when they are first used: most traces have no frames.
+_FRAME = r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)"
+_SITE = r"(?:site|dist)-packages[/\\]"
+# Parts of torch, which distinguish a source checkout of it from a user's folder that happens to be called torch.
+_TORCH_PART = (
     r"(?:^|[/\\])torch[/\\](?:__init__\.py|nn|autograd|optim|utils|cuda|distributed|profiler|jit|fx|amp|func|compiler|ao|export"
     r"|library\.py|functional\.py|overrides\.py|serialization\.py|random\.py|multiprocessing|_\w+(?:\.py)?)(?:[/\\]|$)"
 )
-_OURS = re.compile(r"(?:^|[/\\])pyprof[/\\](?:nvtx|recording|capture)[/\\]")
-_STDLIB_FOLDER = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)")
-USER, LIBRARY, NEVER = 2, 1, 0  # which frames may stand for the source line: the first kind that the stack has
+_OURS = r"(?:^|[/\\])pyprof[/\\](?:nvtx|recording|capture)[/\\]"
+_STDLIB_FOLDER = r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)"
+USER, LIBRARY, NEVER = 2, 1, 0  # which frames may give the source line: the first kind that the stack has
 
 
 def rank_of(name: str) -> tuple[int, str]:
-    """(USER, LIBRARY or NEVER, `file:line`) of a frame: LIBRARY is Python's own, NEVER torch's, ours and what has no file."""
-    found = _FRAME.fullmatch(name)
+    """(USER, LIBRARY or NEVER, `file:line`) of a frame: LIBRARY is Python's own; NEVER torch's, ours, and without a file."""
+    found = re.fullmatch(_FRAME, name)
     if found is None or name.startswith("<"):
         return NEVER, ""
     file = found["file"]
-    site = _SITE.split(file)[-1]
-    if _OURS.search(file) or re.match(r"torch[/\\]", site) or _TORCH_PART.search(file):
+    site = re.split(_SITE, file)[-1]
+    if re.search(_OURS, file) or re.match(r"torch[/\\]", site) or re.search(_TORCH_PART, file):
         return NEVER, ""
     top = re.split(r"[/\\.]", site)[0]
-    standard = _STDLIB_FOLDER.search(file) or (top in sys.stdlib_module_names and not file.startswith(("/", "\\")))
+    standard = re.search(_STDLIB_FOLDER, file) or (top in sys.stdlib_module_names and not file.startswith(("/", "\\")))
     return LIBRARY if standard else USER, f"{file}:{found['line']}"
 
 
 def source_of_stack(stack: str) -> str:
-    """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty where none is."""
+    """The source line in a `Call stack` of releases before 1.11: frames joined by `;`, innermost first; empty where unknown."""
     ranked = [rank_of(frame.strip()) for frame in stack.split(";")]
     for wanted in (USER, LIBRARY):
         for rank, source in ranked:
@@ -69,7 +70,7 @@ class Frames:
         return list(self._code)
 
     def add(self, thread: Ints, start: Ints, end: Ints, names: list[str], order: Ints) -> None:
-        """More frames; order: what tells the outer from the inner of two that began and ended together."""
+        """More frames; order: what orders the outer before the inner of two that began and ended together."""
         codes = np.array([self._code.setdefault(name, len(self._code)) for name in names], np.int64)
         self._parts.append((thread.astype(np.int32), start, end, codes.astype(np.int32), order.astype(np.int64)))
 
@@ -82,10 +83,10 @@ class Frames:
         rank, source = self._ranks()
         for number in np.unique(thread).tolist():
             rows = np.flatnonzero(thread_of == number)
-            asked = np.flatnonzero(thread == number)
+            queries = np.flatnonzero(thread == number)
             if len(rows):
                 rows = rows[np.lexsort((order[rows], -end[rows], begin[rows]))]
-                result[asked] = _innermost(begin[rows], end[rows], rank[name[rows]], source[name[rows]], start[asked])
+                result[queries] = _innermost(begin[rows], end[rows], rank[name[rows]], source[name[rows]], start[queries])
         return result
 
     def _ranks(self) -> tuple[Ints, Ints]:

@@ -2,7 +2,7 @@
 
 Events are read a block at a time into columns. A GPU activity belongs to the launch with its correlation id; ops, annotations
 and modules become ranges; Python frames only give the source line of each op. Projections of annotations onto the GPU
-(gpu_user_annotation) are no activities. Times stay relative to the trace's base time, which is `utc_ns`.
+(gpu_user_annotation) are not activities. Times stay relative to the trace's base time, which is `utc_ns`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Threads(dict[tuple[int | str, int | str], int]):
 
 
 def _integer(value: int | str) -> int:
-    """The number in `25738` or `stream 7`; -1 where there is none."""
+    """The number in `25738` or `stream 7`; -1 unknown."""
     found = re.search(r"-?\d+$", value) if isinstance(value, str) else None
     number = value if isinstance(value, int) else int(found[0]) if found else -1
     return number if -(1 << 62) < number < 1 << 62 else -1
@@ -229,7 +229,7 @@ class _TraceReader:
             return
         if facts.get("schemaVersion") is None and facts.get("deviceProperties") is None and not len(trace.launches["corr"]):
             raise NotACapture(
-                f"{self.file.name}: a trace of events, but none of torch.profiler's",
+                f"{self.file.name}: a trace of events, but not of torch.profiler",
                 "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
             )
         raise EmptyCapture(
@@ -240,13 +240,13 @@ class _TraceReader:
     def _give_sources(self) -> None:
         ranges = self.trace.ranges
         kind = np.array([m.kind for m in self.trace.markers], np.int64)
-        asked = np.flatnonzero((kind[ranges["label"]] != Kind.LAYER) & (ranges["src"] < 0))
-        found = self.frames.sources(ranges["thread"][asked].astype(np.int64), ranges["start_ns"][asked])
-        ranges["src"][asked] = found
+        rows = np.flatnonzero((kind[ranges["label"]] != Kind.LAYER) & (ranges["src"] < 0))
+        found = self.frames.sources(ranges["thread"][rows].astype(np.int64), ranges["start_ns"][rows])
+        ranges["src"][rows] = found
 
     def _used_threads(self) -> list[tuple[int, int]]:
         """(pid, tid) of the threads that ran ops or launched; the columns `thread` then refer to these. Modules that ran on
-        others are dropped: Kineto writes frames of threads that it cannot place under pid 0, tid 0."""
+        others are dropped: Kineto writes frames of unknown threads under pid 0, tid 0."""
         ranges, launches = self.trace.ranges, self.trace.launches
         layer = np.array([m.kind == Kind.LAYER for m in self.trace.markers], np.bool_)[ranges["label"]]
         used = np.unique(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
@@ -301,7 +301,7 @@ class _TraceReader:
         base = facts.get("baseTimeNanoseconds")
         trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
         trace.version = f"Kineto schema {facts.get('schemaVersion', '?')}"
-        # Kineto writes an event when it ends: none is left open. One beyond the last of all says so.
+        # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [int(t["end_ns"].max()) for t in (trace.ranges, trace.launches, trace.activities) if len(t["end_ns"])]
         trace.session_end_ns = max(ends, default=-2) + 1
         trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1, self.counters)

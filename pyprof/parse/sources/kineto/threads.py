@@ -1,15 +1,15 @@
 """Which thread ran forward: Kineto's `Fwd thread id` of backward ops -> a row of the trace's threads.
 
-The id is torch's own count of threads, not a thread id of the system, and forward ops do not carry theirs. Two things tell:
-the `fwdbwd` arrows that newer releases draw between ranges, and else the sequence numbers: a thread is the forward one where
-most backward functions meet an op that they are named after. A forward thread may be missing from the capture.
+The id is torch's own count of threads, not a thread id of the system, and forward ops do not carry theirs. It follows from
+the `fwdbwd` arrows that newer releases draw between ranges, or else from the sequence numbers: the forward thread is the one
+where most backward functions find an op that they are named after. It may be missing from the capture.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,20 @@ __all__ = ["Arrows", "NumberedOps", "forward_threads"]
 
 Ints = npt.NDArray[np.int64]
 _SAMPLE = 5000
-_SHARE_NAMED = 0.5  # of a thread's numbers that backward functions must meet by name for it to be theirs
+_SHARE_NAMED = 0.5  # of the sequence numbers of a forward thread at least so many must lead to an op of the same name
 
 
-@dataclass
+_Ends = dict[tuple[int, int | str | None], tuple[int, int]]
+
+
 class Arrows:
     """The two ends of fwdbwd arrows by (process, id): row of thread and time."""
 
-    begin: dict[tuple[int, int | str | None], tuple[int, int]] = field(default_factory=dict)
-    end: dict[tuple[int, int | str | None], tuple[int, int]] = field(default_factory=dict)
+    def __init__(self, begin: _Ends | None = None, end: _Ends | None = None) -> None:
+        self.begin, self.end = begin or {}, end or {}
 
     def renumbered(self, row: list[int]) -> Arrows:
-        """The same arrows with threads by other rows; row: the new row of each old one, -1 where it is left out."""
+        """The arrows with threads renumbered; row: the new row of each old one, -1 where it is left out."""
         ends = ({key: (row[at], when) for key, (at, when) in old.items() if row[at] >= 0} for old in (self.begin, self.end))
         return Arrows(*ends)
 
@@ -40,8 +42,7 @@ class Arrows:
         return [(self.begin[key][0], *self.end[key]) for key in self.end if key in self.begin]
 
 
-@dataclass(frozen=True)
-class NumberedOps:
+class NumberedOps(NamedTuple):
     """Ops that carry a sequence number; logical: `Fwd thread id`, 0 on forward ops; names[label]: the op's or function's."""
 
     process: Ints
@@ -92,7 +93,7 @@ def _by_names(ops: NumberedOps, backward: Ints) -> dict[tuple[int, int], int]:
 
 
 def _sample(ops: NumberedOps, backward: Ints) -> Ints:
-    """At most so many backward ranges of each (process, logical id), those with the smallest numbers: enough to tell."""
+    """Of each (process, logical id) the _SAMPLE backward ranges with the smallest sequence numbers: enough to decide."""
     order = backward[np.lexsort((ops.start[backward], ops.seq[backward], ops.logical[backward], ops.process[backward]))]
     if not len(order):
         return order
