@@ -1,89 +1,78 @@
 """Joining, indexing, gathering, scattering: ops that move chosen elements. They do no arithmetic, except where they accumulate.
 
-Bytes: an op that gathers reads the elements it is asked for (as often as it is asked), its indices, and writes the result. An
-op that scatters into a tensor in place reads its source and its indices and writes as many elements; where it accumulates it
-reads those as well. The functional form first copies the whole tensor.
+Bytes: an op that gathers reads the chosen elements (as often as they are chosen), its indices, and writes the result. An op
+that scatters into a tensor in place reads its source and its indices and writes as many elements; where it accumulates it
+reads those as well. The functional form first copies the whole tensor. Backward: a gather adds the incoming rows to a zeroed
+gradient; a scatter passes the incoming gradient on, with zeros where elements were overwritten, and gathers its source's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import (
     broadcast,
     copy_cost,
     dims,
+    grad,
     gradient,
     need,
+    opt,
     promote,
     result,
     spec,
     vector,
     wants,
 )
-from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
 __all__ = ["selected"]
 
 
 # ---------------------------------------------------------------------------------------------- joining
 
-_CAT = (
-    *spellings("cat", "ta"), *spellings("concat", "ta"), *spellings("concatenate", "ta"), "aten::_cat",
-    *spellings("hstack", "ta"), *spellings("vstack", "ta"), *spellings("dstack", "ta"), *spellings("row_stack", "ta"),
-    *spellings("column_stack", "ta"), *spellings("stack", "ta"), *spellings("_stack", "ta"),
-)  # fmt: skip
+
+@op("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "row_stack", "column_stack", "stack", "_stack", places="ta")
+@op("aten::_cat", order="tensors[] dim")
+def cat(tensors: list[TensorSpec], out: object = None) -> Op:
+    """Backward: each gradient is a view of the incoming one."""
+    if isinstance(tensors, (list, tuple)) and tensors:
+        yield copy_cost(tensors, result(out, (sum(t.numel for t in tensors),), promote(*tensors)))
+    else:  # older traces leave lists of tensors out; what is written was read
+        yield copy_cost(out, out) if isinstance(out, TensorSpec) else Cost(0, 0, None)
 
 
-@formula(*_CAT)
-def cat(tensors: list[TensorSpec], dim: Any = 0, out: Any = None) -> Cost:
-    if not isinstance(tensors, (list, tuple)) or not tensors:
-        # Older traces leave lists of tensors out; what is written was read.
-        return copy_cost(out, out) if isinstance(out, TensorSpec) else Cost(0, 0, None)
-    output = result(out, (sum(t.numel for t in tensors),), promote(*tensors))
-    return copy_cost(tensors, output)
-
-
-@formula(*spellings("_chunk_cat", "ta"))
-def chunk_cat(tensors: list[TensorSpec], dim: Any, num_chunks: Any, out: Any = None) -> Cost:
+@op("_chunk_cat", places="ta")
+def chunk_cat(tensors: list[TensorSpec], dim: object, num_chunks: object, out: object = None) -> Cost:
     # Each tensor is padded along dim to a whole number of chunks; the chunks are laid side by side.
     found, along, chunks = _joined(tensors), need(dim, "dim"), need(num_chunks, "num_chunks")
     padded = [t.numel // max(t.shape[along], 1) * -(-t.shape[along] // chunks) * chunks for t in found]
     return copy_cost(found, result(out, (sum(padded),), promote(*found)))
 
 
-def _joined(tensors: Any) -> list[TensorSpec]:
+def _joined(tensors: object) -> list[TensorSpec]:
     if not isinstance(tensors, (list, tuple)) or not tensors:
         raise Missing("tensors not recorded")
     return list(tensors)
 
 
-@backward(*_CAT)
-def cat_backward(tensors: list[TensorSpec], dim: Any = 0, out: Any = None) -> tuple[Piece, ...]:
-    # Each gradient is a view of the incoming one.
-    return ()
-
-
-@formula("torch.block_diag", "aten::block_diag")
-def block_diag(*tensors: Any) -> Cost:
+@op("block_diag", places="ta")
+def block_diag(*tensors: object) -> Cost:
     found = _joined(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
     shapes = [(1,) * (2 - len(t.shape)) + t.shape for t in found]
-    shape = (sum(s[0] for s in shapes), sum(s[1] for s in shapes))
-    return copy_cost(found, spec(shape, promote(*found)))
+    return copy_cost(found, spec((sum(s[0] for s in shapes), sum(s[1] for s in shapes)), promote(*found)))
 
 
-@formula("torch.cartesian_prod", "aten::cartesian_prod", "torch.meshgrid", "aten::meshgrid", "torch.broadcast_tensors",
-         "aten::broadcast_tensors", kind="structural")  # fmt: skip
-def meshgrid(*tensors: Any, indexing: Any = None) -> Cost:
+@op("cartesian_prod", "meshgrid", "broadcast_tensors", places="ta", kind="structural")
+def meshgrid(*tensors: object, indexing: object = None) -> Cost:
     return Cost(0, 0, 0)
 
 
 # ---------------------------------------------------------------------------------------------- rows along one dimension
 
 
-def _rows(input: TensorSpec, dim: Any, index: TensorSpec) -> tuple[int, ...]:
+def _rows(input: TensorSpec, dim: object, index: TensorSpec) -> tuple[int, ...]:
     shape = list(input.shape)
     if not shape:
         return ()
@@ -91,128 +80,108 @@ def _rows(input: TensorSpec, dim: Any, index: TensorSpec) -> tuple[int, ...]:
     return tuple(shape)
 
 
-_INDEX_SELECT = spellings("index_select")
+def _accumulated(input: TensorSpec, rows: TensorSpec, *indices: object) -> Iterator[Piece]:
+    """A zeroed gradient of the input into which the rows are added."""
+    return grad("input", input, rows.numel, rows, rows, rows, indices)
 
 
-@formula(*_INDEX_SELECT)
-def index_select(input: TensorSpec, dim: Any, index: TensorSpec, out: Any = None) -> Cost:
-    output = result(out, _rows(input, dim, index), input.dtype)
+@op("index_select")
+def index_select(input: TensorSpec, dim: object, index: TensorSpec, out: object = None) -> Op:
+    rows = spec(_rows(input, dim, index), input.dtype)
+    output = result(out, rows.shape, input.dtype)
+    yield copy_cost(spec(output.shape, input.dtype), index, output)
+    yield from _accumulated(input, rows, index)
+
+
+@op("gather")
+def gather(input: TensorSpec, dim: object, index: TensorSpec, out: object = None) -> Op:
+    yield _gather(input, index, index.shape, out)
+    yield from _accumulated(input, spec(index.shape, input.dtype), index)
+
+
+@op("take_along_dim")
+def take_along_dim(input: TensorSpec, indices: TensorSpec, dim: object = None, out: object = None) -> Op:
+    """The indices are broadcast against the input in all dimensions but `dim`."""
+    shape = indices.shape
+    if isinstance(dim, int) and len(shape) == len(input.shape) and shape:
+        sizes = enumerate(zip(shape, input.shape, strict=True))
+        shape = tuple(n if d == dim % len(shape) else max(n, m) if 1 in (n, m) else n for d, (n, m) in sizes)
+    yield _gather(input, indices, shape, out)
+    yield from _accumulated(input, spec(indices.shape, input.dtype), indices)
+
+
+def _gather(input: TensorSpec, index: TensorSpec, shape: tuple[int, ...], out: object) -> Cost:
+    output = result(out, shape, input.dtype)
     return copy_cost(spec(output.shape, input.dtype), index, output)
 
 
-@backward(*_INDEX_SELECT)
-def index_select_backward(input: TensorSpec, dim: Any, index: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
-    return _accumulated(input, spec(_rows(input, dim, index), input.dtype), index)
-
-
-def _accumulated(input: TensorSpec, rows: TensorSpec, *indices: Any) -> tuple[Piece, ...]:
-    """A zeroed gradient of the input into which the rows are added."""
-    if not wants(input):
-        return ()
-    return (Piece("input", vector(rows.numel, rows, rows, rows, indices, gradient(input))),)
-
-
-_GATHER = (*spellings("gather"), *spellings("take_along_dim"))
-
-
-@formula(*_GATHER)
-def gather(input: TensorSpec, dim: Any, index: Any = None, sparse_grad: Any = False, out: Any = None) -> Cost:
-    where = index if isinstance(index, TensorSpec) else dim  # take_along_dim has the indices before dim
-    output = result(out, _gathered(input, where, index, where is dim), input.dtype)
-    return copy_cost(spec(output.shape, input.dtype), where, output)
-
-
-def _gathered(input: TensorSpec, where: TensorSpec, dim: Any, broadcasts: bool) -> tuple[int, ...]:
-    """The shape of the indices, which take_along_dim broadcasts against the input in all dimensions but one."""
-    if not broadcasts or not isinstance(dim, int) or len(where.shape) != len(input.shape) or not where.shape:
-        return where.shape
-    axis = dim % len(where.shape)
-    return tuple(
-        n if d == axis else max(n, input.shape[d]) if 1 in (n, input.shape[d]) else n for d, n in enumerate(where.shape)
-    )
-
-
-@backward(*_GATHER)
-def gather_backward(
-    input: TensorSpec, dim: Any, index: Any = None, sparse_grad: Any = False, out: Any = None
-) -> tuple[Piece, ...]:
-    where = index if isinstance(index, TensorSpec) else dim
-    return _accumulated(input, spec(where.shape, input.dtype), where)
-
-
-@formula("aten::gather_backward", "aten::index_select_backward")
-def aten_gather_backward(grad: TensorSpec, input: Any, dim: Any, index: TensorSpec, sparse_grad: Any = False) -> Cost:
-    shape = input.shape if isinstance(input, TensorSpec) else tuple(need(input, "sizes"))
+@op("aten::gather_backward", input="sizes")
+@op("aten::index_select_backward", self_sizes="sizes")
+def gather_backward(grad: TensorSpec, sizes: object, dim: object, index: TensorSpec) -> Cost:
+    """sizes: of the input, or the input itself."""
+    shape = sizes.shape if isinstance(sizes, TensorSpec) else tuple(need(sizes, "sizes"))
     return vector(grad.numel, grad, grad, grad, index, spec(shape, grad.dtype))
 
 
-@formula(*spellings("take"))
-def take(input: TensorSpec, index: TensorSpec, out: Any = None) -> Cost:
+@op("take")
+def take(input: TensorSpec, index: TensorSpec, out: object = None) -> Op:
     output = result(out, index.shape, input.dtype)
-    return copy_cost(output, index, output)
-
-
-@backward(*spellings("take"))
-def take_backward(input: TensorSpec, index: TensorSpec, out: Any = None) -> tuple[Piece, ...]:
-    return _accumulated(input, spec(index.shape, input.dtype), index)
+    yield copy_cost(output, index, output)
+    yield from _accumulated(input, spec(index.shape, input.dtype), index)
 
 
 # ---------------------------------------------------------------------------------------------- writing into a tensor
 
 
-def _written(input: TensorSpec, source: Any, index: TensorSpec, accumulates: bool, in_place: bool, rows: TensorSpec) -> Cost:
+def _written(input: TensorSpec, source: object, index: TensorSpec, accumulates: bool, in_place: bool, rows: TensorSpec) -> Cost:
     """rows: the elements of the input that are written."""
-    read = source if isinstance(source, TensorSpec) else None
-    touched = (rows, rows) if accumulates else (rows,)
+    flops = rows.numel if accumulates else 0
     if not in_place:  # a copy of the whole, of which the chosen elements are changed
-        return vector(rows.numel if accumulates else 0, input, gradient(input), read, index)
-    return vector(rows.numel if accumulates else 0, read, index, touched)
+        return vector(flops, input, gradient(input), opt(source), index)
+    return vector(flops, opt(source), index, rows, rows if accumulates else None)
 
 
-def _register_writer(op: str, accumulates: bool, by_rows: bool, in_place: bool) -> None:
-    def write(
-        input: TensorSpec, dim: Any, index: TensorSpec, src: Any = None, *options: Any, out: Any = None, **more: Any
-    ) -> Cost:
+def _writer(accumulates: bool, by_rows: bool, in_place: bool) -> Callable[..., Op]:
+    def write(input: TensorSpec, dim: object, index: TensorSpec, source: object = None, reduce: object = None) -> Op:
         rows = spec(_rows(input, dim, index) if by_rows else index.shape, input.dtype)
-        adds = accumulates or more.get("reduce") is not None or any(isinstance(o, str) for o in options)
-        return _written(input, src if src is not None else more.get("source"), index, adds, in_place, rows)
-
-    def back(
-        input: TensorSpec, dim: Any, index: TensorSpec, src: Any = None, *options: Any, out: Any = None, **more: Any
-    ) -> tuple[Piece, ...]:
-        # The input's gradient is the incoming one, with zeros in the chosen places where they were overwritten; that of the
-        # source is gathered.
-        source = src if src is not None else more.get("source")
-        rows = spec(_rows(input, dim, index) if by_rows else index.shape, input.dtype)
-        pieces = []
+        yield _written(input, source, index, accumulates or reduce not in (None, UNKNOWN), in_place, rows)
         if wants(input) and not accumulates:
-            pieces.append(Piece("input", copy_cost(gradient(input), gradient(input), index)))
-        if isinstance(source, TensorSpec) and wants(source):
-            pieces.append(Piece("source", copy_cost(rows, index, rows)))
-        return tuple(pieces)
+            yield Piece("input", copy_cost(gradient(input), gradient(input), index))
+        if wants(source):
+            yield Piece("source", copy_cost(rows, index, rows))
 
-    write.__name__ = write.__qualname__ = op
-    full = spellings(op, "Ta" if in_place else "tTa")
-    formula(*full)(write)
-    backward(*full)(back)
+    return write
 
 
-for _op, _adds, _by_rows in (
+_ORDER = "input dim index source reduce ... | alpha include_self"
+# Of each op whether it accumulates, and whether the index chooses whole rows.
+for _op, _accumulates, _by_rows in (
     ("scatter", False, False), ("scatter_add", True, False), ("scatter_reduce", True, False), ("index_add", True, True),
     ("index_copy", False, True), ("index_fill", False, True), ("index_reduce", True, True),
 ):  # fmt: skip
-    _register_writer(_op, _adds, _by_rows, False)
-    _register_writer(f"{_op}_", _adds, _by_rows, True)
+    for _suffix, _places in (("", "tTa"), ("_", "Ta")):
+        declared = op(f"{_op}{_suffix}", places=_places, order=_ORDER, src="source", value="source")
+        declared(_writer(_accumulates, _by_rows, bool(_suffix)))
 
 
-def _is_data(indices: Any) -> bool:
+@op("put")
+def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: object = False) -> Cost:
+    return _written(input, source, index, accumulate is True, False, spec(index.shape, input.dtype))
+
+
+@op("put_", places="Ta")
+def put_(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: object = False) -> Cost:
+    return _written(input, source, index, accumulate is True, True, spec(index.shape, input.dtype))
+
+
+def _is_data(indices: object) -> bool:
     """Whether what is selected is not known: a mask, or indices that were not recorded."""
     entries = indices if isinstance(indices, (list, tuple)) else [indices]
     masks = (isinstance(i, TensorSpec) and i.dtype in ("bool", "uint8") for i in entries)
     return not entries or any(i is UNKNOWN for i in entries) or any(masks)
 
 
-def selected(input: TensorSpec, indices: Any) -> tuple[tuple[int, ...], list[TensorSpec]]:
+def selected(input: TensorSpec, indices: object) -> tuple[tuple[int, ...], list[TensorSpec]]:
     """Shape of what a list of index tensors (None for a whole dimension) selects, and those tensors."""
     if indices is UNKNOWN or indices is None:
         raise Missing("indices not recorded")
@@ -233,50 +202,54 @@ def selected(input: TensorSpec, indices: Any) -> tuple[tuple[int, ...], list[Ten
     return (*broadcast(*(t.shape for t in tensors)), *kept, *input.shape[axis:]), tensors
 
 
-_INDEX = ("aten::index", "aten::_unsafe_index", "torch._unsafe_index")
-
-
-@formula(*_INDEX)
-def index(input: TensorSpec, indices: list[TensorSpec], out: Any = None) -> Cost:
+@op("aten::index", "aten::_unsafe_index", "torch._unsafe_index")
+def index(input: TensorSpec, indices: list[TensorSpec], out: object = None) -> Op:
     if _is_data(indices):
-        return Cost(0, 0, None)
+        yield Cost(0, 0, None)
     shape, tensors = selected(input, indices)
     output = result(out, shape, input.dtype)
-    return copy_cost(output, tensors, output)
+    yield copy_cost(output, tensors, output)
+    yield from _accumulated(input, spec(shape, input.dtype), tensors)
 
 
-@backward(*_INDEX)
-def index_backward(input: TensorSpec, indices: list[TensorSpec], out: Any = None) -> tuple[Piece, ...]:
-    shape, tensors = selected(input, indices)
-    return _accumulated(input, spec(shape, input.dtype), tensors)
+@op("index_put_")
+@op("_index_put_impl_", places="ta", backward=False)
+def index_put_(input: TensorSpec, indices: list[TensorSpec], values: object = None, accumulate: object = False) -> Op:
+    yield _index_put(input, indices, values, accumulate, True)
+    yield from _index_put_backward(input, indices, values, accumulate)
 
 
-_INDEX_PUT_ = (*spellings("index_put_"), *spellings("_index_put_impl_", "ta"))
-_INDEX_PUT = (*spellings("index_put"), *spellings("_unsafe_index_put", "ta"), "aten::_index_put_impl")
-
-
-def _index_put(input: TensorSpec, indices: Any, values: Any, accumulate: Any, in_place: bool) -> Cost:
-    if _is_data(indices):
-        return Cost(0, None if accumulate is True else 0, None)
-    shape, tensors = selected(input, indices)
-    rows, adds = spec(shape, input.dtype), accumulate is True
-    read = values if isinstance(values, TensorSpec) else None
-    touched = ((rows, rows) if adds else (rows,)) if in_place else (input, gradient(input))
-    return vector(rows.numel if adds else 0, read, tensors, touched)
-
-
-@formula(*_INDEX_PUT_)
-def index_put_(input: TensorSpec, indices: list[TensorSpec], values: Any = None, accumulate: Any = False, *more: Any) -> Cost:
-    return _index_put(input, indices, values, accumulate, True)
-
-
-@formula(*_INDEX_PUT)
-def index_put(input: TensorSpec, indices: list[TensorSpec], values: Any = None, accumulate: Any = False, *more: Any) -> Cost:
+@op("index_put")
+@op("_unsafe_index_put", "_index_put_impl", places="a", backward=False)
+@op("torch._unsafe_index_put", backward=False)
+def index_put(input: TensorSpec, indices: list[TensorSpec], values: object = None, accumulate: object = False) -> Op:
     # A copy of the whole, of which the chosen elements are changed.
-    return _index_put(input, indices, values, accumulate, False)
+    yield _index_put(input, indices, values, accumulate, False)
+    yield from _index_put_backward(input, indices, values, accumulate)
 
 
-def _basic(input: TensorSpec, key: Any) -> tuple[int, ...] | None:
+def _index_put(input: TensorSpec, indices: object, values: object, accumulate: object, in_place: bool) -> Cost:
+    adds = accumulate is True
+    if _is_data(indices):
+        return Cost(0, None if adds else 0, None)
+    shape, tensors = selected(input, indices)
+    rows = spec(shape, input.dtype)
+    touched = ((rows, rows) if adds else (rows,)) if in_place else (input, gradient(input))
+    return vector(rows.numel if adds else 0, opt(values), tensors, touched)
+
+
+def _index_put_backward(input: TensorSpec, indices: object, values: object, accumulate: object) -> Iterator[Piece]:
+    """The input's gradient is the incoming one, with zeros where it was overwritten; that of the values is gathered, and summed
+    where they were broadcast."""
+    shape, tensors = selected(input, indices)
+    rows = spec(shape, input.dtype)
+    if wants(input) and accumulate is not True:
+        yield Piece("input", copy_cost(gradient(input), gradient(input), tensors))
+    if wants(values):
+        yield Piece("values", vector(rows.numel if values.shape != rows.shape else 0, rows, tensors, gradient(values)))
+
+
+def _basic(input: TensorSpec, key: object) -> tuple[int, ...] | None:
     """The shape of a view that ints, slices, None and Ellipsis make; None where a tensor or a list of ints indexes."""
     items = list(key) if isinstance(key, tuple) else [key]
     if any(isinstance(i, (TensorSpec, list)) for i in items):
@@ -299,81 +272,44 @@ def _basic(input: TensorSpec, key: Any) -> tuple[int, ...] | None:
     return (*shape, *input.shape[axis:])
 
 
-def _advanced(key: Any) -> list[Any]:
+def _advanced(key: object) -> list[object]:
     items = list(key) if isinstance(key, tuple) else [key]
     return [spec((len(i),), "int64") if isinstance(i, list) else i for i in items if i is not Ellipsis]
 
 
-@formula("Tensor.__getitem__")
-def getitem(input: TensorSpec, key: Any) -> Cost:
-    """x[i, 1:3] is a view; x[tensor] gathers."""
-    return Cost(0, 0, 0) if _basic(input, key) is not None else index(input, _advanced(key))
-
-
-@backward("Tensor.__getitem__")
-def getitem_backward(input: TensorSpec, key: Any) -> tuple[Piece, ...]:
-    if not wants(input):
-        return ()
+@op("Tensor.__getitem__", order="input key")
+def getitem(input: TensorSpec, key: object) -> Op:
+    """x[i, 1:3] is a view, whose gradient is copied into zeros; x[tensor] gathers."""
     shape = _basic(input, key)
     if shape is None:
-        return index_backward(input, _advanced(key))
-    return (Piece("input", copy_cost(spec(shape, input.dtype), gradient(input))),)  # zeros with the gradient copied in
+        yield from index(input, _advanced(key))
+        return
+    yield Cost(0, 0, 0)
+    yield from grad("input", input, 0, spec(shape, input.dtype))
 
 
-@formula("Tensor.__setitem__")
-def setitem(input: TensorSpec, key: Any, value: Any) -> Cost:
+@op("Tensor.__setitem__", order="input key value")
+def setitem(input: TensorSpec, key: object, value: object) -> Cost:
     shape = _basic(input, key)
     if shape is None:
         return _index_put(input, _advanced(key), value, False, True)
-    return copy_cost(value if isinstance(value, TensorSpec) else None, spec(shape, input.dtype))
-
-
-@formula(*spellings("put"))
-def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: Any = False) -> Cost:
-    return _written(input, source, index, accumulate is True, False, spec(index.shape, input.dtype))
-
-
-@formula(*spellings("put_", "Ta"))
-def put_(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: Any = False) -> Cost:
-    return _written(input, source, index, accumulate is True, True, spec(index.shape, input.dtype))
+    return copy_cost(opt(value), spec(shape, input.dtype))
 
 
 # ---------------------------------------------------------------------------------------------- backward ops of the dispatcher
 
 
-@formula("aten::slice_backward", "aten::select_backward", "aten::diagonal_backward", "aten::narrow_backward")
-def slice_backward(grad_output: TensorSpec, input_sizes: Any = UNKNOWN, *options: Any) -> Cost:
-    sizes = need(input_sizes, "input_sizes")
-    return copy_cost(grad_output, spec(sizes, grad_output.dtype))
+@op("aten::slice_backward", "aten::select_backward", "aten::diagonal_backward")
+@op("aten::narrow_backward", order="grad_output input_sizes ...")
+def slice_backward(grad_output: TensorSpec, input_sizes: object = UNKNOWN) -> Cost:
+    return copy_cost(grad_output, spec(need(input_sizes, "input_sizes"), grad_output.dtype))
 
 
-@formula("aten::unfold_backward")
-def unfold_backward(grad_in: TensorSpec, input_sizes: Any, *options: Any) -> Cost:
+@op("aten::unfold_backward")
+def unfold_backward(grad_in: TensorSpec, input_sizes: object) -> Cost:
     return vector(grad_in.numel, grad_in, spec(need(input_sizes, "input_sizes"), grad_in.dtype))
 
 
-@formula("aten::value_selecting_reduction_backward")
-def value_selecting_backward(
-    grad: TensorSpec, dim: Any, indices: TensorSpec, sizes: Any = UNKNOWN, keepdim: Any = False
-) -> Cost:
+@op("aten::value_selecting_reduction_backward")
+def value_selecting_backward(grad: TensorSpec, indices: TensorSpec, sizes: object = UNKNOWN) -> Cost:
     return copy_cost(grad, indices, spec(need(sizes, "sizes"), grad.dtype))
-
-
-# ---------------------------------------------------------------------------------------------- backward
-
-
-@backward(*spellings("index_put"), *spellings("index_put_"))
-def index_put_backward(
-    input: TensorSpec, indices: list[TensorSpec], values: Any = None, accumulate: Any = False, *more: Any
-) -> tuple[Piece, ...]:
-    # The input's is the incoming one, with zeros where it was overwritten; that of the values is gathered, and summed where
-    # they were broadcast.
-    shape, tensors = selected(input, indices)
-    rows, grad = spec(shape, input.dtype), gradient(input)
-    pieces = []
-    if wants(input) and accumulate is not True:
-        pieces.append(Piece("input", copy_cost(grad, grad, tensors)))
-    if isinstance(values, TensorSpec) and wants(values):
-        summed = rows.numel if values.shape != rows.shape else 0
-        pieces.append(Piece("values", vector(summed, rows, tensors, gradient(values))))
-    return tuple(pieces)
