@@ -115,12 +115,14 @@ def _gather(input: TensorSpec, index: TensorSpec, shape: tuple[int, ...], out: o
     return copy_cost(spec(output.shape, input.dtype), index, output)
 
 
-@op("aten::gather_backward", input="sizes")
-@op("aten::index_select_backward", self_sizes="sizes")
-def gather_backward(grad: TensorSpec, sizes: object, dim: object, index: TensorSpec) -> Cost:
-    """sizes: of the input, or the input itself."""
-    shape = sizes.shape if isinstance(sizes, TensorSpec) else tuple(need(sizes, "sizes"))
-    return vector(grad.numel, grad, grad, grad, index, spec(shape, grad.dtype))
+@op("aten::gather_backward")
+def gather_backward(grad: TensorSpec, input: TensorSpec, index: TensorSpec) -> Cost:
+    return vector(grad.numel, grad, grad, grad, index, spec(input.shape, grad.dtype))
+
+
+@op("aten::index_select_backward")
+def index_select_backward(grad: TensorSpec, self_sizes: object, index: TensorSpec) -> Cost:
+    return vector(grad.numel, grad, grad, grad, index, spec(need(self_sizes, "sizes"), grad.dtype))
 
 
 @op("take")
@@ -141,27 +143,49 @@ def _written(input: TensorSpec, source: object, index: TensorSpec, accumulates: 
     return vector(flops, opt(source), index, rows, rows if accumulates else None)
 
 
-def _writer(accumulates: bool, by_rows: bool, in_place: bool) -> Callable[..., Op]:
-    def write(input: TensorSpec, dim: object, index: TensorSpec, source: object = None, reduce: object = None) -> Op:
-        rows = spec(_rows(input, dim, index) if by_rows else index.shape, input.dtype)
-        yield _written(input, source, index, accumulates or reduce not in (None, UNKNOWN), in_place, rows)
-        if wants(input) and not accumulates:
-            yield Piece("input", copy_cost(gradient(input), gradient(input), index))
-        if wants(source):
-            yield Piece("source", copy_cost(rows, index, rows))
+def _write_backward(
+    input: TensorSpec, source: object, index: TensorSpec, rows: TensorSpec, overwrites: bool
+) -> Iterator[Piece]:
+    if wants(input) and overwrites:
+        yield Piece("input", copy_cost(gradient(input), gradient(input), index))
+    if wants(source):
+        yield Piece("source", copy_cost(rows, index, rows))
+
+
+def _scatter(in_place: bool) -> Callable[..., Op]:
+    def scatter(input: TensorSpec, index: TensorSpec, src: object = None, reduce: object = None) -> Op:
+        rows = spec(index.shape, input.dtype)
+        yield _written(input, src, index, reduce not in (None, UNKNOWN), in_place, rows)
+        yield from _write_backward(input, src, index, rows, True)
+
+    return scatter
+
+
+def _scatter_adding(in_place: bool) -> Callable[..., Op]:
+    def scatter(input: TensorSpec, index: TensorSpec, src: object = None) -> Op:
+        rows = spec(index.shape, input.dtype)
+        yield _written(input, src, index, True, in_place, rows)
+        yield from _write_backward(input, src, index, rows, False)
+
+    return scatter
+
+
+def _index_writer(adds: bool, in_place: bool) -> Callable[..., Op]:
+    def write(input: TensorSpec, dim: object, index: TensorSpec, source: object = None) -> Op:
+        rows = spec(_rows(input, dim, index), input.dtype)
+        yield _written(input, source, index, adds, in_place, rows)
+        yield from _write_backward(input, source, index, rows, not adds)
 
     return write
 
 
-_ORDER = "input dim index source reduce ... | alpha include_self"
-# Of each op whether it accumulates, and whether the index chooses whole rows.
-for _op, _accumulates, _by_rows in (
-    ("scatter", False, False), ("scatter_add", True, False), ("scatter_reduce", True, False), ("index_add", True, True),
-    ("index_copy", False, True), ("index_fill", False, True), ("index_reduce", True, True),
-):  # fmt: skip
-    for _suffix, _places in (("", "tTa"), ("_", "Ta")):
-        declared = op(f"{_op}{_suffix}", places=_places, order=_ORDER, src="source", value="source")
-        declared(_writer(_accumulates, _by_rows, bool(_suffix)))
+for _suffix, _places in (("", "tTa"), ("_", "Ta")):
+    _in_place = _suffix == "_"
+    op(f"scatter{_suffix}", places=_places)(_scatter(_in_place))
+    op(f"scatter_add{_suffix}", f"scatter_reduce{_suffix}", places=_places)(_scatter_adding(_in_place))
+    op(f"index_add{_suffix}", f"index_reduce{_suffix}", places=_places)(_index_writer(True, _in_place))
+    op(f"index_copy{_suffix}", places=_places)(_index_writer(False, _in_place))
+    op(f"index_fill{_suffix}", places=_places, value="source")(_index_writer(False, _in_place))
 
 
 @op("put")
@@ -203,7 +227,7 @@ def selected(input: TensorSpec, indices: object) -> tuple[tuple[int, ...], list[
 
 
 @op("aten::index", "aten::_unsafe_index", "torch._unsafe_index")
-def index(input: TensorSpec, indices: list[TensorSpec], out: object = None) -> Op:
+def index(input: TensorSpec, indices: list[TensorSpec] | list[object], out: object = None) -> Op:
     if _is_data(indices):
         yield Cost(0, 0, None)
     shape, tensors = selected(input, indices)
