@@ -32,16 +32,24 @@ class Rows:
 
     def __init__(self, values: Sequence[Values], around: Sequence[str], unknown: str) -> None:
         self.values, self.unknown = values, unknown
-        self.nothing, *self.around = to_arrow_texts(["", *(text.replace("%%", "%") for text in around)])  # scalars
+        first, *between, last = (text.replace("%%", "%") for text in around)
+        # One text between all fields is cheaper as a separator than as fields of its own.
+        separator = between[0] if len(set(between)) == 1 else ""
+        pieces = [first, *("" if separator else text for text in between), last]
+        *self.around, self.separator, self.nothing = to_arrow_texts([*pieces, separator, ""])  # scalars
+        self.inner = bool(first or (between and not separator))
         self.pools = [to_arrow_texts(v.pool) if isinstance(v, Texts) else None for v in values]
 
     def text(self, rows: slice) -> str:
         """The lines of these rows."""
         columns = [_texts(v.take(rows), pool) for v, pool in zip(self.values, self.pools, strict=True)]
-        pieces = [piece for pair in zip(self.around, columns, strict=False) for piece in pair]
-        joined = pc.binary_join_element_wise(
-            *pieces, self.around[-1], self.nothing, null_handling="replace", null_replacement=self.unknown
-        )
+        how = {"null_handling": "replace", "null_replacement": self.unknown}
+        if self.inner:
+            columns = [piece for pair in zip(self.around, columns, strict=False) for piece in pair]
+            columns.append(self.around[-1])
+        else:
+            columns[-1] = pc.binary_join_element_wise(columns[-1], self.around[-1], self.nothing, **how)
+        joined = pc.binary_join_element_wise(*columns, self.separator, **how)
         offsets = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset :][: len(joined) + 1]
         text: str = joined.buffers()[2][int(offsets[0]) : int(offsets[-1])].to_pybytes().decode()
         return text
