@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -43,6 +44,7 @@ COMMANDS = (
     Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
     Command("help", "pyprof.help", "explain a topic: terms, formats"),
 )
+_BY_NAME = {command.name: command for command in COMMANDS}
 
 
 class _Runnable(Protocol):
@@ -80,18 +82,20 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     parser = Parser(prog=prog, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
     options = parser.parse_args(arguments)
-    if not own_streams:
-        return module.run(options)
-    from pyprof.tables.files import terminated_by_exception
+    if own_streams and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        with contextlib.suppress(ValueError):  # only the main thread takes signals
+            signal.signal(signal.SIGTERM, _exit_by_exception)
+    return module.run(options)
 
-    with terminated_by_exception():
-        return module.run(options)
+
+def _exit_by_exception(number: int, _frame: object) -> NoReturn:
+    """End as an exception does, so that temporary files are removed."""
+    sys.exit(128 + number)
 
 
 def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
-    by_name = {command.name: command for command in COMMANDS}
     if prog is not None:  # python -m pyprof.parse
-        return _run_command(by_name[prog], arguments, f"python -m pyprof.{prog}")
+        return _run_command(_BY_NAME[prog], arguments, f"python -m pyprof.{prog}")
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return 0
@@ -100,12 +104,12 @@ def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
 
         print(f"pyprof {__version__}")
         return 0
-    if arguments[0] not in by_name:
+    if arguments[0] not in _BY_NAME:
         import difflib
 
-        near = difflib.get_close_matches(arguments[0], by_name, 1)
+        near = difflib.get_close_matches(arguments[0], _BY_NAME, 1)
         raise UsageError(f"there is no command {arguments[0]!r}", f"did you mean {near[0]}?" if near else "see pyprof --help")
-    return _run_command(by_name[arguments[0]], arguments[1:], f"pyprof {arguments[0]}")
+    return _run_command(_BY_NAME[arguments[0]], arguments[1:], f"pyprof {arguments[0]}")
 
 
 def _write_utf8() -> None:
