@@ -1,23 +1,22 @@
-"""Kernels that torch.compile generates: what a trace records with their launch is all that is known of them here.
+"""Kernels that torch.compile generates: their FLOPs and bytes follow only from what a trace records with their launch.
 
-Each buffer among the arguments is moved once, which a kernel that reads and writes one in place exceeds; `pyprof inductor`
-reads the generated code and knows. FLOPs only where the trace holds Inductor's own count, `kernel_flop`, which is of products.
+Each buffer among the arguments is counted once, too little for a kernel that updates one in place; `pyprof inductor` reads the
+generated code and counts exactly. FLOPs only where the trace holds Inductor's own count, `kernel_flop`, which is of products.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import nbytes
-from pyprof.prof.formulas.registry import Cost, namespace_formula
+from pyprof.prof.formulas.registry import Cost, op
 
 __all__: list[str] = []
 
 
-@namespace_formula("inductor")
-def generated(*args: Any, **facts: Any) -> Cost:
+@op("inductor::*", order="")
+def generated(*args: object, **facts: object) -> Cost:
     """args: the launch's; facts: what Inductor recorded of the kernel."""
     buffers = [value for value in args if isinstance(value, TensorSpec)]
     try:

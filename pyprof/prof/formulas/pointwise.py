@@ -1,414 +1,260 @@
 """Elementwise ops of one and two operands: arithmetic, functions, comparisons, logic.
 
-An op is one line of a table: its weight (operations of its definition an element, where + - * / comparison, exp, log, sin and
-the like are 1 each), that of its backward, and how many saved tensors the backward reads. Bytes: each operand once as stored,
-broadcast ones at their own size, and the result in the dtype that torch gives it. Activations are in activation.py.
+One line declares the ops that cost the same: their weight (operations of the definition for each element, where + - * /
+comparison, exp, log, sin and the like are 1 each), the weight of the backward, and the saved tensors that the backward reads.
+Bytes: each operand once as stored, broadcast ones at their own size, and the result in the dtype that torch gives it.
+Activations are in activation.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import broadcast, gradient, opt, promote, result, spec, vector, wants
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula, spellings
+from pyprof.prof.formulas.algebra import broadcast, grad, gradient, opt, promote, result, spec, vector, wants
+from pyprof.prof.formulas.registry import Cost, Op, Piece, op, spellings
 
-__all__ = ["common_shape", "elementwise", "is_reduced", "spellings", "unary_backward"]
-
-# ---------------------------------------------------------------------------------------------- common to all
+__all__ = ["common_shape", "elementwise", "given_dtype", "spellings"]
 
 
-def common_shape(*operands: Any) -> tuple[int, ...]:
+def common_shape(*operands: object) -> tuple[int, ...]:
     """The shape that the tensors among the operands broadcast to."""
     return broadcast(*(o.shape for o in operands if isinstance(o, TensorSpec)))
 
 
-def elementwise(weight: int, *operands: Any, dtype: str | None, out: Any = None) -> Cost:
+def elementwise(weight: int, *operands: object, dtype: str | None, out: object = None) -> Cost:
     """An op of `weight` operations for each element of the broadcast shape; dtype: of the result."""
     output = result(out, common_shape(*operands), dtype)
     return vector(weight * output.numel, *operands, output)
 
 
-def unary_backward(input: TensorSpec, weight: int, saved: int, dtype: str | None = None) -> tuple[Piece, ...]:
-    """The one piece of an elementwise op's backward, which reads the gradient and `saved` tensors like the input."""
-    if not wants(input):
-        return ()
-    grad = gradient(input)
-    return (Piece("input", vector(weight * grad.numel, grad, *[grad] * saved, grad)),)
+def given_dtype(value: object) -> str | None:
+    """The dtype of a tensor; None for a number."""
+    return value.dtype if isinstance(value, TensorSpec) else None
 
 
-def is_reduced(operand: TensorSpec, shape: tuple[int, ...]) -> bool:
-    """Whether the gradient of a result of that shape must be summed to the operand's."""
-    return operand.shape != shape
+def _result_dtype(rule: str, *operands: object) -> str | None:
+    """The dtype of a result.
+
+    bool; same: the operand's; real: the operand's, or that of its parts where it is complex; promote: torch.result_type;
+    float: that, with float32 for integers; double: that with 64 bits a number.
+    """
+    if rule == "bool":
+        return "bool"
+    if rule == "promote":
+        return promote(*operands)
+    if rule == "float":
+        return promote(*operands, to_float=True)
+    dtype = promote(*operands, to_float=True) if rule == "double" else given_dtype(operands[0])
+    found = lookup(dtype)
+    is_complex = found is not None and found.kind == "complex"
+    if rule == "double":
+        return "complex128" if is_complex else "float64"
+    return f"float{found.bits // 2}" if rule == "real" and found is not None and is_complex else dtype
+
+
+def _forms(text: str) -> tuple[list[str], list[str], list[str]]:
+    """Names of ops: new results, in place, and with swapped operands.
+
+    `neg_` is neg and its in-place form neg_; `__add__` is an operator of Tensor, `__iadd__` one in place, and `~__rpow__` one
+    whose first operand comes second.
+    """
+    new: list[str] = []
+    in_place: list[str] = []
+    swapped: list[str] = []
+    for name in text.split():
+        if name.startswith("~"):
+            swapped.append(f"Tensor.{name[1:]}")
+        elif name.endswith("__"):
+            replaces = "__i" in name and name != "__invert__"
+            (in_place if replaces else new).append(name if "::" in name else f"Tensor.{name}")
+        else:
+            new.append(name.removesuffix("_"))
+            in_place += [name] if name.endswith("_") else []
+    return new, in_place, swapped
 
 
 # ---------------------------------------------------------------------------------------------- one operand
 
 
-def _real(dtype: str | None) -> str | None:
-    found = lookup(dtype)
-    return f"float{found.bits // 2}" if found is not None and found.kind == "complex" else dtype
+def _unary(text: str, weight: int, rule: str, back: int | None = None, saved: int = 0, places: str = "tTa") -> None:
+    """Declare ops of one operand; back, saved: of the backward, operations and tensors read besides the gradient.
+
+    Without `back` there is no gradient; if both are 0 the gradient is passed on or is zero, and no kernel runs for it.
+    """
+    new, in_place, _ = _forms(text)
+
+    @op(*new, places=places, order="input ...", backward=back is not None)
+    def unary(input: object, out: object = None, **options: object) -> Op:
+        dtype = _result_dtype(rule, input) if isinstance(input, TensorSpec) else None
+        yield elementwise(weight, input, dtype=dtype, out=out)
+        if (back or saved) and wants(input):
+            yield from grad("input", input, (back or 0) * input.numel, *[gradient(input)] * (1 + saved))
+
+    @op(*in_place, order="input ...", backward=back is not None)
+    def unary_(input: object, **options: object) -> Op:
+        return unary(input, input)
 
 
-_DTYPE_RULES: dict[str, Callable[[Any], str | None]] = {
-    "same": lambda x: x.dtype,
-    "float": lambda x: promote(x, to_float=True),
-    "bool": lambda x: "bool",
-    "real": lambda x: _real(x.dtype),
-}
+_unary("abs_ absolute_ __abs__ angle", 1, "real", 2, 1)
+_unary("exp_ log_", 1, "float", 1, 1)
+_unary("cosh_ digamma_ exp2_ expm1_ i0_ lgamma_ log10_ log1p_ log2_ mvlgamma_ sin_ sinh_ sqrt_", 1, "float", 2, 1)
+_unary("arctan_ arctanh_ atan_ atanh_ cos_ reciprocal_ tan_ tanh_ torch.nn.functional.tanh", 1, "float", 3, 1)
+_unary("acosh_ arccosh_ arcsin_ arcsinh_ asin_ asinh_", 1, "float", 4, 1)
+_unary("acos_ arccos_ erf_ erfc_ erfinv_", 1, "float", 5, 1)
+_unary("deg2rad_ rad2deg_", 1, "float", 1)
+_unary("rsqrt_", 2, "float", 4, 1)
+_unary("logit_", 3, "float", 3, 1)
+_unary("sinc_", 3, "float", 5, 1)
+_unary("sigmoid_ torch.nn.functional.sigmoid", 4, "float", 3, 1)
+_unary("ceil_ fix_ floor_ frac_ round_ sgn_ sign_ trunc_", 1, "same", 0)
+_unary("conj_physical_ neg_ negative_ __neg__", 1, "same", 1)
+_unary("square_", 1, "same", 2, 1)
+_unary("nan_to_num_", 3, "same", 3, 1)
+_unary("bitwise_not_ __invert__ torch._conj_physical aten::_conj_physical", 1, "same")
+_unary("isfinite isinf isnan isneginf isposinf isreal logical_not_ signbit", 1, "bool")
 
-# op: (places, operations, dtype of the result, operations of the backward, saved tensors that it reads). Backward None: no
-# gradient; 0 operations and 0 saved: the gradient is passed on or is zero, and no kernel of its own need run.
-_UNARY: dict[str, tuple[str, int, str, int | None, int]] = {
-    "abs": ("tTa", 1, "real", 2, 1),
-    "absolute": ("tTa", 1, "real", 2, 1),
-    "__abs__": ("T", 1, "real", 2, 1),
-    "acos": ("tTa", 1, "float", 5, 1),
-    "arccos": ("tTa", 1, "float", 5, 1),
-    "acosh": ("tTa", 1, "float", 4, 1),
-    "arccosh": ("tTa", 1, "float", 4, 1),
-    "angle": ("tTa", 1, "real", 2, 1),
-    "asin": ("tTa", 1, "float", 4, 1),
-    "arcsin": ("tTa", 1, "float", 4, 1),
-    "asinh": ("tTa", 1, "float", 4, 1),
-    "arcsinh": ("tTa", 1, "float", 4, 1),
-    "atan": ("tTa", 1, "float", 3, 1),
-    "arctan": ("tTa", 1, "float", 3, 1),
-    "atanh": ("tTa", 1, "float", 3, 1),
-    "arctanh": ("tTa", 1, "float", 3, 1),
-    "bitwise_not": ("tTa", 1, "same", None, 0),
-    "__invert__": ("T", 1, "same", None, 0),
-    "ceil": ("tTa", 1, "same", 0, 0),
-    "conj_physical": ("tTa", 1, "same", 1, 0),
-    "cos": ("tTa", 1, "float", 3, 1),
-    "cosh": ("tTa", 1, "float", 2, 1),
-    "deg2rad": ("tTa", 1, "float", 1, 0),
-    "digamma": ("tTa", 1, "float", 2, 1),
-    "erf": ("tTa", 1, "float", 5, 1),
-    "erfc": ("tTa", 1, "float", 5, 1),
-    "erfinv": ("tTa", 1, "float", 5, 1),
-    "exp": ("tTa", 1, "float", 1, 1),
-    "exp2": ("tTa", 1, "float", 2, 1),
-    "expm1": ("tTa", 1, "float", 2, 1),
-    "fix": ("tTa", 1, "same", 0, 0),
-    "floor": ("tTa", 1, "same", 0, 0),
-    "frac": ("tTa", 1, "same", 0, 0),
-    "i0": ("tTa", 1, "float", 2, 1),
-    "isfinite": ("tTa", 1, "bool", None, 0),
-    "isinf": ("tTa", 1, "bool", None, 0),
-    "isnan": ("tTa", 1, "bool", None, 0),
-    "isneginf": ("tTa", 1, "bool", None, 0),
-    "isposinf": ("tTa", 1, "bool", None, 0),
-    "isreal": ("tTa", 1, "bool", None, 0),
-    "lgamma": ("tTa", 1, "float", 2, 1),
-    "log": ("tTa", 1, "float", 1, 1),
-    "log10": ("tTa", 1, "float", 2, 1),
-    "log1p": ("tTa", 1, "float", 2, 1),
-    "log2": ("tTa", 1, "float", 2, 1),
-    "logical_not": ("tTa", 1, "bool", None, 0),
-    "logit": ("tTa", 3, "float", 3, 1),
-    "mvlgamma": ("tTa", 1, "float", 2, 1),
-    "nan_to_num": ("tTa", 3, "same", 3, 1),
-    "neg": ("tTa", 1, "same", 1, 0),
-    "negative": ("tTa", 1, "same", 1, 0),
-    "__neg__": ("T", 1, "same", 1, 0),
-    "polygamma": ("", 1, "float", 2, 1),
-    "rad2deg": ("tTa", 1, "float", 1, 0),
-    "reciprocal": ("tTa", 1, "float", 3, 1),
-    "round": ("tTa", 1, "same", 0, 0),
-    "rsqrt": ("tTa", 2, "float", 4, 1),
-    "sgn": ("tTa", 1, "same", 0, 0),
-    "sigmoid": ("tTaF", 4, "float", 3, 1),
-    "sign": ("tTa", 1, "same", 0, 0),
-    "signbit": ("tTa", 1, "bool", None, 0),
-    "sin": ("tTa", 1, "float", 2, 1),
-    "sinc": ("tTa", 3, "float", 5, 1),
-    "sinh": ("tTa", 1, "float", 2, 1),
-    "sqrt": ("tTa", 1, "float", 2, 1),
-    "square": ("tTa", 1, "same", 2, 1),
-    "tan": ("tTa", 1, "float", 3, 1),
-    "tanh": ("tTaF", 1, "float", 3, 1),
-    "trunc": ("tTa", 1, "same", 0, 0),
-    "positive": ("", 0, "same", 0, 0),
-}
-_WITHOUT_INPLACE = frozenset(
-    "__abs__ __invert__ __neg__ angle isfinite isinf isnan isneginf isposinf isreal signbit fmax fmin isclose logaddexp"
-    " logaddexp2 maximum minimum prelu rsub".split()
-)
 # torch.special has functions of its own and second names of those above.
-_SPECIAL = {
-    "airy_ai": 1, "bessel_j0": 1, "bessel_j1": 1, "bessel_y0": 1, "bessel_y1": 1, "entr": 3, "erfcx": 1, "i0e": 1, "i1": 1,
-    "i1e": 1,
-    "log_ndtr": 2, "modified_bessel_i0": 1, "modified_bessel_i1": 1, "modified_bessel_k0": 1, "modified_bessel_k1": 1,
-    "ndtr": 4,
-    "ndtri": 1, "scaled_modified_bessel_k0": 1, "scaled_modified_bessel_k1": 1, "spherical_bessel_j0": 1, "gammaln": 1,
-    "psi": 1,
-    "digamma": 1, "erf": 1, "erfc": 1, "erfinv": 1, "exp2": 1, "expm1": 1, "i0": 1, "log1p": 1, "round": 1, "sinc": 3,
-    "multigammaln": 1,
-}  # fmt: skip
+_unary(
+    "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 digamma erf erfc erfcx erfinv exp2 expm1 gammaln i0 i0e i1 i1e log1p"
+    " modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 multigammaln ndtri psi round"
+    " scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0",
+    1, "float", 2, 1, places="sA",
+)  # fmt: skip
+_unary("log_ndtr", 2, "float", 2, 1, places="sA")
+_unary("entr sinc", 3, "float", 2, 1, places="sA")
+_unary("ndtr", 4, "float", 2, 1, places="sA")
+_unary("logit", 3, "float", places="sA")
+_unary("expit", 4, "float", places="sA")
 
 
-def _register_unary(op: str, places: str, weight: int, rule: str, back: int | None, saved: int) -> None:
-    kind = _DTYPE_RULES[rule]
-
-    def forward(input: Any, *options: Any, out: Any = None, **more: Any) -> Cost:
-        dtype = kind(input) if isinstance(input, TensorSpec) else None
-        return elementwise(weight, input, dtype=dtype, out=out)
-
-    def forward_(input: Any, *options: Any, out: Any = None, **more: Any) -> Cost:
-        return elementwise(weight, input, dtype=input.dtype, out=out)
-
-    def back_(input: Any, *options: Any, out: Any = None, **more: Any) -> tuple[Piece, ...]:
-        if not weight_back and not saved:
-            return ()
-        return unary_backward(input, weight_back, saved)
-
-    forward.__name__ = forward.__qualname__ = op
-    forward_.__name__ = forward_.__qualname__ = f"{op}_"
-    inplace = () if op in _WITHOUT_INPLACE else spellings(f"{op}_", places.replace("F", "").replace("s", "").replace("A", ""))
-    formula(*spellings(op, places))(forward)
-    formula(*inplace)(forward_)
-    if back is not None:
-        weight_back = back
-        backward(*spellings(op, places), *inplace)(back_)
-
-
-# The n-th polynomial of a family is a recurrence; it is one function here, as polygamma is.
-_POLYNOMIALS = (
-    "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h"
-    " hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t"
-    " shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w"
-).split()
-
-for _op, _row in _UNARY.items():
-    _register_unary(_op, *_row)
-for _op, _weight in _SPECIAL.items():
-    _register_unary(_op, "sA", _weight, "float", 2, 1)
-
-
-@formula(*spellings("logit", "sA"))
-def special_logit(input: TensorSpec, eps: Any = None, out: Any = None) -> Cost:
-    return elementwise(3, input, dtype=promote(input, to_float=True), out=out)
-
-
-@formula("torch.special.expit", "aten::special_expit")
-def special_expit(input: TensorSpec, out: Any = None) -> Cost:
-    return elementwise(4, input, dtype=promote(input, to_float=True), out=out)
-
-
-@formula(*spellings("polygamma"), *spellings("polygamma", "sA"))
-def polygamma(n: Any, input: Any, out: Any = None) -> Cost:
-    # Tensor.polygamma has the tensor first.
-    x = input if isinstance(input, TensorSpec) else n
+@op("polygamma", places="tTasA", order="n input out")
+def polygamma(n: object, input: object, out: object = None) -> Cost:
+    x = input if isinstance(input, TensorSpec) else n  # Tensor.polygamma has the tensor first
     return elementwise(1, x, dtype=promote(x, to_float=True), out=out)
+
+
+@op("polygamma_", places="Ta", order="input n")
+def polygamma_(input: TensorSpec) -> Cost:
+    return elementwise(1, input, dtype=input.dtype, out=input)
+
+
+@op("frexp", order="input ...")
+def frexp(input: TensorSpec) -> Cost:
+    return vector(input.numel, input, gradient(input), spec(input.shape, "int32"))
 
 
 # ---------------------------------------------------------------------------------------------- two operands
 
-# op: (operations, dtype of the result, operations of the gradient of the first and of the second operand, what each of these
-# reads besides the incoming gradient: i the first operand, o the second, r the result). None: no gradient. "" with 0
-# operations: the gradient is passed on, and only a broadcast operand costs a sum.
-_B = tuple[int, str, "int | None", "int | None", str, str]
-_BINARY: dict[str, _B] = {
-    "add": (1, "promote", 0, 0, "", ""),
-    "sub": (1, "promote", 0, 1, "", ""),
-    "subtract": (1, "promote", 0, 1, "", ""),
-    "rsub": (1, "promote", 1, 0, "", ""),
-    "mul": (1, "promote", 1, 1, "o", "i"),
-    "multiply": (1, "promote", 1, 1, "o", "i"),
-    "div": (1, "float", 1, 4, "o", "io"),
-    "divide": (1, "float", 1, 4, "o", "io"),
-    "true_divide": (1, "float", 1, 4, "o", "io"),
-    "floor_divide": (2, "promote", None, None, "", ""),
-    "remainder": (1, "promote", 0, 3, "", "io"),
-    "fmod": (1, "promote", 0, 3, "", "io"),
-    "pow": (1, "promote", 4, 3, "io", "ir"),
-    "float_power": (1, "double", 4, 3, "io", "ir"),
-    "atan2": (1, "float", 5, 5, "io", "io"),
-    "arctan2": (1, "float", 5, 5, "io", "io"),
-    "copysign": (1, "float", 2, None, "ir", ""),
-    "fmax": (1, "promote", 2, 2, "io", "io"),
-    "fmin": (1, "promote", 2, 2, "io", "io"),
-    "maximum": (1, "promote", 2, 2, "io", "io"),
-    "minimum": (1, "promote", 2, 2, "io", "io"),
-    "gcd": (1, "promote", None, None, "", ""),
-    "lcm": (1, "promote", None, None, "", ""),
-    "heaviside": (1, "promote", None, None, "", ""),
-    "hypot": (4, "float", 2, 2, "ir", "or"),
-    "ldexp": (2, "float", 1, 3, "o", "ir"),
-    "logaddexp": (5, "float", 3, 3, "ir", "or"),
-    "logaddexp2": (5, "float", 3, 3, "ir", "or"),
-    "nextafter": (1, "promote", None, None, "", ""),
-    "xlogy": (2, "float", 2, 2, "o", "io"),
-    "igamma": (1, "float", None, 3, "", "io"),
-    "igammac": (1, "float", None, 3, "", "io"),
-    "bitwise_and": (1, "promote", None, None, "", ""),
-    "bitwise_or": (1, "promote", None, None, "", ""),
-    "bitwise_xor": (1, "promote", None, None, "", ""),
-    "bitwise_left_shift": (1, "promote", None, None, "", ""),
-    "bitwise_right_shift": (1, "promote", None, None, "", ""),
-    "logical_and": (1, "bool", None, None, "", ""),
-    "logical_or": (1, "bool", None, None, "", ""),
-    "logical_xor": (1, "bool", None, None, "", ""),
-    "eq": (1, "bool", None, None, "", ""),
-    "ne": (1, "bool", None, None, "", ""),
-    "not_equal": (1, "bool", None, None, "", ""),
-    "lt": (1, "bool", None, None, "", ""),
-    "less": (1, "bool", None, None, "", ""),
-    "le": (1, "bool", None, None, "", ""),
-    "less_equal": (1, "bool", None, None, "", ""),
-    "gt": (1, "bool", None, None, "", ""),
-    "greater": (1, "bool", None, None, "", ""),
-    "ge": (1, "bool", None, None, "", ""),
-    "greater_equal": (1, "bool", None, None, "", ""),
-    "isclose": (4, "bool", None, None, "", ""),
-    "clamp_min": (1, "promote", 1, 1, "io", "io"),
-    "clamp_max": (1, "promote", 1, 1, "io", "io"),
-    "prelu": (2, "promote", 2, 2, "io", "io"),
-}
-# method of an operator: the op it is
-_OPERATORS = {
-    "__add__": "add", "__radd__": "add", "__sub__": "sub", "__rsub__": "rsub", "__mul__": "mul", "__rmul__": "mul",
-    "__div__": "div", "__truediv__": "div", "__floordiv__": "floor_divide", "__mod__": "remainder", "__pow__": "pow",
-    "__and__": "bitwise_and", "__rand__": "bitwise_and", "__or__": "bitwise_or", "__ror__": "bitwise_or",
-    "__xor__": "bitwise_xor", "__rxor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
-    "__rshift__": "bitwise_right_shift", "__eq__": "eq", "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt",
-    "__ge__": "ge",
-}  # fmt: skip
-_INPLACE_OPERATORS = {
-    "__iadd__": "add", "__isub__": "sub", "__imul__": "mul", "__idiv__": "div", "__itruediv__": "div",
-    "__ifloordiv__": "floor_divide", "__imod__": "remainder", "__ipow__": "pow", "__iand__": "bitwise_and",
-    "__ior__": "bitwise_or", "__ixor__": "bitwise_xor", "__ilshift__": "bitwise_left_shift",
-    "__irshift__": "bitwise_right_shift",
-}  # fmt: skip
-_SWAPPED = {"__rdiv__": "div", "__rtruediv__": "div", "__rfloordiv__": "floor_divide", "__rmod__": "remainder",
-    "__rpow__": "pow",
-            "__rlshift__": "bitwise_left_shift", "__rrshift__": "bitwise_right_shift"}  # fmt: skip
+
+def _binary(
+    text: str, weight: int = 1, rule: str = "promote", back: tuple[int | None, int | None] | None = None,
+    reads: tuple[str, str] = ("", ""), has_alpha: bool = False,
+) -> None:  # fmt: skip
+    """Declare ops of two operands.
+
+    back: operations of the gradients of the first and of the second operand, None where an operand has none; with 0 operations
+    the gradient is passed on, and only a broadcast operand costs a sum. reads: what each gradient reads besides the incoming
+    one: i the first operand, o the second, r the result. has_alpha: whether the op has a factor of the second operand.
+    """
+    new, in_place, swapped = _forms(text)
+
+    @op(*new, order="input other alpha ...", backward=back is not None)
+    def binary(
+        input: object, other: object, alpha: object = 1, rounding_mode: object = None, out: object = None, **options: object
+    ) -> Op:
+        scaled = has_alpha and _is_scaled(alpha)
+        rounded = isinstance(rounding_mode, str)  # a quotient rounded to an integer keeps integers, and has no gradient
+        yield elementwise(
+            weight + scaled, input, other, dtype=_result_dtype("promote" if rounded else rule, input, other), out=out
+        )
+        if back and not rounded:
+            yield from _gradients(input, other, back, reads)
+
+    @op(*in_place, order="input other alpha ...", backward=back is not None)
+    def binary_(input: object, other: object, alpha: object = 1, rounding_mode: object = None, **options: object) -> Op:
+        return binary(input, other, alpha, rounding_mode, input)
+
+    @op(*swapped, order="input other", backward=back is not None)
+    def swapped_binary(input: object, other: object) -> Op:
+        for made in binary(other, input):
+            yield made._replace(name="input") if isinstance(made, Piece) else made
 
 
-def _result_dtype(rule: str, *operands: Any) -> str | None:
-    if rule == "bool":
-        return "bool"
-    if rule == "double":
-        found = lookup(promote(*operands, to_float=True))
-        return "complex128" if found is not None and found.kind == "complex" else "float64"
-    return promote(*operands, to_float=rule == "float")
-
-
-def _binary_forward(weight: int, rule: str, a: Any, b: Any, scaled: bool, out: Any) -> Cost:
-    return elementwise(weight + scaled, a, b, dtype=_result_dtype(rule, a, b), out=out)
-
-
-def _binary_backward(op: _B, a: Any, b: Any) -> tuple[Piece, ...]:
-    _, _, first, second, first_reads, second_reads = op
-    shape = common_shape(a, b)
-    grad = spec(shape, promote(a, b, to_float=True))
-    reads = {"i": opt(a), "o": opt(b), "r": grad}
-    pieces = []
-    # Autograd goes by the alphabetical order of the argument names: other, self.
-    for name, x, weight, saved in (("other", b, second, second_reads), ("input", a, first, first_reads)):
-        if weight is None or not wants(x):
-            continue
-        operations = weight * grad.numel + (grad.numel if is_reduced(x, shape) else 0)
-        if operations:
-            pieces.append(Piece(name, vector(operations, grad, *(reads[s] for s in saved), gradient(x))))
-    return tuple(pieces)
-
-
-def _is_scaled(alpha: Any) -> bool:
+def _is_scaled(alpha: object) -> bool:
     return alpha is not UNKNOWN and alpha != 1
 
 
-def _register_binary(op: str, row: _B) -> None:
-    weight, rule = row[:2]
-
-    def forward(input: Any, other: Any, alpha: Any = 1, rounding_mode: Any = None, out: Any = None, **more: Any) -> Cost:
-        # Division to a rounded quotient keeps integers.
-        kind = "promote" if isinstance(rounding_mode, str) else rule
-        return _binary_forward(weight, kind, input, other, op in _WITH_ALPHA and _is_scaled(alpha), out)
-
-    def forward_(input: Any, other: Any, alpha: Any = 1, rounding_mode: Any = None, out: Any = None, **more: Any) -> Cost:
-        return elementwise(weight + (op in _WITH_ALPHA and _is_scaled(alpha)), input, other, dtype=_dtype(input), out=input)
-
-    def swapped(input: Any, other: Any) -> Cost:
-        return _binary_forward(weight, rule, other, input, False, None)
-
-    def back(
-        input: Any, other: Any, alpha: Any = 1, rounding_mode: Any = None, out: Any = None, **more: Any
-    ) -> tuple[Piece, ...]:
-        return () if isinstance(rounding_mode, str) else _binary_backward(row, input, other)
-
-    def back_swapped(input: Any, other: Any) -> tuple[Piece, ...]:
-        return tuple(Piece("input", piece.cost) for piece in _binary_backward(row, other, input))
-
-    for function, name in ((forward, op), (forward_, f"{op}_"), (swapped, f"r{op}")):
-        function.__name__ = function.__qualname__ = name
-    plain = (*spellings(op, "tTaF" if op == "prelu" else "tTa"), *(f"Tensor.{m}" for m, of in _OPERATORS.items() if of == op))
-    inplace = (
-        *(() if op in _WITHOUT_INPLACE else spellings(f"{op}_")),
-        *(f"Tensor.{m}" for m, of in _INPLACE_OPERATORS.items() if of == op),
-    )
-    reflected = tuple(f"Tensor.{m}" for m, of in _SWAPPED.items() if of == op)
-    # The dispatcher has a few of the operators too, as aten::__and__.
-    plain += tuple(f"aten::{m}" for m in _DISPATCHED if _OPERATORS.get(m) == op)
-    inplace += tuple(f"aten::{m}" for m in _DISPATCHED if _INPLACE_OPERATORS.get(m) == op)
-    formula(*plain)(forward)
-    formula(*inplace)(forward_)
-    formula(*reflected)(swapped)
-    if row[2] is not None or row[3] is not None:
-        backward(*plain, *inplace)(back)
-        backward(*reflected)(back_swapped)
+def _gradients(input: object, other: object, back: tuple[int | None, int | None], reads: tuple[str, str]) -> Iterator[Piece]:
+    shape = common_shape(input, other)
+    made = spec(shape, promote(input, other, to_float=True))
+    saved = {"i": opt(input), "o": opt(other), "r": made}
+    # Autograd goes by the alphabetical order of the argument names: other, self.
+    for name, x, weight, read in (("other", other, back[1], reads[1]), ("input", input, back[0], reads[0])):
+        if weight is not None and wants(x) and (operations := (weight + (x.shape != shape)) * made.numel):
+            yield from grad(name, x, operations, made, *(saved[s] for s in read))
 
 
-_WITH_ALPHA = frozenset(("add", "sub", "subtract", "rsub"))
-_DISPATCHED = (
-    "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
+_binary("add_ __add__ __radd__ __iadd__", back=(0, 0), has_alpha=True)
+_binary("sub_ subtract_ __sub__ __isub__", back=(0, 1), has_alpha=True)
+_binary("rsub __rsub__", back=(1, 0), has_alpha=True)
+_binary("mul_ multiply_ __mul__ __rmul__ __imul__", back=(1, 1), reads=("o", "i"))
+_binary(
+    "div_ divide_ true_divide_ __div__ __truediv__ __idiv__ __itruediv__ ~__rdiv__ ~__rtruediv__",
+    1, "float", (1, 4), ("o", "io"),
 )  # fmt: skip
+_binary("floor_divide_ __floordiv__ __ifloordiv__ ~__rfloordiv__", 2)
+_binary("remainder_ fmod_ __mod__ __imod__ ~__rmod__", back=(0, 3), reads=("", "io"))
+_binary("pow_ __pow__ __ipow__ ~__rpow__", back=(4, 3), reads=("io", "ir"))
+_binary("float_power_", 1, "double", (4, 3), ("io", "ir"))
+_binary("arctan2_ atan2_", 1, "float", (5, 5), ("io", "io"))
+_binary("copysign_", 1, "float", (2, None), ("ir", ""))
+_binary("fmax fmin maximum minimum", back=(2, 2), reads=("io", "io"))
+_binary("clamp_max_ clamp_min_", back=(1, 1), reads=("io", "io"))
+_binary("prelu torch.nn.functional.prelu", 2, "promote", (2, 2), ("io", "io"))
+_binary("hypot_", 4, "float", (2, 2), ("ir", "or"))
+_binary("ldexp_", 2, "float", (1, 3), ("o", "ir"))
+_binary("logaddexp logaddexp2", 5, "float", (3, 3), ("ir", "or"))
+_binary("xlogy_", 2, "float", (2, 2), ("o", "io"))
+_binary("igamma_ igammac_", 1, "float", (None, 3), ("", "io"))
+_binary("gcd_ heaviside_ lcm_ nextafter_")
+_binary(
+    "bitwise_and_ __and__ __rand__ __iand__ aten::__and__ aten::__iand__ bitwise_or_ __or__ __ror__ __ior__ aten::__or__"
+    " aten::__ior__ bitwise_xor_ __xor__ __rxor__ __ixor__ aten::__xor__ aten::__ixor__ bitwise_left_shift_ __lshift__"
+    " __ilshift__ aten::__lshift__ aten::__ilshift__ ~__rlshift__ bitwise_right_shift_ __rshift__ __irshift__ aten::__rshift__"
+    " aten::__irshift__ ~__rrshift__"
+)
+_binary(
+    "logical_and_ logical_or_ logical_xor_ eq_ __eq__ ne_ not_equal_ __ne__ lt_ less_ __lt__ le_ less_equal_ __le__ gt_"
+    " greater_ __gt__ ge_ greater_equal_ __ge__",
+    1, "bool",
+)  # fmt: skip
+_binary("isclose", 4, "bool")
 
 
-def _dtype(value: Any) -> str | None:
-    return value.dtype if isinstance(value, TensorSpec) else None
-
-
-for _op, _binary_row in _BINARY.items():
-    _register_binary(_op, _binary_row)
-for _op, _weight in {
-    **dict.fromkeys(_POLYNOMIALS, 1),
-    "xlog1py": 3,
-    "zeta": 1,
-    "xlogy": 2,
-    "gammainc": 1,
-    "gammaincc": 1,
-}.items():
-
-    def _special_binary(input: Any, other: Any, out: Any = None, weight: int = _weight) -> Cost:
+def _special_binary(text: str, weight: int) -> None:
+    @op(*text.split(), places="sA", order="input other out")
+    def special(input: object, other: object, out: object = None) -> Cost:
         return elementwise(weight, input, other, dtype=promote(input, other, to_float=True), out=out)
 
-    formula(*spellings(_op, "sA"))(_special_binary)
+
+# The n-th polynomial of a family is a recurrence; it is one function here, as polygamma is.
+_special_binary(
+    "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h"
+    " hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t"
+    " shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w gammainc gammaincc zeta",
+    1,
+)
+_special_binary("xlogy", 2)
+_special_binary("xlog1py", 3)
 
 
-@formula(*spellings("polygamma_", "Ta"))
-def polygamma_(input: TensorSpec, n: Any) -> Cost:
-    return elementwise(1, input, dtype=input.dtype, out=input)
-
-
-@formula(*spellings("_add_relu", "ta"))
-def add_relu(input: Any, other: Any, alpha: Any = 1, out: Any = None) -> Cost:
+@op("_add_relu", places="ta")
+def add_relu(input: object, other: object, alpha: object = 1, out: object = None) -> Cost:
     return elementwise(2 + _is_scaled(alpha), input, other, dtype=promote(input, other), out=out)
 
 
-@formula(*spellings("_add_relu_", "ta"))
-def add_relu_(input: TensorSpec, other: Any, alpha: Any = 1) -> Cost:
-    return elementwise(2 + _is_scaled(alpha), input, other, dtype=input.dtype, out=input)
-
-
-@formula(*spellings("frexp"))
-def frexp(input: TensorSpec, out: Any = None) -> Cost:
-    return vector(input.numel, input, gradient(input), spec(input.shape, "int32"))
-
-
-@formula("aten::_conj_physical", "torch._conj_physical")
-def conj_physical(input: TensorSpec) -> Cost:
-    return elementwise(1, input, dtype=input.dtype)
+@op("_add_relu_", places="ta")
+def add_relu_(input: TensorSpec, other: object, alpha: object = 1) -> Cost:
+    return add_relu(input, other, alpha, input)

@@ -6,16 +6,13 @@ division a result, a variance is 4, a norm 2).
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.algebra import (
     broadcast,
-    copy_cost,
     dims,
     dtype_of,
-    gradient,
+    grad,
     nbytes,
     need,
     product,
@@ -24,22 +21,24 @@ from pyprof.prof.formulas.algebra import (
     result,
     spec,
     vector,
-    wants,
 )
-from pyprof.prof.formulas.pointwise import elementwise, spellings
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
+from pyprof.prof.formulas.pointwise import elementwise
+from pyprof.prof.formulas.registry import Cost, Op, op
 
-__all__ = ["sum_dtype"]
-
-
-def _axes(input: TensorSpec, dim: Any) -> tuple[int, ...]:
-    """Reduced dimensions; a dtype in the place of dim (aten::sum(self, dtype)) means all of them."""
-    if isinstance(dim, DTypeArg):
-        return tuple(range(len(input.shape)))
-    return dims(dim, len(input.shape))
+__all__ = ["placed", "sum_dtype"]
 
 
-def sum_dtype(input: TensorSpec, dtype: Any) -> str | None:
+def _axes(input: TensorSpec, dim: object) -> tuple[int, ...]:
+    """Reduced dimensions: all where a dtype or bool is in the place of dim: aten::sum(self, dtype), var(x, unbiased)."""
+    return dims(None if isinstance(dim, (DTypeArg, bool)) else dim, len(input.shape))
+
+
+def _kept(input: TensorSpec, dim: object, keepdim: object = False, dtype: str | None = None) -> TensorSpec:
+    """The tensor reduced over `dim`, in its own dtype or the given one."""
+    return spec(reduced(input.shape, _axes(input, dim), keepdim is True), dtype or input.dtype)
+
+
+def sum_dtype(input: TensorSpec, dtype: object) -> str | None:
     """The dtype of a sum: the one given, else int64 for integers."""
     if (given := dtype_of(dtype)) is not None:
         return given
@@ -49,270 +48,199 @@ def sum_dtype(input: TensorSpec, dtype: Any) -> str | None:
     return "int64" if found.kind in ("bool", "int", "uint") and found.name != "uint64" else found.name
 
 
-_FLOAT, _SAME, _BOOL, _SUM = "float", "same", "bool", "sum"
+def _float_dtype(input: TensorSpec, dtype: object) -> str | None:
+    """The dtype of a mean or norm: the one given, else float32 for integers."""
+    return dtype_of(dtype) or promote(input, to_float=True)
 
 
-def _out_dtype(rule: str, input: TensorSpec, dtype: Any = None) -> str | None:
-    if rule == _SUM:
+def placed(input: TensorSpec, shape: tuple[int, ...]) -> Op:
+    """The gradient of elements that were selected: zeros, with the gradient written at their positions."""
+    yield from grad("input", input, 0, spec(shape, input.dtype), spec(shape, "int64"))
+
+
+# ---------------------------------------------------------------------------------------------- of one result
+
+
+def _reduction(
+    *names: str, rule: str, weight: int = 1, final: int = 0, back: int | None = None, reads: bool = False, whole: bool = False,
+    places: str = "tTa",
+) -> None:  # fmt: skip
+    """Declare reductions of `weight` operations an input element, and `final` ones a result.
+
+    rule: dtype of the result; back: operations of the backward an element (None: no gradient); reads: whether the backward
+    reads the input; whole: whether all is reduced where only a dimension that was not recorded follows the tensor: the
+    overload (self, dtype) of the dispatcher has one argument behind it, the one with dimensions three.
+    """
+
+    @op(*names, places=places, order="", backward=back is not None)
+    def reduction(
+        input: TensorSpec, dim: object = None, keepdim: object = False, dtype: object = None, out: object = None
+    ) -> Op:
+        written = _reduced_dtype(rule, input, dim if isinstance(dim, DTypeArg) else dtype)
+        over = None if whole and dim is UNKNOWN and keepdim is not UNKNOWN else dim
+        if over is not UNKNOWN or len(input.shape) <= 1:
+            output = result(out, reduced(input.shape, _axes(input, over), keepdim is True), written)
+            yield vector(weight * input.numel + final * output.numel, input, output)
+        elif isinstance(out, TensorSpec):
+            yield vector(weight * input.numel + final * out.numel, input, out)
+        else:
+            yield Cost(0, None if final else weight * input.numel, None)
+        if back or reads:  # else the gradient is expanded, which costs nothing
+            yield from grad("input", input, (back or 0) * input.numel, _kept(input, dim), input if reads else None)
+
+
+def _reduced_dtype(rule: str, input: TensorSpec, dtype: object) -> str | None:
+    if rule == "sum":
         return sum_dtype(input, dtype)
-    if rule == _BOOL:
-        return "bool"
-    return dtype_of(dtype) or (promote(input, to_float=True) if rule == _FLOAT else input.dtype)
+    if rule == "float":
+        return _float_dtype(input, dtype)
+    return dtype_of(dtype) or input.dtype if rule == "same" else rule
 
 
-# op: (places, operations an input element, operations a result, dtype of the result, operations of the backward an element,
-# whether the backward reads the input)
-_REDUCTIONS: dict[str, tuple[str, int, int, str, int | None, bool]] = {
-    "sum": ("tTa", 1, 0, _SUM, 0, False),
-    "nansum": ("tTa", 2, 0, _SUM, 1, True),
-    "mean": ("tTa", 1, 1, _FLOAT, 1, False),
-    "nanmean": ("tTa", 2, 1, _FLOAT, 2, True),
-    "prod": ("tTa", 1, 0, _SUM, 2, True),
-    "all": ("tTa", 1, 0, _BOOL, None, False),
-    "any": ("tTa", 1, 0, _BOOL, None, False),
-    "amax": ("tTa", 1, 0, _SAME, 2, True),
-    "amin": ("tTa", 1, 0, _SAME, 2, True),
-    "count_nonzero": ("tTa", 1, 0, "int64", None, False),
-}
-
-
-def _register_reduction(op: str, places: str, each: int, final: int, rule: str, back: int | None, reads: bool) -> None:
-    def forward(input: TensorSpec, dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None) -> Cost:
-        if dim is UNKNOWN and len(input.shape) > 1 and not isinstance(out, TensorSpec):
-            return Cost(0, None if final else each * input.numel, None)
-        axes = () if dim is UNKNOWN and isinstance(out, TensorSpec) else _axes(input, dim)
-        given = dim if isinstance(dim, DTypeArg) else dtype
-        written = "int64" if rule == "int64" else _out_dtype(rule, input, given)
-        output = result(out, reduced(input.shape, axes, keepdim is True), written)
-        return vector(each * input.numel + final * output.numel, input, output)
-
-    def back_(
-        input: TensorSpec, dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None
-    ) -> tuple[Piece, ...]:
-        if not wants(input) or (not operations and not reads):
-            return ()  # the gradient is expanded, which costs nothing
-        small = spec(reduced(input.shape, _axes(input, dim), False), input.dtype)
-        return (Piece("input", vector(operations * input.numel, small, input if reads else None, gradient(input))),)
-
-    def of_dispatcher(input: TensorSpec, dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None) -> Cost:
-        # The overload (self, dtype) has one argument behind the tensor, the one with dimensions three.
-        whole = dim is UNKNOWN and keepdim is not UNKNOWN
-        return forward(input, None if whole else dim, keepdim, dtype, out)
-
-    forward.__name__ = forward.__qualname__ = of_dispatcher.__name__ = of_dispatcher.__qualname__ = op
-    names = spellings(op, places)
-    both = op in ("sum", "mean", "prod")
-    formula(*(name for name in names if not (both and name.startswith("aten::"))))(forward)
-    if both:
-        formula(*(name for name in names if name.startswith("aten::")))(of_dispatcher)
-    if back is not None:
-        operations = back
-        backward(*spellings(op, places))(back_)
-
-
-for _op, _row in _REDUCTIONS.items():
-    _register_reduction(_op, *_row)
+for _places, _whole in (("tT", False), ("a", True)):
+    _reduction("sum", rule="sum", back=0, whole=_whole, places=_places)
+    _reduction("mean", rule="float", final=1, back=1, whole=_whole, places=_places)
+    _reduction("prod", rule="sum", back=2, reads=True, whole=_whole, places=_places)
+_reduction("nansum", rule="sum", weight=2, back=1, reads=True)
+_reduction("nanmean", rule="float", weight=2, final=1, back=2, reads=True)
+_reduction("amax", "amin", rule="same", back=2, reads=True)
+_reduction("all", "any", rule="bool")
+_reduction("count_nonzero", rule="int64")
 
 
 # ---------------------------------------------------------------------------------------------- with positions
 
 
-@formula(*spellings("max"), *spellings("min"))
-def max_or_min(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> Cost:
+def _with_positions(input: TensorSpec, dim: object, keepdim: object) -> Op:
+    """One value and its position along a dimension; without a dimension one value, whose equals share the gradient."""
+    if dim is None:
+        yield vector(input.numel, input, spec((), input.dtype))
+        yield from grad("input", input, 3 * input.numel, input)
+    else:
+        yield vector(input.numel, input, _kept(input, dim, keepdim), _kept(input, dim, keepdim, "int64"))
+        yield from placed(input, _kept(input, need(dim, "dim")).shape)
+
+
+@op("max", "min", order="input dim keepdim out")
+def max_or_min(input: TensorSpec, dim: object = None, keepdim: object = False, out: object = None) -> Op:
     """max(x), max(x, other) and max(x, dim) with its positions."""
-    if isinstance(dim, TensorSpec):
-        return elementwise(1, input, dim, dtype=promote(input, dim), out=out)
-    if dim is None:
-        return vector(input.numel, input, spec((), input.dtype))
-    return _with_positions(input, dim, keepdim, 1)
+    if not isinstance(dim, TensorSpec):
+        yield from _with_positions(input, dim if dim is None else dims(dim, len(input.shape)), keepdim)
+        return
+    yield elementwise(1, input, dim, dtype=promote(input, dim), out=out)
+    made = spec(broadcast(input.shape, dim.shape), promote(input, dim))
+    for name, x in (("other", dim), ("input", input)):
+        yield from grad(name, x, 2 * made.numel, made, input, dim)
 
 
-@backward(*spellings("max"), *spellings("min"))
-def max_or_min_backward(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
-    if isinstance(dim, TensorSpec):
-        grad = spec(broadcast(input.shape, dim.shape), promote(input, dim))
-        return tuple(
-            Piece(name, vector(2 * grad.numel, grad, input, dim, gradient(x)))
-            for name, x in (("other", dim), ("input", input))
-            if wants(x)
-        )
-    if not wants(input):
-        return ()
-    if dim is None:  # compared with the result, and divided among equals
-        return (Piece("input", vector(3 * input.numel, input, gradient(input))),)
-    small = spec(reduced(input.shape, dims(dim, len(input.shape)), False), input.dtype)
-    return (Piece("input", vector(0, small, spec(small.shape, "int64"), gradient(input))),)
+@op("median", "nanmedian", order="input dim keepdim ...")
+def median(input: TensorSpec, dim: object = None, keepdim: object = False) -> Op:
+    return _with_positions(input, dim, keepdim)
 
 
-def _with_positions(input: TensorSpec, dim: Any, keepdim: Any, operations: int) -> Cost:
-    shape = reduced(input.shape, dims(dim, len(input.shape)), keepdim is True)
-    return vector(operations * input.numel, input, spec(shape, input.dtype), spec(shape, "int64"))
+@op("mode", order="input dim keepdim ...")
+@op("kthvalue", order="input k dim keepdim ...")
+def mode(input: TensorSpec, dim: object = -1, keepdim: object = False) -> Op:
+    return _with_positions(input, dim, keepdim)
 
 
-@formula(*spellings("argmax"), *spellings("argmin"))
-def argmax(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> Cost:
-    shape = () if dim is None else reduced(input.shape, dims(dim, len(input.shape)), keepdim is True)
-    return vector(input.numel, input, result(out, shape, "int64"))
+@op("argmax", "argmin")
+def argmax(input: TensorSpec, dim: object = None, keepdim: object = False, out: object = None) -> Cost:
+    return vector(input.numel, input, result(out, _kept(input, dim, keepdim).shape if dim is not None else (), "int64"))
 
 
-@formula(*spellings("mode"))
-def mode(input: TensorSpec, dim: Any = -1, keepdim: Any = False, out: Any = None) -> Cost:
-    return _with_positions(input, dim, keepdim, 1)
-
-
-@formula(*spellings("median"), *spellings("nanmedian"))
-def median(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> Cost:
-    if dim is None:
-        return vector(input.numel, input, spec((), input.dtype))
-    return _with_positions(input, dim, keepdim, 1)
-
-
-@formula(*spellings("kthvalue"))
-def kthvalue(input: TensorSpec, k: Any, dim: Any = -1, keepdim: Any = False, out: Any = None) -> Cost:
-    return _with_positions(input, dim, keepdim, 1)
-
-
-@formula(*spellings("aminmax"), "aten::_aminmax", "torch._aminmax")
-def aminmax(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> Cost:
-    output = spec(reduced(input.shape, _axes(input, dim), keepdim is True), input.dtype)
+@op("aminmax", "aten::_aminmax", "torch._aminmax", order="input dim keepdim ...")
+def aminmax(input: TensorSpec, dim: object = None, keepdim: object = False) -> Cost:
+    output = _kept(input, dim, keepdim)
     return vector(2 * input.numel, input, output, output)
 
 
 # ---------------------------------------------------------------------------------------------- variance and norms
 
-_VARIANCE = (*spellings("var"), *spellings("std"))
+
+@op("var", "std", order="input dim unbiased keepdim correction out")
+def var(input: TensorSpec, dim: object = None, keepdim: object = False, out: object = None) -> Op:
+    # Subtract the mean, square, sum.
+    output = _kept(input, dim, keepdim)
+    yield vector(4 * input.numel, input, result(out, output.shape, input.dtype))
+    small = _kept(input, dim)
+    yield from grad("input", input, 2 * input.numel, small, small, input)
 
 
-@formula(*_VARIANCE)
-def var(
-    input: TensorSpec, dim: Any = None, unbiased: Any = None, keepdim: Any = False, correction: Any = None, out: Any = None
-) -> Cost:
-    # Subtract the mean, square, sum; var(x, unbiased) has a bool in the place of dim.
-    axes = _axes(input, None if isinstance(dim, bool) else dim)
-    return vector(4 * input.numel, input, result(out, reduced(input.shape, axes, keepdim is True), input.dtype))
+@op("var_mean", "std_mean", places="ta", order="input dim unbiased keepdim correction")
+def var_mean(input: TensorSpec, dim: object = None, keepdim: object = False) -> Op:
+    output = _kept(input, dim, keepdim)
+    yield vector(4 * input.numel, input, output, output)
+    # The variance's 2·(x - mean)·g, and the mean's g/n added to it.
+    small = _kept(input, dim)
+    yield from grad("input", input, 3 * input.numel, small, small, small, input)
 
 
-@backward(*_VARIANCE)
-def var_backward(
-    input: TensorSpec, dim: Any = None, unbiased: Any = None, keepdim: Any = False, correction: Any = None, out: Any = None
-) -> tuple[Piece, ...]:
-    if not wants(input):
-        return ()
-    small = spec(reduced(input.shape, _axes(input, None if isinstance(dim, bool) else dim), False), input.dtype)
-    return (Piece("input", vector(2 * input.numel, small, small, input, gradient(input))),)
-
-
-@formula(*spellings("var_mean", "ta"), *spellings("std_mean", "ta"))
-def var_mean(input: TensorSpec, dim: Any = None, unbiased: Any = None, keepdim: Any = False, correction: Any = None) -> Cost:
-    output = spec(reduced(input.shape, _axes(input, None if isinstance(dim, bool) else dim), keepdim is True), input.dtype)
-    return vector(4 * input.numel, input, output, output)
-
-
-def _norm_cost(input: TensorSpec, dim: Any, keepdim: Any, dtype: Any, out: Any) -> Cost:
+@op("norm", "torch.functional.norm", order="input p dim keepdim dtype out")
+@op("norm", "vector_norm", places="lL", order="input ord dim keepdim dtype out")
+@op("frobenius_norm", places="ta", backward=False)
+def norm(input: TensorSpec, dim: object = None, keepdim: object = False, dtype: object = None, out: object = None) -> Op:
     # |x|^p and a sum; a root of each result.
-    output = result(out, reduced(input.shape, _axes(input, dim), keepdim is True), _out_dtype(_FLOAT, input, dtype))
-    return vector(2 * input.numel + output.numel, input, output)
+    output = result(out, _kept(input, dim, keepdim).shape, _float_dtype(input, dtype))
+    yield vector(2 * input.numel + output.numel, input, output)
+    small = _kept(input, dim)
+    yield from grad("input", input, 2 * input.numel, small, small, input)
 
 
-def _norm_back(input: TensorSpec, dim: Any) -> tuple[Piece, ...]:
-    if not wants(input):
-        return ()
-    small = spec(reduced(input.shape, _axes(input, dim), False), input.dtype)
-    return (Piece("input", vector(2 * input.numel, small, small, input, gradient(input))),)
+@op("aten::linalg__powsum")
+def powsum(input: TensorSpec, dim: object = None, keepdim: object = False, dtype: object = None) -> Cost:
+    # |x|^p and its sum, without the root.
+    return vector(2 * input.numel, input, _kept(input, dim, keepdim, _float_dtype(input, dtype)))
 
 
-_NORM = (*spellings("norm"), "torch.functional.norm")
+@op("dist")
+def dist(input: TensorSpec, other: TensorSpec) -> Op:
+    count, distance = product(broadcast(input.shape, other.shape)), spec((), input.dtype)
+    yield vector(3 * count + 1, input, other, distance)
+    # The difference again, times gradient over distance; the other's is its negative.
+    yield from grad("input", input, 2 * count, input, other, distance)
+    yield from grad("other", other, 2 * count, input, other, distance)
 
 
-@formula(*_NORM)
-def norm(input: TensorSpec, p: Any = "fro", dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None) -> Cost:
-    return _norm_cost(input, dim, keepdim, dtype, out)
-
-
-@backward(*_NORM)
-def norm_backward(
-    input: TensorSpec, p: Any = "fro", dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None
-) -> tuple[Piece, ...]:
-    return _norm_back(input, dim)
-
-
-_LINALG_NORM = ("torch.linalg.norm", "aten::linalg_norm", "torch.linalg.vector_norm", "aten::linalg_vector_norm")
-
-
-@formula(*_LINALG_NORM)
-def vector_norm(
-    input: TensorSpec, ord: Any = 2, dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None
-) -> Cost:
-    return _norm_cost(input, dim, keepdim, dtype, out)
-
-
-@backward(*_LINALG_NORM)
-def vector_norm_backward(
-    input: TensorSpec, ord: Any = 2, dim: Any = None, keepdim: Any = False, dtype: Any = None, out: Any = None
-) -> tuple[Piece, ...]:
-    return _norm_back(input, dim)
-
-
-@formula(*spellings("frobenius_norm", "ta"))
-def frobenius_norm(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> Cost:
-    return _norm_cost(input, dim, keepdim, None, out)
-
-
-@formula(*spellings("dist"))
-def dist(input: TensorSpec, other: TensorSpec, p: Any = 2) -> Cost:
-    numel = spec(broadcast(input.shape, other.shape), None).numel
-    return vector(3 * numel + 1, input, other, spec((), input.dtype))
-
-
-@formula(*spellings("equal"), "aten::allclose", "torch.allclose", "Tensor.allclose")
-def equal(input: TensorSpec, other: TensorSpec, *tolerances: Any, **more: Any) -> Cost:
+@op("equal", "allclose")
+def equal(input: TensorSpec, other: TensorSpec) -> Cost:
     return vector(input.numel, input, other)
 
 
 # ---------------------------------------------------------------------------------------------- to a size, and to one word
 
 
-@formula("Tensor.sum_to_size", "aten::sum_to_size", "aten::_grad_sum_to_size")
-def sum_to_size(input: TensorSpec, *size: Any, **more: Any) -> Cost:
-    given = size[0] if size and (size[0] is None or isinstance(size[0], (list, tuple))) else size or more.get("size")
+@op("Tensor.sum_to_size", "aten::sum_to_size")
+@op("aten::_grad_sum_to_size", backward=False)
+def sum_to_size(input: TensorSpec, *size: object, **options: object) -> Op:
+    given = size[0] if size and (size[0] is None or isinstance(size[0], (list, tuple))) else size or options.get("size")
     if given is None or tuple(need(given, "size")) == input.shape:
-        return Cost(0, 0, 0)
-    return vector(input.numel, input, spec(given, input.dtype))
+        yield Cost(0, 0, 0)
+    else:
+        yield vector(input.numel, input, spec(need(given, "size"), input.dtype))
 
 
-@backward("Tensor.sum_to_size", "aten::sum_to_size")
-def sum_to_size_backward(input: TensorSpec, *size: Any, **more: Any) -> tuple[Piece, ...]:
-    return ()  # the gradient is expanded, which costs nothing
-
-
-@formula(*spellings("hash_tensor", "ta"))
-def hash_tensor(input: TensorSpec, dim: Any = None, keepdim: Any = False, mode: Any = 0, out: Any = None) -> Cost:
+@op("hash_tensor", places="ta")
+def hash_tensor(input: TensorSpec, dim: object = None, keepdim: object = False) -> Cost:
     # The exclusive or of all elements.
-    return vector(input.numel, input, spec(reduced(input.shape, _axes(input, dim), keepdim is True), "uint64"))
+    return vector(input.numel, input, _kept(input, dim, keepdim, "uint64"))
 
 
-@formula("torch._is_all_true", "aten::_is_all_true", "torch._is_any_true", "aten::_is_any_true")
+@op("_is_all_true", "_is_any_true", places="ta")
 def is_all_true(input: TensorSpec) -> Cost:
     return vector(input.numel, input, spec((), "bool"))
 
 
-@formula("aten::linalg__powsum")
-def powsum(input: TensorSpec, ord: Any = 2, dim: Any = None, keepdim: Any = False, dtype: Any = None) -> Cost:
-    # |x|^p and its sum, without the root.
-    output = spec(reduced(input.shape, _axes(input, dim), keepdim is True), _out_dtype(_FLOAT, input, dtype))
-    return vector(2 * input.numel, input, output)
-
-
-@formula("aten::trace_backward")
-def trace_backward(grad: TensorSpec, sizes: Any) -> Cost:
+@op("aten::trace_backward")
+def trace_backward(grad: TensorSpec, sizes: object) -> Cost:
     return vector(0, grad, spec(need(sizes, "sizes"), grad.dtype))
 
 
 # ---------------------------------------------------------------------------------------------- covariance
 
 
-@formula(*spellings("cov"))
-def cov(input: TensorSpec, correction: Any = 1, fweights: Any = None, aweights: Any = None) -> Cost:
+@op("cov")
+def cov(input: TensorSpec, fweights: object = None, aweights: object = None) -> Cost:
     # Of V variables seen N times: the mean and the differences 2 an element, weights 1 each, X·Xᵀ, and a division a result.
     rows = input.shape[0] if len(input.shape) > 1 else 1
     weights = [w for w in (fweights, aweights) if isinstance(w, TensorSpec)]
@@ -321,61 +249,9 @@ def cov(input: TensorSpec, correction: Any = 1, fweights: Any = None, aweights: 
     return Cost(2 * rows * input.numel, operations, nbytes(input, weights, written))
 
 
-@formula(*spellings("corrcoef"))
+@op("corrcoef")
 def corrcoef(input: TensorSpec) -> Cost:
     # The covariance, a root of each variance, and two divisions and a clamp of 2 a result.
     one = cov(input)
     rows = input.shape[0] if len(input.shape) > 1 else 1
     return Cost(one.matmul_flops, (one.vector_flops or 0) + rows + 4 * rows * rows, one.bytes)
-
-
-# ---------------------------------------------------------------------------------------------- backward
-
-
-@backward(*spellings("var_mean", "ta"), *spellings("std_mean", "ta"))
-def var_mean_backward(
-    input: TensorSpec, dim: Any = None, unbiased: Any = None, keepdim: Any = False, correction: Any = None
-) -> tuple[Piece, ...]:
-    # The variance's 2·(x - mean)·g, and the mean's g/n added to it.
-    if not wants(input):
-        return ()
-    axes = dims(None if isinstance(dim, bool) else dim, len(input.shape))
-    small = spec(reduced(input.shape, axes, False), input.dtype)
-    return (Piece("input", vector(3 * input.numel, small, small, small, input, gradient(input))),)
-
-
-@backward(*spellings("mode"))
-def mode_backward(input: TensorSpec, dim: Any = -1, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
-    return _selected(input, dim)
-
-
-@backward(*spellings("median"), *spellings("nanmedian"))
-def median_backward(input: TensorSpec, dim: Any = None, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
-    return _selected(input, dim)
-
-
-@backward(*spellings("kthvalue"))
-def kthvalue_backward(input: TensorSpec, k: Any, dim: Any = -1, keepdim: Any = False, out: Any = None) -> tuple[Piece, ...]:
-    return _selected(input, dim)
-
-
-def _selected(input: TensorSpec, dim: Any) -> tuple[Piece, ...]:
-    """Zeros with the gradient where the chosen element was; without a dimension the elements equal to it share the gradient."""
-    if not wants(input):
-        return ()
-    if dim is None:
-        return (Piece("input", vector(3 * input.numel, input, gradient(input))),)
-    small = spec(reduced(input.shape, dims(need(dim, "dim"), len(input.shape)), False), input.dtype)
-    return (Piece("input", copy_cost(small, spec(small.shape, "int64"), gradient(input))),)
-
-
-@backward(*spellings("dist"))
-def dist_backward(input: TensorSpec, other: TensorSpec, p: Any = 2) -> tuple[Piece, ...]:
-    # The difference again, times gradient over distance; the other's is its negative.
-    shape = broadcast(input.shape, other.shape)
-    pairs = (("input", input), ("other", other))
-    return tuple(
-        Piece(name, vector(2 * product(shape), input, other, spec((), input.dtype), gradient(x)))
-        for name, x in pairs
-        if wants(x)
-    )

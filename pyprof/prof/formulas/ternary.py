@@ -2,107 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import gradient, opt, promote, spec, vector, wants
-from pyprof.prof.formulas.pointwise import common_shape, elementwise, is_reduced, spellings, unary_backward
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
+from pyprof.prof.formulas.algebra import grad, gradient, opt, promote, spec, wants
+from pyprof.prof.formulas.pointwise import common_shape, elementwise, given_dtype
+from pyprof.prof.formulas.registry import Cost, Op, op
 
 __all__: list[str] = []
 
 
-def _dtype(value: Any) -> str | None:
-    return value.dtype if isinstance(value, TensorSpec) else None
-
-
-@formula(*spellings("clamp"), *spellings("clip"))
-def clamp(input: TensorSpec, min: Any = None, max: Any = None, out: Any = None) -> Cost:
+@op("clamp", "clip")
+def clamp(input: TensorSpec, min: object = None, max: object = None, out: object = None) -> Op:
     bounds = [b for b in (min, max) if b is not None and b is not UNKNOWN]
-    # A bound that was not recorded may be one: at least one is given.
-    return elementwise(len(bounds) or 1, input, *bounds, dtype=promote(input, *bounds), out=out)
+    # At least one bound is given, also where none was recorded.
+    yield elementwise(len(bounds) or 1, input, *bounds, dtype=promote(input, *bounds), out=out)
+    yield from grad("input", input, 2 * input.numel, gradient(input), gradient(input))
 
 
-@formula(*spellings("clamp_"), *spellings("clip_"))
-def clamp_(input: TensorSpec, min: Any = None, max: Any = None) -> Cost:
-    return clamp(input, min, max, out=input)
+@op("clamp_", "clip_")
+def clamp_(input: TensorSpec, min: object = None, max: object = None) -> Op:
+    return clamp(input, min, max, input)
 
 
-@backward(*spellings("clamp"), *spellings("clip"), *spellings("clamp_"), *spellings("clip_"))
-def clamp_backward(input: TensorSpec, min: Any = None, max: Any = None, out: Any = None) -> tuple[Piece, ...]:
-    return unary_backward(input, 2, 1)
-
-
-@formula(*spellings("where"))
-def where(condition: TensorSpec, input: Any = None, other: Any = None, out: Any = None) -> Cost:
-    if input is None and other is None:  # where(condition) is nonzero(as_tuple=True), whose size is not known here
-        return Cost(0, condition.numel, None)
-    if (
-        isinstance(condition, TensorSpec)
-        and isinstance(input, TensorSpec)
-        and input.dtype == "bool"
-        and condition.dtype != "bool"
-    ):
-        condition, input = input, condition  # Tensor.where(self, condition, other)
-    return elementwise(1, condition, input, other, dtype=promote(input, other), out=out)
-
-
-@backward(*spellings("where"))
-def where_backward(condition: TensorSpec, input: Any = None, other: Any = None, out: Any = None) -> tuple[Piece, ...]:
+@op("where")
+def where(condition: TensorSpec, input: object = None, other: object = None, out: object = None) -> Op:
     if isinstance(input, TensorSpec) and input.dtype == "bool" and condition.dtype != "bool":
-        condition, input = input, condition
+        condition, input = input, condition  # Tensor.where(self, condition, other)
+    if input is None and other is None:  # where(condition) is nonzero(as_tuple=True), whose size is data
+        yield Cost(0, condition.numel, None)
+        return
+    yield elementwise(1, condition, input, other, dtype=promote(input, other), out=out)
     shape = common_shape(condition, input, other)
-    grad = spec(shape, promote(input, other))
-    return tuple(
-        Piece(name, vector(grad.numel * (2 if is_reduced(x, shape) else 1), condition, grad, gradient(x)))
-        for name, x in (("other", other), ("input", input))
-        if wants(x)
-    )
-
-
-_ADDC = tuple(name for op in ("addcmul", "addcdiv") for name in spellings(op))
-_ADDC_ = tuple(f"{name}_" for name in _ADDC)
-
-
-@formula(*_ADDC)
-def addcmul(input: Any, tensor1: Any, tensor2: Any, value: Any = 1, out: Any = None) -> Cost:
-    # input + value * tensor1 * tensor2 (or / tensor2)
-    return elementwise(3, input, tensor1, tensor2, dtype=promote(input, tensor1, tensor2), out=out)
-
-
-@formula(*_ADDC_)
-def addcmul_(input: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Cost:
-    return elementwise(3, input, tensor1, tensor2, dtype=_dtype(input), out=input)
-
-
-@backward(*_ADDC, *_ADDC_)
-def addcmul_backward(input: Any, tensor1: Any, tensor2: Any, value: Any = 1, out: Any = None) -> tuple[Piece, ...]:
-    shape = common_shape(input, tensor1, tensor2)
-    grad = spec(shape, promote(input, tensor1, tensor2))
-    pieces = []
-    if wants(input) and is_reduced(input, shape):
-        pieces.append(Piece("input", vector(grad.numel, grad, gradient(input))))
-    for name, x, other in (("tensor1", tensor1, tensor2), ("tensor2", tensor2, tensor1)):
+    made = spec(shape, promote(input, other))
+    for name, x in (("other", other), ("input", input)):
         if wants(x):
-            pieces.append(Piece(name, vector((3 if is_reduced(x, shape) else 2) * grad.numel, grad, other, gradient(x))))
-    return tuple(pieces)
+            yield from grad(name, x, made.numel * (1 + (x.shape != shape)), condition, made)
 
 
-@formula(*spellings("lerp"))
-def lerp(input: Any, end: Any, weight: Any, out: Any = None) -> Cost:
-    return elementwise(3, input, end, weight, dtype=_dtype(input), out=out)
+@op("addcmul", "addcdiv")
+def addcmul(input: object, tensor1: object, tensor2: object, out: object = None) -> Op:
+    # input + value * tensor1 * tensor2 (or / tensor2)
+    dtype = promote(input, tensor1, tensor2)
+    yield elementwise(3, input, tensor1, tensor2, dtype=dtype, out=out)
+    shape = common_shape(input, tensor1, tensor2)
+    made = spec(shape, dtype)
+    if wants(input) and input.shape != shape:
+        yield from grad("input", input, made.numel, made)
+    for name, x, factor in (("tensor1", tensor1, tensor2), ("tensor2", tensor2, tensor1)):
+        if wants(x):
+            yield from grad(name, x, (2 + (x.shape != shape)) * made.numel, made, factor)
 
 
-@formula(*spellings("lerp_"))
-def lerp_(input: Any, end: Any, weight: Any) -> Cost:
-    return elementwise(3, input, end, weight, dtype=_dtype(input), out=input)
+@op("addcmul_", "addcdiv_")
+def addcmul_(input: TensorSpec, tensor1: object, tensor2: object) -> Op:
+    return addcmul(input, tensor1, tensor2, input)
 
 
-@backward(*spellings("lerp"), *spellings("lerp_"))
-def lerp_backward(input: Any, end: Any, weight: Any, out: Any = None) -> tuple[Piece, ...]:
-    grad = spec(common_shape(input, end, weight), _dtype(input))
-    return tuple(
-        Piece(name, vector(operations * grad.numel, grad, opt(weight), gradient(x)))
-        for name, x, operations in (("end", end, 1), ("input", input, 2))
-        if wants(x)
-    )
+@op("lerp")
+def lerp(input: object, end: object, weight: object, out: object = None) -> Op:
+    yield elementwise(3, input, end, weight, dtype=given_dtype(input), out=out)
+    made = spec(common_shape(input, end, weight), given_dtype(input))
+    yield from grad("end", end, made.numel, made, opt(weight))
+    yield from grad("input", input, 2 * made.numel, made, opt(weight))
+
+
+@op("lerp_")
+def lerp_(input: TensorSpec, end: object, weight: object) -> Op:
+    return lerp(input, end, weight, input)
