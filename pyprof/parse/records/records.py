@@ -7,6 +7,7 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,8 +118,8 @@ class Records:
     stacks: list[Stack] = field(default_factory=list)
     calls: list[OpCall] = field(default_factory=list)
     gpus: list[GpuInfo] = field(default_factory=list)
-    seq_offsets: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-    seq_numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    seq_offsets: npt.NDArray[np.int64] = field(default_factory=partial(np.zeros, 1, np.int64))  # type: ignore[arg-type]
+    seq_numbers: npt.NDArray[np.int64] = field(default_factory=partial(np.zeros, 0, np.int64))  # type: ignore[arg-type]
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     source: str = ""
@@ -138,7 +139,9 @@ class Records:
         lengths = np.diff(self.seq_offsets)[positions]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         take = np.repeat(self.seq_offsets[:-1][positions] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        columns = {name: values[positions] for name, values in self.columns.items()}
+        columns = {}
+        for name, values in self.columns.items():
+            columns[name] = values[positions]
         return Records(
             columns, self.strings, self.stacks, self.calls, self.gpus, offsets, self.seq_numbers[take],
             self.counts, self.notes, self.source, self.utc_ns,

@@ -39,7 +39,7 @@ def kind_codes(kinds: str) -> list[int]:
     for name in names:
         if name not in ActivityKind.NAMES:
             raise UsageError(f"unknown kind {name!r} in --kinds {kinds!r}", f"kinds: {', '.join(ActivityKind.NAMES)}, all")
-    return [ActivityKind.NAMES.index(name) for name in names]
+    return list(map(ActivityKind.NAMES.index, names))
 
 
 def choose_kinds(records: Records, kinds: str) -> Records:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import astuple
 
 from pyprof.errors import InputError
 from pyprof.markers import UNREADABLE, is_backward_name, read_literal
@@ -32,62 +33,29 @@ _MAX_KINDS = 1 << 16  # of lines that are remembered
 
 _Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Instance = Annotated[int, msgspec.Meta(lt=_MAX_INSTANCE, ge=-(1 << 63))]
-_ABSENT = msgspec.Raw(b"")
-
-
-class _Line(msgspec.Struct, gc=False, kw_only=True):
-    """A line of pyprof's: first what many lines share, as JSON; then the numbers of its own."""
-
-    kShortName: msgspec.Raw
-    kLongName: msgspec.Raw
-    layer: msgspec.Raw
-    trace: msgspec.Raw
-    reprMarkers: msgspec.Raw
-    marker: msgspec.Raw
-    mod: msgspec.Raw
-    op: msgspec.Raw
-    dir: msgspec.Raw
-    tid: msgspec.Raw
-    device: msgspec.Raw
-    stream: msgspec.Raw
-    grid: msgspec.Raw
-    block: msgspec.Raw
-    kind: msgspec.Raw
-    phase: msgspec.Raw
-    copykind: msgspec.Raw = _ABSENT
-    call: msgspec.Raw = _ABSENT
-    own: msgspec.Raw = _ABSENT
-    inner: msgspec.Raw = _ABSENT
-    opLayer: msgspec.Raw = _ABSENT
-    opTrace: msgspec.Raw = _ABSENT
-    byTime: msgspec.Raw = _ABSENT
-    ranges: msgspec.Raw = _ABSENT
-    open: msgspec.Raw = _ABSENT
-    gpu: msgspec.Raw = _ABSENT
-    pid: msgspec.Raw = _ABSENT
-    rank: msgspec.Raw = _ABSENT
-    step: msgspec.Raw = _ABSENT
-    recomputed: msgspec.Raw = _ABSENT
-    regs: msgspec.Raw = _ABSENT
-    smem: msgspec.Raw = _ABSENT
-    kDuration: _Int
-    seqId: list[_Int] = []
-    subSeqId: _Int | str = 0
-    seqMarker: list[str] = []
-    start: _Int = -1
-    corr: _Int = -1
-    launch: _Int = -1
-    launchdur: _Int = -1
-    instance: _Instance = -1
-    fwd_instance: _Instance = -1
-    bytes: _Int = -1
-    graph_node: _Int = -1
-
-
-_SHARED = _Line.__struct_fields__.index("kDuration")
+# Keys whose values many lines share, compared as JSON: those of every line of pyprof's, and those left out where unknown.
+_SHARED = (
+    "kShortName", "kLongName", "layer", "trace", "reprMarkers", "marker", "mod", "op", "dir", "tid", "device", "stream", "grid",
+    "block", "kind", "phase",
+)  # fmt: skip
+_OPTIONAL_SHARED = (
+    "copykind", "call", "own", "inner", "opLayer", "opTrace", "byTime", "ranges", "open", "gpu", "pid", "rank", "step",
+    "recomputed", "regs", "smem",
+)  # fmt: skip
+_OWN_KEYS: tuple[tuple[str, Any] | tuple[str, Any, Any], ...] = (
+    ("kDuration", _Int), ("seqMarker", list[str], ()), ("seqId", list[_Int], ()), ("subSeqId", _Int | str, 0),
+    *((key, _Int, -1) for key in ("start", "corr", "launch", "launchdur", "bytes", "graph_node")),
+    *((key, _Instance, -1) for key in ("instance", "fwd_instance")),
+)  # fmt: skip
+_Line = msgspec.defstruct(
+    "_Line",
+    [*((key, msgspec.Raw) for key in _SHARED), *((key, msgspec.Raw, msgspec.Raw(b"")) for key in _OPTIONAL_SHARED), *_OWN_KEYS],
+    kw_only=True,
+    gc=False,
+)
 # Columns of which each line has a number of its own, as they are collected after its kind and count of sequence numbers.
 _OWN = (
-    "dur_ns", "seq", "sub", "start_ns", "corr", "launch_ns", "launch_dur_ns", "instance", "fwd_instance", "bytes", "graph_node",
+    "dur_ns", "seq", "sub", "start_ns", "corr", "launch_ns", "launch_dur_ns", "bytes", "graph_node", "instance", "fwd_instance",
 )  # fmt: skip
 _OF_KIND = tuple(name for name in COLUMNS if name not in _OWN)
 _decode = msgspec.json.Decoder(_Line).decode
@@ -165,22 +133,23 @@ class _Reader:
     def take(self, line: str) -> bool:
         """Add a line of pyprof's; False where it is something else, or must be looked at more closely."""
         try:
-            own = _decode(line)
-            names, texts = _split(own.seqMarker)
+            *shared, duration_ns, markers, seq_id, sub, start, corr, launch, launch_dur, size, node, instance, forward = (
+                astuple(_decode(line))
+            )
+            names, texts = _split(markers)
             numbers = array("q", map(int, texts))
         except (msgspec.MsgspecError, ValueError, OverflowError):
             return False
-        seq = own.seqId[0] if own.seqId else -1
-        key = (*map(bytes, msgspec.structs.astuple(own)[:_SHARED]), names, *[number == seq for number in numbers])
+        seq = seq_id[0] if seq_id else -1
+        key = (*map(bytes, shared), names, *[number == seq for number in numbers])
         kind = self.kinds.get(key)
         if kind is None:
             kind = self._learn(key, line)
             if kind is None:
                 return False
-        sub = own.subSeqId if isinstance(own.subSeqId, int) else -1
         self.rows.extend((
-            kind, len(numbers), own.kDuration, seq, sub, own.start, own.corr, own.launch, own.launchdur, own.instance,
-            own.fwd_instance, own.bytes, own.graph_node,
+            kind, len(numbers), duration_ns, seq, sub if isinstance(sub, int) else -1, start, corr, launch, launch_dur, size,
+            node, instance, forward,
         ))  # fmt: skip
         self.numbers.extend(numbers)
         return True
