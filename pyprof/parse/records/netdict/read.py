@@ -141,7 +141,7 @@ class _Reader:
         except (msgspec.MsgspecError, ValueError, OverflowError):
             return False
         seq = seq_id[0] if seq_id else -1
-        key = (*map(bytes, shared), names, *[number == seq for number in numbers])
+        key = (b"\0".join(shared), names, *[number == seq for number in numbers])
         kind = self.kinds.get(key)
         if kind is None:
             kind = self._learn(key, line)
