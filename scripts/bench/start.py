@@ -22,7 +22,9 @@ DATA = ("nsys_ops.sqlite", "kineto_cpu.json.gz")
 
 def cpu_seconds(command: list[str]) -> float:
     """CPU seconds of one run of a command, whose output is thrown away."""
-    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(HERE))}
+    # With bytecode kept, as where a package is installed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", str(HERE))
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     _, status, used = os.wait4(child.pid, 0)
     if status:
