@@ -12,7 +12,7 @@ import pytest
 import pyprof
 from pyprof.cli import COMMANDS
 from pyprof.dtypes import DTYPES, lookup
-from pyprof.prof.columns import COLUMNS
+from pyprof.help import topics
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "pyprof"
@@ -131,10 +131,11 @@ def test_every_spelling_of_a_dtype_finds_it() -> None:
     assert bfloat is not None and bfloat.bytes == 2 and complex64 is not None and complex64.name == "complex64"
 
 
-def test_the_readme_lists_every_column_and_every_command() -> None:
+def test_the_readme_lists_every_command_and_every_topic() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert not [column.key for column in COLUMNS if f"`{column.key}`" not in readme]
-    assert not [command.name for command in COMMANDS if f"pyprof {command.name}" not in readme]
+    assert not [command.name for command in COMMANDS if f"`pyprof {command.name}" not in readme]
+    assert not [topic for topic in topics() if topic not in readme]
+    assert readme.count("\n") <= 150, "a newcomer reads it whole"
 
 
 def test_no_two_test_files_have_one_name() -> None:

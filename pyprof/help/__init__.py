@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a page, or the list of topics. Returns the exit code."""
     if options.topic is None:
-        titles = (f"  {topic:10} {page(topic).partition(chr(10))[0].lstrip('# ')}" for topic in topics())
+        titles = (f"  {topic:14} {page(topic).partition(chr(10))[0].lstrip('# ')}" for topic in topics())
         print("\n".join(["usage: pyprof help TOPIC", "", *titles, "", "pyprof --help lists the commands."]))
     else:
         print(page(options.topic), end="")

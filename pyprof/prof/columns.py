@@ -19,7 +19,7 @@ from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, prin
 __all__ = [
     "ALIASES", "COLUMNS", "DEFAULT", "HEADERS", "SUMS", "SUMS_SHOWN", "TORCH_COLUMNS", "TORCH_KEYS", "TREE", "Column",
     "RecordTable",
-]
+"columns_text"]
 # fmt: on
 
 DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
@@ -261,3 +261,14 @@ class RecordTable(NamedTuple):
     def of(self, key: str) -> Values:
         """The values of one column."""
         return _BY_KEY[key].compute(self.frame)
+
+
+def columns_text() -> str:
+    """Every column with its key, header and meaning, for the help."""
+    parts = {
+        "columns:": HEADERS,
+        "of groups, behind the columns that they are grouped by:": SUMS,
+        "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:": TORCH_COLUMNS,
+    }
+    described = "  {0.key:15} {0.text:15} {0.help}".format
+    return "\n\n".join("\n".join([title, *map(described, headers)]) for title, headers in parts.items())

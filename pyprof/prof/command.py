@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +17,18 @@ from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.parse.records.records import concatenate
 from pyprof.parse.records.selection import add_kinds, add_window, choose_kinds, in_window, window_given
-from pyprof.prof.columns import ALIASES, DEFAULT, HEADERS, SUMS, SUMS_SHOWN, TORCH_COLUMNS, TORCH_KEYS, TREE, RecordTable
+from pyprof.prof.columns import (
+    ALIASES,
+    DEFAULT,
+    HEADERS,
+    SUMS,
+    SUMS_SHOWN,
+    TORCH_COLUMNS,
+    TORCH_KEYS,
+    TREE,
+    RecordTable,
+    columns_text,
+)
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
@@ -45,13 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     grouping.add_argument("--tree", choices=["layer"], help="one row for each layer, with the sums of all inside it")
     parser.add_argument("--formulas", metavar="FILE.py", help="formulas of your own; also the variable PYPROF_FORMULAS")
-    lines = ["columns:", *_described(HEADERS), "", "of groups, behind the columns that they are grouped by:", *_described(SUMS)]
-    lines += ["", "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:"]
-    parser.epilog = "\n".join([*lines, *_described(TORCH_COLUMNS)])
-
-
-def _described(headers: Sequence[Header]) -> Iterable[str]:
-    return map("  {0.key:15} {0.text:15} {0.help}".format, headers)
+    parser.epilog = columns_text()
 
 
 def run(options: argparse.Namespace) -> int:
