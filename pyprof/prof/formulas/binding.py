@@ -20,16 +20,13 @@ class Missing(Exception):
     """Raised by a formula that needs an argument which the capture did not record."""
 
 
-# What torch accepts in place of its own names, and other spellings of a keyword; used where the formula has no parameter by the
-# keyword's own name.
+# What torch accepts in place of its own names (those of NumPy), and names of the same argument among the functions that one
+# formula serves; used where the formula has no parameter by the keyword's own name.
 _ALIASES = {
-    "axis": "dim", "keepdims": "keepdim", "train": "training", "self": "input", "x": "input", "x1": "input", "a": "input",
-    "A": "input",
-    "mat_a": "input", "mat_b": "mat2", "x2": "other", "weight": "other", "exponent": "other", "values": "other", "min": "other",
-    "max": "other", "padding": "pad", "output_tensor": "output", "input_tensor": "input", "tensor_list": "output",
-    "tensor": "input",
-    "input_list": "input", "output_tensor_list": "output", "input_tensor_list": "input", "gather_list": "others",
-    "scatter_list": "others", "tensors": "tensor",
+    "axis": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "x1": "input", "a": "input", "A": "input",
+    "x2": "other", "mat_a": "input", "mat_b": "mat2", "output_tensor": "output", "input_tensor": "input",
+    "tensor_list": "output", "tensor": "input", "input_list": "input", "output_tensor_list": "output",
+    "input_tensor_list": "input", "gather_list": "others", "scatter_list": "others", "tensors": "tensor",
 }  # fmt: skip
 # Keywords that change neither FLOPs nor bytes.
 _IGNORED = frozenset(

@@ -147,6 +147,9 @@ def frexp(input: TensorSpec) -> Cost:
 
 # ---------------------------------------------------------------------------------------------- two operands
 
+# What single ops call their second operand.
+_SECOND = {"exponent": "other", "values": "other", "min": "other", "max": "other", "weight": "other"}
+
 
 def _binary(
     text: str, weight: int = 1, rule: str = "promote", back: tuple[int | None, int | None] | None = None,
@@ -160,7 +163,7 @@ def _binary(
     """
     new, in_place, swapped = _forms(text)
 
-    @op(*new, order="input other alpha ...", backward=back is not None)
+    @op(*new, order="input other alpha ...", backward=back is not None, **_SECOND)
     def binary(
         input: object, other: object, alpha: object = 1, rounding_mode: object = None, out: object = None, **options: object
     ) -> Op:
@@ -172,7 +175,7 @@ def _binary(
         if back and not rounded:
             yield from _gradients(input, other, back, reads)
 
-    @op(*in_place, order="input other alpha ...", backward=back is not None)
+    @op(*in_place, order="input other alpha ...", backward=back is not None, **_SECOND)
     def binary_(input: object, other: object, alpha: object = 1, rounding_mode: object = None, **options: object) -> Op:
         return binary(input, other, alpha, rounding_mode, input)
 

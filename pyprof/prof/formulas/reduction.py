@@ -48,9 +48,13 @@ def sum_dtype(input: TensorSpec, dtype: object) -> str | None:
     return "int64" if found.kind in ("bool", "int", "uint") and found.name != "uint64" else found.name
 
 
-def _float_dtype(input: TensorSpec, dtype: object) -> str | None:
-    """The dtype of a mean or norm: the one given, else float32 for integers."""
-    return dtype_of(dtype) or promote(input, to_float=True)
+def _reduced_dtype(rule: str, input: TensorSpec, dtype: object) -> str | None:
+    """The dtype of a result: the one given, else by the rule `sum`, `float` or `same`; any other rule is the dtype itself."""
+    if rule == "sum":
+        return sum_dtype(input, dtype)
+    if rule == "float":
+        return dtype_of(dtype) or promote(input, to_float=True)
+    return dtype_of(dtype) or input.dtype if rule == "same" else rule
 
 
 def placed(input: TensorSpec, shape: tuple[int, ...]) -> Op:
@@ -87,14 +91,6 @@ def _reduction(
             yield Cost(0, None if final else weight * input.numel, None)
         if back or reads:  # else the gradient is expanded, which costs nothing
             yield from grad("input", input, (back or 0) * input.numel, _kept(input, dim), input if reads else None)
-
-
-def _reduced_dtype(rule: str, input: TensorSpec, dtype: object) -> str | None:
-    if rule == "sum":
-        return sum_dtype(input, dtype)
-    if rule == "float":
-        return _float_dtype(input, dtype)
-    return dtype_of(dtype) or input.dtype if rule == "same" else rule
 
 
 for _places, _whole in (("tT", False), ("a", True)):
@@ -171,8 +167,8 @@ def var(input: TensorSpec, dim: object = None, keepdim: object = False, out: obj
 def var_mean(input: TensorSpec, dim: object = None, keepdim: object = False) -> Op:
     output = _kept(input, dim, keepdim)
     yield vector(4 * input.numel, input, output, output)
-    # The variance's 2·(x - mean)·g, and the mean's g/n added to it.
     small = _kept(input, dim)
+    # The variance's 2·(x - mean)·g, and the mean's g/n added to it.
     yield from grad("input", input, 3 * input.numel, small, small, small, input)
 
 
@@ -181,7 +177,7 @@ def var_mean(input: TensorSpec, dim: object = None, keepdim: object = False) -> 
 @op("frobenius_norm", places="ta", backward=False)
 def norm(input: TensorSpec, dim: object = None, keepdim: object = False, dtype: object = None, out: object = None) -> Op:
     # |x|^p and a sum; a root of each result.
-    output = result(out, _kept(input, dim, keepdim).shape, _float_dtype(input, dtype))
+    output = result(out, _kept(input, dim, keepdim).shape, _reduced_dtype("float", input, dtype))
     yield vector(2 * input.numel + output.numel, input, output)
     small = _kept(input, dim)
     yield from grad("input", input, 2 * input.numel, small, small, input)
@@ -190,7 +186,7 @@ def norm(input: TensorSpec, dim: object = None, keepdim: object = False, dtype: 
 @op("aten::linalg__powsum")
 def powsum(input: TensorSpec, dim: object = None, keepdim: object = False, dtype: object = None) -> Cost:
     # |x|^p and its sum, without the root.
-    return vector(2 * input.numel, input, _kept(input, dim, keepdim, _float_dtype(input, dtype)))
+    return vector(2 * input.numel, input, _kept(input, dim, keepdim, _reduced_dtype("float", input, dtype)))
 
 
 @op("dist")

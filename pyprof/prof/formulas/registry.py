@@ -35,7 +35,6 @@ __all__ = [
     "matmul_class",
     "moves",
     "names",
-    "namespace_formula",
     "op",
     "params",
     "spellings",
@@ -121,8 +120,8 @@ def op(
 ) -> Callable[[F], F]:  # fmt: skip
     """Declare the function below as the formula of these ops.
 
-    names: full ones (`aten::embedding`), or bare ones (`mm`), which are found in all of `places` (see _PLACES). The function
-    names the arguments that it uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it
+    names: full ones (`aten::embedding`), or bare ones (`mm`), which are found in all of `places` (see _PLACES); `inductor::*`
+    are all ops of a namespace of the dispatcher that have no formula of their own. The function names the arguments that it uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it
     is here (`input="indices"`). order: the arguments of these names, where torch's table has another order or none; `""`: the
     function's own parameters. backward: whether these names have one (in-place ops often do not). kind, composed: as for
     `formula`. Decorate twice where names of one op differ in any of these.
@@ -173,11 +172,6 @@ def _register(names: Iterable[str], declared: _Declaration) -> None:
         if name in _FORWARD:
             raise ValueError(f"{name} has a formula already: {_FORWARD[name].function.__qualname__}")
         _FORWARD[name] = declared
-
-
-def namespace_formula(namespace: str) -> Callable[[F], F]:
-    """Register the function below as the formula of every op of a namespace of the dispatcher that has none of its own."""
-    return op(f"{namespace}::*", order="")
 
 
 def backward(*op_names: str) -> Callable[[F], F]:
