@@ -8,7 +8,8 @@ Activations are in activation.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
@@ -16,6 +17,8 @@ from pyprof.prof.formulas.algebra import broadcast, grad, gradient, opt, promote
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op, spellings
 
 __all__ = ["common_shape", "elementwise", "given_dtype", "spellings"]
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def common_shape(*operands: object) -> tuple[int, ...]:
@@ -147,9 +150,6 @@ def frexp(input: TensorSpec) -> Cost:
 
 # ---------------------------------------------------------------------------------------------- two operands
 
-# What single ops call their second operand.
-_SECOND = {"exponent": "other", "values": "other", "min": "other", "max": "other", "weight": "other"}
-
 
 def _binary(
     text: str, weight: int = 1, rule: str = "promote", back: tuple[int | None, int | None] | None = None,
@@ -163,7 +163,7 @@ def _binary(
     """
     new, in_place, swapped = _forms(text)
 
-    @op(*new, order="input other alpha ...", backward=back is not None, **_SECOND)
+    @_op_of_two(new, back is not None)
     def binary(
         input: object, other: object, alpha: object = 1, rounding_mode: object = None, out: object = None, **options: object
     ) -> Op:
@@ -175,7 +175,7 @@ def _binary(
         if back and not rounded:
             yield from _gradients(input, other, back, reads)
 
-    @op(*in_place, order="input other alpha ...", backward=back is not None, **_SECOND)
+    @_op_of_two(in_place, back is not None)
     def binary_(input: object, other: object, alpha: object = 1, rounding_mode: object = None, **options: object) -> Op:
         return binary(input, other, alpha, rounding_mode, input)
 
@@ -183,6 +183,13 @@ def _binary(
     def swapped_binary(input: object, other: object) -> Op:
         for made in binary(other, input):
             yield made._replace(name="input") if isinstance(made, Piece) else made
+
+
+def _op_of_two(names: list[str], backward: bool) -> Callable[[F], F]:
+    """`op`, with what pow, heaviside, clamp_min, clamp_max and prelu call their second operand."""
+    order = "input other alpha ..."
+    second = {"exponent": "other", "values": "other", "min": "other", "max": "other", "weight": "other"}
+    return op(*names, order=order, backward=backward, places="tTa", kind="", composed=False, **second)
 
 
 def _is_scaled(alpha: object) -> bool:

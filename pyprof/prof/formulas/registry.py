@@ -121,10 +121,11 @@ def op(
     """Declare the function below as the formula of these ops.
 
     names: full ones (`aten::embedding`), or bare ones (`mm`), which are found in all of `places` (see _PLACES); `inductor::*`
-    are all ops of a namespace of the dispatcher that have no formula of their own. The function names the arguments that it uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it
-    is here (`input="indices"`). order: the arguments of these names, where torch's table has another order or none; `""`: the
-    function's own parameters. backward: whether these names have one (in-place ops often do not). kind, composed: as for
-    `formula`. Decorate twice where names of one op differ in any of these.
+    are all ops of a namespace of the dispatcher that have no formula of their own. The function names the arguments that it
+    uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it is here (`input="indices"`).
+    order: the arguments of these names, where torch's table has another order or none; `""`: the function's own parameters.
+    backward: whether these names have one (in-place ops often do not). kind, composed: as for `formula`. Decorate twice where
+    names of one op differ in any of these.
     """
     _check_kind(kind)
     full = [name for given in names for name in ((given,) if "." in given or "::" in given else spellings(given, places))]
