@@ -153,17 +153,18 @@ def frexp(input: TensorSpec) -> Cost:
 
 def _binary(
     text: str, weight: int = 1, rule: str = "promote", back: tuple[int | None, int | None] | None = None,
-    reads: tuple[str, str] = ("", ""), has_alpha: bool = False,
+    reads: tuple[str, str] = ("", ""), has_alpha: bool = False, second: str = "other",
 ) -> None:  # fmt: skip
     """Declare ops of two operands.
 
     back: operations of the gradients of the first and of the second operand, None where an operand has none; with 0 operations
     the gradient is passed on, and only a broadcast operand costs a sum. reads: what each gradient reads besides the incoming
     one: i the first operand, o the second, r the result. has_alpha: whether the op has a factor of the second operand.
+    second: what the op calls that operand.
     """
     new, in_place, swapped = _forms(text)
 
-    @_op_of_two(new, back is not None)
+    @_op_of_two(new, second, back is not None)
     def binary(
         input: object, other: object, alpha: object = 1, rounding_mode: object = None, out: object = None, **options: object
     ) -> Op:
@@ -175,7 +176,7 @@ def _binary(
         if back and not rounded:
             yield from _gradients(input, other, back, reads)
 
-    @_op_of_two(in_place, back is not None)
+    @_op_of_two(in_place, second, back is not None)
     def binary_(input: object, other: object, alpha: object = 1, rounding_mode: object = None, **options: object) -> Op:
         return binary(input, other, alpha, rounding_mode, input)
 
@@ -185,11 +186,9 @@ def _binary(
             yield made._replace(name="input") if isinstance(made, Piece) else made
 
 
-def _op_of_two(names: list[str], backward: bool) -> Callable[[F], F]:
-    """`op`, with what pow, heaviside, clamp_min, clamp_max and prelu call their second operand."""
-    order = "input other alpha ..."
-    second = {"exponent": "other", "values": "other", "min": "other", "max": "other", "weight": "other"}
-    return op(*names, order=order, backward=backward, places="tTa", kind="", composed=False, **second)
+def _op_of_two(names: list[str], second: str, backward: bool) -> Callable[[F], F]:
+    order = f"input {second} alpha ..."
+    return op(*names, places="tTa", kind="", composed=False, order=order, backward=backward, **{second: "other"})
 
 
 def _is_scaled(alpha: object) -> bool:
@@ -216,19 +215,21 @@ _binary(
 )  # fmt: skip
 _binary("floor_divide_ __floordiv__ __ifloordiv__ ~__rfloordiv__", 2)
 _binary("remainder_ fmod_ __mod__ __imod__ ~__rmod__", back=(0, 3), reads=("", "io"))
-_binary("pow_ __pow__ __ipow__ ~__rpow__", back=(4, 3), reads=("io", "ir"))
-_binary("float_power_", 1, "double", (4, 3), ("io", "ir"))
+_binary("pow_ __pow__ __ipow__ ~__rpow__", back=(4, 3), reads=("io", "ir"), second="exponent")
+_binary("float_power_", 1, "double", (4, 3), ("io", "ir"), second="exponent")
 _binary("arctan2_ atan2_", 1, "float", (5, 5), ("io", "io"))
 _binary("copysign_", 1, "float", (2, None), ("ir", ""))
 _binary("fmax fmin maximum minimum", back=(2, 2), reads=("io", "io"))
-_binary("clamp_max_ clamp_min_", back=(1, 1), reads=("io", "io"))
-_binary("prelu torch.nn.functional.prelu", 2, "promote", (2, 2), ("io", "io"))
+_binary("clamp_max_", back=(1, 1), reads=("io", "io"), second="max")
+_binary("clamp_min_", back=(1, 1), reads=("io", "io"), second="min")
+_binary("prelu torch.nn.functional.prelu", 2, "promote", (2, 2), ("io", "io"), second="weight")
 _binary("hypot_", 4, "float", (2, 2), ("ir", "or"))
 _binary("ldexp_", 2, "float", (1, 3), ("o", "ir"))
 _binary("logaddexp logaddexp2", 5, "float", (3, 3), ("ir", "or"))
 _binary("xlogy_", 2, "float", (2, 2), ("o", "io"))
 _binary("igamma_ igammac_", 1, "float", (None, 3), ("", "io"))
-_binary("gcd_ heaviside_ lcm_ nextafter_")
+_binary("gcd_ lcm_ nextafter_")
+_binary("heaviside_", second="values")
 _binary(
     "bitwise_and_ __and__ __rand__ __iand__ aten::__and__ aten::__iand__ bitwise_or_ __or__ __ror__ __ior__ aten::__or__"
     " aten::__ior__ bitwise_xor_ __xor__ __rxor__ __ixor__ aten::__xor__ aten::__ixor__ bitwise_left_shift_ __lshift__"
