@@ -11,7 +11,7 @@ from typing import Any, NewType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Bools", "Columns", "Floats", "Integers", "Ints", "Places", "Positions", "Rows"]
+__all__ = ["Array", "Bools", "Floats", "Integers", "Ints", "Places", "Positions", "Rows"]
 
 Array = npt.NDArray[Any]  # a column of whatever type its table declares
 Bools = npt.NDArray[np.bool_]
@@ -22,14 +22,3 @@ Ints = npt.NDArray[np.int64]
 Positions = NewType("Positions", Integers)  # in a `Nested`; -1 none
 Rows = NewType("Rows", Integers)  # of the trace's `ranges`; -1 none
 Places = NewType("Places", Integers)  # in a table of distinct ops, functions or forward ranges; -1 none
-
-
-class Columns(dict[str, Array]):
-    """A table that is used up on the way.
-
-    A function that takes `Columns` may take columns out; one that takes a mapping or a Trace only reads.
-    """
-
-    def take(self, name: str) -> Array:
-        """Hand over a column: the table lacks it from now on, and its memory is free when its last user is done."""
-        return self.pop(name)

@@ -36,7 +36,7 @@ class KernelClass(NamedTuple):
     depends on the device, see `verdict`); fma, dfma, hfma2 (CUDA cores); memory, copy, comm; unknown. precision, accumulator:
     '' if not in the name. align: alignment of the operands in elements, None if not in the name. min_cc: the lowest compute
     capability that the name's architecture prefix runs on; the device may be newer. rule: id of the row of kernels.csv, '' if
-    none matches.
+    none matches. is_product: whether this kernel itself multiplies matrices, and so shares its op's FLOPs.
     """
 
     family: str
@@ -50,11 +50,7 @@ class KernelClass(NamedTuple):
     certainty: str
     min_cc: Capability | None
     rule: str
-
-    @property
-    def is_product(self) -> bool:
-        """Whether this kernel itself multiplies matrices: the ones that share an op's FLOPs."""
-        return self.role == "main" and self.kind in _PRODUCTS
+    is_product: bool
 
 
 class Rule(NamedTuple):
@@ -96,7 +92,7 @@ def rules() -> tuple[Rule, ...]:
     )
 
 
-_UNKNOWN = KernelClass("unknown", "unknown", "main", "unknown", "arch", "", "", None, "", None, "")
+_UNKNOWN = KernelClass("unknown", "unknown", "main", "unknown", "arch", "", "", None, "", None, "", False)
 _ALIGN = re.compile(r"align[abc]?_?(\d+)")
 _TAG = re.compile(r"[sS][mM]_?(\d{2,3})(?!\d)")
 _PREFIXES = (("ampere_", (8, 0)), ("turing_", (7, 5)), ("volta_", (7, 0)), ("hopper_", (9, 0)))
@@ -130,6 +126,7 @@ def _read(rule: Rule, text: str) -> KernelClass:
         rule.certainty,
         _min_cc(text) if rule.kind in _PRODUCTS else None,
         rule.id,
+        rule.role == "main" and rule.kind in _PRODUCTS,
     )
     # nvjet_sss_ without the tf32 mark has not been observed; TF32 is inferred, since the library uses it for fp32 operands.
     if rule.id == "nvjet" and precision == "tf32" and "_tf32_" not in text:

@@ -14,7 +14,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.opcall import OpCall

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame

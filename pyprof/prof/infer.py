@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.records.records import Records
 

@@ -24,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import depth, spans, summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError

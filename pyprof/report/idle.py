@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import Segments, between, count_before, latest, spans, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records

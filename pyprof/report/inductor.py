@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed, union
 from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import PyprofError, UsageError

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.distinct import distinct_places, distinct_rows, map_distinct
+from pyprof.arrays.columns import distinct_places, distinct_rows, map_distinct
 
 small, wide = st.integers(-2, 5), st.integers(-(1 << 63), (1 << 63) - 1)
 

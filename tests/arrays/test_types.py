@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyprof.arrays.types import Columns
+from pyprof.arrays.columns import Columns
 
 
 def test_a_column_that_is_taken_is_gone_and_the_table_it_came_from_keeps_its_own() -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_places, distinct_rows
-from pyprof.arrays.growing import narrowest
+from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, narrowest
 from pyprof.arrays.nesting import runs
-from pyprof.arrays.types import Array, Bools, Columns, Ints, Places, Positions, Rows
+from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.hardware.kernels import classify
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules

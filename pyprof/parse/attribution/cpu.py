@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.types import Bools, Columns, Ints, Positions
+from pyprof.arrays.columns import Columns
+from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
 from pyprof.parse.attribution.ops import OpsAround, nearest

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
-from pyprof.arrays.types import Array, Columns, Integers, Ints
+from pyprof.arrays.columns import Columns, distinct_rows
+from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.parse.records.records import GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
 

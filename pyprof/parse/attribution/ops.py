@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take

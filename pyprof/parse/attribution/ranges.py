@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.columns import Columns
 from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
-from pyprof.arrays.types import Array, Bools, Columns, Integers, Ints, Positions, Rows
+from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.launches import gather, ranks

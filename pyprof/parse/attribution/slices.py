@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.growing import narrowest
+from pyprof.arrays.columns import Columns, narrowest
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.types import Array, Bools, Columns, Integers, Ints, Rows
+from pyprof.arrays.types import Array, Bools, Integers, Ints, Rows
 from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
 from pyprof.parse.sources.trace import Table

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.nesting import stable_order
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
 from pyprof.markers import Kind, Marker, is_backward_name

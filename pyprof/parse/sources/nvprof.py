@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.distinct import map_distinct
+from pyprof.arrays.columns import map_distinct
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
 from pyprof.parse.sources.nvprof_names import Names

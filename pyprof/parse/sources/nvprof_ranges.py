@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.distinct import map_distinct
+from pyprof.arrays.columns import map_distinct
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import Block

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.dtypes import lookup
 from pyprof.prof.frame import Frame, operand_tag
 from pyprof.report.advice.advice import Advice, where

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Ints
 from pyprof.hardware.names import normalise, short_name
 from pyprof.opcall import OpCall, TensorSpec

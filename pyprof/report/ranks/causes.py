@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import Records
 from pyprof.report.ranks.busy import COMMUNICATION, classes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES, Records

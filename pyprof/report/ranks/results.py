@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Ints
 from pyprof.report.ranks.busy import MEASURES
 from pyprof.report.ranks.collectives import bus_factor

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.parse.records.dataset import expand, named_rank, stored

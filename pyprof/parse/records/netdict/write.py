@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.hardware.names import normalise, short_name
 from pyprof.parse.records.calltext import call_text
 from pyprof.parse.records.netdict.sequences import Sequences, json_text

@@ -2,6 +2,10 @@
 
 Only rowid tables of files at rest are read, whose columns hold the requested types; everything else is an OddFile, and the
 caller reads row by row. The caller also knows the schema and holds SQLite's lock. This module must not know what values mean.
+
+The format of a record is https://www.sqlite.org/fileformat2.html, section 2.1. Headers are read for many rows at once: the
+serial types of a run of columns are one piece of bytes as long as each takes one byte, widths come from a table, and the places
+where values begin from sums of bytes within 8-byte words.
 """
 
 from __future__ import annotations
@@ -12,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.growing import Growing, narrowest
-from pyprof.parse.sources.sqlite_pages.btree import Bytes, Cells, Ints, OddFile, PageFile
-from pyprof.parse.sources.sqlite_pages.cells import Wanted, decode
+from pyprof.arrays.columns import Growing, narrowest
+from pyprof.parse.sources.sqlite_pages.btree import Block, Bytes, Cells, Ints, OddFile, PageFile, varints
 
 __all__ = ["NOT_AN_INTEGER", "Batch", "Cell", "OddFile", "PageReader", "Schema", "Texts"]
 
@@ -23,6 +26,14 @@ NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the c
 
 BLOCK_BYTES = 2 << 20  # about the size of a second-level cache
 TEXT_BLOCK_BYTES = 4 << 20  # the work per block is larger where texts are read
+
+_FLOAT = 7
+_WIDE = 0x80
+_WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)  # bytes by serial type; 10 and 11 are reserved, others are texts and blobs
+_WIDTH = bytes([*_WIDTHS, *[_WIDE] * (256 - len(_WIDTHS))])
+_CONSTANT = np.array([-1, 0, 0, 0, 0, 0, 0, 0, 0, 1], np.int64)  # of serial types without a value; NULL reads as -1
+_LONGEST_RUN = 31  # 8 bytes each: sums of that many stay below 256
+_ONES = np.uint64(0x0101010101010101)
 
 
 class Texts(NamedTuple):
@@ -127,3 +138,149 @@ class PageReader(PageFile):
         block_bytes = BLOCK_BYTES if wide is None else TEXT_BLOCK_BYTES
         for cells in self.cells(leaves, block_bytes, wanted.alias in wanted.integers):
             yield cells, wanted, cells.pages / len(leaves)
+
+
+# ---------------------------------------------------------------------------------------------- records in cells
+
+
+class Wanted(NamedTuple):
+    """What to read from the records of one table; a column is given by its place in a record, from 0.
+
+    integers: integer columns, each with the index of its result; wide: the column of texts (or of blobs, if `blobs`) to
+    locate, None for none; alias: the column that is another name of the rowid; filled: columns whose default is not NULL,
+    which rows written before they were added do not hold; known_wide: columns in which texts or blobs are expected, to which
+    those met on the way are added.
+    """
+
+    integers: dict[int, int]
+    wide: int | None
+    alias: int | None
+    filled: set[int]
+    known_wide: set[int]
+    blobs: bool
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Columns begin:end read together; a wide one is read alone."""
+        runs: list[tuple[int, int]] = []
+        for column in range(max([*self.integers, -1 if self.wide is None else self.wide], default=-1) + 1):
+            begin = runs[-1][0] if runs else column
+            if runs and column - begin < _LONGEST_RUN and not {begin, column} & self.known_wide:
+                runs[-1] = begin, column + 1
+            else:
+                runs.append((column, column + 1))
+        return runs
+
+
+def decode(cells: Cells, wanted: Wanted, out: Ints) -> tuple[Ints, Ints]:
+    """Fill the results, a row each; returns the begin and size in bytes of each text or blob (0 for NULL, or if not wanted)."""
+    while True:  # each time one more column is known to be wide
+        rows = _RecordRows(cells, wanted)
+        if rows.read(out):
+            return rows.located
+
+
+class _RecordRows:
+    """The records of one block, and how far they are read: the next byte of each header and of each record's values."""
+
+    def __init__(self, cells: Cells, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.cells = cells
+        self.block: Block = cells.block
+        size, length = varints(self.block, cells.start)
+        if (size <= length).any() or (size > cells.end - cells.start).any():  # a record has at least one column
+            raise OddFile("a header is empty or longer than its record")
+        self.header = cells.start + length
+        self.values = cells.start + size
+        self.header_end = self.values
+        self.located = self.values, np.zeros(len(self.values), np.int64)
+
+    def read(self, out: Ints) -> bool:
+        """Whether all was read; if not, one more column is known to be wide, and all must be read again."""
+        for begin, end in self.wanted.runs():
+            if begin in self.wanted.known_wide:
+                self._wide(begin)
+            elif not self._narrow(begin, end, out):
+                return False
+        complete = self.header == self.header_end
+        if (self.values[complete] != self.cells.end[complete]).any():
+            raise OddFile("a record is longer than its header says")
+        return True
+
+    def _narrow(self, begin: int, end: int, out: Ints) -> bool:
+        """Columns whose serial types take one byte each."""
+        count = end - begin
+        words = -(-count // 8)
+        packed = self.block.gather(8 * words, self.header).view(np.uint64).reshape(-1, words)
+        packed[:, -1] &= np.uint64((1 << 8 * ((count - 1) % 8 + 1)) - 1)
+        types = packed.view(np.uint8)
+        left = self.header_end - self.header
+        if short := int(left.min()) < count:  # rows written before columns were added
+            types[np.arange(8 * words) >= left[:, None]] = 0
+        by_type = types.tobytes().translate(_WIDTH)
+        widths = np.frombuffer(by_type, np.uint8).reshape(-1, 8 * words)
+        if _WIDE in by_type:
+            found = int((widths == _WIDE).any(axis=0).argmax()) + begin
+            if found in self.wanted.integers:
+                raise OddFile("a text in a column of integers")
+            self.wanted.known_wide.add(found)
+            return False
+        ends = widths.view(np.uint64) * _ONES  # each byte is the sum of those up to it
+        for word in range(1, words):
+            ends[:, word] += (ends[:, word - 1] >> np.uint64(56)) * _ONES
+        sums = ends.view(np.uint8)
+        begins, self.values = self.values, self.values + sums[:, count - 1]
+        if (self.values > self.cells.end).any():
+            raise OddFile("a value lies outside its record")
+        for column in range(begin, end):
+            if column in self.wanted.integers:
+                if short and column in self.wanted.filled and (left <= column - begin).any():
+                    raise OddFile("a row that holds the default of a later column")
+                at = column - begin
+                result = out[self.wanted.integers[column]]
+                if column == self.wanted.alias and self.cells.rowid is not None:
+                    result[:] = self.cells.rowid
+                else:
+                    self._integers(types[:, at].copy(), begins, sums[:, at], result)
+        self.header = np.minimum(self.header + count, self.header_end) if short else self.header + count
+        return True
+
+    def _integers(self, types: Bytes, begins: Ints, ends: Bytes, out: Ints) -> None:
+        """The integers of one column; ends: how many bytes after the beginning of its run each ends."""
+        least, most = int(types.min()), int(types.max())
+        if least <= _FLOAT <= most and (types == _FLOAT).any():
+            raise OddFile("a fraction in a column of integers")
+        if least == most and not _WIDTHS[least]:
+            out[:] = _CONSTANT[least]
+            return
+        if least == most:
+            width = _WIDTHS[least]
+            np.right_shift(self.block.words(begins + (ends - np.uint8(width))).view(np.int64), 64 - 8 * width, out=out)
+            return
+        widths = np.frombuffer(types.tobytes().translate(_WIDTH), np.uint8)
+        shifts = (np.uint8(64) - (widths << np.uint8(3))).astype(np.int64)
+        np.right_shift(self.block.words(begins + (ends - widths)).view(np.int64), shifts, out=out)
+        if not least or most > _FLOAT:
+            constant = np.flatnonzero(widths == 0)
+            out[constant] = _CONSTANT[types[constant]]
+
+    def _wide(self, column: int) -> None:
+        """Pass over a column of texts or blobs, and locate them where it is the wanted one."""
+        there = self.header < self.header_end
+        types, length = varints(self.block, np.minimum(self.header, self.header_end))
+        if not there.all():
+            if column in self.wanted.filled:
+                raise OddFile("a row that holds the default of a later column")
+            types, length = np.where(there, types, 0), np.where(there, length, 0)
+        if (types < 0).any() or ((types == 10) | (types == 11)).any():
+            raise OddFile("a reserved serial type")
+        small = np.array([*_WIDTHS, 0, 0], np.int64)[np.minimum(types, 11)]
+        size = np.where(types >= 12, (types - 12) >> 1, small)
+        if column == self.wanted.wide:
+            right = (types >= 12) & (types & 1 == (0 if self.wanted.blobs else 1))
+            if not self.wanted.blobs and (~right & (types != 0)).any():
+                raise OddFile("a value that is not a text in a column of texts")
+            self.located = self.values, np.where(right, size, 0)
+        self.header = self.header + length
+        self.values = self.values + size
+        if (self.header > self.header_end).any() or (self.values > self.cells.end).any():
+            raise OddFile("a value lies outside its record")

@@ -1,6 +1,7 @@
-"""Several integer columns -> their distinct rows in order, and which of them each row is: what np.unique(axis=1) gives, faster.
+"""Columns of numbers: their distinct rows, a column that grows piece by piece, and tables whose columns are handed over.
 
-Where the ranges of the columns allow it the columns are packed into one number, which sorts as the rows do. No tables here.
+`distinct_rows` gives what np.unique(axis=1) gives, faster: where the ranges of the columns allow it they are packed into one
+number, which sorts as the rows do. What the numbers mean is not known here.
 """
 
 from __future__ import annotations
@@ -11,9 +12,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Distinct", "distinct_places", "distinct_rows", "map_distinct"]
+from pyprof.arrays.types import Array, Ints
 
-Ints = npt.NDArray[np.int64]
+__all__ = ["Columns", "Distinct", "Growing", "distinct_places", "distinct_rows", "map_distinct", "narrowest"]
+
+_FIRST_ROWS = 1 << 16
+
+
+class Columns(dict[str, Array]):
+    """A table that is used up on the way.
+
+    A function that takes `Columns` may take columns out; one that takes a mapping or a Trace only reads.
+    """
+
+    def take(self, name: str) -> Array:
+        """Hand over a column: the table lacks it from now on, and its memory is free when its last user is done."""
+        return self.pop(name)
 
 
 class Distinct(NamedTuple):
@@ -96,3 +110,41 @@ def _distinct_values(values: Ints) -> tuple[Ints, Ints]:
             return known, place
     found = distinct_rows(values)
     return found.columns[0], found.inverse
+
+
+def narrowest(values: Array) -> Array:
+    """A copy in 32 bits where all numbers fit, else the same array."""
+    limits = np.iinfo(np.int32)
+    if not len(values) or (values.min() >= limits.min and values.max() <= limits.max):
+        return values.astype(np.int32)
+    return values
+
+
+class Growing:
+    """One column that pieces are put to; as wide as the widest of them. It grows where it stands: pieces kept until they are
+    joined would leave holes that no long column fits into.
+
+    rows: about how many there will be; memory that is not written to takes none.
+    """
+
+    def __init__(self, dtype: Any, rows: int = 0) -> None:
+        self._values: Array = np.empty(max(rows, _FIRST_ROWS), dtype)
+        self._rows = 0
+
+    def append(self, piece: Array) -> None:
+        """Put numbers to the end."""
+        rows = self._rows + len(piece)
+        if piece.dtype.itemsize > self._values.dtype.itemsize:
+            wider = np.empty(len(self._values), piece.dtype)
+            wider[: self._rows] = self._values[: self._rows]
+            self._values = wider
+        if rows > len(self._values):
+            self._values.resize(max(rows, len(self._values) * 5 // 4), refcheck=False)
+        self._values[self._rows : rows] = piece
+        self._rows = rows
+
+    def whole(self) -> Array:
+        """All numbers; nothing can be put to them after that."""
+        values, self._values = self._values, np.empty(0, self._values.dtype)
+        values.resize(self._rows, refcheck=False)
+        return values
