@@ -9,336 +9,263 @@ twice show it in their rate), the parameters and the statistics.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector, wants
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
+from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, backward, op, spellings
 
 __all__: list[str] = []
 
 _BACKWARD_INPUT, _BACKWARD_AFFINE = 7, 4  # operations an element for the gradient of the input, and of weight and bias
 
 
-def _statistics_dtype(dtype: str | None) -> str | None:
-    """Statistics of half precision inputs are kept in single precision."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+def _statistics(input: TensorSpec, count: int) -> TensorSpec:
+    """So many statistics; those of half precision inputs are kept in single precision."""
+    return spec((count,), "float32" if input.dtype in ("float16", "bfloat16") else input.dtype)
 
 
-def _norm(input: TensorSpec, groups: int, weight: Any, bias: Any, operations: int, statistics: int = 2) -> Cost:
+def _forward(input: TensorSpec, groups: int, weight: object, bias: object, operations: int, statistics: int = 2) -> Cost:
     """`groups` sets of statistics, `statistics` numbers each, over the input."""
     operations += (opt(weight) is not None) + (opt(bias) is not None)
-    saved = spec((statistics * groups,), _statistics_dtype(input.dtype))
+    saved = _statistics(input, statistics * groups)
     return vector(operations * input.numel, input, opt(weight), opt(bias), gradient(input), saved)
 
 
-def _norm_backward(input: TensorSpec, groups: int, weight: Any, bias: Any, statistics: int = 2) -> tuple[Piece, ...]:
-    params = [p for p in (weight, bias) if isinstance(p, TensorSpec) and wants(p)]
+def _norm(input: TensorSpec, groups: int, weight: object, bias: object, operations: int, statistics: int = 2) -> Op:
+    yield _forward(input, groups, weight, bias, operations, statistics)
+    yield from _gradients(input, groups, weight, bias, statistics)
+
+
+def _gradients(input: TensorSpec, groups: int, weight: object, bias: object, statistics: int = 2) -> Op:
+    """All gradients, in one kernel."""
+    params = [p for p in (weight, bias) if wants(p)]
     if not wants(input) and not params:
-        return ()
-    grad = gradient(input)
-    saved = spec((statistics * groups,), _statistics_dtype(input.dtype))
+        return
+    incoming = gradient(input)
     operations = (_BACKWARD_INPUT if wants(input) else 0) + (_BACKWARD_AFFINE if params else 0)
-    written = [gradient(p) for p in params] + ([grad] if wants(input) else [])
-    return (Piece("norm", vector(operations * input.numel, grad, input, opt(weight), saved, written)),)
+    written = [gradient(p) for p in params] + ([incoming] if wants(input) else [])
+    saved = _statistics(input, statistics * groups)
+    yield Piece("norm", vector(operations * input.numel, incoming, input, opt(weight), saved, written))
 
 
-# ---------------------------------------------------------------------------------------------- layer and rms norm
+# ---------------------------------------------------------------------------------------------- layer, rms and group norm
 
 
-def _rows(input: TensorSpec, normalized_shape: Any, weight: Any) -> int:
+def _rows(input: TensorSpec, normalized_shape: object, weight: object) -> int:
     """How many rows are normalised, each over the normalized shape, which a weight has too."""
-    if normalized_shape is UNKNOWN or normalized_shape is None:
-        if not isinstance(weight, TensorSpec):
-            raise Missing("normalized_shape not recorded")
-        sizes = weight.shape
+    if normalized_shape is not UNKNOWN and normalized_shape is not None:
+        sizes = need(normalized_shape, "normalized_shape")
+        rank = 1 if isinstance(sizes, int) else len(tuple(sizes))
+    elif isinstance(weight, TensorSpec):
+        rank = len(weight.shape)
     else:
-        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    return product(input.shape[: len(input.shape) - len(sizes)])
+        raise Missing("normalized_shape not recorded")
+    return product(input.shape[: len(input.shape) - rank])
 
 
-_LAYER_NORM = ("torch.nn.functional.layer_norm", "torch.layer_norm", "aten::layer_norm", "aten::native_layer_norm",
-               "torch.native_layer_norm")  # fmt: skip
-
-
-@formula(*_LAYER_NORM)
-def layer_norm(
-    input: TensorSpec, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5, cudnn_enable: Any = True
-) -> Cost:
+@op("layer_norm", "native_layer_norm", "torch.nn.functional.layer_norm", places="ta")
+def layer_norm(input: TensorSpec, normalized_shape: object, weight: object = None, bias: object = None) -> Op:
     return _norm(input, _rows(input, normalized_shape, weight), weight, bias, 6)
 
 
-@backward(*_LAYER_NORM)
-def layer_norm_backward(
-    input: TensorSpec, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5, cudnn_enable: Any = True
-) -> tuple[Piece, ...]:
-    return _norm_backward(input, _rows(input, normalized_shape, weight), weight, bias)
+@op("rms_norm", "_fused_rms_norm", "torch.nn.functional.rms_norm", places="ta")
+def rms_norm(input: TensorSpec, normalized_shape: object, weight: object = None) -> Op:
+    return _norm(input, _rows(input, normalized_shape, weight), weight, None, 3, statistics=1)
 
 
-@formula("aten::native_layer_norm_backward")
-def native_layer_norm_backward(
-    grad_out: TensorSpec, input: TensorSpec, normalized_shape: Any, mean: TensorSpec, rstd: TensorSpec, weight: Any = None,
-    bias: Any = None, output_mask: Any = UNKNOWN,
+@op("group_norm", places="Fta")
+def group_norm(input: TensorSpec, num_groups: object, weight: object = None, bias: object = None) -> Op:
+    return _norm(input, input.shape[0] * need(num_groups, "num_groups"), weight, bias, 6)
+
+
+@op("native_group_norm", places="ta")
+def native_group_norm(input: TensorSpec, weight: object, bias: object, N: object, group: object) -> Cost:
+    return _forward(input, need(N, "N") * need(group, "group"), weight, bias, 6)
+
+
+@op("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward", "aten::native_group_norm_backward")
+def norm_backward(
+    grad_out: TensorSpec, input: TensorSpec, rstd: object, mean: object = None, weight: object = None, bias: object = None,
+    output_mask: object = UNKNOWN,
 ) -> Cost:  # fmt: skip
-    return _native_backward(grad_out, input, (mean, rstd), weight, output_mask, opt(bias))
-
-
-def _native_backward(
-    grad: TensorSpec, input: TensorSpec, saved: Any, weight: Any, output_mask: Any, bias: TensorSpec | None = None
-) -> Cost:
-    # Without a mask on record the gradients of all that is there are assumed: they are a row of the input.
-    affine = opt(weight)
-    mask = (True, affine is not None, affine is not None) if output_mask is UNKNOWN else tuple(output_mask)
+    # Where no mask was recorded all possible gradients are assumed. Those of weight and bias are a row of the input each.
+    affine, bias = opt(weight), opt(bias)
+    mask = (True, affine is not None, affine is not None) if output_mask is UNKNOWN else tuple(need(output_mask, "output_mask"))
     if affine is None:
-        # A bias without a weight has the size of a row; where no argument tells it, its share is left out.
+        # A bias without a weight has the size of a row; where no argument has that size, its share is left out.
         written = [gradient(t) for t, on in ((input, mask[0]), (bias, any(mask[2:]))) if on and t is not None]
     else:
         written = [gradient(t) for t, on in zip((input, affine, affine), mask, strict=False) if on]
     operations = (_BACKWARD_INPUT if mask[0] else 0) + (_BACKWARD_AFFINE if any(mask[1:]) else 0)
-    return vector(operations * input.numel, grad, input, saved, affine, written)
-
-
-_RMS_NORM = (
-    "torch.nn.functional.rms_norm",
-    "torch.rms_norm",
-    "aten::rms_norm",
-    "aten::_fused_rms_norm",
-    "torch._fused_rms_norm",
-)
-
-
-@formula(*_RMS_NORM)
-def rms_norm(input: TensorSpec, normalized_shape: Any, weight: Any = None, eps: Any = None) -> Cost:
-    return _norm(input, _rows(input, normalized_shape, weight), weight, None, 3, statistics=1)
-
-
-@backward(*_RMS_NORM)
-def rms_norm_backward(input: TensorSpec, normalized_shape: Any, weight: Any = None, eps: Any = None) -> tuple[Piece, ...]:
-    return _norm_backward(input, _rows(input, normalized_shape, weight), weight, None, statistics=1)
-
-
-@formula("aten::_fused_rms_norm_backward")
-def fused_rms_norm_backward(
-    grad_out: TensorSpec,
-    input: TensorSpec,
-    normalized_shape: Any,
-    rstd: TensorSpec,
-    weight: Any = None,
-    output_mask: Any = UNKNOWN,
-) -> Cost:
-    mask = UNKNOWN if output_mask is UNKNOWN else (*output_mask, False)
-    return _native_backward(grad_out, input, rstd, weight, mask)
-
-
-# ---------------------------------------------------------------------------------------------- group norm
-
-_GROUP_NORM = ("torch.nn.functional.group_norm", "torch.group_norm", "aten::group_norm")
-
-
-@formula(*_GROUP_NORM)
-def group_norm(
-    input: TensorSpec, num_groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5, cudnn_enabled: Any = True
-) -> Cost:
-    return _norm(input, input.shape[0] * need(num_groups, "num_groups"), weight, bias, 6)
-
-
-@backward(*_GROUP_NORM)
-def group_norm_backward(
-    input: TensorSpec, num_groups: Any, weight: Any = None, bias: Any = None, eps: Any = 1e-5, cudnn_enabled: Any = True
-) -> tuple[Piece, ...]:
-    return _norm_backward(input, input.shape[0] * need(num_groups, "num_groups"), weight, bias)
-
-
-@formula("aten::native_group_norm", "torch.native_group_norm")
-def native_group_norm(input: TensorSpec, weight: Any, bias: Any, N: Any, C: Any, HxW: Any, group: Any, eps: Any = 1e-5) -> Cost:
-    return _norm(input, need(N, "N") * need(group, "group"), weight, bias, 6)
-
-
-@formula("aten::native_group_norm_backward")
-def native_group_norm_backward(
-    grad_out: TensorSpec, input: TensorSpec, mean: TensorSpec, rstd: TensorSpec, weight: Any = None, N: Any = None,
-    C: Any = None,
-    HxW: Any = None, group: Any = None, output_mask: Any = UNKNOWN,
-) -> Cost:  # fmt: skip
-    return _native_backward(grad_out, input, (mean, rstd), weight, output_mask)
+    return vector(operations * input.numel, grad_out, input, opt(mean), opt(rstd), affine, written)
 
 
 # ---------------------------------------------------------------------------------------------- batch and instance norm
 
 
-def _batch_norm(input: TensorSpec, weight: Any, bias: Any, running: tuple[Any, Any], training: Any, instances: int = 1) -> Cost:
-    need(training, "training")
+def _batch_norm(input: TensorSpec, groups: int, weight: object, bias: object, running: list[object], training: object) -> Op:
     kept = [t for t in running if isinstance(t, TensorSpec)]
-    groups = instances * (input.shape[1] if len(input.shape) > 1 else 1)
-    if training:  # the running statistics are read and written
-        one = _norm(input, groups, weight, bias, 6)
-        moving = vector(0, kept, kept).bytes
+    if need(training, "training"):  # the running statistics are read and written
+        yield _with(_forward(input, groups, weight, bias, 6), kept, kept)
     else:
-        one = _norm(input, 0, weight, bias, 2)
-        moving = vector(0, kept).bytes
-    total = None if one.bytes is None or moving is None else one.bytes + moving
-    return Cost(0, one.vector_flops, total)
+        yield _with(_forward(input, 0, weight, bias, 2), kept)
+    yield from _gradients(input, groups, weight, bias)
 
 
-def _batch_norm_backward(input: TensorSpec, weight: Any, bias: Any, training: Any) -> tuple[Piece, ...]:
-    return _norm_backward(input, input.shape[1] if len(input.shape) > 1 else 1, weight, bias)
+def _with(cost: Cost, *tensors: object) -> Cost:
+    """The cost, and the bytes of these tensors."""
+    more = nbytes(*tensors)
+    return Cost(0, cost.vector_flops, None if cost.bytes is None or more is None else cost.bytes + more)
 
 
-@formula("torch.nn.functional.batch_norm")
-def functional_batch_norm(
-    input: TensorSpec, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    training: Any = False, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> Cost:  # fmt: skip
-    return _batch_norm(input, weight, bias, (running_mean, running_var), training)
+def _channels(input: TensorSpec) -> int:
+    return input.shape[1] if len(input.shape) > 1 else 1
 
 
-@backward("torch.nn.functional.batch_norm")
-def functional_batch_norm_backward(
-    input: TensorSpec, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    training: Any = False, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> tuple[Piece, ...]:  # fmt: skip
-    return _batch_norm_backward(input, weight, bias, training)
-
-
-_BATCH_NORM = (
-    "aten::batch_norm", "torch.batch_norm", "aten::native_batch_norm", "torch.native_batch_norm", "aten::cudnn_batch_norm",
-    "torch.cudnn_batch_norm", "aten::miopen_batch_norm", "torch.miopen_batch_norm", "aten::_batch_norm_impl_index",
-    "torch._batch_norm_impl_index", "aten::_native_batch_norm_legit", "torch._native_batch_norm_legit",
-    "aten::_native_batch_norm_legit_functional", "torch._native_batch_norm_legit_functional",
+_BATCH_NORM = tuple(
+    name
+    for bare in ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_batch_norm_impl_index",
+                 "_native_batch_norm_legit", "_native_batch_norm_legit_functional")
+    for name in spellings(bare, "ta")
 )  # fmt: skip
 
 
-@formula(*_BATCH_NORM)
-def aten_batch_norm(
-    input: TensorSpec, weight: Any, bias: Any = None, running_mean: Any = None, running_var: Any = None, training: Any = True,
-    momentum: Any = 0.1, eps: Any = 1e-5, cudnn_enabled: Any = True,
-) -> Cost:  # fmt: skip
-    return _batch_norm(input, weight, bias, (running_mean, running_var), training)
+@op(*_BATCH_NORM)
+@op("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional", backward=False)
+def batch_norm(
+    input: TensorSpec, weight: object, bias: object = None, running_mean: object = None, running_var: object = None,
+    training: object = True,
+) -> Op:  # fmt: skip
+    return _batch_norm(input, _channels(input), weight, bias, [running_mean, running_var], training)
+
+
+@op("torch.nn.functional.batch_norm")
+def functional_batch_norm(
+    input: TensorSpec, running_mean: object = None, running_var: object = None, weight: object = None, bias: object = None,
+    training: object = False,
+) -> Op:  # fmt: skip
+    return batch_norm(input, weight, bias, running_mean, running_var, training)
+
+
+@op("aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training", backward=False)
+@op("quantized_batch_norm", places="ta", backward=False, mean="running_mean", var="running_var")
+def batch_norm_no_update(
+    input: TensorSpec, weight: object, bias: object, running_mean: object, running_var: object
+) -> Op:  # fmt: skip
+    return batch_norm(input, weight, bias, running_mean, running_var, False)
+
+
+@op("instance_norm", places="Fta")
+def instance_norm(
+    input: TensorSpec, running_mean: object = None, running_var: object = None, weight: object = None, bias: object = None,
+    use_input_stats: object = True,
+) -> Op:  # fmt: skip
+    return _batch_norm(input, product(input.shape[:2]), weight, bias, [running_mean, running_var], use_input_stats)
+
+
+# Where a capture has the sizes but not whether the statistics are made, the gradients are known all the same.
 
 
 @backward(*_BATCH_NORM)
-def aten_batch_norm_backward(
-    input: TensorSpec, weight: Any, bias: Any = None, running_mean: Any = None, running_var: Any = None, training: Any = True,
-    momentum: Any = 0.1, eps: Any = 1e-5, cudnn_enabled: Any = True,
-) -> tuple[Piece, ...]:  # fmt: skip
-    return _batch_norm_backward(input, weight, bias, training)
-
-
-@formula("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional")
-def batch_norm_with_update(
-    input: TensorSpec, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any = 0.1, eps: Any = 1e-5
-) -> Cost:
-    return _batch_norm(input, weight, bias, (running_mean, running_var), True)
-
-
-@formula("aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training")
-def batch_norm_no_update(
-    input: TensorSpec, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any = 0.1, eps: Any = 1e-5
-) -> Cost:
-    return _batch_norm(input, weight, bias, (running_mean, running_var), False)
-
-
-@formula("aten::native_batch_norm_backward", "aten::batch_norm_backward")
-def native_batch_norm_backward(
-    grad_out: TensorSpec, input: TensorSpec, weight: Any = None, running_mean: Any = None, running_var: Any = None,
-    save_mean: Any = None, save_invstd: Any = None, train: Any = True, eps: Any = 1e-5, output_mask: Any = UNKNOWN, *more: Any,
-) -> Cost:  # fmt: skip
-    return _native_backward(grad_out, input, (opt(save_mean), opt(save_invstd)), weight, output_mask)
-
-
-@formula("aten::_batch_norm_impl_index_backward")
-def batch_norm_impl_index_backward(
-    impl_index: Any, input: TensorSpec, grad_output: TensorSpec, weight: Any = None, running_mean: Any = None,
-    running_var: Any = None, save_mean: Any = None, save_var_transform: Any = None, train: Any = True, eps: Any = 1e-5,
-    output_mask: Any = UNKNOWN, *more: Any,
-) -> Cost:  # fmt: skip
-    return _native_backward(grad_output, input, (opt(save_mean), opt(save_var_transform)), weight, output_mask)
-
-
-@formula("aten::quantized_batch_norm", "torch.quantized_batch_norm")
-def quantized_batch_norm(input: TensorSpec, weight: Any, bias: Any, mean: TensorSpec, var: TensorSpec, *options: Any) -> Cost:
-    return _batch_norm(input, weight, bias, (mean, var), False)
-
-
-@formula("aten::cudnn_batch_norm_backward", "aten::miopen_batch_norm_backward")
-def cudnn_batch_norm_backward(
-    input: TensorSpec, grad_output: TensorSpec, weight: Any = None, running_mean: Any = None, running_var: Any = None,
-    save_mean: Any = None, save_var: Any = None, epsilon: Any = 1e-5, reserveSpace: Any = None,
-) -> Cost:  # fmt: skip
-    return _native_backward(grad_output, input, (opt(save_mean), opt(save_var)), weight, UNKNOWN)
-
-
-@formula("torch.nn.functional.instance_norm")
-def functional_instance_norm(
-    input: TensorSpec, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    use_input_stats: Any = True, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> Cost:  # fmt: skip
-    return _batch_norm(input, weight, bias, (running_mean, running_var), use_input_stats, input.shape[0])
-
-
-@formula("torch.instance_norm", "aten::instance_norm")
-def aten_instance_norm(
-    input: TensorSpec, weight: Any, bias: Any = None, running_mean: Any = None, running_var: Any = None,
-    use_input_stats: Any = True,
-    momentum: Any = 0.1, eps: Any = 1e-5, cudnn_enabled: Any = True,
-) -> Cost:  # fmt: skip
-    return _batch_norm(input, weight, bias, (running_mean, running_var), use_input_stats, input.shape[0])
-
-
-@backward("torch.nn.functional.instance_norm")
-def functional_instance_norm_backward(
-    input: TensorSpec, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
-    use_input_stats: Any = True, momentum: Any = 0.1, eps: Any = 1e-5,
-) -> tuple[Piece, ...]:  # fmt: skip
-    return _norm_backward(input, product(input.shape[:2]), weight, bias)
+def batch_norm_gradients(input: TensorSpec, weight: object, bias: object = None, *rest: object, **more: object) -> Op:
+    return _gradients(input, _channels(input), weight, bias)
 
 
 @backward("torch.instance_norm", "aten::instance_norm")
-def aten_instance_norm_backward(
-    input: TensorSpec, weight: Any, bias: Any = None, running_mean: Any = None, running_var: Any = None,
-    use_input_stats: Any = True,
-    momentum: Any = 0.1, eps: Any = 1e-5, cudnn_enabled: Any = True,
-) -> tuple[Piece, ...]:  # fmt: skip
-    return _norm_backward(input, product(input.shape[:2]), weight, bias)
+def instance_norm_gradients(input: TensorSpec, weight: object, bias: object = None, *rest: object, **more: object) -> Op:
+    return _gradients(input, product(input.shape[:2]), weight, bias)
 
 
-# ---------------------------------------------------------------------------------------------- pieces of synchronised batch
-# norm
+@op("aten::native_batch_norm_backward", "aten::batch_norm_backward", save_var="save_invstd",
+    order="grad_out input weight running_mean running_var save_mean save_invstd train eps output_mask ...")  # fmt: skip
+@op("aten::_batch_norm_impl_index_backward", grad_output="grad_out", save_var_transform="save_invstd")
+@op("aten::cudnn_batch_norm_backward", "aten::miopen_batch_norm_backward", grad_output="grad_out", save_var="save_invstd")
+def batch_norm_backward(
+    grad_out: TensorSpec, input: TensorSpec, weight: object = None, save_mean: object = None, save_invstd: object = None,
+    output_mask: object = UNKNOWN,
+) -> Cost:  # fmt: skip
+    return norm_backward(grad_out, input, save_invstd, save_mean, weight, None, output_mask)
 
 
-@formula("aten::batch_norm_stats", "torch.batch_norm_stats")
-def batch_norm_stats(input: TensorSpec, eps: Any = 1e-5) -> Cost:
-    return vector(4 * input.numel, input, spec((2 * input.shape[1],), _statistics_dtype(input.dtype)))
+# ---------------------------------------------------------------------------------------------- synchronised batch norm
 
 
-@formula("aten::batch_norm_elemt", "torch.batch_norm_elemt")
-def batch_norm_elemt(
-    input: TensorSpec, weight: Any, bias: Any, mean: TensorSpec, invstd: TensorSpec, eps: Any, out: Any = None
-) -> Cost:
+@op("batch_norm_stats", places="ta")
+def batch_norm_stats(input: TensorSpec) -> Cost:
+    return vector(4 * input.numel, input, _statistics(input, 2 * input.shape[1]))
+
+
+@op("batch_norm_elemt", places="ta")
+def batch_norm_elemt(input: TensorSpec, weight: object, bias: object, mean: TensorSpec, invstd: TensorSpec) -> Cost:
     return vector(4 * input.numel, input, opt(weight), opt(bias), mean, invstd, gradient(input))
 
 
-@formula("aten::batch_norm_backward_reduce", "torch.batch_norm_backward_reduce")
-def batch_norm_backward_reduce(
-    grad_out: TensorSpec, input: TensorSpec, mean: TensorSpec, invstd: TensorSpec, weight: Any = None, *which: Any
-) -> Cost:
+@op("batch_norm_backward_reduce", places="ta")
+def batch_norm_backward_reduce(grad_out: TensorSpec, input: TensorSpec, mean: TensorSpec, invstd: TensorSpec) -> Cost:
     return vector(4 * input.numel, grad_out, input, mean, invstd, spec((4 * mean.numel,), mean.dtype))
 
 
-@formula("aten::batch_norm_backward_elemt", "torch.batch_norm_backward_elemt")
+@op("batch_norm_backward_elemt", places="ta")
 def batch_norm_backward_elemt(
-    grad_out: TensorSpec, input: TensorSpec, mean: TensorSpec, invstd: TensorSpec, weight: Any = None, *sums: Any
+    grad_out: TensorSpec, input: TensorSpec, mean: TensorSpec, invstd: TensorSpec, weight: object = None
 ) -> Cost:
     return vector(7 * input.numel, grad_out, input, mean, invstd, opt(weight), gradient(input))
 
 
-@formula("torch.nn.functional.local_response_norm")
-def local_response_norm(input: TensorSpec, size: Any, alpha: Any = 1e-4, beta: Any = 0.75, k: Any = 1.0) -> Cost:
+@op("batch_norm_gather_stats", "batch_norm_gather_stats_with_counts", places="ta")
+def batch_norm_gather_stats(
+    mean: TensorSpec, invstd: TensorSpec, running_mean: object = None, running_var: object = None, counts: object = None
+) -> Cost:
+    # Each rank's (mean, 1/σ) is merged into a total: its variance again 4 (divide, square, subtract epsilon, times its count),
+    # the factor 2, the variance 7 (difference, square, weights, sum), the mean 5, the count 1. Then the running statistics.
+    channels = mean.shape[-1]
+    kept = [t for t in (running_mean, running_var) if isinstance(t, TensorSpec)]
+    written = spec((2 * channels,), mean.dtype)
+    return vector(19 * mean.numel + 3 * channels * (1 + len(kept)), mean, invstd, opt(counts), kept, kept, written)
+
+
+@op("batch_norm_update_stats", places="ta")
+def batch_norm_update_stats(input: TensorSpec, running_mean: object = None, running_var: object = None) -> Cost:
+    kept = [t for t in (running_mean, running_var) if isinstance(t, TensorSpec)]
+    channels = input.shape[1]
+    return vector(4 * input.numel + 3 * channels * len(kept), input, kept, kept, spec((2 * channels,), input.dtype))
+
+
+# ---------------------------------------------------------------------------------------------- others
+
+
+@op("torch.nn.functional.local_response_norm")
+def local_response_norm(input: TensorSpec, size: object) -> Cost:
     # Square, a window of `size` channels, scale, add, power, divide.
     return vector((need(size, "size") + 5) * input.numel, input, gradient(input))
 
 
-@formula("torch.renorm", "Tensor.renorm", "Tensor.renorm_", "aten::renorm", "aten::renorm_")
-def renorm(input: TensorSpec, p: Any, dim: Any, maxnorm: Any, out: Any = None) -> Cost:
+@op("renorm", "Tensor.renorm_", "aten::renorm_")
+def renorm(input: TensorSpec) -> Cost:
     # A norm of each slice (2 an element) and a multiplication.
     return vector(3 * input.numel, input, gradient(input))
+
+
+# Weights divided by their norm: w = v·g/‖v‖, a norm for each index of one dimension: 2 operations an element for the norms and
+# 1 for the product, and a root and a division for each norm. The gradient of v, g/‖v‖·(dw - v·(dw·v)/‖v‖²), is 5: the inner
+# product 2, and multiply, subtract, multiply.
+
+
+@op("_weight_norm", "_weight_norm_interface", places="ta")
+def weight_norm(v: TensorSpec, g: TensorSpec) -> Op:
+    norms = spec(g.shape, _statistics(v, 1).dtype)
+    yield vector(3 * v.numel + 2 * g.numel, v, g, gradient(v), norms)
+    if wants(v) or wants(g):
+        yield Piece("weight_norm", weight_norm_backward(gradient(v), v, g, norms))
+
+
+@op("aten::_weight_norm_interface_backward", "aten::_weight_norm_differentiable_backward")
+def weight_norm_backward(grad_w: TensorSpec, saved_v: TensorSpec, saved_g: TensorSpec, saved_norms: TensorSpec) -> Cost:
+    read, written = (grad_w, saved_v, saved_g, saved_norms), (gradient(saved_v), gradient(saved_g))
+    return vector(5 * saved_v.numel + 4 * saved_g.numel, read, written)
+
+
+@op("norm_except_dim", places="ta")
+def norm_except_dim(v: TensorSpec, dim: object = 0) -> Cost:
+    along = need(dim, "dim")
+    kept = 1 if along == -1 else v.shape[along]
+    return vector(2 * v.numel + kept, v, spec((kept,), v.dtype))
