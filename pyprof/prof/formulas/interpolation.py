@@ -40,7 +40,7 @@ def _widened(taps: int, input: TensorSpec, output: TensorSpec) -> float:
 def _interpolated(input: TensorSpec, output: TensorSpec, mode: Any, antialias: Any) -> int:
     """Operations of the forward: 2 a tap; `area` is an adaptive mean, 1 an element of its windows."""
     if need(mode, "mode") == "area":
-        return adaptive_windows(input, output, len(input.shape) - 2)
+        return adaptive_windows(input, output)
     taps = _widened(_TAPS[mode], input, output) if antialias is True else _TAPS[mode]
     return round(2 * taps * output.numel)
 
