@@ -5,6 +5,7 @@ Results go to standard output, everything else to standard error. A command's mo
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -12,12 +13,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, TextIO, cast
+from typing import NamedTuple, NoReturn, Protocol, TextIO, cast
 
 from pyprof.errors import PyprofError, UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 __all__ = ["COMMANDS", "main"]
 
@@ -65,21 +63,20 @@ def _overview() -> str:
     return "\n".join(lines)
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"see {self.prog} --help")
+
+    def print_help(self, file: object = None) -> None:
+        print(self.format_help(), end="")  # argparse would ignore that it cannot be written
+
+
 def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
-    import argparse
-
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise UsageError(message, f"see {self.prog} --help")
-
-        def print_help(self, file: object = None) -> None:
-            print(self.format_help(), end="")  # argparse would ignore that it cannot be written
-
     own_streams = command.name != "run"  # there they belong to the program until it ends, and so do the signals
     if own_streams:
         _write_utf8()
     module = cast(_Runnable, import_module(command.module))
-    parser = Parser(prog=prog, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(prog=prog, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
     options = parser.parse_args(arguments)
     if own_streams and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

@@ -170,9 +170,9 @@ _DROPPED = ("void ", "at::", "cuda::", "native::", _ANONYMOUS + "::")
 def short_name(name: str) -> str:
     """The original PyProf's short name: the part before the template arguments, without `void` and torch's namespaces.
 
-    name: demangled and normalised. `cutlass::Kernel2<cutlass_80_...>` becomes `cutlass::Kernel2`.
+    name: demangled, normalised here. `cutlass::Kernel2<cutlass_80_...>` becomes `cutlass::Kernel2`.
     """
-    text = name.split("<")[0]
+    text = normalise(name).split("<")[0]
     for dropped in _DROPPED:
         text = text.replace(dropped, "")
     return text.split("(")[0]

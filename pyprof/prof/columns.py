@@ -265,10 +265,7 @@ class RecordTable(NamedTuple):
 
 def columns_text() -> str:
     """Every column with its key, header and meaning, for the help."""
-    parts = {
-        "columns:": HEADERS,
-        "of groups, behind the columns that they are grouped by:": SUMS,
-        "of torch's own table, with --group-by op or op,shape and --sort or -c one of these:": TORCH_COLUMNS,
-    }
     described = "  {0.key:15} {0.text:15} {0.help}".format
-    return "\n\n".join("\n".join([title, *map(described, headers)]) for title, headers in parts.items())
+    groups = ["of groups, behind the columns that they are grouped by:", *map(described, SUMS)]
+    torch = ["of torch's own table, with --group-by op or op,shape and --sort or -c one of these:"]
+    return "\n".join(["columns:", *map(described, HEADERS), "", *groups, "", *torch, *map(described, TORCH_COLUMNS)])

@@ -19,7 +19,7 @@ from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.gpus import Gpu, find
 from pyprof.hardware.kernels import Verdict, verdict
-from pyprof.hardware.names import normalise, short_name
+from pyprof.hardware.names import short_name
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES, GpuInfo, Records
@@ -64,7 +64,7 @@ class Frame:
 
     @cached_property
     def short_names(self) -> Texts:
-        return self.of_name(lambda name: short_name(normalise(name)))
+        return self.of_name(short_name)
 
     @cached_property
     def params(self) -> Texts:

@@ -362,7 +362,7 @@ def _order(columns: Columns, trace: Trace) -> Ints:
     rows = order[tied]
     rest = ("tid", "launch_ns", "dur_ns", "kind", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     last = ("graph_node", "regs", "smem_bytes", "bytes", "copykind", "instance", "fwd_instance")
-    name = ranks([trace.strings[code] for code in columns["name"][rows].tolist()])
+    name = ranks([*map(trace.strings.__getitem__, columns["name"][rows].tolist())])
     keys = [group, *gather(columns, rows, *rest), name, *gather(columns, rows, *last)]
     order[tied] = rows[np.lexsort(keys[::-1])]
     return order

@@ -179,7 +179,7 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
     table, strings = trace.devices, trace.strings
     found: list[GpuInfo] = []
     code_of: dict[tuple[int, int], int] = {}
-    names = ranks([strings[code] for code in table["name"].tolist()])
+    names = ranks([*map(strings.__getitem__, table["name"].tolist())])
     facts = [table[c] for c in ("cc_major", "cc_minor", "sms", "clock_hz", "dram_bytes_per_s", "l2_bytes")]
     order = np.lexsort((*facts[::-1], names, table["device"], take(trace.processes["pid"], table["process"])))
     for row in order.tolist():

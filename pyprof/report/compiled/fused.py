@@ -17,7 +17,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Ints
-from pyprof.hardware.names import normalise, short_name
+from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -210,7 +210,7 @@ class _Describing:
         call = self._call(row, ("own", "inner"))
         name = self.records.strings[int(self.records["name"][row])]
         on_cpu = self.records["kind"][row] == ActivityKind.CPU
-        shown = call.name if on_cpu and call is not None else short_name(normalise(name)).strip()
+        shown = call.name if on_cpu and call is not None else short_name(name).strip()
         graph = _graph(self.named.get(self._stem(row)), self._direction(row))
         return Launch(shown, self._library_category(row, call), graph, library=True)
 

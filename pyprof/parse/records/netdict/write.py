@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.hardware.names import normalise, short_name
+from pyprof.hardware.names import short_name
 from pyprof.parse.records.calltext import call_text
 from pyprof.parse.records.netdict.sequences import Sequences, json_text
 from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, Records, Stack
@@ -99,7 +99,7 @@ class _Pieces:
 
 
 def _name(name: str) -> tuple[str, str]:
-    return f'{{"kShortName": {json_text(short_name(normalise(name)))}, "kDuration": ', json_text(name)
+    return f'{{"kShortName": {json_text(short_name(name))}, "kDuration": ', json_text(name)
 
 
 def _gpu(gpu: GpuInfo) -> str:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.hardware.names import normalise, short_name
+from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall, format_call, sound_text
 from pyprof.parse.records.parquet.facts import KEY, StoredFacts
 from pyprof.parse.records.parquet.pools import arguments
@@ -84,7 +84,7 @@ class _Tables:
             "trace": ("scope", [stack.trace for stack in stacks]),
             "src": ("scope", [stack.trace[-1] if stack.trace else None for stack in stacks]),
             "name": ("name", names),
-            "kernel": ("name", [short_name(normalise(name)) for name in names]),
+            "kernel": ("name", [*map(short_name, names)]),
             "gpu": ("gpu", gpus),
         }
         return {name: (codes, to_column(self.types[name], [*each, None])) for name, (codes, each) in values.items()}
