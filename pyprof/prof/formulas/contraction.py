@@ -9,12 +9,13 @@ is not recorded, and may cost less for three operands and more.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import dims, gradient, nbytes, need, product, spec, vector, wants
+from pyprof.opcall import TensorSpec
+from pyprof.prof.formulas.algebra import dims, grad, nbytes, need, product, spec
 from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.registry import Cost, Missing, Op, forward, op
 
 __all__ = ["contraction_steps"]
 
@@ -23,12 +24,8 @@ Indexed = tuple[str, ...]
 
 def _split_labels(term: str) -> Indexed:
     """Labels of one operand; the ellipsis is one label of its own here, expanded by `_labels`."""
-    found: list[str] = []
-    rest = term
-    while rest:
-        label, rest = ("...", rest[3:]) if rest.startswith("...") else (rest[0], rest[1:])
-        found.append(label)
-    return tuple(found)
+    before, dots, after = term.partition("...")
+    return (*before, *([dots] if dots else []), *after)
 
 
 def _labels(term: str, rank: int) -> Indexed:
@@ -37,7 +34,7 @@ def _labels(term: str, rank: int) -> Indexed:
     return tuple(name for label in split for name in ([f".{i}" for i in range(-hidden, 0)] if label == "..." else [label]))
 
 
-def _parse(equation: Any, operands: list[TensorSpec]) -> tuple[list[Indexed], Indexed, dict[str, int]]:
+def _parse(equation: object, operands: list[TensorSpec]) -> tuple[list[Indexed], Indexed, dict[str, int]]:
     text = need(equation, "equation").replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -57,18 +54,30 @@ def _parse(equation: Any, operands: list[TensorSpec]) -> tuple[list[Indexed], In
     return inputs, output, sizes
 
 
-def _size(labels: Any, sizes: dict[str, int]) -> int:
+def _size(labels: Iterable[str], sizes: dict[str, int]) -> int:
     return product(sizes[label] for label in labels)
 
 
-def contraction_steps(equation: str, operands: list[TensorSpec], path: Any = None) -> list[tuple[int, int, int, int, int]]:
-    """The products that torch.einsum makes: (m, n, k, batch, operations elementwise) each, in order."""
-    inputs, output, sizes = _parse(equation, operands)
-    steps: list[tuple[int, int, int, int, int]] = []
-    order = [int(p) for p in path] if isinstance(path, (list, tuple)) and path else [0, 1] * (len(inputs) - 1)
+class Step(NamedTuple):
+    """One product of two operands, or of none (k = 0) where the step only multiplies elementwise or sums."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    elementwise: int
+
+
+def _alone(operations: int) -> Step:
+    return Step(0, 0, 0, 1, operations)
+
+
+def contraction_steps(inputs: list[Indexed], output: Indexed, sizes: dict[str, int], path: object = None) -> list[Step]:
+    """The products that torch.einsum makes of operands of these labels, in order."""
     if len(inputs) == 1:
-        summed = set(inputs[0]) - set(output)
-        return [(0, 0, 0, 1, _size(set(inputs[0]), sizes) if summed else 0)]
+        return [_alone(_size(set(inputs[0]), sizes) if set(inputs[0]) - set(output) else 0)]
+    order = [int(p) for p in path] if isinstance(path, (list, tuple)) and path else [0, 1] * (len(inputs) - 1)
+    steps: list[Step] = []
     left = list(inputs)
     for first, second in zip(order[::2], order[1::2], strict=False):
         i, j = sorted((first, second))
@@ -77,21 +86,20 @@ def contraction_steps(equation: str, operands: list[TensorSpec], path: Any = Non
         alone = sum(_size(x, sizes) for x, y in ((a, b), (b, a)) if any(s not in kept | y and sizes[s] > 1 for s in x))
         a, b = {s for s in a if s in kept | b}, {s for s in b if s in kept | a}
         depth = {s for s in (a & b) - kept if sizes[s] > 1}  # torch multiplies elementwise where all are 1
-        batch = (a & b) & kept
-        rows, columns = a - b, b - a
+        batch, rows, columns = (a & b) & kept, a - b, b - a
         merged = tuple(sorted(rows | columns | batch))
         if depth:
-            steps.append((_size(rows, sizes), _size(columns, sizes), _size(depth, sizes), _size(batch, sizes), alone))
+            m, n, k, count = (_size(labels, sizes) for labels in (rows, columns, depth, batch))
+            steps.append(Step(m, n, k, count, alone))
         else:
-            steps.append((0, 0, 0, 1, alone + _size(merged, sizes)))
+            steps.append(_alone(alone + _size(merged, sizes)))
         left.append(merged)
     return steps
 
 
-def _einsum_operands(operands: tuple[Any, ...]) -> tuple[list[TensorSpec], Any]:
-    if operands and isinstance(
-        operands[0], (list, tuple)
-    ):  # einsum(equation, [a, b]) and aten::einsum(equation, tensors, path)
+def _operands(operands: tuple[object, ...]) -> tuple[list[TensorSpec], object]:
+    # einsum(equation, [a, b]) and aten::einsum(equation, tensors, path), or einsum(equation, a, b)
+    if operands and isinstance(operands[0], (list, tuple)):
         return list(operands[0]), operands[1] if len(operands) > 1 else None
     found = [o for o in operands if isinstance(o, TensorSpec)]
     if not found:
@@ -99,76 +107,58 @@ def _einsum_operands(operands: tuple[Any, ...]) -> tuple[list[TensorSpec], Any]:
     return found, None
 
 
-def _total(steps: list[tuple[int, int, int, int, int]], touched: int | None, dtype: str | None) -> Cost:
-    biggest = max(steps, key=lambda s: s[0] * s[1] * s[2] * s[3])
-    one = [product_cost(m, n, k, batch=b, dtype=dtype).matmul_flops or 0 for m, n, k, b, _ in steps]
-    m, n, k, batch, _ = biggest
-    described = product_cost(m, n, k, batch=batch, dtype=dtype)
-    mnk = described.mnk if k else None
-    return Cost(sum(one), sum(s[4] for s in steps), touched, mnk, batch, described.params if k else None)
+def _total(steps: list[Step], touched: int | None, dtype: str | None) -> Cost:
+    """All steps together, described by the biggest."""
+    each = [product_cost(s.m, s.n, s.k, batch=s.batch, dtype=dtype) for s in steps]
+    biggest = max(each, key=lambda cost: cost.matmul_flops or 0)
+    flops = sum(cost.matmul_flops or 0 for cost in each)
+    m, n, k = biggest.mnk or (0, 0, 0)
+    mnk, text = ((m, n, k), biggest.params) if k else (None, None)
+    return Cost(flops, sum(s.elementwise for s in steps), touched, mnk, biggest.batch, text)
 
 
-@formula("torch.einsum", "aten::einsum", "torch.functional.einsum", kind="matmul", composed=True)
-def einsum(equation: Any, *operands: Any, path: Any = None) -> Cost:
-    found, given = _einsum_operands(operands)
-    _, output, sizes = _parse(equation, found)
-    result = spec((sizes[label] for label in output), found[0].dtype)
-    return _total(contraction_steps(equation, found, given or path), nbytes(found, result), found[0].dtype)
-
-
-@backward("torch.einsum", "aten::einsum", "torch.functional.einsum")
-def einsum_backward(equation: Any, *operands: Any, path: Any = None) -> tuple[Piece, ...]:
+@op("torch.einsum", "aten::einsum", "torch.functional.einsum", kind="matmul", composed=True)
+def einsum(equation: object, *operands: object, path: object = None) -> Op:
+    found, given = _operands(operands)
+    labels, output, sizes = _parse(equation, found)
+    made = spec((sizes[label] for label in output), found[0].dtype)
+    steps = contraction_steps(labels, output, sizes, given or path)
+    yield _total(steps, nbytes(found, made), made.dtype)
     # The gradient of each of two operands is the contraction of the incoming gradient with the other.
-    found, _ = _einsum_operands(operands)
-    if len(found) != 2:
-        return ()
-    _, output, sizes = _parse(equation, found)
-    (step,) = contraction_steps(equation, found)
-    m, n, k, batch, elementwise = step
-    grad = spec((sizes[label] for label in output), found[0].dtype)
-    if k:
-        return product_backward(found[0], found[1], grad.shape, (m, n, k), batch)
-    return tuple(
-        Piece(name, vector(elementwise, grad, other, gradient(x)))
-        for name, x, other in zip(("wgrad", "dgrad"), found[::-1], found, strict=True)
-        if wants(x)
-    )
+    if len(found) == 2:
+        (a, b), (step,) = found, steps
+        if step.k:
+            yield from product_backward(a, b, made.shape, step[:3], step.batch)
+        else:
+            yield from grad("wgrad", b, step.elementwise, made, a)
+            yield from grad("dgrad", a, step.elementwise, made, b)
 
 
 # ---------------------------------------------------------------------------------------------- tensordot and chains
 
 
-def _axes_of(x: TensorSpec, axes: Any) -> list[int]:
+def _axes_of(x: TensorSpec, axes: int | list[int]) -> list[int]:
     return [int(d) % max(len(x.shape), 1) for d in ([axes] if isinstance(axes, int) else axes)]
 
 
-def _tensordot_sizes(a: TensorSpec, b: TensorSpec, axes: Any) -> tuple[int, int, int, tuple[int, ...]]:
-    need(axes, "dims")
+@op("torch.tensordot", "torch.functional.tensordot", kind="matmul", order="a b dims out")
+def tensordot(a: TensorSpec, b: TensorSpec, dims: object = 2) -> Op:
+    axes = need(dims, "dims")
     if isinstance(axes, int):
         first, second = list(range(len(a.shape) - axes, len(a.shape))), list(range(axes))
     else:
         first, second = _axes_of(a, axes[0]), _axes_of(b, axes[1])
     k = product(max(a.shape[i], b.shape[j]) for i, j in zip(first, second, strict=True))
-    rows = tuple(n for d, n in enumerate(a.shape) if d not in first)
-    columns = tuple(n for d, n in enumerate(b.shape) if d not in second)
-    return product(rows), product(columns), k, rows + columns
+    rows = tuple(size for d, size in enumerate(a.shape) if d not in first)
+    columns = tuple(size for d, size in enumerate(b.shape) if d not in second)
+    m, n = product(rows), product(columns)
+    yield product_cost(m, n, k, a, b, spec(rows + columns, a.dtype), dtype=a.dtype)
+    yield from number_backward(a, b) if m == n == 1 else product_backward(a, b, rows + columns, (m, n, k))
 
 
-@formula("torch.tensordot", "torch.functional.tensordot", kind="matmul")
-def tensordot(a: TensorSpec, b: TensorSpec, dims: Any = 2, out: Any = None) -> Cost:
-    m, n, k, shape = _tensordot_sizes(a, b, dims)
-    return product_cost(m, n, k, a, b, spec(shape, a.dtype), dtype=a.dtype)
-
-
-@formula("aten::tensordot", kind="matmul", composed=True)
-def aten_tensordot(input: TensorSpec, other: TensorSpec, dims_self: Any, dims_other: Any) -> Cost:
-    return tensordot(input, other, (need(dims_self, "dims_self"), need(dims_other, "dims_other")))
-
-
-@backward("torch.tensordot", "torch.functional.tensordot")
-def tensordot_backward(a: TensorSpec, b: TensorSpec, dims: Any = 2, out: Any = None) -> tuple[Piece, ...]:
-    m, n, k, shape = _tensordot_sizes(a, b, dims)
-    return tuple(number_backward(a, b)) if m == n == 1 else product_backward(a, b, shape, (m, n, k))
+@op("aten::tensordot", kind="matmul", composed=True)
+def aten_tensordot(input: TensorSpec, other: TensorSpec, dims_self: object, dims_other: object) -> Cost:
+    return forward(tensordot(input, other, (need(dims_self, "dims_self"), need(dims_other, "dims_other"))))
 
 
 def _chain_flops(sizes: list[int]) -> int:
@@ -182,28 +172,24 @@ def _chain_flops(sizes: list[int]) -> int:
     return 2 * best[0][count - 1]
 
 
-@formula("torch.chain_matmul", "aten::chain_matmul", "torch.linalg.multi_dot", "aten::linalg_multi_dot", kind="matmul")
-def multi_dot(*matrices: Any, out: Any = None) -> Cost:
-    found = (
-        list(matrices[0]) if matrices and isinstance(matrices[0], (list, tuple)) else [m for m in matrices if m is not UNKNOWN]
-    )
+@op("torch.chain_matmul", "aten::chain_matmul", "torch.linalg.multi_dot", "aten::linalg_multi_dot", kind="matmul")
+def multi_dot(*matrices: object, out: object = None) -> Cost:
+    found, _ = _operands(matrices)
     first = (1, *found[0].shape) if len(found[0].shape) == 1 else found[0].shape
     last = (*found[-1].shape, 1) if len(found[-1].shape) == 1 else found[-1].shape
     sizes = [first[0], first[1], *(m.shape[1] for m in found[1:-1]), last[1]]
     return Cost(_chain_flops(sizes), 0, nbytes(found, spec((sizes[0], sizes[-1]), found[0].dtype)))
 
 
-@formula("torch.linalg.vecdot", "aten::linalg_vecdot")
-def vecdot(x: TensorSpec, y: TensorSpec, dim: Any = -1, out: Any = None) -> Cost:
+@op("vecdot", places="lL")
+def vecdot(x: TensorSpec, y: TensorSpec, dim: object = -1) -> Cost:
     axis = dims(dim, len(x.shape))[0]
     rows = tuple(n for d, n in enumerate(x.shape) if d != axis)
     return Cost(0, 2 * x.numel, nbytes(x, y, spec(rows, x.dtype)))
 
 
-@formula("torch.linalg.matrix_power", "aten::linalg_matrix_power", "torch.matrix_power", "Tensor.matrix_power",
-    "aten::matrix_power",
-         kind="matmul")  # fmt: skip
-def matrix_power(input: TensorSpec, n: Any, out: Any = None) -> Cost:
+@op("matrix_power", places="tTalL", kind="matmul")
+def matrix_power(input: TensorSpec, n: object) -> Cost:
     # Binary powering: a squaring for each further bit, a product for each further one.
     exponent = abs(need(n, "n"))
     products = max(exponent.bit_length() - 1, 0) + max(bin(exponent).count("1") - 1, 0)

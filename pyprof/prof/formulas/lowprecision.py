@@ -6,13 +6,12 @@ the weight back into floats on the way is not counted. A semi-structured product
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import copy_cost, dtype_of, need, opt, product, result, spec, vector
+from pyprof.prof.formulas.algebra import copy_cost, dtype_of, gradient, need, product, result, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
-from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.registry import Cost, formula
+from pyprof.prof.formulas.registry import Cost, op
 
 __all__: list[str] = []
 
@@ -22,98 +21,130 @@ def _packing(dtype: str | None) -> int:
     return 2 if dtype == "float4_e2m1fn_x2" else 1
 
 
-@formula("torch._scaled_mm", "aten::_scaled_mm", kind="matmul")
+@op("_scaled_mm", "_scaled_mm_v2", places="ta", kind="matmul")
 def scaled_mm(
-    input: TensorSpec, mat2: TensorSpec, scale_a: Any = None, scale_b: Any = None, bias: Any = None, scale_result: Any = None,
-    out_dtype: Any = None, use_fast_accum: Any = False, out: Any = None,
+    input: TensorSpec, mat2: TensorSpec, scale_a: object = None, scale_b: object = None, bias: object = None,
+    out_dtype: object = None, out: object = None,
 ) -> Cost:  # fmt: skip
+    # The scales are tensors or, in the second version, lists of them.
     m, n, k = input.shape[0], mat2.shape[1], input.shape[1] * _packing(input.dtype)
     written = dtype_of(out_dtype) or (None if out_dtype is UNKNOWN else input.dtype)
-    tensors = (input, mat2, opt(scale_a), opt(scale_b), opt(bias), result(out, (m, n), written))
+    tensors = (input, mat2, scale_a, scale_b, bias, result(out, (m, n), written))
     return product_cost(m, n, k, *tensors, dtype=input.dtype)
 
 
-@formula("torch._int_mm", "aten::_int_mm", kind="matmul")
-def int_mm(input: TensorSpec, mat2: TensorSpec, out: Any = None) -> Cost:
+@op("_int_mm", places="ta", kind="matmul")
+def int_mm(input: TensorSpec, mat2: TensorSpec, out: object = None) -> Cost:
     (m, k), (_, n) = input.shape, mat2.shape
     return product_cost(m, n, k, input, mat2, result(out, (m, n), "int32"), dtype=input.dtype)
 
 
-@formula(
-    "torch._grouped_mm", "aten::_grouped_mm", "torch.nn.functional.grouped_mm", kind="matmul"
-)  # fmt: skip
-def grouped_mm(input: TensorSpec, mat2: TensorSpec, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Cost:
-    return _grouped(input, mat2, opt(offs), opt(bias), dtype_of(out_dtype) or input.dtype)
-
-
-@formula("torch._scaled_grouped_mm", "aten::_scaled_grouped_mm", kind="matmul")
-def scaled_grouped_mm(
-    input: TensorSpec, mat2: TensorSpec, scale_a: Any = None, scale_b: Any = None, offs: Any = None, bias: Any = None,
-    scale_result: Any = None, out_dtype: Any = None, use_fast_accum: Any = False,
+@op("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", places="ta", kind="matmul")
+@op("torch.nn.functional.grouped_mm", kind="matmul", order="input mat2 offs bias out_dtype")
+def grouped_mm(
+    input: TensorSpec, mat2: TensorSpec, scale_a: object = None, scale_b: object = None, offs: object = None,
+    bias: object = None, out_dtype: object = None,
 ) -> Cost:  # fmt: skip
-    written = dtype_of(out_dtype) or "bfloat16"
-    return _grouped(input, mat2, opt(offs), opt(bias), written, scales=(opt(scale_a), opt(scale_b)))
-
-
-def _grouped(
-    a: TensorSpec, b: TensorSpec, offs: TensorSpec | None, bias: TensorSpec | None, written: str | None, scales: Any = ()
-) -> Cost:
     # The groups split one dimension, which ends at offs; together they are one product of the whole dimension:
     # rows (2-d x 3-d), columns (3-d x 2-d), depth (2-d x 2-d); without a 2-d operand it is a bmm.
-    k = a.shape[-1] * _packing(a.dtype)
-    m, n = a.shape[-2], b.shape[-1]
-    groups = offs.shape[0] if offs is not None and offs.shape else 1
+    m, n, k = input.shape[-2], mat2.shape[-1], input.shape[-1] * _packing(input.dtype)
+    ranks, batch = (len(input.shape), len(mat2.shape)), 1
     shape: tuple[int, ...] = (m, n)
-    batch = 1
-    if len(a.shape) == 2 and len(b.shape) == 2:
-        shape = (groups, m, n)
-    elif len(a.shape) == 3 and len(b.shape) == 3:
-        batch = a.shape[0]
+    if ranks == (2, 2):
+        shape = (offs.shape[0] if isinstance(offs, TensorSpec) and offs.shape else 1, m, n)
+    elif ranks == (3, 3):
+        batch = input.shape[0]
         shape = (batch, m, n)
-    return product_cost(m, n, k, a, b, offs, bias, scales, spec(shape, written), batch=batch, dtype=a.dtype)
+    written = spec(shape, dtype_of(out_dtype) or (input.dtype if scale_a is None else "bfloat16"))
+    return product_cost(m, n, k, input, mat2, offs, bias, scale_a, scale_b, written, batch=batch, dtype=input.dtype)
 
 
-@formula("torch._weight_int8pack_mm", "aten::_weight_int8pack_mm", kind="matmul")
-def weight_int8_mm(input: TensorSpec, mat2: TensorSpec, scales: TensorSpec) -> Cost:
-    (m, k), n = input.shape, mat2.shape[0]
-    return product_cost(m, n, k, input, mat2, scales, spec((m, n), input.dtype), dtype=input.dtype)
+# ---------------------------------------------------------------------------------------------- int4 and int8 weights
 
 
-@formula(*spellings("_weight_int4pack_mm", "ta"), *spellings("_weight_int4pack_mm_for_cpu", "ta"), kind="matmul")
-def weight_int4_mm(input: TensorSpec, mat2: TensorSpec, qGroupSize: Any, qScaleAndZeros: TensorSpec) -> Cost:
+def _by_weight(input: TensorSpec, columns: int, *read: object) -> Cost:
+    """A product of the input's rows with a weight of so many columns, in the input's dtype; read: the weight's tensors."""
+    rows, depth = product(input.shape[:-1]), input.shape[-1]
+    return product_cost(rows, columns, depth, input, read, spec((rows, columns), input.dtype), dtype=input.dtype)
+
+
+@op("_weight_int8pack_mm", "_weight_int4pack_mm_with_scales_and_zeros", places="ta", kind="matmul", qScale="scales")
+def weight_int8_mm(input: TensorSpec, mat2: TensorSpec, scales: TensorSpec, qZeros: object = None) -> Cost:
+    return _by_weight(input, mat2.shape[0], mat2, scales, qZeros)
+
+
+@op("_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu", places="ta", kind="matmul")
+def weight_int4_mm(input: TensorSpec, mat2: TensorSpec, qScaleAndZeros: TensorSpec) -> Cost:
     # The packed weight is tiles of 8 columns; scales and zeros are (K/group, N, 2).
-    (m, k), n = input.shape, qScaleAndZeros.shape[1]
-    return product_cost(m, n, k, input, mat2, qScaleAndZeros, spec((m, n), input.dtype), dtype=input.dtype)
+    return _by_weight(input, qScaleAndZeros.shape[1], mat2, qScaleAndZeros)
 
 
-def _half_sparse(sparse: TensorSpec, meta: TensorSpec, dense: TensorSpec, sizes: tuple[int, int, int], *more: Any) -> Cost:
-    # 2 of 4 values are stored, and only those are multiplied: half of 2·M·N·K, K being the depth of the dense operand.
+@op("_dyn_quant_matmul_4bit", places="ta", kind="matmul", inp="input")
+def dyn_quant_matmul(input: TensorSpec, packed_weights: TensorSpec, out_features: object) -> Cost:
+    return _by_weight(input, need(out_features, "out_features"), packed_weights)
+
+
+@op("_mixed_dtypes_linear", places="ta", kind="matmul")
+def mixed_dtypes_linear(input: TensorSpec, weight: TensorSpec, scale: TensorSpec, bias: object = None) -> Cost:
+    # A scale a column; two values of 4 bits share a byte of the weight.
+    return _by_weight(input, scale.numel, weight, scale, bias)
+
+
+@op("fbgemm_linear_fp16_weight", "fbgemm_linear_fp16_weight_fp32_activation", places="ta", kind="matmul")
+def fbgemm_linear_fp16(input: TensorSpec, bias: TensorSpec) -> Cost:
+    # The packed weight is an opaque tensor; the columns are those of the bias.
+    return _by_weight(input, bias.numel, spec((input.shape[-1], bias.numel), "float16"), bias)
+
+
+@op("fbgemm_linear_int8_weight", "fbgemm_linear_int8_weight_fp32_activation", places="ta", kind="matmul")
+def fbgemm_linear_int8(input: TensorSpec, weight: TensorSpec) -> Cost:
+    n = weight.shape[0]
+    return _by_weight(input, n, weight, spec((n,), "int32"), spec((n,), "float32"))
+
+
+@op("aten::_wrapped_quantized_linear_prepacked", kind="matmul")
+def wrapped_quantized_linear(input: TensorSpec, out_channel: object) -> Cost:
+    n = need(out_channel, "out_channel")
+    return _by_weight(input, n, spec((input.shape[-1], n), "int8"))
+
+
+@op("_convert_weight_to_int4pack", "_convert_weight_to_int4pack_for_cpu", places="ta", kind="copy")
+def int4_pack(input: TensorSpec) -> Cost:
+    # A byte holds two values already, an int32 one of them: half a byte each is written.
+    values = input.numel * (1 if input.dtype == "int32" else 2)
+    return copy_cost(input, spec((values // 2,), "uint8"))
+
+
+@op("_dyn_quant_pack_4bit_weight", places="ta", kind="copy")
+def dyn_quant_pack(weights: TensorSpec, scales_zeros: TensorSpec, bias: object = None) -> Cost:
+    parts = (weights, scales_zeros, bias)
+    return copy_cost(parts, parts)
+
+
+# ---------------------------------------------------------------------------------------------- 2 of 4 values stored
+
+
+def _half_sparse(sizes: tuple[int, int, int], dense: TensorSpec, out_dtype: object, *stored: object) -> Cost:
+    """A product of which one operand is stored as `stored`: only its half is multiplied, K being the depth of the dense one."""
     m, n, k = sizes
-    one = product_cost(m, n, k, sparse, meta, dense, *more, dtype=dense.dtype)
-    return Cost(m * n * k, 0, one.bytes, one.mnk, 1, one.params)
+    written = spec((m, n), dtype_of(out_dtype) or dense.dtype)
+    return replace(product_cost(m, n, k, dense, stored, written, dtype=dense.dtype), matmul_flops=m * n * k)
 
 
-@formula("torch._sparse_semi_structured_mm", "aten::_sparse_semi_structured_mm", kind="matmul")
-def semi_structured_mm(mat1: TensorSpec, mat1_meta: TensorSpec, mat2: TensorSpec, out_dtype: Any = None) -> Cost:
+@op("_sparse_semi_structured_mm", "_sparse_semi_structured_addmm", places="ta", kind="matmul")
+def semi_structured_mm(
+    mat1: TensorSpec, mat1_meta: TensorSpec, mat2: TensorSpec, input: object = None, beta: object = 1, out_dtype: object = None
+) -> Cost:
     m, (k, n) = mat1.shape[0], mat2.shape
-    return _half_sparse(mat1, mat1_meta, mat2, (m, n, k), spec((m, n), dtype_of(out_dtype) or mat2.dtype))
+    return _half_sparse((m, n, k), mat2, out_dtype, mat1, mat1_meta, None if beta == 0 else input)
 
 
-@formula("torch._sparse_semi_structured_linear", "aten::_sparse_semi_structured_linear", kind="matmul")
+@op("_sparse_semi_structured_linear", places="ta", kind="matmul")
 def semi_structured_linear(
-    input: TensorSpec, weight: TensorSpec, meta: TensorSpec, bias: Any = None, activation: Any = None, out_dtype: Any = None
+    input: TensorSpec, weight: TensorSpec, meta: TensorSpec, bias: object = None, out_dtype: object = None
 ) -> Cost:
-    m, n, k = product(input.shape[:-1]), weight.shape[0], input.shape[-1]
-    return _half_sparse(weight, meta, input, (m, n, k), opt(bias), spec((m, n), dtype_of(out_dtype) or input.dtype))
-
-
-@formula(*spellings("_sparse_semi_structured_addmm", "ta"), kind="matmul")
-def semi_structured_addmm(
-    input: Any, mat1: TensorSpec, mat1_meta: TensorSpec, mat2: TensorSpec, alpha: Any = 1, beta: Any = 1, out_dtype: Any = None
-) -> Cost:
-    m, (k, n) = mat1.shape[0], mat2.shape
-    added = None if beta == 0 and beta is not UNKNOWN else opt(input)
-    return _half_sparse(mat1, mat1_meta, mat2, (m, n, k), added, spec((m, n), dtype_of(out_dtype) or mat2.dtype))
+    sizes = product(input.shape[:-1]), weight.shape[0], input.shape[-1]
+    return _half_sparse(sizes, input, out_dtype, weight, meta, bias)
 
 
 # cuSPARSELt keeps half of the values and 2 bits for the place of each: 9/16 of the dense size in 16 bits a value, 10/16 in 8
@@ -122,23 +153,20 @@ def _sixteenths(dtype: str | None) -> int:
     return 10 if spec((), dtype).itemsize == 1 else 9
 
 
-@formula(*spellings("_cslt_compress", "ta"), kind="copy")
+@op("_cslt_compress", places="ta", kind="copy")
 def cslt_compress(input: TensorSpec) -> Cost:
     return copy_cost(input, spec((input.numel * _sixteenths(input.dtype) // 16,), input.dtype))
 
 
-@formula(*spellings("_cslt_sparse_mm", "ta"), kind="matmul")
+@op("_cslt_sparse_mm", places="ta", kind="matmul")
 def cslt_sparse_mm(
-    compressed_A: TensorSpec, dense_B: TensorSpec, bias: Any = None, alpha: Any = None, out_dtype: Any = None, *options: Any,
-    **more: Any,
-) -> Cost:  # fmt: skip
+    compressed_A: TensorSpec, dense_B: TensorSpec, bias: object = None, alpha: object = None, out_dtype: object = None
+) -> Cost:
     # The values and their places are one tensor, of as many rows as A or, in older releases, of one dimension.
     k, n = dense_B.shape
     packed = compressed_A
     m = packed.shape[0] if len(packed.shape) == 2 else packed.numel * 16 // _sixteenths(packed.dtype) // max(k, 1)
-    written = spec((m, n), dtype_of(out_dtype) or dense_B.dtype)
-    one = product_cost(m, n, k, packed, dense_B, opt(bias), opt(alpha), written, dtype=dense_B.dtype)
-    return Cost(m * n * k, 0, one.bytes, one.mnk, 1, one.params)
+    return _half_sparse((m, n, k), dense_B, out_dtype, packed, bias, alpha)
 
 
 def _packed(dense: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
@@ -146,122 +174,25 @@ def _packed(dense: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     return spec((dense.numel // 2,), dense.dtype), spec((dense.numel // 8,), "uint8")
 
 
-@formula(*spellings("_to_sparse_semi_structured", "ta"), kind="copy")
+@op("_to_sparse_semi_structured", places="ta", kind="copy")
 def to_semi_structured(dense: TensorSpec) -> Cost:
     return copy_cost(dense, *_packed(dense))
 
 
-@formula(*spellings("_sparse_semi_structured_tile", "ta"))
-def semi_structured_tile(input: TensorSpec, algorithm: Any = "", use_cutlass: Any = True) -> Cost:
+@op("_sparse_semi_structured_tile", places="ta")
+def semi_structured_tile(input: TensorSpec) -> Cost:
     # Each tile of 4 x 4 is sorted, 4 comparisons an element, and its greatest values are kept by row and by column: both forms
     # are written with their metadata, and a bit an element to do the same to a gradient.
     packed = _packed(input)
     return vector(4 * input.numel, input, packed, packed, spec((input.numel // 8,), "uint8"))
 
 
-@formula(*spellings("_sparse_semi_structured_apply", "ta"))
+@op("_sparse_semi_structured_apply", places="ta")
 def semi_structured_apply(input: TensorSpec, thread_masks: TensorSpec) -> Cost:
     half = _packed(input)[0]
     return copy_cost(input, thread_masks, half, half)
 
 
-@formula(*spellings("_sparse_semi_structured_apply_dense", "ta"))
+@op("_sparse_semi_structured_apply_dense", places="ta")
 def semi_structured_apply_dense(input: TensorSpec, thread_masks: TensorSpec) -> Cost:
-    return copy_cost(input, thread_masks, spec(input.shape, input.dtype))
-
-
-# ---------------------------------------------------------------------------------------------- scales as lists
-
-
-@formula(*spellings("_scaled_mm_v2", "ta"), kind="matmul")
-def scaled_mm_v2(
-    input: TensorSpec, mat2: TensorSpec, scale_a: list[TensorSpec], recipe_a: Any, swizzle_a: Any, scale_b: list[TensorSpec],
-    recipe_b: Any, swizzle_b: Any, bias: Any = None, out_dtype: Any = None, contraction_dim: Any = (),
-    use_fast_accum: Any = False, out: Any = None,
-) -> Cost:  # fmt: skip
-    m, n, k = input.shape[0], mat2.shape[1], input.shape[1] * _packing(input.dtype)
-    written = dtype_of(out_dtype) or (None if out_dtype is UNKNOWN else input.dtype)
-    tensors = (input, mat2, scale_a, scale_b, opt(bias), result(out, (m, n), written))
-    return product_cost(m, n, k, *tensors, dtype=input.dtype)
-
-
-@formula(*spellings("_scaled_grouped_mm_v2", "ta"), kind="matmul")
-def scaled_grouped_mm_v2(
-    input: TensorSpec, mat2: TensorSpec, scale_a: list[TensorSpec], recipe_a: Any, swizzle_a: Any, scale_b: list[TensorSpec],
-    recipe_b: Any, swizzle_b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None, contraction_dim: Any = (),
-    use_fast_accum: Any = False,
-) -> Cost:  # fmt: skip
-    written = dtype_of(out_dtype) or "bfloat16"
-    return _grouped(input, mat2, opt(offs), opt(bias), written, scales=(scale_a, scale_b))
-
-
-# ---------------------------------------------------------------------------------------------- int4 and int8 weights
-
-
-@formula(*spellings("_weight_int4pack_mm_with_scales_and_zeros", "ta"), kind="matmul")
-def weight_int4_mm_with_zeros(
-    input: TensorSpec, mat2: TensorSpec, qGroupSize: Any, qScale: TensorSpec, qZeros: TensorSpec
-) -> Cost:
-    (m, k), n = input.shape, mat2.shape[0]
-    return product_cost(m, n, k, input, mat2, qScale, qZeros, spec((m, n), input.dtype), dtype=input.dtype)
-
-
-@formula(*spellings("_dyn_quant_matmul_4bit", "ta"), kind="matmul")
-def dyn_quant_matmul(
-    input: TensorSpec, packed_weights: TensorSpec, block_size: Any, in_features: Any, out_features: Any
-) -> Cost:
-    k, n = need(in_features, "in_features"), need(out_features, "out_features")
-    m = input.numel // max(k, 1)
-    return product_cost(m, n, k, input, packed_weights, spec((m, n), input.dtype), dtype=input.dtype)
-
-
-@formula(*spellings("_mixed_dtypes_linear", "ta"), kind="matmul")
-def mixed_dtypes_linear(
-    input: TensorSpec, weight: TensorSpec, scale: TensorSpec, bias: Any = None, activation: Any = None
-) -> Cost:
-    # A scale a column; two values of 4 bits share a byte of the weight.
-    k, n = input.shape[-1], scale.numel
-    m = product(input.shape[:-1])
-    return product_cost(m, n, k, input, weight, scale, opt(bias), spec((m, n), input.dtype), dtype=input.dtype)
-
-
-@formula(*spellings("_convert_weight_to_int4pack", "ta"), *spellings("_convert_weight_to_int4pack_for_cpu", "ta"), kind="copy")
-def int4_pack(input: TensorSpec, innerKTiles: Any = None) -> Cost:
-    # A byte holds two values already, an int32 one of them: half a byte each is written.
-    values = input.numel * (1 if input.dtype == "int32" else 2)
-    return copy_cost(input, spec((values // 2,), "uint8"))
-
-
-@formula(*spellings("_dyn_quant_pack_4bit_weight", "ta"), kind="copy")
-def dyn_quant_pack(weights: TensorSpec, scales_zeros: TensorSpec, bias: Any = None, *sizes: Any) -> Cost:
-    parts = [t for t in (weights, scales_zeros, opt(bias)) if t is not None]
-    return copy_cost(parts, parts)
-
-
-@formula(
-    *spellings("fbgemm_linear_fp16_weight", "ta"), *spellings("fbgemm_linear_fp16_weight_fp32_activation", "ta"), kind="matmul"
-)
-def fbgemm_linear_fp16(input: TensorSpec, packed_weight: TensorSpec, bias: Any = None, *more: Any) -> Cost:
-    # The packed weight is an opaque tensor; the bias tells the columns.
-    k, n = input.shape[-1], need(bias, "bias").numel
-    m = product(input.shape[:-1])
-    return product_cost(m, n, k, input, spec((k, n), "float16"), bias, spec((m, n), input.dtype), dtype=input.dtype)
-
-
-@formula(
-    *spellings("fbgemm_linear_int8_weight", "ta"), *spellings("fbgemm_linear_int8_weight_fp32_activation", "ta"), kind="matmul"
-)
-def fbgemm_linear_int8(input: TensorSpec, weight: TensorSpec, *more: Any) -> Cost:
-    (n, k), m = weight.shape, product(input.shape[:-1])
-    written = spec((m, n), input.dtype)
-    return product_cost(m, n, k, input, weight, spec((n,), "int32"), spec((n,), "float32"), written, dtype=input.dtype)
-
-
-@formula("aten::_wrapped_quantized_linear_prepacked", kind="matmul")
-def wrapped_quantized_linear(
-    input: TensorSpec, input_scale: Any, input_zero_point: Any, packed_weight: Any, output_scale: Any, output_zero_point: Any,
-    out_channel: Any,
-) -> Cost:  # fmt: skip
-    k, n = input.shape[-1], need(out_channel, "out_channel")
-    m = product(input.shape[:-1])
-    return product_cost(m, n, k, input, spec((k, n), "int8"), spec((m, n), input.dtype), dtype=input.dtype)
+    return copy_cost(input, thread_masks, gradient(input))

@@ -6,24 +6,20 @@ A complex transform of n points is 5·n·log2(n) operations, a real one half of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import copy_cost, gradient, nbytes, need, opt, product, promote, spec, wants
-from pyprof.prof.formulas.registry import Cost, Piece, backward, formula
+from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, product, promote, spec, wants
+from pyprof.prof.formulas.registry import Cost, Op, Piece, op
 
-__all__ = ["TRANSFORMS"]
+__all__: list[str] = []
 
 _COMPLEX = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
 _REAL = {v: k for k, v in _COMPLEX.items()}
 
 
-# ---------------------------------------------------------------------------------------------- Fourier
-
-
-def _transform(input: TensorSpec, axes: list[int], sizes: list[int], real: str) -> Cost:
+def _transform(input: TensorSpec, axes: Sequence[int], sizes: Sequence[int], real: str) -> Cost:
     """A transform along axes; sizes: length of each; real: `` (complex both ways), `in` or `out` (that side is real)."""
     shape = list(input.shape)
     for axis, size in zip(axes, sizes, strict=True):
@@ -43,50 +39,58 @@ def _transform(input: TensorSpec, axes: list[int], sizes: list[int], real: str) 
     return Cost(0, round(operations), nbytes(input, spec(shape, dtype)))
 
 
-TRANSFORMS: dict[str, Callable[..., Cost]] = {}  # by their name in torch.fft
+# ---------------------------------------------------------------------------------------------- torch.fft
+
+# op: which side is real
+_TRANSFORMS = {
+    "fft": "", "ifft": "", "rfft": "in", "irfft": "out", "hfft": "out", "ihfft": "in", "fft2": "", "ifft2": "", "rfft2": "in",
+    "irfft2": "out", "fftn": "", "ifftn": "", "rfftn": "in", "irfftn": "out", "hfft2": "out", "ihfft2": "in", "hfftn": "out",
+    "ihfftn": "in",
+}  # fmt: skip
 
 
-def _register_fft(op: str, real: str) -> None:
-    def one(input: TensorSpec, n: Any = None, dim: Any = -1, norm: Any = None, out: Any = None) -> Cost:
-        axis = need(dim, "dim") % len(input.shape)
-        size = n if isinstance(n, int) else input.shape[axis] if real != "out" else 2 * (input.shape[axis] - 1)
-        return _transform(input, [axis], [size], real)
+def _axes(name: str, rank: int, dim: object) -> list[int]:
+    """The axes of a transform of that name, as non-negative numbers: those given, else the last, the last two or all."""
+    if name[-1] not in "2n":
+        given = [-1 if dim is None else need(dim, "dim")]
+    elif isinstance(dim, (int, list, tuple)):
+        given = [dim] if isinstance(dim, int) else list(dim)
+    else:
+        given = [-2, -1] if name.endswith("2") else list(range(rank))
+    return [axis % rank for axis in given]
 
-    def many(input: TensorSpec, s: Any = None, dim: Any = None, norm: Any = None, out: Any = None) -> Cost:
-        rank = len(input.shape)
-        default = [-2, -1] if op.endswith("2") else list(range(rank))
-        given = [dim] if isinstance(dim, int) else dim
-        axes = [d % rank for d in (given if isinstance(given, (list, tuple)) else default)]
-        if isinstance(s, (list, tuple)):
-            sizes, axes = list(s), axes[-len(s) :]
+
+def _declare(name: str, real: str) -> None:
+    @op(name, places="fX", s="n")
+    def transform(input: TensorSpec, n: object = None, dim: object = None) -> Op:
+        axes = _axes(name, len(input.shape), dim)
+        if isinstance(n, (int, list, tuple)):
+            sizes = [n] if isinstance(n, int) else list(n)
+            axes = axes[-len(sizes) :]
         else:
             sizes = [input.shape[a] for a in axes]
             if real == "out":
                 sizes[-1] = 2 * (sizes[-1] - 1)
-        return _transform(input, axes, sizes, real)
-
-    function = many if op[-1] in "2n" else one
-    function.__qualname__ = op
-    TRANSFORMS[op] = formula(f"torch.fft.{op}", f"aten::fft_{op}")(function)
-
-
-for _op, _side in {
-    "fft": "", "ifft": "", "rfft": "in", "irfft": "out", "hfft": "out", "ihfft": "in", "fft2": "", "ifft2": "", "rfft2": "in",
-    "irfft2": "out", "fftn": "", "ifftn": "", "rfftn": "in", "irfftn": "out", "hfft2": "out", "ihfft2": "in", "hfftn": "out",
-    "ihfftn": "in",
-}.items():  # fmt: skip
-    _register_fft(_op, _side)
+        one = _transform(input, axes, sizes, real)
+        yield one
+        # The transform the other way, of the same sizes; what the forward read is written and the other way round.
+        if wants(input):
+            yield Piece("input", one)
 
 
-@formula("aten::_fft_c2c", "torch._fft_c2c")
-def fft_c2c(input: TensorSpec, dim: Any, normalization: Any = 0, forward: Any = True) -> Cost:
-    axes = list(need(dim, "dim"))
+for _name, _side in _TRANSFORMS.items():
+    _declare(_name, _side)
+
+
+@op("_fft_c2c", places="ta")
+def fft_c2c(input: TensorSpec, dim: object) -> Cost:
+    axes = need(dim, "dim")
     return _transform(input, axes, [input.shape[a] for a in axes], "")
 
 
-@formula("aten::_fft_r2c", "torch._fft_r2c")
-def fft_r2c(input: TensorSpec, dim: Any, normalization: Any = 0, onesided: Any = True) -> Cost:
-    axes = list(need(dim, "dim"))
+@op("_fft_r2c", places="ta")
+def fft_r2c(input: TensorSpec, dim: object, onesided: object = True) -> Cost:
+    axes = need(dim, "dim")
     one = _transform(input, axes, [input.shape[a] for a in axes], "in")
     if onesided is not False:
         return one
@@ -94,28 +98,25 @@ def fft_r2c(input: TensorSpec, dim: Any, normalization: Any = 0, onesided: Any =
     return replace(one, bytes=nbytes(input, spec(input.shape, _COMPLEX.get(input.dtype or ""))))
 
 
-@formula("aten::_fft_c2r", "torch._fft_c2r")
-def fft_c2r(input: TensorSpec, dim: Any, normalization: Any = 0, last_dim_size: Any = UNKNOWN) -> Cost:
-    axes = list(need(dim, "dim"))
+@op("_fft_c2r", places="ta")
+def fft_c2r(input: TensorSpec, dim: object, last_dim_size: object = UNKNOWN) -> Cost:
+    axes = need(dim, "dim")
     sizes = [*(input.shape[a] for a in axes[:-1]), need(last_dim_size, "last_dim_size")]
     return _transform(input, axes, sizes, "out")
 
 
-@formula("torch.fft.fftshift", "aten::fft_fftshift", "torch.fft.ifftshift", "aten::fft_ifftshift")
-def fftshift(input: TensorSpec, dim: Any = None) -> Cost:
-    return Cost(0, 0, nbytes(input, spec(input.shape, input.dtype)))
+@op("fftshift", "ifftshift", places="fX")
+def fftshift(input: TensorSpec) -> Op:
+    yield copy_cost(input, gradient(input))
+    yield from grad("input", input, 0, gradient(input))
 
 
-@formula("torch.stft", "Tensor.stft", "aten::stft")
-def stft(
-    input: TensorSpec,
-    n_fft: Any,
-    hop_length: Any = None,
-    win_length: Any = None,
-    window: Any = None,
-    *options: Any,
-    **more: Any,
-) -> Cost:
+# ---------------------------------------------------------------------------------------------- short windows
+
+
+@op("stft")
+def stft(input: TensorSpec, n_fft: object, hop_length: object = None) -> Cost:
+    # A real transform of each frame, times the window.
     size = need(n_fft, "n_fft")
     hop = hop_length if isinstance(hop_length, int) else size // 4
     frames = 1 + max(input.shape[-1] - size, 0) // hop
@@ -125,10 +126,10 @@ def stft(
     return Cost(0, (one.vector_flops or 0) + rows.numel, nbytes(input, spec((batch, frames, size // 2 + 1), "complex64")))
 
 
-@formula("torch.istft", "Tensor.istft", "aten::istft")
+@op("istft")
 def istft(
-    input: TensorSpec, n_fft: Any, hop_length: Any = None, win_length: Any = None, window: Any = None, center: Any = True,
-    normalized: Any = False, onesided: Any = None, length: Any = None, return_complex: Any = False,
+    input: TensorSpec, n_fft: object, hop_length: object = None, window: object = None, center: object = True,
+    length: object = None, return_complex: object = False,
 ) -> Cost:  # fmt: skip
     # A real transform back of each frame; times the window, added where frames overlap, and the square of the window added
     # there too; each result divided by that sum.
@@ -141,26 +142,3 @@ def istft(
     operations = (one.vector_flops or 0) + 2 * batch * frames * size + 2 * frames * size + batch * kept
     dtype = input.dtype if return_complex is True else _REAL.get(input.dtype or "", input.dtype)
     return Cost(0, operations, nbytes(input, opt(window), spec((batch, kept), dtype)))
-
-
-# ---------------------------------------------------------------------------------------------- backward
-
-
-def _register_fft_backward(op: str) -> None:
-    forward = TRANSFORMS[op]
-
-    def fft_back(input: TensorSpec, *options: Any, **more: Any) -> tuple[Piece, ...]:
-        # The transform the other way, of the same sizes; what the forward read is written and the other way round.
-        return (Piece("input", forward(input, *options, **more)),) if wants(input) else ()
-
-    fft_back.__qualname__ = f"{op}_backward"
-    backward(f"torch.fft.{op}", f"aten::fft_{op}")(fft_back)
-
-
-for _op in TRANSFORMS:
-    _register_fft_backward(_op)
-
-
-@backward("torch.fft.fftshift", "aten::fft_fftshift", "torch.fft.ifftshift", "aten::fft_ifftshift")
-def fftshift_backward(input: TensorSpec, dim: Any = None) -> tuple[Piece, ...]:
-    return (Piece("input", copy_cost(gradient(input), gradient(input))),) if wants(input) else ()
