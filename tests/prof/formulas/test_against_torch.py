@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -393,20 +394,20 @@ def test_parameters_are_those_of_torch() -> None:
 
 def test_each_parameter_of_a_formula_is_an_argument_of_its_op() -> None:
     """A misspelt parameter would never be given: each is an argument of at least one name, required ones of all."""
-    given: dict[Any, set[str]] = {}
+    given: dict[CodeType, set[str]] = {}
     lacking: dict[str, set[str]] = {}
     for name, declared, how in _plans():
         if how.rest or how.any_key:
             continue
-        given.setdefault(declared.function, {"out"}).update(how.order)
+        given.setdefault(declared.function.__code__, {"out"}).update(how.order)
         if left := set(how.required).difference(how.order):
             lacking[name] = left
     assert lacking == {}
-    assert {function.__qualname__ for function, names in given.items() if _parameters(function) - names} == set()
+    # Functions that a loop declares share their code.
+    assert {code.co_name for code, names in given.items() if _parameters(code) - names} == set()
 
 
-def _parameters(function: Callable[..., object]) -> set[str]:
-    code = function.__code__
+def _parameters(code: CodeType) -> set[str]:
     return set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
