@@ -148,9 +148,7 @@ def functional_batch_norm(
 
 @op("aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training", backward=False)
 @op("quantized_batch_norm", places="ta", backward=False, mean="running_mean", var="running_var")
-def batch_norm_no_update(
-    input: TensorSpec, weight: object, bias: object, running_mean: object, running_var: object
-) -> Op:  # fmt: skip
+def batch_norm_no_update(input: TensorSpec, weight: object, bias: object, running_mean: object, running_var: object) -> Op:
     return batch_norm(input, weight, bias, running_mean, running_var, False)
 
 

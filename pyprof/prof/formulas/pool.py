@@ -147,9 +147,7 @@ def _declare_adaptive(rank: int) -> None:
 
     @op(f"adaptive_max_pool{rank}d", f"torch.nn.functional.adaptive_max_pool{rank}d_with_indices",
         *(["torch.adaptive_max_pool1d"] if rank == 1 else []), places="Fa", order=_ADAPTIVE_ORDER)  # fmt: skip
-    def adaptive_max_pool(
-        input: TensorSpec, output_size: object, return_indices: object = False, out: object = None
-    ) -> Op:  # fmt: skip
+    def adaptive_max_pool(input: TensorSpec, output_size: object, return_indices: object = False, out: object = None) -> Op:
         small = resized(input, output_size, out)
         yield vector(adaptive_windows(input, small), input, small, _positions(small))
         yield from grad("input", input, small.numel, small, _positions(small))
@@ -171,7 +169,7 @@ def adaptive_avg_pool_backward(grad_output: TensorSpec, input: TensorSpec) -> Co
     order="input kernel_size output_size output_ratio return_indices _random_samples")  # fmt: skip
 def fractional_max_pool(
     input: TensorSpec, kernel_size: object, output_size: object = None, random_samples: object = None
-) -> Op:  # fmt: skip
+) -> Op:
     rank = 3 if len(input.shape) > 4 else 2
     if output_size is None:
         raise Missing("output_size not recorded")

@@ -3,21 +3,18 @@
 Every weight matrix, of the input, of the state and of a projection, multiplies each of the T·B rows once: 2·T·B·(elements of
 the matrix), in each layer and direction. The gates cost 30 (LSTM), 23 (GRU) or 4 (RNN) vector operations an element of the
 state: the additions of the two products and their two biases (without biases 2 a gate less), the sigmoids (4 each), tanh and
-products. Bytes: weights once,
-input, states and output; what a kernel that is not persistent reads again each step is not the algorithm's minimum. The
-backward has two products for each of the forward's.
+products. Bytes: weights once, input, states and output; what a kernel that is not persistent reads again each step is not the
+algorithm's minimum. The backward has two products for each of the forward's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import gradient, nbytes, opt, product, spec, wants
-from pyprof.prof.formulas.pointwise import spellings
-from pyprof.prof.formulas.registry import Cost, Missing, Piece, backward, formula
+from pyprof.prof.formulas.algebra import copy_cost, gradient, nbytes, opt, product, spec, wants
+from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
 __all__: list[str] = []
 
@@ -32,7 +29,7 @@ def _pointwise(kind: str, biased: bool) -> int:
     return _POINTWISE[kind] + (2 * _GATES[kind] if biased else 0)
 
 
-def _flatten(values: Iterable[Any]) -> Iterator[TensorSpec]:
+def _flatten(values: Iterable[object]) -> Iterator[TensorSpec]:
     for value in values:
         if isinstance(value, TensorSpec):
             yield value
@@ -40,10 +37,13 @@ def _flatten(values: Iterable[Any]) -> Iterator[TensorSpec]:
             yield from _flatten(value)
 
 
+# ---------------------------------------------------------------------------------------------- layers
+
+
 class _Layers:
     """The tensors of one call: the input, packed or not, the states (of 3 dimensions), the matrices and the biases."""
 
-    def __init__(self, kind: str, input: TensorSpec, rest: tuple[Any, ...]) -> None:
+    def __init__(self, kind: str, input: TensorSpec, *rest: object) -> None:
         found = [t for t in _flatten(rest) if t.dtype != "int64"]  # batch_sizes of a packed input
         self.kind, self.input = kind, input
         self.matrices = [t for t in found if len(t.shape) == 2]
@@ -52,20 +52,17 @@ class _Layers:
         if not self.matrices or not self.states:
             raise Missing("weights not recorded")
         self.rows = product(input.shape[:-1])
-        gates = _GATES[kind]
         # The recurrent matrices are (gates·H, state), one each layer and direction, every other one.
-        hidden = self.matrices[0].shape[0] // gates
-        self.cells = sum(1 for m in self.matrices if m.shape[0] == gates * hidden) // 2
-        self.hidden = hidden
+        self.hidden = self.matrices[0].shape[0] // _GATES[kind]
         last = self.states[0].shape[-1]
-        directions = self._directions(last)
-        self.output = spec((self.rows, last * directions), input.dtype)
+        widths = [m.shape[1] for m in self.matrices if m.shape[0] == _GATES[kind] * self.hidden]
+        self.cells = len(widths) // 2
+        self.output = spec((self.rows, last * self._directions(last, widths[::2])), input.dtype)
 
-    def _directions(self, state: int) -> int:
+    def _directions(self, state: int, widths: list[int]) -> int:
         """2 where the second layer's input is twice the state, or there is one layer of two; from the matrices' widths."""
         if self.cells < 2:
             return 1
-        widths = [m.shape[1] for m in self.matrices if m.shape[0] == _GATES[self.kind] * self.hidden][::2]
         if all(w == widths[0] for w in widths):
             # One layer of two directions reads the same input twice; stacked layers read the state.
             return 2 if len(widths) == 2 and widths[0] != state else 1
@@ -74,254 +71,192 @@ class _Layers:
     def forward(self) -> Cost:
         flops = 2 * self.rows * sum(m.numel for m in self.matrices)
         operations = _pointwise(self.kind, bool(self.biases)) * self.rows * self.hidden * self.cells
-        touched = nbytes(self.input, self.matrices, self.biases, self.states, self.output, self.states)
-        return Cost(flops, operations, touched)
+        return Cost(flops, operations, nbytes(self.input, self.matrices, self.biases, self.states, self.output, self.states))
 
-    def backward(self) -> tuple[Piece, ...]:
+    def both(self) -> Op:
         once = self.forward()
-        flops, operations = once.matmul_flops or 0, 2 * (once.vector_flops or 0)
-        weights = [m for m in self.matrices if wants(m)]
-        pieces = []
-        grad = gradient(self.output)
+        yield once
+        incoming = gradient(self.output)
         # The gradient must go through every step, the initial state's too in cuDNN, even where the input wants none; only the
         # first layer's own product is spared.
-        spared = 0 if wants(self.input) else 2 * self.rows * self.matrices[0].numel
-        pieces.append(
-            Piece("dgrad", Cost(flops - spared, operations, nbytes(grad, self.matrices, self.output, gradient(self.input))))
-        )
+        flops = (once.matmul_flops or 0) - (0 if wants(self.input) else 2 * self.rows * self.matrices[0].numel)
+        touched = nbytes(incoming, self.matrices, self.output, gradient(self.input))
+        yield Piece("dgrad", Cost(flops, 2 * (once.vector_flops or 0), touched))
+        weights = [m for m in self.matrices if wants(m)]
         if weights:
-            done = 2 * self.rows * sum(m.numel for m in weights)
-            touched = nbytes(grad, self.input, self.output, [gradient(m) for m in weights], [gradient(b) for b in self.biases])
-            pieces.append(Piece("wgrad", Cost(done, 0, touched)))
-        return tuple(pieces)
+            written = [gradient(w) for w in (*weights, *self.biases)]
+            flops = 2 * self.rows * sum(m.numel for m in weights)
+            yield Piece("wgrad", Cost(flops, 0, nbytes(incoming, self.input, self.output, written)))
 
 
-def _register_layers(kind: str) -> None:
-    def layers(input: TensorSpec, *rest: Any) -> Cost:
-        return _Layers(kind, input, rest).forward()
+def _declare_layers(kind: str) -> None:
+    @op(f"aten::quantized_{kind}", kind="matmul", backward=False)
+    @op(kind, f"torch._VF.{kind}", places="ta", kind="matmul")
+    def layers(input: TensorSpec, *rest: object) -> Op:
+        return _Layers(kind, input, *rest).both()
 
-    def layers_backward(input: TensorSpec, *rest: Any) -> tuple[Piece, ...]:
-        return _Layers(kind, input, rest).backward()
 
-    layers.__qualname__ = kind
-    formula(f"torch.{kind}", f"aten::{kind}", f"torch._VF.{kind}", f"aten::quantized_{kind}", kind="matmul")(layers)
-    backward(f"torch.{kind}", f"aten::{kind}", f"torch._VF.{kind}")(layers_backward)
+_MODES = {0: "rnn_relu", 1: "rnn_tanh", 2: "lstm", 3: "gru"}  # cudnnRNNMode_t
+
+
+@op("_cudnn_rnn", "miopen_rnn", places="ta", kind="matmul")
+def cudnn_rnn(input: TensorSpec, weight: list[TensorSpec], hx: object, cx: object = None, mode: object = None) -> Cost:
+    if not isinstance(mode, int):
+        raise Missing("mode not recorded")
+    return _Layers(_MODES[mode], input, hx, cx, weight).forward()
+
+
+@op("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward", kind="matmul")
+def cudnn_rnn_backward(input: TensorSpec, weight: list[TensorSpec], hx: TensorSpec, mode: object, output_mask: object) -> Cost:
+    """Two products for each of the forward's, without the first layer's or the weights' where output_mask leaves those out."""
+    if not isinstance(mode, int) or mode not in _MODES or not isinstance(output_mask, (list, tuple)) or len(output_mask) != 4:
+        raise Missing("mode or output_mask not recorded")
+    wanted = [replace(w, grad=bool(output_mask[3])) for w in weight]
+    made = _Layers(_MODES[mode], replace(input, grad=bool(output_mask[0])), hx, wanted).both()
+    costs = [piece.cost for piece in made if isinstance(piece, Piece)]
+    matmul, vector, moved = (sum(getattr(c, part) or 0 for c in costs) for part in ("matmul_flops", "vector_flops", "bytes"))
+    return Cost(matmul, vector, None if any(c.bytes is None for c in costs) else moved)
+
+
+@op("_cudnn_rnn_flatten_weight", places="ta", kind="copy")
+def flatten_weight(weight_arr: list[TensorSpec]) -> Cost:
+    # All weights copied into one buffer.
+    return copy_cost(weight_arr, [gradient(w) for w in weight_arr])
+
+
+# ---------------------------------------------------------------------------------------------- cells
 
 
 def _cell(
     kind: str, input: TensorSpec, states: list[TensorSpec], w_ih: TensorSpec, w_hh: TensorSpec, biases: list[TensorSpec]
 ) -> Cost:
     rows = product(input.shape[:-1])
-    flops = 2 * rows * (w_ih.numel + w_hh.numel)
-    hidden = w_hh.shape[1]
     touched = nbytes(input, states, w_ih, w_hh, biases, [gradient(s) for s in states])
-    return Cost(flops, _pointwise(kind, bool(biases)) * rows * hidden, touched)
+    return Cost(2 * rows * (w_ih.numel + w_hh.numel), _pointwise(kind, bool(biases)) * rows * w_hh.shape[1], touched)
 
 
-def _register_cell(kind: str) -> None:
-    def cell(input: TensorSpec, hx: Any, w_ih: Any, w_hh: Any = None, *rest: Any, **more: Any) -> Cost:
+def _declare_cell(kind: str) -> None:
+    @op(f"quantized_{kind}_cell", places="ta", kind="matmul", backward=False)
+    @op(f"{kind}_cell", f"torch._VF.{kind}_cell", places="ta", kind="matmul")
+    def cell(input: TensorSpec, hx: object, w_ih: object, w_hh: object = None, *rest: object, **more: object) -> Op:
         found = list(_flatten((hx, w_ih, w_hh, rest, more.values())))
         count = 2 if kind == "lstm" else 1
         if len(found) < count + 2:
             raise Missing("weights not recorded")
-        return _cell(kind, input, found[:count], found[count], found[count + 1], found[count + 2 :])
-
-    def cell_backward(input: TensorSpec, hx: Any, w_ih: Any, w_hh: Any = None, *rest: Any, **more: Any) -> tuple[Piece, ...]:
-        found = list(_flatten((hx, w_ih, w_hh, rest, more.values())))
-        count = 2 if kind == "lstm" else 1
-        one, two = found[count], found[count + 1]
+        one, two = found[count : count + 2]
+        yield _cell(kind, input, found[:count], one, two, found[count + 2 :])
         rows = product(input.shape[:-1])
-        grad = spec((rows, one.shape[0]), input.dtype)
-        pieces = []
-        for source, weight, names in (
-            (input, one, ("dgrad_input", "wgrad_input")),
-            (found[0], two, ("dgrad_state", "wgrad_state")),
-        ):
+        incoming = spec((rows, one.shape[0]), input.dtype)
+        for what, source, weight in (("input", input, one), ("state", found[0], two)):
             flops = 2 * rows * weight.numel
             if wants(source):
-                pieces.append(Piece(names[0], Cost(flops, 0, nbytes(grad, weight, gradient(source)))))
+                yield Piece(f"dgrad_{what}", Cost(flops, 0, nbytes(incoming, weight, gradient(source))))
             if wants(weight):
-                pieces.append(Piece(names[1], Cost(flops, 0, nbytes(grad, source, gradient(weight)))))
-        return tuple(pieces)
-
-    cell.__qualname__ = f"{kind}_cell"
-    names = (f"torch.{kind}_cell", f"aten::{kind}_cell", f"torch._VF.{kind}_cell")
-    formula(*names, f"aten::quantized_{kind}_cell", f"torch.quantized_{kind}_cell", kind="matmul")(cell)
-    backward(*names)(cell_backward)
+                yield Piece(f"wgrad_{what}", Cost(flops, 0, nbytes(incoming, source, gradient(weight))))
 
 
 for _kind in _GATES:
-    _register_layers(_kind)
-    _register_cell(_kind)
+    _declare_layers(_kind)
+    _declare_cell(_kind)
 
 
-# ---------------------------------------------------------------------------------------------- the original's cell markers
-
-
-def _register_module_cell(name: str, kind: str) -> None:
-    def module_cell(input: TensorSpec, hx: Any = None, *states: Any) -> Cost:
-        """The forward of a cell, whose weights are not among its arguments: (gates·H, I) and (gates·H, H)."""
+def _declare_module_cell(name: str, kind: str) -> None:
+    @op(f"{name}.forward", kind="matmul")
+    def module_cell(input: TensorSpec, hx: object = None, *states: object) -> Cost:
+        """A cell as the original PyProf marked it, without its weights: (gates·H, I) and (gates·H, H)."""
         found = list(_flatten((hx, states)))
         if not found:
             raise Missing("state not recorded")
-        size, width = found[0].shape[-1], input.shape[-1]
+        size = found[0].shape[-1]
         gates = _GATES[kind] * size
-        weights = [spec((gates, width), input.dtype), spec((gates, size), input.dtype)]
+        weights = [spec((gates, width), input.dtype) for width in (input.shape[-1], size)]
         return _cell(kind, input, found, weights[0], weights[1], [spec((gates,), input.dtype)] * 2)
-
-    module_cell.__qualname__ = f"{name}.forward"
-    formula(f"{name}.forward", kind="matmul")(module_cell)
 
 
 for _name, _kind in (("LSTMCell", "lstm"), ("GRUCell", "gru"), ("RNNCell", "rnn_tanh")):
-    _register_module_cell(_name, _kind)
+    _declare_module_cell(_name, _kind)
 
 
-# ---------------------------------------------------------------------------------------------- cuDNN and the fused gates
-
-_MODES = {0: "rnn_relu", 1: "rnn_tanh", 2: "lstm", 3: "gru"}  # cudnnRNNMode_t
-
-
-@formula("aten::_cudnn_rnn", "torch._cudnn_rnn", kind="matmul")
-def cudnn_rnn(
-    input: TensorSpec, weight: list[TensorSpec], weight_stride0: Any, weight_buf: Any, hx: Any, cx: Any = None,
-    mode: Any = None,
-    *options: Any,
-) -> Cost:  # fmt: skip
-    if not isinstance(mode, int):
-        raise Missing("mode not recorded")
-    return _Layers(_MODES[mode], input, (hx, cx, weight)).forward()
-
-
-@formula("aten::miopen_rnn", "torch.miopen_rnn", kind="matmul")
-def miopen_rnn(
-    input: TensorSpec, weight: list[TensorSpec], weight_stride0: Any, hx: Any, cx: Any = None, mode: Any = None, *options: Any
-) -> Cost:
-    return cudnn_rnn(input, weight, weight_stride0, None, hx, cx, mode)
-
-
-@formula("aten::mkldnn_rnn_layer", "torch.mkldnn_rnn_layer", kind="matmul")
+@op("mkldnn_rnn_layer", places="ta", kind="matmul")
 def mkldnn_rnn_layer(
-    input: TensorSpec, weight0: TensorSpec, weight1: TensorSpec, weight2: TensorSpec, weight3: TensorSpec, hx_: TensorSpec,
-    cx_: TensorSpec,
-    *options: Any,
-) -> Cost:  # fmt: skip
-    """One layer in one direction. Its mode is an LSTM or a GRU, told apart by the gates that a state of one size has."""
-    return _one_layer(input, weight0, weight1, [weight2, weight3], hx_)
-
-
-def _one_layer(input: TensorSpec, w_ih: TensorSpec, w_hh: TensorSpec, biases: list[TensorSpec], hx: TensorSpec) -> Cost:
-    gates = w_hh.shape[0] // max(w_hh.shape[1], 1)
+    input: TensorSpec, weight0: TensorSpec, weight1: TensorSpec, weight2: TensorSpec, weight3: TensorSpec, hx_: TensorSpec
+) -> Cost:
+    """One layer in one direction. An LSTM or a GRU, inferred from the number of gates for a state of this size."""
+    gates = weight1.shape[0] // max(weight1.shape[1], 1)
     kind = next((kind for kind, count in _GATES.items() if count == gates), "lstm")
-    return _cell(kind, input, [hx] * (2 if kind == "lstm" else 1), w_ih, w_hh, biases)
+    return _cell(kind, input, [hx_] * (2 if kind == "lstm" else 1), weight0, weight1, [weight2, weight3])
 
 
-@formula("aten::mkldnn_rnn_layer_backward", kind="matmul")
+@op("aten::mkldnn_rnn_layer_backward", kind="matmul")
 def mkldnn_rnn_layer_backward(
     input: TensorSpec, weight1: TensorSpec, weight2: TensorSpec, weight3: TensorSpec, weight4: TensorSpec, hx_: TensorSpec,
-    cx_tmp: TensorSpec,
-    output: TensorSpec, *options: Any,
+    cx_tmp: TensorSpec, output: TensorSpec,
 ) -> Cost:  # fmt: skip
     """All gradients, as oneDNN computes them: two products for each of the forward's."""
-    once = _one_layer(input, weight1, weight2, [weight3, weight4], hx_)
+    once = mkldnn_rnn_layer(input, weight1, weight2, weight3, weight4, hx_)
     inputs = (input, weight1, weight2, weight3, weight4, hx_, cx_tmp)
-    read, written = (*inputs, output, gradient(output)), [gradient(t) for t in inputs]
-    return Cost(2 * (once.matmul_flops or 0), 2 * (once.vector_flops or 0), nbytes(*read, written))
+    touched = nbytes(*inputs, output, gradient(output), [gradient(t) for t in inputs])
+    return Cost(2 * (once.matmul_flops or 0), 2 * (once.vector_flops or 0), touched)
 
 
-@formula("aten::_cudnn_rnn_backward", kind="matmul")
-def cudnn_rnn_backward(
-    input: TensorSpec, weight: list[TensorSpec], weight_stride0: Any, weight_buf: Any, hx: TensorSpec, cx: Any, output: Any,
-    grad_output: Any, grad_hy: Any, grad_cy: Any, mode: Any, hidden_size: Any, proj_size: Any, num_layers: Any,
-    batch_first: Any, dropout: Any, train: Any, bidirectional: Any, batch_sizes: Any, dropout_state: Any, reserve: Any,
-    output_mask: Any,
-) -> Cost:  # fmt: skip
-    """Two products for each of the forward's, without the first layer's or the weights' where output_mask leaves those out."""
-    return _masked_backward(input, weight, hx, mode, output_mask)
+# ---------------------------------------------------------------------------------------------- fused gates of one step
 
 
-@formula("aten::miopen_rnn_backward", kind="matmul")
-def miopen_rnn_backward(
-    input: TensorSpec, weight: list[TensorSpec], weight_stride0: Any, weight_buf: Any, hx: TensorSpec, cx: Any, output: Any,
-    grad_output: Any, grad_hy: Any, grad_cy: Any, mode: Any, hidden_size: Any, num_layers: Any, batch_first: Any, dropout: Any,
-    train: Any, bidirectional: Any, batch_sizes: Any, dropout_state: Any, reserve: Any, output_mask: Any,
-) -> Cost:  # fmt: skip
-    return _masked_backward(input, weight, hx, mode, output_mask)
-
-
-def _masked_backward(input: TensorSpec, weight: list[TensorSpec], hx: TensorSpec, mode: Any, output_mask: Any) -> Cost:
-    if mode not in _MODES or not isinstance(output_mask, (list, tuple)) or len(output_mask) != 4:
-        raise Missing("mode or output_mask not recorded")
-    wanted = [replace(w, grad=bool(output_mask[3])) for w in weight]
-    pieces = _Layers(_MODES[mode], replace(input, grad=bool(output_mask[0])), (hx, wanted)).backward()
-    costs = [piece.cost for piece in pieces]
-    matmul, vector, moved = (sum(getattr(c, part) or 0 for c in costs) for part in ("matmul_flops", "vector_flops", "bytes"))
-    unknown = any(c.bytes is None for c in costs)
-    return Cost(matmul, vector, None if unknown else moved)
-
-
-@formula(
-    "aten::_thnn_fused_lstm_cell", "torch._thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell", "torch._thnn_fused_gru_cell"
-)
-def fused_gates(input_gates: TensorSpec, hidden_gates: TensorSpec, state: TensorSpec, *biases: Any) -> Cost:
-    gates = input_gates.shape[-1] // max(state.shape[-1], 1)
-    weight = _pointwise("lstm" if gates == 4 else "gru", any(opt(b) for b in biases))
-    written = [gradient(state)] * (2 if gates == 4 else 1)
-    return Cost(0, weight * state.numel, nbytes(input_gates, hidden_gates, state, list(biases), written, gradient(input_gates)))
+@op("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", places="ta")
+def fused_gates(input_gates: TensorSpec, hidden_gates: TensorSpec, state: TensorSpec, *biases: object) -> Cost:
+    kind = "lstm" if input_gates.shape[-1] // max(state.shape[-1], 1) == 4 else "gru"
+    operations = _pointwise(kind, any(opt(b) for b in biases)) * state.numel
+    written = [gradient(state)] * (2 if kind == "lstm" else 1)
+    return Cost(0, operations, nbytes(input_gates, hidden_gates, state, list(biases), written, gradient(input_gates)))
 
 
 # Backward of the gates of one step, by their definition, from dh (and dc) and the saved gates, an element of the state. LSTM:
 # tanh(c) 1, do 1, dc = dc + dh·o·(1 - tanh²c) 5, di, df, dg and the old dc 4, and the slopes of the four gates 3 each. GRU: the
 # gate i with its slope 5, n 4, the hidden part of n 1, r with its slope 4, the old state 1. A bias's gradient sums the rows.
 _GATES_BACKWARD = {"lstm": 23, "gru": 15}
+# Columns of the gradients written, in sizes of the state. The GRU's input's and state's gates differ by r in n: both count.
+_GATES_WRITTEN = {"lstm": 4, "gru": 6}
+# Operations for the gates computed again: of each term of their sums (without biases 1, with them 3), and besides, the sigmoids
+# of 4, the tanh and, in a GRU, r times the hidden part of n.
+_GATES_AGAIN = {"lstm": (4, 13), "gru": (3, 10)}
 
 
-def _gates_backward(kind: str, state: TensorSpec, read: Any, gates: int, parts: int, biased: int) -> Cost:
-    """gates: columns of the gradients written, in sizes of the state; parts: gradients of the state; biased: summed gates."""
-    rows, size = product(state.shape[:-1]), state.shape[-1]
-    operations = (_GATES_BACKWARD[kind] + biased) * state.numel
-    written = [spec((rows, gates * size), state.dtype), [gradient(state)] * parts, spec((biased * size,), state.dtype)]
-    return Cost(0, operations, nbytes(read, written))
+def _gates_backward(kind: str, state: TensorSpec, biased: bool, *read: object, again: bool = False) -> Cost:
+    rows, size, gates = product(state.shape[:-1]), state.shape[-1], _GATES_WRITTEN[kind]
+    summed = gates if biased else 0
+    operations = _GATES_BACKWARD[kind] + summed
+    if again:
+        term, rest = _GATES_AGAIN[kind]
+        operations += term * (3 if biased else 1) + rest
+    written = (spec((rows, gates * size), state.dtype), gradient(state), spec((summed * size,), state.dtype))
+    return Cost(0, operations * state.numel, nbytes(read, written))
 
 
-@formula("aten::_thnn_fused_lstm_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl")
+@op("aten::_thnn_fused_lstm_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl")
 def fused_lstm_backward(
-    grad_hy: Any, grad_cy: Any, cx: TensorSpec, cy: TensorSpec, workspace: TensorSpec, has_bias: Any = False
+    grad_hy: object, grad_cy: object, cx: TensorSpec, cy: TensorSpec, workspace: TensorSpec, has_bias: object = False
 ) -> Cost:
-    read = (opt(grad_hy), opt(grad_cy), cx, cy, workspace)
-    return _gates_backward("lstm", cx, read, 4, 1, 4 if has_bias is True else 0)
+    return _gates_backward("lstm", cx, has_bias is True, opt(grad_hy), opt(grad_cy), cx, cy, workspace)
 
 
-@formula("aten::_thnn_fused_gru_cell_backward")
-def fused_gru_backward(grad_hy: TensorSpec, workspace: TensorSpec, has_bias: Any = False) -> Cost:
-    # The input's and the state's gates differ by r in n: both are written.
-    return _gates_backward("gru", grad_hy, (grad_hy, workspace), 6, 1, 6 if has_bias is True else 0)
+@op("aten::_thnn_fused_gru_cell_backward")
+def fused_gru_backward(grad_hy: TensorSpec, workspace: TensorSpec, has_bias: object = False) -> Cost:
+    return _gates_backward("gru", grad_hy, has_bias is True, grad_hy, workspace)
 
 
-@formula("aten::_thnn_differentiable_lstm_cell_backward")
+@op("aten::_thnn_differentiable_lstm_cell_backward")
 def differentiable_lstm_backward(
-    grad_hy: Any, grad_cy: Any, input_gates: TensorSpec, hidden_gates: TensorSpec, input_bias: Any, hidden_bias: Any,
-    cx: TensorSpec, cy: TensorSpec,
+    grad_hy: object, grad_cy: object, input_gates: TensorSpec, hidden_gates: TensorSpec, input_bias: object,
+    hidden_bias: object, cx: TensorSpec, cy: TensorSpec,
 ) -> Cost:  # fmt: skip
-    # The gates are computed again: sums of two (or, with biases, four) terms, three sigmoids of 4 and a tanh.
-    terms = 3 if opt(input_bias) is not None else 1
     read = (opt(grad_hy), opt(grad_cy), input_gates, hidden_gates, opt(input_bias), opt(hidden_bias), cx, cy)
-    cost = _gates_backward("lstm", cx, read, 4, 1, 4 if terms == 3 else 0)
-    return replace(cost, vector_flops=(cost.vector_flops or 0) + (4 * terms + 13) * cx.numel)
+    return _gates_backward("lstm", cx, opt(input_bias) is not None, *read, again=True)
 
 
-@formula("aten::_thnn_differentiable_gru_cell_backward")
+@op("aten::_thnn_differentiable_gru_cell_backward")
 def differentiable_gru_backward(
-    grad_hy: TensorSpec, input_gates: TensorSpec, hidden_gates: TensorSpec, hx: TensorSpec, input_bias: Any, hidden_bias: Any
-) -> Cost:
-    # Two sigmoids of 4 and a tanh again, the sums of the three gates, and r times the hidden part of n.
-    terms = 3 if opt(input_bias) is not None else 1
+    grad_hy: TensorSpec, input_gates: TensorSpec, hidden_gates: TensorSpec, hx: TensorSpec, input_bias: object,
+    hidden_bias: object,
+) -> Cost:  # fmt: skip
     read = (grad_hy, input_gates, hidden_gates, hx, opt(input_bias), opt(hidden_bias))
-    cost = _gates_backward("gru", hx, read, 6, 1, 6 if terms == 3 else 0)
-    return replace(cost, vector_flops=(cost.vector_flops or 0) + (3 * terms + 10) * hx.numel)
-
-
-@formula(*spellings("_cudnn_rnn_flatten_weight", "ta"), kind="copy")
-def flatten_weight(weight_arr: list[TensorSpec], *options: Any) -> Cost:
-    # All weights copied into one buffer.
-    return Cost(0, 0, nbytes(weight_arr, [gradient(w) for w in weight_arr]))
+    return _gates_backward("gru", hx, opt(input_bias) is not None, *read, again=True)
