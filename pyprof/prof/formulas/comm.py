@@ -1,150 +1,110 @@
-"""Collectives of torch.distributed: no arithmetic of the model; bytes are what one rank reads from and writes to its own
-memory.
+"""Collectives of torch.distributed: no arithmetic of the model; bytes: what one rank reads from and writes to its own memory.
 
 The sum of a reduction counts one vector operation for each element received. What goes over the wires depends on the number of
-ranks and the algorithm, which an op's arguments do not tell; the report works algorithm and bus bandwidth out of these sizes.
+ranks and the algorithm, which an op's arguments do not give; the report derives algorithm and bus bandwidth from these sizes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import nbytes
-from pyprof.prof.formulas.registry import Cost, Missing, formula
+from pyprof.prof.formulas.algebra import copy_cost, nbytes, vector
+from pyprof.prof.formulas.registry import Cost, Missing, op
 
 __all__: list[str] = []
 
 
-def _tensors(*values: Any) -> list[TensorSpec]:
-    found: list[TensorSpec] = []
+def _flat(*values: object) -> Iterator[TensorSpec]:
     for value in values:
         if isinstance(value, TensorSpec):
-            found.append(value)
+            yield value
         elif isinstance(value, (list, tuple)):
-            found += _tensors(*value)
+            yield from _flat(*value)
+
+
+def _recorded(*values: object) -> list[TensorSpec]:
+    """All tensors among the values and the lists in them. Raises Missing where there are none."""
+    found = list(_flat(*values))
+    if not found:
+        raise Missing("tensors not recorded")
     return found
 
 
-def _moved(reduces: bool, *tensors: Any) -> Cost:
-    found = _tensors(*tensors)
-    if not found:
-        raise Missing("tensors not recorded")
-    return Cost(0, sum(t.numel for t in found) if reduces else 0, nbytes(*found))
+def _names(torch: str = "", c10d: str = "", functional: str = "", nccl: str = "") -> list[str]:
+    """Full names; nccl: annotations of torch.profiler such as `nccl:all_reduce`, which have only the input tensors."""
+    places = {"torch.distributed.": torch, "c10d::": c10d, "_c10d_functional::": functional, "nccl::": nccl}
+    return [place + name for place, names in places.items() for name in names.split()]
 
 
-def _names(op: str, *spaces: str) -> tuple[str, ...]:
-    places = {"d": "torch.distributed.", "c": "c10d::", "f": "_c10d_functional::"}
-    return tuple(places[s] + op for s in spaces)
+@op(*_names(
+    torch="all_reduce all_reduce_coalesced reduce", c10d="allreduce_ allreduce_coalesced_ reduce_",
+    functional="all_reduce all_reduce_ all_reduce_coalesced", nccl="all_reduce reduce all_reduce_coalesced",
+))  # fmt: skip
+def all_reduce(tensor: list[TensorSpec], *options: object, **more: object) -> Cost:
+    """In place: each element read, combined and written."""
+    found = _recorded(tensor)
+    return vector(sum(t.numel for t in found), found, found)
 
 
-@formula(*_names("all_reduce", "d"), *_names("all_reduce_coalesced", "d"), *_names("allreduce_", "c"),
-    *_names("allreduce_coalesced_", "c"),
-         *_names("all_reduce", "f"), *_names("all_reduce_", "f"), *_names("all_reduce_coalesced", "f"))  # fmt: skip
-def all_reduce(tensor: list[TensorSpec], *options: Any, **more: Any) -> Cost:
-    # In place: each element read, combined and written.
-    found = _tensors(tensor)
-    moved = _moved(True, found)
-    return Cost(0, moved.vector_flops, nbytes(found, found))
+@op(*_names(
+    torch="broadcast send isend recv irecv", c10d="broadcast_ send recv_", functional="broadcast broadcast_",
+    nccl="broadcast send recv",
+))  # fmt: skip
+def broadcast(tensor: list[TensorSpec], *options: object, **more: object) -> Cost:
+    """A rank either reads it or writes it."""
+    return copy_cost(_recorded(tensor))
 
 
-@formula(*_names("reduce", "d"), *_names("reduce_", "c"))
-def reduce(tensor: list[TensorSpec], *options: Any, **more: Any) -> Cost:
-    return all_reduce(tensor)
+@op(*_names(
+    torch="all_gather all_gather_into_tensor _all_gather_base all_to_all all_to_all_single",
+    c10d="allgather_ _allgather_base_ allgather_into_tensor_coalesced_ alltoall_ alltoall_base_",
+))  # fmt: skip
+@op(*_names(torch="gather scatter", c10d="gather_ scatter_"), tensor="output", gather_list="input", scatter_list="input")
+def all_gather(output: object, input: object = None, *options: object, **more: object) -> Cost:
+    """The input read, the output written, whichever comes first."""
+    return copy_cost(_recorded(output, input))
 
 
-@formula(*_names("broadcast", "d"), *_names("broadcast_", "c"), *_names("broadcast", "f"), *_names("broadcast_", "f"),
-    *_names("send", "d"),
-         *_names("isend", "d"), *_names("recv", "d"), *_names("irecv", "d"), *_names("send", "c"), *_names("recv_",
-             "c"))  # fmt: skip
-def broadcast(tensor: list[TensorSpec], *options: Any, **more: Any) -> Cost:
-    # A rank either reads it or writes it.
-    return _moved(False, tensor)
+@op(*_names(
+    torch="reduce_scatter reduce_scatter_tensor _reduce_scatter_base",
+    c10d="reduce_scatter_ _reduce_scatter_base_ reduce_scatter_tensor_coalesced_",
+))  # fmt: skip
+def reduce_scatter(output: object, input: object = None, *options: object, **more: object) -> Cost:
+    return vector(sum(t.numel for t in _flat(input)), _recorded(output, input))
 
 
-@formula(*_names("all_gather", "d"), *_names("all_gather_into_tensor", "d"), *_names("_all_gather_base", "d"),
-    *_names("allgather_", "c"),
-         *_names("_allgather_base_", "c"), *_names("allgather_into_tensor_coalesced_", "c"), *_names("all_to_all", "d"),
-         *_names("all_to_all_single", "d"), *_names("alltoall_", "c"), *_names("alltoall_base_", "c"))  # fmt: skip
-def all_gather(output: Any, input: Any = None, *options: Any, **more: Any) -> Cost:
-    # Output first, input second: the input read, the output written.
-    return _moved(False, output, input)
+@op(*_names(functional="all_to_all_single", nccl="all_to_all all_to_allv"))
+def all_to_all(tensor: list[TensorSpec], *options: object, **more: object) -> Cost:
+    """As much comes in as goes out."""
+    found = _recorded(tensor)
+    return copy_cost(found, found)
 
 
-@formula(*_names("reduce_scatter", "d"), *_names("reduce_scatter_tensor", "d"), *_names("_reduce_scatter_base", "d"),
-         *_names("reduce_scatter_", "c"), *_names("_reduce_scatter_base_", "c"),
-         *_names("reduce_scatter_tensor_coalesced_", "c"))  # fmt: skip
-def reduce_scatter(output: Any, input: Any = None, *options: Any, **more: Any) -> Cost:
-    moved = _moved(False, output, input)
-    return Cost(0, sum(t.numel for t in _tensors(input)), moved.bytes)
-
-
-@formula(*_names("all_gather_into_tensor", "f"), *_names("all_gather_into_tensor_out", "f"))
-def functional_all_gather(input: TensorSpec, group_size: Any, *options: Any) -> Cost:
+def _ranks(group_size: object) -> int:
     if not isinstance(group_size, int):
         raise Missing("group_size not recorded")
-    one = _moved(False, input)
-    return Cost(0, 0, None if one.bytes is None else one.bytes * (1 + group_size))
+    return group_size
 
 
-@formula(*_names("reduce_scatter_tensor", "f"))
-def functional_reduce_scatter(input: TensorSpec, reduce_op: Any, group_size: Any = None, *options: Any) -> Cost:
-    if not isinstance(group_size, int):
-        raise Missing("group_size not recorded")
-    one = _moved(True, input)
-    return Cost(0, one.vector_flops, None if one.bytes is None else one.bytes + one.bytes // group_size)
+@op(*_names(functional="all_gather_into_tensor all_gather_into_tensor_out"), order="input group_size ...")
+def functional_all_gather(input: TensorSpec, group_size: object) -> Cost:
+    ranks, size = _ranks(group_size), nbytes(input)
+    return Cost(0, 0, None if size is None else size * (1 + ranks))
 
 
-@formula(*_names("all_to_all_single", "f"))
-def functional_all_to_all(input: TensorSpec, output_split_sizes: Any = None, *options: Any) -> Cost:
-    return _moved(False, input, input)
+@op(*_names(functional="reduce_scatter_tensor"), order="input reduce_op group_size ...")
+def functional_reduce_scatter(input: TensorSpec, group_size: object) -> Cost:
+    ranks, size = _ranks(group_size), nbytes(input)
+    return Cost(0, input.numel, None if size is None else size + size // ranks)
 
 
-@formula(*_names("gather", "d"), *_names("gather_", "c"), *_names("scatter", "d"), *_names("scatter_", "c"))
-def gather(tensor: Any, others: Any = None, *options: Any, **more: Any) -> Cost:
-    return _moved(False, tensor, others)
-
-
-@formula(
-    *_names("barrier", "d"),
-    *_names("barrier", "c"),
-    *_names("monitored_barrier", "d"),
-    *_names("wait_tensor", "f"),
-    kind="structural",
-)
-def barrier(*options: Any, **more: Any) -> Cost:
+@op(*_names(torch="barrier monitored_barrier", c10d="barrier", functional="wait_tensor"), kind="structural")
+def barrier(*options: object, **more: object) -> Cost:
     return Cost(0, 0, 0)
 
 
-# ---------------------------------------------------------------------------------------------- as torch.profiler names them
-
-# Annotations such as `nccl:all_reduce` have the input tensors as their arguments, and neither outputs nor the number of ranks.
-
-
-@formula("nccl::all_reduce", "nccl::reduce", "nccl::all_reduce_coalesced")
-def nccl_all_reduce(tensor: list[TensorSpec], *options: Any, **facts: Any) -> Cost:
-    return all_reduce(tensor)
-
-
-@formula("nccl::broadcast", "nccl::send", "nccl::recv")
-def nccl_broadcast(tensor: list[TensorSpec], *options: Any, **facts: Any) -> Cost:
-    return _moved(False, tensor)
-
-
-@formula("nccl::all_to_all", "nccl::all_to_allv")
-def nccl_all_to_all(tensor: list[TensorSpec], *options: Any, **facts: Any) -> Cost:
-    # As much comes in as goes out.
-    return _moved(False, tensor, tensor)
-
-
-@formula(
-    "nccl::all_gather",
-    "nccl::_all_gather_base",
-    "nccl::reduce_scatter",
-    "nccl::_reduce_scatter_base",
-    "nccl::gather",
-    "nccl::scatter",
-)
-def nccl_gather(tensor: list[TensorSpec], *options: Any, input: Any = None, output: Any = None, **facts: Any) -> Cost:
+@op(*_names(nccl="all_gather _all_gather_base reduce_scatter _reduce_scatter_base gather scatter"), order="tensor[] ...")
+def nccl_gather(tensor: list[TensorSpec], input: object = None, output: object = None, **facts: object) -> Cost:
     """What comes in, or goes out, depends on the number of ranks: bytes are known where torch's own record is around it."""
-    return Cost(0, 0, None if input is None or output is None else nbytes(*_tensors(input, output)))
+    return Cost(0, 0, None if input is None or output is None else nbytes(input, output))

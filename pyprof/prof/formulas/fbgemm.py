@@ -1,28 +1,24 @@
 """Ops of fbgemm_gpu around jagged features and pooled embeddings: permutations, offsets and checks.
 
 Values are moved, not computed; the running sums that turn lengths into offsets count one operation a length. The look-ups
-themselves stand with the embeddings. Signatures: github.com/pytorch/FBGEMM, fbgemm_gpu/src.
+themselves are with the embeddings. Signatures: github.com/pytorch/FBGEMM, fbgemm_gpu/src.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import copy_cost, opt, spec, vector
-from pyprof.prof.formulas.registry import Cost, formula
+from pyprof.prof.formulas.algebra import copy_cost, gradient, opt, spec, vector
+from pyprof.prof.formulas.registry import Cost, op
 
 __all__: list[str] = []
 
 
-@formula(
-    "fbgemm::permute_sparse_features", "fbgemm::permute_2D_sparse_data", "fbgemm::permute_1D_sparse_data",
-    "torch.ops.fbgemm.permute_2D_sparse_data",
-)  # fmt: skip
+@op("fbgemm::permute_sparse_features", "fbgemm::permute_2D_sparse_data", "fbgemm::permute_1D_sparse_data",
+    "torch.ops.fbgemm.permute_2D_sparse_data")  # fmt: skip
 def permute_sparse(
-    permute: TensorSpec, lengths: TensorSpec, indices: TensorSpec, weights: Any = None, total: Any = None
+    permute: TensorSpec, lengths: TensorSpec, indices: TensorSpec, weights: object = None, total: object = None
 ) -> Cost:
-    # Lengths become offsets before and after, then each feature's values are copied to their new place.
+    """Lengths become offsets before and after, then each feature's values are copied to their new place."""
     batch = lengths.numel // max(lengths.shape[0], 1)
     moved = spec((permute.numel * batch,), lengths.dtype)
     operations = lengths.numel + moved.numel
@@ -36,29 +32,27 @@ def permute_sparse(
     return vector(operations, permute, lengths, moved, [(t, spec((kept,), t.dtype)) for t in values])
 
 
-@formula("fbgemm::asynchronous_complete_cumsum", "fb::asynchronous_complete_cumsum")
+@op("fbgemm::asynchronous_complete_cumsum", "fb::asynchronous_complete_cumsum")
 def complete_cumsum(t_in: TensorSpec) -> Cost:
-    # n lengths give n + 1 offsets, the first 0.
+    """n lengths give n + 1 offsets, the first 0."""
     rows = t_in.numel // max(t_in.shape[-1], 1)
     return vector(t_in.numel, t_in, spec((t_in.numel + rows,), t_in.dtype))
 
 
-@formula("fbgemm::asynchronous_inclusive_cumsum", "fbgemm::asynchronous_exclusive_cumsum")
+@op("fbgemm::asynchronous_inclusive_cumsum", "fbgemm::asynchronous_exclusive_cumsum")
 def same_cumsum(t_in: TensorSpec) -> Cost:
-    return vector(t_in.numel, t_in, spec(t_in.shape, t_in.dtype))
+    return vector(t_in.numel, t_in, gradient(t_in))
 
 
-@formula("fbgemm::bounds_check_indices")
-def bounds_check(rows_per_table: TensorSpec, indices: TensorSpec, offsets: TensorSpec, *options: Any) -> Cost:
-    # Each index is held against 0 and the rows of its table; nothing is written where all are sound.
+@op("fbgemm::bounds_check_indices", order="rows_per_table indices offsets ...")
+def bounds_check(rows_per_table: TensorSpec, indices: TensorSpec, offsets: TensorSpec) -> Cost:
+    """Each index is compared with 0 and the rows of its table; nothing is written where all are within."""
     return vector(2 * indices.numel, rows_per_table, indices, offsets)
 
 
-@formula(
-    "fbgemm::permute_pooled_embs", "fbgemm::permute_pooled_embs_auto_grad",
+@op("fbgemm::permute_pooled_embs", "fbgemm::permute_pooled_embs_auto_grad",
     "fbgemm::recat_embedding_grad_output_mixed_D_batch", "fbgemm::recat_embedding_grad_output_mixed_D",
-    "autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >",
-)  # fmt: skip
-def permute_pooled(pooled: TensorSpec, *places: Any) -> Cost:
-    # Every element to another place; `places` are offsets of features, read too.
-    return copy_cost(pooled, spec(pooled.shape, pooled.dtype), [p for p in places if isinstance(p, TensorSpec)])
+    "autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >")  # fmt: skip
+def permute_pooled(pooled: TensorSpec, *places: object) -> Cost:
+    """Every element to another place; `places` are offsets of features, read too."""
+    return copy_cost(pooled, gradient(pooled), *places)

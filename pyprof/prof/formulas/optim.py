@@ -1,5 +1,4 @@
-"""Optimizer arithmetic: foreach ops over lists of tensors, fused optimizer steps, gradient scaling, and apex's multi-tensor
-ops.
+"""Optimizer arithmetic: foreach ops over lists of tensors, fused optimizer steps, gradient scaling, apex's multi-tensor ops.
 
 A foreach op is its elementwise op over every tensor of its lists. A fused Adam step costs 12 operations a parameter (3 for
 the first moment, 4 for the second, 2 for the bias corrections, square root, epsilon, division and update), 1 or 2 more for
@@ -9,16 +8,14 @@ parameter and state written: 28 bytes a parameter for Adam in single precision.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import gradient, nbytes, opt, spec
-from pyprof.prof.formulas.registry import Cost, Missing, formula
+from pyprof.prof.formulas.algebra import copy_cost, gradient, opt, spec, vector
+from pyprof.prof.formulas.registry import Cost, Missing, op
 
 __all__: list[str] = []
 
 
-def _tensors(value: Any) -> list[TensorSpec]:
+def _tensors(value: object) -> list[TensorSpec]:
     return [t for t in value if isinstance(t, TensorSpec)] if isinstance(value, (list, tuple)) else []
 
 
@@ -26,185 +23,163 @@ def _count(tensors: list[TensorSpec]) -> int:
     return sum(t.numel for t in tensors)
 
 
-def _lists(args: tuple[Any, ...], minimum: int = 1) -> list[list[TensorSpec]]:
+def _lists(args: tuple[object, ...], minimum: int) -> list[list[TensorSpec]]:
     """The lists of tensors among the arguments. Raises Missing where they were flattened into one."""
-    found = [_tensors(a) for a in args if isinstance(a, (list, tuple)) and _tensors(a)]
+    found = [tensors for tensors in map(_tensors, args) if tensors]
     if len(found) < minimum:
-        raise Missing(
-            "lists of tensors were not kept apart" if any(isinstance(a, TensorSpec) for a in args) else "tensors not recorded"
-        )
+        flat = any(isinstance(a, TensorSpec) for a in args)
+        raise Missing("lists of tensors were not kept apart" if flat else "tensors not recorded")
     return found
 
 
 # ---------------------------------------------------------------------------------------------- foreach
 
-# op: (operations an element, lists of tensors that it takes at least, whether it has an in-place form)
-_FOREACH: dict[str, tuple[int, int]] = {
-    "abs": (1, 1), "acos": (1, 1), "asin": (1, 1), "atan": (1, 1), "ceil": (1, 1), "cos": (1, 1), "cosh": (1, 1), "erf": (1, 1),
-    "erfc": (1, 1), "exp": (1, 1), "expm1": (1, 1), "floor": (1, 1), "frac": (1, 1), "lgamma": (1, 1), "log": (1, 1),
-    "log10": (1, 1),
-    "log1p": (1, 1), "log2": (1, 1), "neg": (1, 1), "reciprocal": (1, 1), "round": (1, 1), "rsqrt": (2, 1), "sigmoid": (4, 1),
-    "sign": (1, 1), "sin": (1, 1), "sinh": (1, 1), "sqrt": (1, 1), "tan": (1, 1), "tanh": (1, 1), "trunc": (1, 1),
 
-    "add": (1, 1), "sub": (1, 1), "mul": (1, 1), "div": (1, 1), "maximum": (1, 1), "minimum": (1, 1), "clamp_max": (1, 1),
-    "clamp_min": (1, 1), "pow": (1, 1), "addcdiv": (3, 3), "addcmul": (3, 3), "lerp": (3, 2),
-}  # fmt: skip
+def _declare_foreach(*names: str, weight: int = 1, minimum: int = 1, alpha: bool = False) -> None:
+    """Ops and their in-place forms; weight: operations an element, minimum: lists of tensors that they take at least."""
 
-
-def _foreach(weight: int, lists: list[list[TensorSpec]], out: list[TensorSpec], *scalars: Any) -> Cost:
-    return Cost(0, weight * _count(lists[0]), nbytes(lists, [opt(s) for s in scalars], out))
+    @op(*(f"_foreach_{name}{suffix}" for name in names for suffix in ("", "_")), places="ta")
+    def foreach(*args: object, **more: object) -> Cost:
+        given = (*args, *more.values())
+        lists = _lists(given, minimum)
+        scaled = alpha and len(lists) > 1 and _scales(args, more)
+        written = [gradient(t) for t in lists[0]]
+        return vector((weight + scaled) * _count(lists[0]), lists, [opt(a) for a in given], written)
 
 
-def _scales(more: dict[str, Any], scalars: list[Any]) -> bool:
-    alpha = more.get("alpha", scalars[-1] if scalars else 1)
+def _scales(args: tuple[object, ...], more: dict[str, object]) -> bool:
+    """Whether there is an alpha, which comes after the second list and is one operation more."""
+    alpha = more.get("alpha", next((a for a in reversed(args[2:]) if isinstance(a, (int, float))), 1))
     return isinstance(alpha, (int, float)) and alpha != 1
 
 
-def _register_foreach(op: str, weight: int, minimum: int) -> None:
-    def foreach(*args: Any, **more: Any) -> Cost:
-        args = (*args, *more.values())
-        lists = _lists(args, minimum)
-        # alpha of add and sub comes after the second list, and is one operation more.
-        scaled = op in ("add", "sub") and len(lists) > 1 and _scales(more, [a for a in args[2:] if isinstance(a, (int, float))])
-        return _foreach(weight + scaled, lists, [gradient(t) for t in lists[0]], *args)
-
-    foreach.__qualname__ = f"_foreach_{op}"
-    formula(*(f"{place}_foreach_{op}{suffix}" for place in ("torch.", "aten::") for suffix in ("", "_")))(foreach)
-
-
-for _op, _row in _FOREACH.items():
-    _register_foreach(_op, *_row)
+_declare_foreach(
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log",
+    "log10", "log1p", "log2", "neg", "reciprocal", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    "mul", "div", "maximum", "minimum", "clamp_max", "clamp_min", "pow",
+)  # fmt: skip
+_declare_foreach("add", "sub", alpha=True)
+_declare_foreach("rsqrt", weight=2)
+_declare_foreach("sigmoid", weight=4)
+_declare_foreach("lerp", weight=3, minimum=2)
+_declare_foreach("addcdiv", "addcmul", weight=3, minimum=3)
 
 
-@formula("torch._foreach_zero_", "aten::_foreach_zero_", "torch._foreach_zero", "aten::_foreach_zero")
+@op("_foreach_zero", "_foreach_zero_", places="ta")
 def foreach_zero(input: list[TensorSpec]) -> Cost:
-    return Cost(0, 0, nbytes(_tensors(input)))
+    return copy_cost(_tensors(input))
 
 
-@formula("torch._foreach_norm", "aten::_foreach_norm", "torch._foreach_powsum", "aten::_foreach_powsum")
-def foreach_norm(input: list[TensorSpec], ord: Any = 2, dtype: Any = None) -> Cost:
+@op("_foreach_norm", "_foreach_powsum", places="ta")
+def foreach_norm(input: list[TensorSpec]) -> Cost:
     found = _tensors(input)
-    return Cost(0, 2 * _count(found) + len(found), nbytes(found, [spec((), t.dtype) for t in found]))
+    return vector(2 * _count(found) + len(found), found, [spec((), t.dtype) for t in found])
 
 
-@formula("torch._foreach_max", "aten::_foreach_max")
+@op("_foreach_max", places="ta")
 def foreach_max(input: list[TensorSpec]) -> Cost:
     found = _tensors(input)
-    return Cost(0, _count(found), nbytes(found, [spec((), t.dtype) for t in found]))
+    return vector(_count(found), found, [spec((), t.dtype) for t in found])
 
 
-@formula(
-    *(f"{place}_amp_foreach_non_finite_check_and_unscale{suffix}" for place in ("torch.", "aten::") for suffix in ("_", ""))
-)
-def unscale(input: list[TensorSpec], found_inf: Any = None, inv_scale: Any = None) -> Cost:
+@op("_amp_foreach_non_finite_check_and_unscale", "_amp_foreach_non_finite_check_and_unscale_", places="ta")
+def unscale(input: list[TensorSpec]) -> Cost:
     found = _tensors(input)
-    return Cost(0, 2 * _count(found), nbytes(found, found))
+    return vector(2 * _count(found), found, found)
 
 
-@formula("torch._amp_update_scale_", "aten::_amp_update_scale_", "torch._amp_update_scale", "aten::_amp_update_scale")
-def update_scale(input: Any, *state: Any, **more: Any) -> Cost:
-    return Cost(0, 4, nbytes(input, input, *state[:2], state[0] if state else None))
+@op("_amp_update_scale", "_amp_update_scale_", places="ta")
+def update_scale(input: object, growth_tracker: object = None, found_inf: object = None) -> Cost:
+    return vector(4, input, input, growth_tracker, growth_tracker, found_inf)
 
 
 # ---------------------------------------------------------------------------------------------- fused steps
 
-
-def _step(operations: int, grads: list[TensorSpec], states: list[list[TensorSpec]], grad_scale: Any = None) -> Cost:
-    """The parameters and their state, read and written, and the gradients read; where these are scaled, divided and written."""
-    scaled = opt(grad_scale) is not None
-    return Cost(0, (operations + scaled) * _count(states[0]), nbytes(grads, states, states, grads if scaled else None))
-
-
-def _flag(value: Any) -> bool:
-    return value is True
-
-
-def _decays(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value != 0
-
-
 _ADAM_OPERATIONS = 12
 
 
-def _register_adam(op: str, decay: int) -> None:
-    def adam(
-        input: list[TensorSpec], grads: Any, exp_avgs: Any = None, exp_avg_sqs: Any = None, max_exp_avg_sqs: Any = None,
-        state_steps: Any = None, lr: Any = None, beta1: Any = None, beta2: Any = None, weight_decay: Any = 0, eps: Any = None,
-        amsgrad: Any = False, maximize: Any = False, grad_scale: Any = None, found_inf: Any = None,
-    ) -> Cost:  # fmt: skip
-        params, gradients, first, second = (_tensors(v) for v in (input, grads, exp_avgs, exp_avg_sqs))
-        if not first or not second:
-            raise Missing("lists of tensors were not kept apart")
-        states = [params, first, second] + ([_tensors(max_exp_avg_sqs)] if _flag(amsgrad) else [])
-        operations = _ADAM_OPERATIONS + (decay if _decays(weight_decay) else 0) + _flag(amsgrad)
-        return _step(operations, gradients, states, grad_scale)
-
-    adam.__qualname__ = op
-    formula(f"torch.{op}_", f"aten::{op}_", f"torch.{op}", f"aten::{op}")(adam)
+def _step(operations: int, grads: object, states: list[list[TensorSpec]], grad_scale: object) -> Cost:
+    """The parameters and their state, read and written, and the gradients read; where these are scaled, divided and written."""
+    found = _tensors(grads)
+    scaled = opt(grad_scale) is not None
+    return vector((operations + scaled) * _count(states[0]), found, states, states, found if scaled else None)
 
 
-_register_adam("_fused_adam", 2)
-_register_adam("_fused_adamw", 2)
+def _decays(value: object) -> bool:
+    return isinstance(value, (int, float)) and value != 0
 
 
-@formula("torch._fused_sgd_", "aten::_fused_sgd_", "torch._fused_sgd", "aten::_fused_sgd")
+def _apart(*lists: object) -> list[list[TensorSpec]]:
+    """Lists of tensors that a step needs. Raises Missing where one was not recorded as a list of its own."""
+    found = [_tensors(one) for one in lists]
+    if not all(found[1:]):
+        raise Missing("lists of tensors were not kept apart")
+    return found
+
+
+@op("_fused_adam", "_fused_adam_", "_fused_adamw", "_fused_adamw_", places="ta")
+def fused_adam(
+    input: list[TensorSpec], grads: object, exp_avgs: object = None, exp_avg_sqs: object = None, max_exp_avg_sqs: object = None,
+    weight_decay: object = 0, amsgrad: object = False, grad_scale: object = None,
+) -> Cost:  # fmt: skip
+    states = _apart(input, exp_avgs, exp_avg_sqs)
+    operations = _ADAM_OPERATIONS + 2 * _decays(weight_decay)
+    if amsgrad is True:
+        states.append(_tensors(max_exp_avg_sqs))
+        operations += 1
+    return _step(operations, grads, states, grad_scale)
+
+
+@op("_fused_sgd", "_fused_sgd_", places="ta")
 def fused_sgd(
-    input: list[TensorSpec], grads: Any, momentum_buffer_list: Any = (), weight_decay: Any = 0, momentum: Any = 0,
-    lr: Any = None,
-    dampening: Any = 0, nesterov: Any = False, maximize: Any = False, is_first_step: Any = False, grad_scale: Any = None,
-    found_inf: Any = None,
+    input: list[TensorSpec], grads: object, momentum_buffer_list: object = (), weight_decay: object = 0,
+    nesterov: object = False, grad_scale: object = None,
 ) -> Cost:  # fmt: skip
-    params, gradients, buffers = _tensors(input), _tensors(grads), _tensors(momentum_buffer_list)
-    if not gradients:
-        raise Missing("lists of tensors were not kept apart")
-    operations = 2 + 2 * bool(buffers) + 2 * _decays(weight_decay) + 2 * _flag(nesterov)
-    return _step(operations, gradients, [params] + ([buffers] if buffers else []), grad_scale)
+    params, found = _apart(input, grads)
+    buffers = _tensors(momentum_buffer_list)
+    operations = 2 + 2 * bool(buffers) + 2 * _decays(weight_decay) + 2 * (nesterov is True)
+    return _step(operations, found, [params, buffers], grad_scale)
 
 
-@formula("torch._fused_adagrad_", "aten::_fused_adagrad_", "torch._fused_adagrad", "aten::_fused_adagrad")
-def fused_adagrad(
-    input: list[TensorSpec], grads: Any, state_sums: Any = None, state_steps: Any = None, lr: Any = None, lr_decay: Any = 0,
-    weight_decay: Any = 0, *more: Any, **options: Any,
-) -> Cost:  # fmt: skip
-    params, gradients, sums = _tensors(input), _tensors(grads), _tensors(state_sums)
-    if not sums:
-        raise Missing("lists of tensors were not kept apart")
-    return _step(6 + 2 * _decays(weight_decay), gradients, [params, sums])
+@op("_fused_adagrad", "_fused_adagrad_", places="ta")
+def fused_adagrad(input: list[TensorSpec], grads: object, state_sums: object = None, weight_decay: object = 0) -> Cost:
+    return _step(6 + 2 * _decays(weight_decay), grads, _apart(input, state_sums), None)
 
 
-@formula("fused_adam_cuda.adam")
-def apex_adam(p: TensorSpec, p_copy: Any = None, m: Any = None, v: Any = None, g: Any = None, *options: Any) -> Cost:
-    """apex's fused Adam of one parameter: (p, copy in half precision or an empty tensor, m, v, g, ...)."""
-    states = [t for t in (p, m, v) if isinstance(t, TensorSpec)]
+# ---------------------------------------------------------------------------------------------- apex
+
+
+@op("fused_adam_cuda.adam", order="p p_copy m v g ...")
+def apex_adam(p: TensorSpec, p_copy: object = None, m: object = None, v: object = None, g: object = None) -> Cost:
+    """apex's fused Adam of one parameter; p_copy: the parameter in half precision, or an empty tensor."""
+    states = _tensors([p, m, v])
     if len(states) < 3 or not isinstance(g, TensorSpec):
         raise Missing("state not recorded")
-    return Cost(0, _ADAM_OPERATIONS * p.numel, nbytes(states, states, g, opt(p_copy)))
+    return vector(_ADAM_OPERATIONS * p.numel, states, states, g, opt(p_copy))
 
 
-def _apex_lists(tensor_lists: Any, count: int) -> list[list[TensorSpec]]:
-    found = [_tensors(one) for one in tensor_lists] if isinstance(tensor_lists, (list, tuple)) else []
-    flat = [t for t in tensor_lists if isinstance(t, TensorSpec)] if isinstance(tensor_lists, (list, tuple)) else []
-    if flat and len(flat) % count == 0:  # the lists are of one length and come one after the other
+def _apex_lists(given: object, count: int) -> list[list[TensorSpec]]:
+    """The lists of a multi-tensor op; flattened ones are of one length and come one after the other."""
+    flat = _tensors(given)
+    if flat and len(flat) % count == 0:
         size = len(flat) // count
         return [flat[i : i + size] for i in range(0, len(flat), size)]
+    found = [_tensors(one) for one in given] if isinstance(given, (list, tuple)) else []
     if len(found) != count or not found[0]:
         raise Missing("lists of tensors not recorded")
     return found
 
 
-def _register_apex(op: str, lists: int, operations: int, written: tuple[int, ...], read: tuple[int, ...]) -> None:
-    def multi_tensor(chunk_size: Any, noop_flag: Any, tensor_lists: list[TensorSpec], *options: Any) -> Cost:
+def _declare_apex(name: str, lists: int, weight: int, read: tuple[int, ...], written: tuple[int, ...]) -> None:
+    @op(f"amp_C.{name}", order="chunk_size noop_flag tensor_lists[] ...")
+    def multi_tensor(tensor_lists: list[TensorSpec]) -> Cost:
         found = _apex_lists(tensor_lists, lists)
-        return Cost(0, operations * _count(found[0]), nbytes([found[i] for i in read], [found[i] for i in written]))
-
-    multi_tensor.__qualname__ = op
-    formula(f"amp_C.{op}")(multi_tensor)
+        return vector(weight * _count(found[0]), [found[i] for i in (*read, *written)])
 
 
-# apex's amp_C (github.com/NVIDIA/apex csrc/amp_C_frontend.cpp): lists are (gradients, parameters, first and second moments,
-# ...).
-_register_apex("multi_tensor_adam", 4, _ADAM_OPERATIONS, (1, 2, 3), (0, 1, 2, 3))
-_register_apex("multi_tensor_scale", 2, 1, (1,), (0,))
-_register_apex("multi_tensor_axpby", 3, 3, (2,), (0, 1))
-_register_apex("multi_tensor_sgd", 3, 6, (1, 2), (0, 1, 2))
-_register_apex("multi_tensor_l2norm", 1, 2, (), (0,))
+# github.com/NVIDIA/apex, csrc/amp_C_frontend.cpp: lists are (gradients, parameters, first and second moments, ...).
+_declare_apex("multi_tensor_adam", 4, _ADAM_OPERATIONS, read=(0, 1, 2, 3), written=(1, 2, 3))
+_declare_apex("multi_tensor_scale", 2, 1, read=(0,), written=(1,))
+_declare_apex("multi_tensor_axpby", 3, 3, read=(0, 1), written=(2,))
+_declare_apex("multi_tensor_sgd", 3, 6, read=(0, 1, 2), written=(1, 2))
+_declare_apex("multi_tensor_l2norm", 1, 2, read=(0,), written=())
