@@ -1,5 +1,4 @@
-"""Contractions of several tensors: einsum, tensordot, chain_matmul and multi_dot, as the matrix products that torch makes of
-them.
+"""Contractions of several tensors as the matrix products that torch makes of them: einsum, tensordot, chains of matrices.
 
 einsum multiplies its operands two by two from the left (or along the path given). An index of only one of the two that is not
 in the result is summed first; indices of both that are not in the result are the depth K, those of both that are in it the
@@ -22,36 +21,30 @@ __all__ = ["contraction_steps"]
 Indexed = tuple[str, ...]
 
 
-def _split_labels(term: str) -> Indexed:
-    """Labels of one operand; the ellipsis is one label of its own here, expanded by `_labels`."""
+def _labels(term: str, hidden: list[str]) -> Indexed:
+    """Labels of one operand, or of the result; hidden: those that its ellipsis means."""
     before, dots, after = term.partition("...")
-    return (*before, *([dots] if dots else []), *after)
-
-
-def _labels(term: str, rank: int) -> Indexed:
-    split = _split_labels(term)
-    hidden = rank - (len(split) - split.count("..."))
-    return tuple(name for label in split for name in ([f".{i}" for i in range(-hidden, 0)] if label == "..." else [label]))
+    return (*before, *(hidden if dots else ()), *after)
 
 
 def _parse(equation: object, operands: list[TensorSpec]) -> tuple[list[Indexed], Indexed, dict[str, int]]:
-    text = need(equation, "equation").replace(" ", "")
-    left, arrow, right = text.partition("->")
+    """Labels of each operand and of the result, and the size of each label."""
+    left, arrow, right = need(equation, "equation").replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
         raise Missing(f"{len(operands)} operands for {equation!r}")
-    inputs = [_labels(term, len(t.shape)) for term, t in zip(terms, operands, strict=True)]
+    # Dimensions behind an ellipsis are counted from its end: `.-1` is the last.
+    counts = [len(t.shape) - len(term.replace("...", "")) for term, t in zip(terms, operands, strict=True)]
+    hidden = [f".{i}" for i in range(-max(counts), 0)]
+    inputs = [_labels(term, hidden[len(hidden) - count :]) for term, count in zip(terms, counts, strict=True)]
     sizes: dict[str, int] = {}
     for labels, operand in zip(inputs, operands, strict=True):
         for label, size in zip(labels, operand.shape, strict=True):
             sizes[label] = max(size, sizes.get(label, 1))
-    hidden = sorted((label for label in sizes if label.startswith(".")), key=lambda label: int(label[1:]))
     if arrow:
-        output = tuple(n for label in _split_labels(right) for n in (hidden if label == "..." else [label]))
-    else:
-        flat = [label for labels in inputs for label in labels]
-        output = (*hidden, *sorted(label for label in set(flat) if flat.count(label) == 1 and not label.startswith(".")))
-    return inputs, output, sizes
+        return inputs, _labels(right, hidden), sizes
+    flat = left.replace("...", "")
+    return inputs, (*hidden, *sorted(label for label in sizes if flat.count(label) == 1)), sizes
 
 
 def _size(labels: Iterable[str], sizes: dict[str, int]) -> int:

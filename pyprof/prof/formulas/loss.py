@@ -26,8 +26,8 @@ def _elementwise(forward: int, back: int, each: bool, input: object, target: obj
     shape = broadcast(*(t.shape for t in found))
     made = spec(shape if each else (), promote(*found[:2]))
     # A weight is a multiplication, and the sum one addition, of each element.
-    operations = forward + sum(map(bool, map(opt, weights))) + (not each)
-    yield vector(operations * product(shape), found, made)
+    weighted = sum(isinstance(w, TensorSpec) for w in weights)
+    yield vector((forward + weighted + (not each)) * product(shape), found, made)
     for name, x in (("input", input), ("target", target)):
         yield from grad(name, x, back * product(shape), made, found)
 
@@ -39,7 +39,6 @@ _LOSSES = {
     "smooth_l1_loss": (5, 5),
     "soft_margin_loss": (5, 6),  # log(1 + exp(-y·x))
     "kl_div": (4, 2),  # y·(log y - x)
-    "huber_loss": (5, 5),
     "poisson_nll_loss": (3, 3),  # exp(x) - y·x
     "hinge_embedding_loss": (4, 3),
 }
@@ -55,14 +54,19 @@ for _name, _row in _LOSSES.items():
     _declare(_name, *_row)
 
 
+@op("huber_loss", places="tFa")
+def huber_loss(input: object, target: object, reduction: object = "mean") -> Op:
+    return _elementwise(5, 5, _is_each(reduction), input, target)
+
+
 def _declare_backward(name: str, weight: int) -> None:
     @op(f"aten::{name}_backward")
     def loss_backward(grad_output: TensorSpec, input: TensorSpec, target: TensorSpec) -> Cost:
         return vector(weight * input.numel, grad_output, input, target, gradient(input))
 
 
-for _name in ("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"):
-    _declare_backward(_name, _LOSSES[_name][1])
+for _name, _weight in {"mse_loss": 3, "smooth_l1_loss": 5, "huber_loss": 5, "soft_margin_loss": 6}.items():
+    _declare_backward(_name, _weight)
 
 
 # ---------------------------------------------------------------------------------------------- binary cross entropy
