@@ -87,16 +87,14 @@ class _Convolution(NamedTuple):
         """The params text: N, C, H, W, K, P, Q, R, S, then stride, padding and dilation where known."""
         x, w, y, options = self.x, self.w, self.y, self.options
         rank = len(w.shape) - 2
-        letters = {1: ("W", "Q", "S"), 2: ("HW", "PQ", "RS"), 3: ("DHW", "OPQ", "TRS")}[rank]
         n, channels, spatial = _split(x, rank)
-        parts = [f"N={n}", f"C={channels}"]
-        parts += [f"{c}={v}" for c, v in zip(letters[0], spatial, strict=True)]
-        parts.append(f"K={_split(y, rank)[1]}")
-        parts += [f"{c}={v}" for c, v in zip(letters[1] + letters[2], (*y.shape[-rank:], *w.shape[2:]), strict=True)]
+        inputs, outputs, kernel = {1: ("W", "Q", "S"), 2: ("HW", "PQ", "RS"), 3: ("DHW", "OPQ", "TRS")}[rank]
+        sizes = [("N", n), ("C", channels), *zip(inputs, spatial, strict=True), ("K", _split(y, rank)[1])]
+        sizes += zip(outputs + kernel, (*y.shape[-rank:], *w.shape[2:]), strict=True)
         named = (("stride", options.stride), ("pad", options.padding), ("dil", options.dilation))
-        parts += [f"{key}={_option(value)}" for key, value in named if value is not UNKNOWN]
-        parts.append(f"g={groups}")
+        moves = [(key, _option(value)) for key, value in named if value is not UNKNOWN]
         found = lookup(x.dtype)
+        parts = [f"{key}={value}" for key, value in (*sizes, *moves, ("g", groups))]
         return ",".join(parts + ([found.tag] if found else []))
 
     def both(self, bias: object) -> Op:
@@ -176,13 +174,12 @@ def library_convolution(
     return made.cost(input, weight, made.y, opt(z), opt(bias))
 
 
-@op("cudnn_convolution_transpose", "miopen_convolution_transpose", places="ta", kind="matmul")
+@op("cudnn_convolution_transpose", "miopen_convolution_transpose", places="ta", kind="matmul", backward=False)
 def library_transpose(
     input: TensorSpec, weight: TensorSpec, padding: object, output_padding: object, stride: object, dilation: object,
     groups: object, bias: object = None, out: object = None,
-) -> Cost:  # fmt: skip
-    made = _convolution(input, weight, _Options(stride, padding, dilation, True, output_padding), groups, out)
-    return made.cost(input, weight, made.y, opt(bias))
+) -> Op:  # fmt: skip
+    return convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups, out)
 
 
 @op("_nnpack_spatial_convolution", places="ta", kind="matmul")

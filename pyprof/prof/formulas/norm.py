@@ -10,7 +10,7 @@ twice show it in their rate), the parameters and the statistics.
 from __future__ import annotations
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
+from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, backward, op, spellings
 
 __all__: list[str] = []
@@ -23,15 +23,17 @@ def _statistics(input: TensorSpec, count: int) -> TensorSpec:
     return spec((count,), "float32" if input.dtype in ("float16", "bfloat16") else input.dtype)
 
 
-def _forward(input: TensorSpec, groups: int, weight: object, bias: object, operations: int, statistics: int = 2) -> Cost:
-    """`groups` sets of statistics, `statistics` numbers each, over the input."""
+def _forward(
+    input: TensorSpec, groups: int, weight: object, bias: object, operations: int, *more: object, statistics: int = 2
+) -> Cost:
+    """`groups` sets of statistics, `statistics` numbers each, over the input; more: other tensors that it touches."""
     operations += (opt(weight) is not None) + (opt(bias) is not None)
     saved = _statistics(input, statistics * groups)
-    return vector(operations * input.numel, input, opt(weight), opt(bias), gradient(input), saved)
+    return vector(operations * input.numel, input, opt(weight), opt(bias), gradient(input), saved, more)
 
 
 def _norm(input: TensorSpec, groups: int, weight: object, bias: object, operations: int, statistics: int = 2) -> Op:
-    yield _forward(input, groups, weight, bias, operations, statistics)
+    yield _forward(input, groups, weight, bias, operations, statistics=statistics)
     yield from _gradients(input, groups, weight, bias, statistics)
 
 
@@ -105,16 +107,10 @@ def norm_backward(
 def _batch_norm(input: TensorSpec, groups: int, weight: object, bias: object, running: list[object], training: object) -> Op:
     kept = [t for t in running if isinstance(t, TensorSpec)]
     if need(training, "training"):  # the running statistics are read and written
-        yield _with(_forward(input, groups, weight, bias, 6), kept, kept)
+        yield _forward(input, groups, weight, bias, 6, kept, kept)
     else:
-        yield _with(_forward(input, 0, weight, bias, 2), kept)
+        yield _forward(input, 0, weight, bias, 2, kept)
     yield from _gradients(input, groups, weight, bias)
-
-
-def _with(cost: Cost, *tensors: object) -> Cost:
-    """The cost, and the bytes of these tensors."""
-    more = nbytes(*tensors)
-    return Cost(0, cost.vector_flops, None if cost.bytes is None or more is None else cost.bytes + more)
 
 
 def _channels(input: TensorSpec) -> int:

@@ -7,7 +7,7 @@ indices are made.
 from __future__ import annotations
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, pair, product, result, spec, vector
+from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, pair, product, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, backward, op
 
 __all__ = ["adaptive_windows", "targets"]
@@ -18,8 +18,8 @@ __all__ = ["adaptive_windows", "targets"]
 
 def _pooled(
     input: TensorSpec, rank: int, kernel: object, stride: object, padding: object, dilation: object, ceil: object
-) -> tuple[int, ...]:
-    """The shape after pooling the last `rank` dimensions."""
+) -> TensorSpec:
+    """The input with its last `rank` dimensions pooled."""
     kernels = pair(kernel, rank, "kernel_size")
     steps = kernels if stride is None or stride == [] or stride == () else pair(stride, rank, "stride")
     pads, gaps = pair(padding, rank, "padding"), pair(dilation, rank, "dilation")
@@ -29,7 +29,7 @@ def _pooled(
         count = (-(-span // s) if need(ceil, "ceil_mode") else span // s) + 1
         # With ceil_mode a window may not begin beyond the padded input.
         out.append(count - 1 if ceil and (count - 1) * s >= n + p else count)
-    return (*input.shape[:-rank], *out)
+    return spec((*input.shape[:-rank], *out), input.dtype)
 
 
 def _window(kernel: object, rank: int) -> int:
@@ -51,25 +51,22 @@ _WITHOUT_POSITIONS = {1: ("quantized",), 2: ("mkldnn", "quantized"), 3: ("mkldnn
 _FINDS_AGAIN = {2: ("aten::mkldnn_max_pool2d_backward", "aten::max_pool2d_backward"), 3: ("aten::mkldnn_max_pool3d_backward",)}
 
 
-def _declare_pools(rank: int) -> None:
-    @op(f"max_pool{rank}d", f"aten::max_pool{rank}d_with_indices", f"torch.nn.functional.max_pool{rank}d_with_indices",
-        places="Fta")  # fmt: skip
+def _declare_max_pool(rank: int, keeps_positions: bool, *names: str) -> None:
+    @op(*names, places="ta", backward=keeps_positions)
     def max_pool(
         input: TensorSpec, kernel_size: object, stride: object = None, padding: object = 0, dilation: object = 1,
         ceil_mode: object = False, return_indices: object = False, out: object = None,
     ) -> Op:  # fmt: skip
-        shape = _given(out) or _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        small = spec(shape, input.dtype)
-        yield _pool(input, rank, kernel_size, result(out, shape, input.dtype), _positions(small))
-        yield from grad("input", input, small.numel, small, _positions(small))
+        output = opt(out) or _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        positions = _positions(output) if keeps_positions else None
+        yield _pool(input, rank, kernel_size, output, positions)
+        yield from grad("input", input, output.numel, output, positions)
 
-    @op(*(f"{library}_max_pool{rank}d" for library in _WITHOUT_POSITIONS[rank]), places="ta")
-    def max_pool_alone(
-        input: TensorSpec, kernel_size: object, stride: object = None, padding: object = 0, dilation: object = 1,
-        ceil_mode: object = False,
-    ) -> Cost:  # fmt: skip
-        shape = _pooled(input, rank, kernel_size, stride, padding, dilation, ceil_mode)
-        return _pool(input, rank, kernel_size, spec(shape, input.dtype))
+
+def _declare_pools(rank: int) -> None:
+    functional = (f"torch.nn.functional.max_pool{rank}d", f"torch.nn.functional.max_pool{rank}d_with_indices")
+    _declare_max_pool(rank, True, f"max_pool{rank}d", f"aten::max_pool{rank}d_with_indices", *functional)
+    _declare_max_pool(rank, False, *(f"{library}_max_pool{rank}d" for library in _WITHOUT_POSITIONS[rank]))
 
     @op(*_FINDS_AGAIN.get(rank, ()))
     def max_pool_again(grad_output: TensorSpec, input: TensorSpec, kernel_size: object) -> Cost:
@@ -80,14 +77,9 @@ def _declare_pools(rank: int) -> None:
         input: TensorSpec, kernel_size: object, stride: object = None, padding: object = 0, ceil_mode: object = False,
         out: object = None,
     ) -> Op:  # fmt: skip
-        shape = _given(out) or _pooled(input, rank, kernel_size, stride, padding, 1, ceil_mode)
-        yield _pool(input, rank, kernel_size, result(out, shape, input.dtype))
-        small = spec(_pooled(input, rank, kernel_size, stride, padding, 1, ceil_mode), input.dtype)
-        yield from grad("input", input, _window(kernel_size, rank) * small.numel, small)
-
-
-def _given(out: object) -> tuple[int, ...]:
-    return out.shape if isinstance(out, TensorSpec) else ()
+        output = opt(out) or _pooled(input, rank, kernel_size, stride, padding, 1, ceil_mode)
+        yield _pool(input, rank, kernel_size, output)
+        yield from grad("input", input, _window(kernel_size, rank) * output.numel, output)
 
 
 @op("aten::avg_pool2d_backward", "aten::avg_pool3d_backward")
@@ -203,7 +195,7 @@ def max_unpool_gradient(input: TensorSpec, indices: TensorSpec, *rest: object, *
 def im2col(input: TensorSpec, kernel_size: object, dilation: object = 1, padding: object = 0, stride: object = 1) -> Op:
     kernels = pair(kernel_size, 2, "kernel_size")
     places = _pooled(input, 2, kernels, pair(stride, 2, "stride"), padding, dilation, False)
-    columns = spec((*places, *kernels), input.dtype)
+    columns = spec((*places.shape, *kernels), input.dtype)
     yield copy_cost(input, columns)
     # Each column's element is added back to where it came from.
     yield from grad("input", input, columns.numel, columns)
