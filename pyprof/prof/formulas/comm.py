@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import copy_cost, nbytes, vector
+from pyprof.prof.formulas.algebra import copy_cost, nbytes, need, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
 __all__: list[str] = []
@@ -81,22 +81,15 @@ def all_to_all(tensor: list[TensorSpec], *options: object, **more: object) -> Co
     return copy_cost(found, found)
 
 
-def _ranks(group_size: object) -> int:
-    if not isinstance(group_size, int):
-        raise Missing("group_size not recorded")
-    return group_size
-
-
 @op(*_names(functional="all_gather_into_tensor all_gather_into_tensor_out"), order="input group_size ...")
 def functional_all_gather(input: TensorSpec, group_size: object) -> Cost:
-    ranks, size = _ranks(group_size), nbytes(input)
-    return Cost(0, 0, None if size is None else size * (1 + ranks))
+    found = _recorded(input)
+    return copy_cost(found, found * need(group_size, "group_size"))
 
 
 @op(*_names(functional="reduce_scatter_tensor"), order="input reduce_op group_size ...")
 def functional_reduce_scatter(input: TensorSpec, group_size: object) -> Cost:
-    ranks, size = _ranks(group_size), nbytes(input)
-    return Cost(0, input.numel, None if size is None else size + size // ranks)
+    return vector(input.numel, input, spec((input.numel // need(group_size, "group_size"),), input.dtype))
 
 
 @op(*_names(torch="barrier monitored_barrier", c10d="barrier", functional="wait_tensor"), kind="structural")

@@ -2,6 +2,7 @@
 
 They move values; only a reduction over segments computes. How long each sequence is, is data: where no argument's shape gives
 the size of the result the bytes are not known, and composites give way to the copies inside them, which were recorded.
+Of fbgemm_gpu (github.com/pytorch/FBGEMM, fbgemm_gpu/src) the permutations, offsets and checks; its look-ups are embeddings.
 """
 
 from __future__ import annotations
@@ -83,3 +84,53 @@ def segment_reduce_backward(
     operations = {"sum": 0, "mean": 1}.get(need(reduce, "reduce"), 2)
     compared = (output, data) if operations == 2 else ()
     return vector(operations * data.numel, grad, compared, opt(lengths) or opt(offsets), gradient(data))
+
+
+# ---------------------------------------------------------------------------------------------- fbgemm_gpu
+
+# Values are moved, not computed; the running sums that turn lengths into offsets count one operation a length.
+
+
+@op("fbgemm::permute_sparse_features", "fbgemm::permute_2D_sparse_data", "fbgemm::permute_1D_sparse_data",
+    "torch.ops.fbgemm.permute_2D_sparse_data")  # fmt: skip
+def permute_sparse(
+    permute: TensorSpec, lengths: TensorSpec, indices: TensorSpec, weights: object = None, total: object = None
+) -> Cost:
+    """Lengths become offsets before and after, then each feature's values are copied to their new place."""
+    batch = lengths.numel // max(lengths.shape[0], 1)
+    moved = spec((permute.numel * batch,), lengths.dtype)
+    operations = lengths.numel + moved.numel
+    if isinstance(total, int) and not isinstance(total, bool):
+        kept = total
+    elif permute.numel == lengths.shape[0]:
+        kept = indices.numel
+    else:  # features are dropped or repeated: how many values come out is data
+        return Cost(0, operations, None)
+    values = [t for t in (indices, opt(weights)) if t is not None]
+    return vector(operations, permute, lengths, moved, [(t, spec((kept,), t.dtype)) for t in values])
+
+
+@op("fbgemm::asynchronous_complete_cumsum", "fb::asynchronous_complete_cumsum")
+def complete_cumsum(t_in: TensorSpec) -> Cost:
+    """n lengths give n + 1 offsets, the first 0."""
+    rows = t_in.numel // max(t_in.shape[-1], 1)
+    return vector(t_in.numel, t_in, spec((t_in.numel + rows,), t_in.dtype))
+
+
+@op("fbgemm::asynchronous_inclusive_cumsum", "fbgemm::asynchronous_exclusive_cumsum")
+def same_cumsum(t_in: TensorSpec) -> Cost:
+    return vector(t_in.numel, t_in, gradient(t_in))
+
+
+@op("fbgemm::bounds_check_indices", order="rows_per_table indices offsets ...")
+def bounds_check(rows_per_table: TensorSpec, indices: TensorSpec, offsets: TensorSpec) -> Cost:
+    """Each index is compared with 0 and the rows of its table; nothing is written where all are within."""
+    return vector(2 * indices.numel, rows_per_table, indices, offsets)
+
+
+@op("fbgemm::permute_pooled_embs", "fbgemm::permute_pooled_embs_auto_grad",
+    "fbgemm::recat_embedding_grad_output_mixed_D_batch", "fbgemm::recat_embedding_grad_output_mixed_D",
+    "autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >")  # fmt: skip
+def permute_pooled(pooled: TensorSpec, *places: object) -> Cost:
+    """Every element to another place; `places` are offsets of features, read too."""
+    return copy_cost(pooled, gradient(pooled), [opt(p) for p in places])

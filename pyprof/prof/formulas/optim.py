@@ -67,7 +67,7 @@ _declare_foreach("addcdiv", "addcmul", weight=3, minimum=3)
 
 @op("_foreach_zero", "_foreach_zero_", places="ta")
 def foreach_zero(input: list[TensorSpec]) -> Cost:
-    return copy_cost(_tensors(input))
+    return copy_cost(input)
 
 
 @op("_foreach_norm", "_foreach_powsum", places="ta")

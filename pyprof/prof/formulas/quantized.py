@@ -20,16 +20,12 @@ _TO, _FROM, _MASK, _RANGE = 5, 2, 2, 2  # operations an element; the range: leas
 
 
 @op("quantize_per_tensor", places="ta")
-def quantize_per_tensor(input: object, scale: object, zero_point: object, dtype: object) -> Cost:
+@op("quantize_per_channel", places="ta", scales="scale", zero_points="zero_point")
+def quantize(input: object, scale: object, zero_point: object, dtype: object) -> Cost:
     tensor = opt(input)
     if tensor is None:  # a list of tensors, with as many scales
         raise Missing("lists of tensors were not kept apart")
     return vector(_TO * tensor.numel, tensor, opt(scale), opt(zero_point), spec(tensor.shape, dtype_from(dtype)))
-
-
-@op("quantize_per_channel", places="ta")
-def quantize_per_channel(input: TensorSpec, scales: TensorSpec, zero_points: TensorSpec, dtype: object) -> Cost:
-    return quantize_per_tensor(input, scales, zero_points, dtype)
 
 
 @op("quantize_per_tensor_dynamic", places="ta")
@@ -51,8 +47,9 @@ def int_repr(input: TensorSpec) -> Cost:
 
 
 @op("_make_per_tensor_quantized_tensor", "_make_per_channel_quantized_tensor", places="ta", kind="copy")
-def as_quantized(input: TensorSpec, scale: object, zero_point: object) -> Cost:
-    """The integers are copied as they are into a tensor with a scale."""
+@op("fbgemm_pack_quantized_matrix", places="ta", kind="copy")
+def as_quantized(input: TensorSpec, scale: object = None, zero_point: object = None) -> Cost:
+    """The integers are copied as they are, into a tensor with a scale or into another layout."""
     return copy_cost(input, gradient(input), opt(scale), opt(zero_point))
 
 
@@ -81,11 +78,6 @@ def fbgemm_quantize_weight(input: TensorSpec) -> Cost:
 @op("fbgemm_pack_gemm_matrix_fp16", places="ta", kind="copy")
 def pack_fp16(input: TensorSpec) -> Cost:
     return copy_cost(input, spec(input.shape, "float16"))
-
-
-@op("fbgemm_pack_quantized_matrix", places="ta", kind="copy")
-def pack_quantized(input: TensorSpec) -> Cost:
-    return copy_cost(input, gradient(input))
 
 
 @op("_wrapped_linear_prepack", places="ta")
