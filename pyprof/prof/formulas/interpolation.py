@@ -45,7 +45,8 @@ def _both(input: TensorSpec, output: TensorSpec, operations: int) -> Op:
     yield from grad("input", input, max(operations, output.numel), output)
 
 
-@op("torch.nn.functional.interpolate", "torch.nn.functional.upsample", "aten::__interpolate", "aten::__upsample")
+@op("torch.nn.functional.interpolate", "aten::__interpolate", "aten::__upsample")
+@op("torch.nn.functional.upsample", order="input size scale_factor mode align_corners")
 def interpolate(
     input: TensorSpec, size: object = None, scale_factor: object = None, mode: object = "nearest", antialias: object = False
 ) -> Op:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector, wants
-from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, backward, op, spellings
+from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
 __all__: list[str] = []
 
@@ -106,7 +106,9 @@ def norm_backward(
 
 def _batch_norm(input: TensorSpec, groups: int, weight: object, bias: object, running: list[object], training: object) -> Op:
     kept = [t for t in running if isinstance(t, TensorSpec)]
-    if need(training, "training"):  # the running statistics are read and written
+    if training is UNKNOWN:  # the gradients are known all the same
+        yield Missing("training not recorded")
+    elif training:  # the running statistics are read and written
         yield _forward(input, groups, weight, bias, 6, kept, kept)
     else:
         yield _forward(input, 0, weight, bias, 2, kept)
@@ -117,15 +119,8 @@ def _channels(input: TensorSpec) -> int:
     return input.shape[1] if len(input.shape) > 1 else 1
 
 
-_BATCH_NORM = tuple(
-    name
-    for bare in ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_batch_norm_impl_index",
-                 "_native_batch_norm_legit", "_native_batch_norm_legit_functional")
-    for name in spellings(bare, "ta")
-)  # fmt: skip
-
-
-@op(*_BATCH_NORM)
+@op("batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_batch_norm_impl_index",
+    "_native_batch_norm_legit", "_native_batch_norm_legit_functional", places="ta")  # fmt: skip
 @op("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional", backward=False)
 def batch_norm(
     input: TensorSpec, weight: object, bias: object = None, running_mean: object = None, running_var: object = None,
@@ -154,19 +149,6 @@ def instance_norm(
     use_input_stats: object = True,
 ) -> Op:  # fmt: skip
     return _batch_norm(input, product(input.shape[:2]), weight, bias, [running_mean, running_var], use_input_stats)
-
-
-# Where a capture has the sizes but not whether the statistics are made, the gradients are known all the same.
-
-
-@backward(*_BATCH_NORM)
-def batch_norm_gradients(input: TensorSpec, weight: object, bias: object = None, *rest: object, **more: object) -> Op:
-    return _gradients(input, _channels(input), weight, bias)
-
-
-@backward("torch.instance_norm", "aten::instance_norm")
-def instance_norm_gradients(input: TensorSpec, weight: object, bias: object = None, *rest: object, **more: object) -> Op:
-    return _gradients(input, product(input.shape[:2]), weight, bias)
 
 
 @op("aten::native_batch_norm_backward", "aten::batch_norm_backward", save_var="save_invstd",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, pair, product, spec, vector
-from pyprof.prof.formulas.registry import Cost, Missing, Op, backward, op
+from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
 __all__ = ["adaptive_windows", "targets"]
 
@@ -139,7 +139,7 @@ def _declare_adaptive(rank: int) -> None:
 
     @op(f"adaptive_max_pool{rank}d", f"torch.nn.functional.adaptive_max_pool{rank}d_with_indices",
         *(["torch.adaptive_max_pool1d"] if rank == 1 else []), places="Fa", order=_ADAPTIVE_ORDER)  # fmt: skip
-    def adaptive_max_pool(input: TensorSpec, output_size: object, return_indices: object = False, out: object = None) -> Op:
+    def adaptive_max_pool(input: TensorSpec, output_size: object, out: object = None, **options: object) -> Op:
         small = resized(input, output_size, out)
         yield vector(adaptive_windows(input, small), input, small, _positions(small))
         yield from grad("input", input, small.numel, small, _positions(small))
@@ -171,19 +171,13 @@ def fractional_max_pool(
     yield from grad("input", input, small.numel, small, _positions(small))
 
 
-_UNPOOL = tuple(f"{place}max_unpool{rank}d" for place in ("torch.nn.functional.", "aten::") for rank in (2, 3))
-
-
-@op(*_UNPOOL)
-def max_unpool(input: TensorSpec, indices: TensorSpec, output_size: object = None) -> Cost:
+@op("max_unpool2d", "max_unpool3d", places="Fa")
+def max_unpool(input: TensorSpec, indices: TensorSpec, output_size: object = None) -> Op:
     rank = 3 if len(input.shape) > 4 else 2
     if not isinstance(output_size, (list, tuple)) or len(output_size) < rank:
-        raise Missing("output_size not recorded")
-    return vector(0, input, indices, spec((*input.shape[:-rank], *output_size[-rank:]), input.dtype))
-
-
-@backward(*_UNPOOL)  # which needs no size
-def max_unpool_gradient(input: TensorSpec, indices: TensorSpec, *rest: object, **more: object) -> Op:
+        yield Missing("output_size not recorded")  # which the backward does not need
+    else:
+        yield vector(0, input, indices, spec((*input.shape[:-rank], *output_size[-rank:]), input.dtype))
     # What was put somewhere is gathered from there.
     yield from grad("input", input, 0, gradient(input), indices)
 

@@ -22,7 +22,6 @@ __all__ = [
     "Op",
     "Piece",
     "Result",
-    "backward",
     "evaluate",
     "evaluate_backward",
     "formula",
@@ -80,8 +79,8 @@ class Result(NamedTuple):
     reason: str = ""
 
 
-Op = Iterator[Cost | Piece]
-"""What a formula with a backward yields: one Cost, then the pieces in launch order."""
+Op = Iterator[Cost | Piece | Missing]
+"""What a formula with a backward yields: one Cost, or Missing where only the backward is known; the pieces in launch order."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -99,7 +98,6 @@ class _Declaration(NamedTuple):
 
 _FORWARD: dict[str, _Declaration] = {}
 _PLANS: dict[tuple[str, Callable[..., object]], Plan] = {}
-_BACKWARD: dict[str, _Declaration] = {}  # of families whose backwards are functions of their own
 _KINDS = ("", "matmul", "copy", "structural")
 
 # Where an op is found: t torch, T Tensor, a aten, F torch.nn.functional, s torch.special, l torch.linalg, f torch.fft.
@@ -175,23 +173,6 @@ def _register(names: Iterable[str], declared: _Declaration) -> None:
         _FORWARD[name] = declared
 
 
-def backward(*op_names: str) -> Callable[[F], F]:
-    """Register the function below as the backward of these ops; it has the signature of the forward.
-
-    It returns the `Piece`s in the order in which autograd launches them, without those of inputs whose `grad` is False.
-    Raises ValueError for a name that has one already.
-    """
-
-    def register(function: F) -> F:
-        for name in op_names:
-            if name in _BACKWARD:
-                raise ValueError(f"{name} has a backward formula already: {_BACKWARD[name].function.__qualname__}")
-            _BACKWARD[name] = _Declaration(function, "", False, "", True, {})
-        return function
-
-    return register
-
-
 def _find(name: str) -> _Declaration | None:
     return _FORWARD.get(name) or (_FORWARD.get(f"{name.partition('::')[0]}::*") if "::" in name else None)
 
@@ -204,8 +185,7 @@ def known(name: str) -> bool:
 def has_backward(name: str) -> bool:
     """Whether an op of this full name has a formula of its backward: one that is annotated `-> Op`."""
     declared = _find(name)
-    together = declared is not None and declared.has_backward and declared.function.__annotations__.get("return") == "Op"
-    return together or name in _BACKWARD
+    return declared is not None and declared.has_backward and declared.function.__annotations__.get("return") == "Op"
 
 
 def names() -> tuple[str, ...]:
@@ -248,6 +228,8 @@ def moves(call: OpCall) -> bool:
 def forward(made: object) -> Cost:
     """The forward's cost of what a formula returned: for formulas that are made of others."""
     cost = next(made, None) if isinstance(made, Iterator) else made
+    if isinstance(cost, Missing):
+        raise cost
     if not isinstance(cost, Cost):
         raise TypeError(f"a formula gave {type(cost).__name__} where a Cost is expected")
     return cost
@@ -276,7 +258,7 @@ def _gap(call: OpCall, cost: Cost) -> str:
 
 def evaluate_backward(call: OpCall) -> tuple[Piece, ...]:
     """The pieces of the call's backward in launch order; empty where no formula applies. Never raises."""
-    declared = _BACKWARD.get(call.name) or _find(call.name)
+    declared = _find(call.name)
     if declared is None or not declared.has_backward or not call.described:
         return ()
     pieces, _ = _evaluate(declared, _settle_grads(call), _pieces)
@@ -284,7 +266,7 @@ def evaluate_backward(call: OpCall) -> tuple[Piece, ...]:
 
 
 def _pieces(made: object) -> tuple[Piece, ...]:
-    return tuple(piece for piece in made if isinstance(piece, Piece)) if isinstance(made, (Iterator, tuple)) else ()
+    return tuple(piece for piece in made if isinstance(piece, Piece)) if isinstance(made, Iterator) else ()
 
 
 _T = TypeVar("_T")

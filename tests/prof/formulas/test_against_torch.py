@@ -348,7 +348,7 @@ SYNONYMS = {
 
 def _plans() -> Iterator[tuple[str, registry._Declaration, Plan]]:
     """Every name with a formula that works on data, and how its calls are bound."""
-    for name, declared in [*registry._FORWARD.items(), *registry._BACKWARD.items()]:
+    for name, declared in registry._FORWARD.items():
         if declared.kind != "structural" and not name.endswith("*"):
             yield name, declared, registry._plan(name, declared)
 

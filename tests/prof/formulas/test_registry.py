@@ -31,7 +31,6 @@ from tests.prof.formulas.formula_oracles import call, t
 def registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
     monkeypatch.setattr(registry, "_FORWARD", dict(registry._FORWARD))
-    monkeypatch.setattr(registry, "_BACKWARD", dict(registry._BACKWARD))
 
 
 def test_flops_are_the_sum_only_of_what_is_known() -> None:
