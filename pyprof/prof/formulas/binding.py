@@ -26,7 +26,7 @@ _ALIASES = {
     "axis": "dim", "keepdims": "keepdim", "self": "input", "x": "input", "x1": "input", "a": "input", "A": "input",
     "x2": "other", "mat_a": "input", "mat_b": "mat2", "output_tensor": "output", "input_tensor": "input",
     "tensor_list": "output", "tensor": "input", "input_list": "input", "output_tensor_list": "output",
-    "input_tensor_list": "input", "gather_list": "others", "scatter_list": "others", "tensors": "tensor",
+    "input_tensor_list": "input", "tensors": "tensor",
 }  # fmt: skip
 # Keywords that change neither FLOPs nor bytes.
 _IGNORED = frozenset(
