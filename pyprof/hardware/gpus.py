@@ -139,9 +139,6 @@ def _from_clock(arch: str, sms: int, clock_hz: float) -> dict[str, float]:
     return {precision: float(ops) * sms * clock_hz for precision, ops in OPS_PER_CLOCK.get(arch, {}).items()}
 
 
-# ------------------------------------------------------------------------------------------- the table
-
-
 def _number(text: str, scale: float) -> float | None:
     return float(text) * scale if text else None
 
@@ -233,9 +230,6 @@ def _by_capability(name: str, cc: Capability | None, sms: int | None, clock_hz: 
         note = f"{name or 'the device'} is not in the table of GPUs and too little is recorded: no peak rates (use --gpu)"
     gpu = Gpu(name, arch, sms, clock_hz, clock_hz, None, None, peaks, "low" if peaks else "", "compute capability")
     return gpu, [note]
-
-
-# ---------------------------------------------------------------------------------------------- a file
 
 
 def named(given: str) -> Gpu:

@@ -54,18 +54,12 @@ class KernelClass(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One row of kernels.csv."""
+    """One row of kernels.csv. kernel: the class of kernels that match, without what is read from their names."""
 
-    id: str
     pattern: re.Pattern[str]
-    family: str
-    kind: str
-    role: Literal["main", "aux"]
-    unit: str
-    tensor_core: _TensorCore
     reads: str
-    certainty: str
     example: str
+    kernel: KernelClass
 
 
 _TENSOR_CORE: dict[str, _TensorCore] = {"yes": "yes", "no": "no", "arch": "arch"}
@@ -76,19 +70,21 @@ def rules() -> tuple[Rule, ...]:
     """The rows of kernels.csv in order."""
     text = Path(__file__).with_name("kernels.csv").read_text(encoding="utf-8")
     return tuple(
-        Rule(
-            row["id"],
-            re.compile(row["regex"]),
-            row["family"],
-            row["kind"],
-            "aux" if row["role"] == "aux" else "main",
-            row["unit"],
-            _TENSOR_CORE[row["tensor_core"]],
-            row["reads"],
-            row["certainty"],
-            row["example"],
-        )
+        Rule(re.compile(row["regex"]), row["reads"], row["example"], _class_of(row))
         for row in csv.DictReader(text.splitlines())
+    )
+
+
+def _class_of(row: dict[str, str]) -> KernelClass:
+    return _UNKNOWN._replace(
+        family=row["family"],
+        kind=row["kind"],
+        role="aux" if row["role"] == "aux" else "main",
+        unit=row["unit"],
+        tensor_core=_TENSOR_CORE[row["tensor_core"]],
+        certainty=row["certainty"],
+        rule=row["id"],
+        is_product=row["role"] != "aux" and row["kind"] in _PRODUCTS,
     )
 
 
@@ -113,23 +109,13 @@ def classify(name: str) -> KernelClass:
 
 def _read(rule: Rule, text: str) -> KernelClass:
     precision, accumulator = read_precision(rule.reads, text)
-    aligned = [int(a) for a in _ALIGN.findall(text)] if rule.kind in _PRODUCTS else []
-    kernel = KernelClass(
-        rule.family,
-        rule.kind,
-        rule.role,
-        _unit(rule, text, precision, accumulator),
-        rule.tensor_core,
-        precision,
-        accumulator,
-        min(aligned) if aligned else None,
-        rule.certainty,
-        _min_cc(text) if rule.kind in _PRODUCTS else None,
-        rule.id,
-        rule.role == "main" and rule.kind in _PRODUCTS,
-    )
+    kernel = rule.kernel._replace(precision=precision, accumulator=accumulator)
+    kernel = kernel._replace(unit=_unit(kernel, text))
+    if kernel.kind in _PRODUCTS:
+        align = min(map(int, _ALIGN.findall(text)), default=None)
+        kernel = kernel._replace(align=align, min_cc=_min_cc(text))
     # nvjet_sss_ without the tf32 mark has not been observed; TF32 is inferred, since the library uses it for fp32 operands.
-    if rule.id == "nvjet" and precision == "tf32" and "_tf32_" not in text:
+    if kernel.rule == "nvjet" and precision == "tf32" and "_tf32_" not in text:
         return kernel._replace(certainty="medium")
     return kernel
 
@@ -145,24 +131,24 @@ def _min_cc(text: str) -> Capability | None:
 _SYNC_UNITS = {"fp64": "dmma", "int8": "imma", "int4": "imma", "int1": "imma", "fp8": "qmma", "fp6": "qmma", "fp4": "omma"}
 
 
-def _unit(rule: Rule, text: str, precision: str, accumulator: str) -> str:
-    """The unit of a rule, made precise by the name."""
-    unit = rule.unit
+def _unit(kernel: KernelClass, text: str) -> str:
+    """The unit of a rule's kernels, made precise by the name."""
+    unit = kernel.unit
     if unit == "xmma":
         unit = "wgmma" if "sm90" in text and "warpgroupsize" in text else "hmma"
     elif unit == "tag":
         tags = [int(t) for t in _TAG.findall(text)]
         # compute_attn_ws is FlashAttention 3 before it carried a tag: Hopper only.
-        major = max(tags) // 10 if tags else (9 if rule.id == "flash_attn3" else 0)
+        major = max(tags) // 10 if tags else (9 if kernel.rule == "flash_attn3" else 0)
         unit = _unit_by_major(major) if major else "mma"
     elif unit == "mma":
         tag = _SM_PREFIX.search(text)
-        unit = _unit_by_major(int(tag[1]) // 10) if tag and rule.family.startswith("nvjet") else "mma"
+        unit = _unit_by_major(int(tag[1]) // 10) if tag and kernel.family.startswith("nvjet") else "mma"
     if unit == "hmma":
-        return _SYNC_UNITS.get(precision, "hmma")
-    if unit == "fma" and precision == "fp64":
+        return _SYNC_UNITS.get(kernel.precision, "hmma")
+    if unit == "fma" and kernel.precision == "fp64":
         return "dfma"
-    if unit == "fma" and precision == "fp16" and accumulator == "fp16":
+    if unit == "fma" and kernel.precision == kernel.accumulator == "fp16":
         return "hfma2"
     return unit
 
@@ -172,9 +158,6 @@ def _unit_by_major(major: int) -> str:
     if major == 9:
         return "wgmma"
     return "tcgen05" if major in (10, 11) else "hmma"
-
-
-# ------------------------------------------------------------------------------------------- the verdict
 
 
 class Verdict(NamedTuple):
@@ -215,11 +198,9 @@ def verdict(kernel: KernelClass, *, op_dtype: str | None, matmul: bool | None, c
     """
     found = lookup(op_dtype)
     dtype = found.matmul if found else ""
-    if kernel.role == "aux":
-        return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
-    if kernel.kind == "unknown":
+    if kernel.kind == "unknown" and kernel.role == "main":
         return _of_unknown(matmul)
-    if kernel.kind not in _PRODUCTS:
+    if not kernel.is_product:
         return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
     if kernel.tensor_core == "yes":
         return Verdict("1", _on_device(kernel, cc, dtype), _tensor_math(kernel.precision or dtype), "")
@@ -274,6 +255,10 @@ def _why_not(kernel: KernelClass, precision: str) -> str:
 
 
 _HALVES = frozenset({"fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"})
+# tl.dot and the fused products of CUTLASS and cuDNN compute narrow types with matrix instructions only.
+_NARROW_MEANS_TENSOR = frozenset(
+    {"inductor_template", "triton_matmul", "triton_attention", "cutlass_device_gemm", "grouped_gemm", "paged_attn_prefill"}
+)
 
 
 def _by_device(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdict:
@@ -285,17 +270,7 @@ def _by_device(kernel: KernelClass, dtype: str, cc: Capability | None) -> Verdic
     if path is False:
         unit = "dfma" if precision == "fp64" else "fma"
         return Verdict("-", unit, precision, f"this device has no Tensor Core path for {precision}")
-    if path and precision in _HALVES and _always_tensor(kernel):
+    if path and precision in _HALVES and kernel.rule in _NARROW_MEANS_TENSOR:
         return Verdict("1", _on_device(kernel, cc, dtype), precision, "")
     reason = "TF32 or fp32, the name does not say" if precision == "fp32" else "the name does not say"
     return Verdict(None, "unknown", "", reason)
-
-
-def _always_tensor(kernel: KernelClass) -> bool:
-    """tl.dot and the fused products of CUTLASS and cuDNN compute narrow types with matrix instructions only."""
-    return kernel.rule in _NARROW_MEANS_TENSOR
-
-
-_NARROW_MEANS_TENSOR = frozenset(
-    {"inductor_template", "triton_matmul", "triton_attention", "cutlass_device_gemm", "grouped_gemm", "paged_attn_prefill"}
-)

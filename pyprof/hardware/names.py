@@ -17,8 +17,6 @@ _ANONYMOUS = "(anonymous namespace)"
 # Longer than any name a compiler writes by far; keeps the C demangler from being fed hostile text.
 _MAX_MANGLED = 1 << 16
 
-# ------------------------------------------------------------------------------------------ demangling
-
 
 @lru_cache(maxsize=1)
 def _load() -> tuple[Callable[[str], str] | None, str]:
@@ -85,8 +83,6 @@ def demangle(name: str) -> str:
     """The readable form of a mangled C++ name (Itanium ABI, `_Z...`); any other text unchanged."""
     return Demangler()(name)
 
-
-# ---------------------------------------------------------------------------------------- normalising
 
 _UNNAMED = re.compile(r"<unnamed>|_NV_ANON_NAMESPACE|\{anonymous\}")
 _LAMBDA = re.compile(r"\[lambda\(((?:[^\[\]]|\[\])*)\) \(instance (\d+)\)\]")

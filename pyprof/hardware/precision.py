@@ -23,8 +23,6 @@ _TOKENS = {
 _ACCUMULATORS = {"s": "fp32", "h": "fp16", "i": "int32", "d": "fp64", "c": "fp32", "z": "fp64", "gc": "fp32"}
 _TYPE = r"(?:tf32|bf16|fp16|fp32|f16|f32|f64|ue4m3|e4m3|e5m2|e2m3|e3m2|e2m1|u?int8|int4|[su]8|[su]4|i8|b1)"
 
-# ------------------------------------------------------------------------------------------ CUTLASS 2.x
-
 _CUTLASS = rf"tensorop_(?:{_TYPE}_)?(?P<acc>[shdicz])(?P<shape>\d{{3,6}})(?P<inner>fastf32|tf32|bf16|f16)?(?P<verb>[a-z]+)"
 _TILE = r"\d+x\d+"
 
@@ -82,8 +80,6 @@ def _wider(first: str, second: str) -> str:
         return ""
     return max(first, second, key=_WIDTH.index)
 
-
-# --------------------------------------------------------------------------------- xmma, SASS, CUDA cores
 
 _XMMA_TYPE = r"(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|u8|i32|i4|cf32|cf64)"
 _XMMA = rf"_(?P<a>{_XMMA_TYPE})(?P<c>{_XMMA_TYPE}?)_(?P<b>{_XMMA_TYPE})(?P<acc>{_XMMA_TYPE}?)_(?P<d>{_XMMA_TYPE})(?=_|$)"
@@ -143,8 +139,6 @@ def _simt(name: str) -> tuple[str, str]:
     return plain[match["letter"]], accumulator
 
 
-# ---------------------------------------------------------------------------------------- cuBLAS's nvjet
-
 _NVJET = r"nvjet_(?:sm\d+[a-z]?_)?(?P<letters>[a-z]{3,6})_(?P<tf32>tf32_)?"
 _NVJET_LETTERS = {
     "t": "bf16",
@@ -170,8 +164,6 @@ def _nvjet(name: str) -> tuple[str, str]:
     precision = _wider(_NVJET_LETTERS.get(letters[0], ""), _NVJET_LETTERS.get(second, ""))
     return ("tf32" if match["tf32"] else precision), _NVJET_COMPUTE.get(letters[-2], "")
 
-
-# ------------------------------------------------------------------------- types spelled out in the name
 
 # Narrow types first: a product of fp8 matrices names its bf16 or fp32 output as well.
 _SPELLED: tuple[tuple[str, str], ...] = (

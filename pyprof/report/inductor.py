@@ -116,9 +116,6 @@ def _peaks(frame: Frame, code: Ints, rows: Ints, groups: int) -> Floats:
     return peaks
 
 
-# ---------------------------------------------------------------------------------------------- time
-
-
 def busy(records: Records, rows: Ints) -> Busy:
     """How long each device had work, and from when to when; the threads of a CPU are one device.
 
@@ -136,9 +133,6 @@ def busy(records: Records, rows: Ints) -> Busy:
         if on_cpu[mine].all() and len(np.unique(records["tid"][rows][mine])) == 1:
             covered[number] = spent[mine].sum()
     return Busy(int(spent.sum()), min(int(covered.sum()), wall), wall)
-
-
-# ---------------------------------------------------------------------------------------------- tables
 
 
 def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0) -> Header:
@@ -222,9 +216,6 @@ def kernels(groups: Groups, times: Busy) -> Table:
 
 
 _TABLES = {"categories": categories, "kernels": kernels}
-
-
-# ---------------------------------------------------------------------------------------------- command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

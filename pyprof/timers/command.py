@@ -77,9 +77,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-# ---------------------------------------------------------------------------------------------- choosing
-
-
 def _from_words(options: argparse.Namespace) -> Chosen:
     if options.idx is not None or not options.op:
         raise UsageError("without FILE, --op must name an op", _SHAPE_HINT)
@@ -189,9 +186,6 @@ def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
     able = [code for code in spent if not replayable(records.calls[code])]
     code = max(able or spent, key=lambda code: (spent[code], -code))
     return Chosen(records.calls[code], spent[code] / len(executions[code]) / 1e9, _where(records, first[code]))
-
-
-# ---------------------------------------------------------------------------------------------- running
 
 
 def _time(call: OpCall, device: str, options: argparse.Namespace, *, tf32: bool = False) -> Timing:

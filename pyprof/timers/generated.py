@@ -183,9 +183,6 @@ def _time_restoring(function: Callable[..., object], arguments: list[object], se
     return Timing("cpu", tuple(times), tuple(times))
 
 
-# ---------------------------------------------------------------------------------------------- Triton
-
-
 def _triton(path: Path, source: Kernel, seconds: float) -> list[Result]:
     """Time every configuration of the Triton kernel in a file."""
     import importlib.util

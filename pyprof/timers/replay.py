@@ -102,9 +102,6 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-# ---------------------------------------------------------------------------------------------- tensors
-
-
 def _span(spec: TensorSpec) -> int:
     """Elements of memory from the first to the last that the tensor's strides reach."""
     if spec.strides is None:
@@ -189,9 +186,6 @@ class _Maker(NamedTuple):
             flat = torch.rand(count, generator=self.generator)
         flat = flat.to(dtype).to(self.device)
         return flat.view(spec.shape) if spec.strides is None else torch.as_strided(flat, spec.shape, spec.strides)
-
-
-# ---------------------------------------------------------------------------------------------- functions
 
 
 Args: TypeAlias = list[object]

@@ -166,9 +166,6 @@ def _warm_up(clock: Clock, fn: Callable[..., object], args: Sequence[object], se
             return (time.perf_counter() - first) / (done - 1)
 
 
-# ---------------------------------------------------------------------------------------------- clocks
-
-
 def cache_bytes(root: str = "/sys/devices/system/cpu/cpu0/cache") -> int | None:
     """Size of this CPU's last-level cache; None if the system does not report it."""
     sizes: dict[int, int] = {}

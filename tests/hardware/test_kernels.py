@@ -20,17 +20,17 @@ from pyprof.hardware.kernels import classify, has_tensor_path, rules, verdict
 from pyprof.hardware.precision import READERS
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.kernel.rule)
 def test_every_rule_is_the_first_to_match_its_own_example(rule: Any) -> None:
     kernel = classify(rule.example)
-    assert kernel.rule == rule.id
-    assert rule.kind in ("gemm", "conv", "attention", "rnn", "memory", "copy", "comm", "unknown")
-    assert rule.role in ("main", "aux") and rule.certainty in ("high", "medium", "low")
+    assert kernel.rule == rule.kernel.rule
+    assert rule.kernel.kind in ("gemm", "conv", "attention", "rnn", "memory", "copy", "comm", "unknown")
+    assert rule.kernel.role in ("main", "aux") and rule.kernel.certainty in ("high", "medium", "low")
     assert rule.reads in READERS or not rule.reads.startswith("@")
-    if rule.tensor_core == "yes":
+    if rule.kernel.tensor_core == "yes":
         assert kernel.is_product and kernel.unit not in ("fma", "dfma", "memory", "copy", "comm")
-    if kernel.role == "aux" or rule.kind in ("memory", "copy", "comm"):
-        assert rule.tensor_core == "no"
+    if kernel.role == "aux" or rule.kernel.kind in ("memory", "copy", "comm"):
+        assert rule.kernel.tensor_core == "no"
 
 
 CUTLASS75 = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>(cutlass_75_tensorop::Params)"

@@ -106,8 +106,6 @@ class CppBody:
                     scope.ranges[found["name"]] = max(int(found["high"]) - int(found["low"]), 0)
         return scope
 
-    # ------------------------------------------------------------------ statements
-
     def _statement(self, text: str) -> None:
         within = next((scope.held for scope in reversed(self._scopes) if scope.name), list[Value]())
         if (found := _ASSIGN.fullmatch(text)) is not None:
@@ -138,8 +136,6 @@ class CppBody:
 
     def _merge(self, name: str, value: Value) -> None:
         self._named[name] = Value.of([value, self._named.get(name, Value())])
-
-    # ------------------------------------------------------------------ expressions
 
     def _value(self, text: str, target: str = "") -> Value:
         """The value of an expression; all its operations are one step. target: the variable that it is assigned to."""

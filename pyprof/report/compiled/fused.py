@@ -122,8 +122,6 @@ class _Describing:
         self.chosen: dict[_Run, tuple[CompiledModule, Fused] | None] = {}
         self.files: dict[str, Kernel | None] = {}
 
-    # ------------------------------------------------------------------ fused kernels
-
     def _call(self, row: int, columns: tuple[str, str] = ("inner", "own")) -> OpCall | None:
         """The op of a record from the first of these columns that has one; an autograd function is not an op."""
         for column in columns:
@@ -202,8 +200,6 @@ class _Describing:
             here = file.suffix == ".py" and file.is_file() and file.stat().st_size <= _LARGEST_FILE
             self.files[path] = triton_kernel(file.read_text(encoding="utf-8", errors="replace")) if here else None
         return self.files.get(path)
-
-    # ------------------------------------------------------------------ all other kernels
 
     def _library(self, row: int) -> Launch:
         """By the kernel's short name; on a CPU, where a record may be part of an op, by the op's."""

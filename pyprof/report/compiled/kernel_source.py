@@ -80,9 +80,6 @@ def parsed(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-# ---------------------------------------------------------------------------------------------- C++
-
-
 _C_FUNCTION = re.compile(r'extern "C"[^(;{]*\bvoid\b[^(;{]*?(\w+)\s*\((?P<list>[^)]*)\)', re.DOTALL)
 _RECORDED = re.compile(r'RecordFunctionHandle\s+\w+\("(?P<name>[^"]+)"')
 
@@ -116,9 +113,6 @@ def _cpp_pointer(kind: str, name: str, seen: Accesses | None) -> Pointer | None:
     size = _itemsize(kind.rstrip(" *").removeprefix("const ").strip())
     reads = constant or (seen.first_reads if seen and seen.known else name.startswith("in_out"))
     return Pointer(size, reads, not constant, seen.most if seen else None)
-
-
-# ---------------------------------------------------------------------------------------------- Triton
 
 
 def triton_kernel(source: str, name: str = "") -> Kernel | None:

@@ -159,8 +159,6 @@ class _ModuleReader:
             if isinstance(node, ast.FunctionDef) and re.fullmatch(r"call|partition_\d+", node.name):
                 self._block(node.body)
 
-    # ------------------------------------------------------------------ kernels
-
     def _definition(self, name: str, call: ast.Call) -> None:
         function = dotted(call.func)
         if len(call.args) < 2:
@@ -176,8 +174,6 @@ class _ModuleReader:
         if kernel is not None:
             self.kernels[name] = Fused(name, kernel)
             self.defined[name] = call.lineno
-
-    # ------------------------------------------------------------------ the body of `call`
 
     def _block(self, body: list[ast.stmt]) -> None:
         for statement in body:

@@ -47,8 +47,6 @@ class TritonBody:
                 self.block(statement.body)
                 self.block(getattr(statement, "orelse", []))
 
-    # ------------------------------------------------------------------ accesses
-
     def _note_accesses(self, expression: ast.expr) -> None:
         accounted: set[int] = set()
         for node in ast.walk(expression):
@@ -127,8 +125,6 @@ class TritonBody:
         if isinstance(node.op, ast.Mod):
             return prefix, _least(divisor, length)
         return prefix, None if length is None else -(-length // divisor)
-
-    # ------------------------------------------------------------------ operations
 
     def _follow(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign):
