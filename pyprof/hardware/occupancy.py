@@ -17,67 +17,51 @@ if TYPE_CHECKING:
 __all__ = ["SmLimits", "active_blocks", "limits", "theoretical_occupancy", "waves"]
 
 _WARP_THREADS = 32
+_REGISTERS = 65536  # 32-bit registers of a multiprocessor
+_REGISTER_UNIT = 256  # registers are allocated to a warp in multiples of this
 
 
 class SmLimits(NamedTuple):
     """The resources of one multiprocessor.
 
-    max_warps, max_blocks, max_threads: resident at once; registers: 32-bit registers; register_unit: registers are allocated to
-    a warp in multiples of this; partitions: parts that share out warps and registers; shared_bytes: largest carve-out of shared
-    memory; shared_block_bytes: largest for one block (opt-in); shared_unit_bytes: granularity; shared_reserved_bytes: taken by
-    the system in every block.
+    max_warps, max_blocks: resident at once; shared_bytes: largest carve-out of shared memory; shared_unit_bytes: granularity;
+    shared_reserved_bytes: taken by the system in every block; partitions: parts that share out warps and registers.
     """
 
     max_warps: int
     max_blocks: int
-    max_threads: int
-    registers: int
-    max_registers_per_block: int
-    register_unit: int
-    partitions: int
     shared_bytes: int
-    shared_block_bytes: int
-    shared_unit_bytes: int
-    shared_reserved_bytes: int
+    shared_unit_bytes: int = 128
+    shared_reserved_bytes: int = 1024
+    partitions: int = 4
+    max_registers_per_block: int = _REGISTERS
 
 
-def _sm(warps: int, blocks: int, shared_kb: int, block_kb: int, *, new: bool, partitions: int = 4) -> SmLimits:
-    return SmLimits(
-        max_warps=warps,
-        max_blocks=blocks,
-        max_threads=warps * _WARP_THREADS,
-        registers=65536,
-        max_registers_per_block=65536,
-        register_unit=256,
-        partitions=partitions,
-        shared_bytes=shared_kb << 10,
-        shared_block_bytes=block_kb << 10,
-        shared_unit_bytes=128 if new else 256,
-        shared_reserved_bytes=1024 if new else 0,
-    )
+def _before_ampere(warps: int, blocks: int, shared_kb: int) -> SmLimits:
+    return SmLimits(warps, blocks, shared_kb << 10, shared_unit_bytes=256, shared_reserved_bytes=0)
 
 
 _LIMITS: dict[tuple[int, int], SmLimits] = {
-    (5, 0): _sm(64, 32, 64, 48, new=False),
-    (5, 2): _sm(64, 32, 96, 48, new=False),
-    (5, 3): _sm(64, 32, 64, 48, new=False)._replace(max_registers_per_block=32768),
-    (6, 0): _sm(64, 32, 64, 48, new=False, partitions=2),
-    (6, 1): _sm(64, 32, 96, 48, new=False),
-    (6, 2): _sm(64, 32, 64, 48, new=False)._replace(max_registers_per_block=32768),
-    (7, 0): _sm(64, 32, 96, 96, new=False),
-    (7, 2): _sm(64, 32, 96, 96, new=False),
-    (7, 5): _sm(32, 16, 64, 64, new=False),
-    (8, 0): _sm(64, 32, 164, 163, new=True),
-    (8, 6): _sm(48, 16, 100, 99, new=True),
-    (8, 7): _sm(48, 16, 164, 163, new=True),
-    (8, 9): _sm(48, 24, 100, 99, new=True),
-    (9, 0): _sm(64, 32, 228, 227, new=True),
-    (10, 0): _sm(64, 32, 228, 227, new=True),
-    (10, 1): _sm(48, 24, 228, 227, new=True),
-    (10, 3): _sm(64, 32, 228, 227, new=True),
-    (11, 0): _sm(48, 24, 228, 227, new=True),
-    (12, 0): _sm(48, 24, 100, 99, new=True),
-    (12, 1): _sm(48, 24, 100, 99, new=True),
+    (5, 0): _before_ampere(64, 32, 64),
+    (5, 2): _before_ampere(64, 32, 96),
+    (5, 3): _before_ampere(64, 32, 64)._replace(max_registers_per_block=32768),
+    (6, 0): _before_ampere(64, 32, 64)._replace(partitions=2),
+    (6, 1): _before_ampere(64, 32, 96),
+    (6, 2): _before_ampere(64, 32, 64)._replace(max_registers_per_block=32768),
+    (7, 0): _before_ampere(64, 32, 96),
+    (7, 2): _before_ampere(64, 32, 96),
+    (7, 5): _before_ampere(32, 16, 64),
+    (8, 0): SmLimits(64, 32, 164 << 10),
+    (8, 6): SmLimits(48, 16, 100 << 10),
+    (8, 7): SmLimits(48, 16, 164 << 10),
+    (8, 9): SmLimits(48, 24, 100 << 10),
+    (9, 0): SmLimits(64, 32, 228 << 10),
+    (10, 0): SmLimits(64, 32, 228 << 10),
+    (10, 1): SmLimits(48, 24, 228 << 10),
+    (10, 3): SmLimits(64, 32, 228 << 10),
+    (11, 0): SmLimits(48, 24, 228 << 10),
+    (12, 0): SmLimits(48, 24, 100 << 10),
+    (12, 1): SmLimits(48, 24, 100 << 10),
 }
 
 
@@ -114,8 +98,8 @@ def _fit_registers(sm: SmLimits, warps: Ints, registers: Ints) -> Ints:
     """Blocks whose registers fit: each warp gets them in units, from the register file of the partition that it runs on."""
     import numpy as np
 
-    per_warp = np.maximum(_round_up(registers * _WARP_THREADS, sm.register_unit), sm.register_unit)
-    fit = sm.registers // sm.partitions // per_warp * sm.partitions // warps
+    per_warp = np.maximum(_round_up(registers * _WARP_THREADS, _REGISTER_UNIT), _REGISTER_UNIT)
+    fit = _REGISTERS // sm.partitions // per_warp * sm.partitions // warps
     too_many = per_warp * _round_up(warps, sm.partitions) > sm.max_registers_per_block
     return np.where(too_many, 0, fit)
 

@@ -1,8 +1,9 @@
 """Element types written in the names of kernels that multiply matrices.
 
-Each library has its own grammar; a reader takes a normalised name and returns (precision of the operands, accumulator), each ''
-if the name does not contain it. Precisions: fp64 tf32 tf32x3 fp32 bf16 fp16 fp8 fp6 fp4 int8 int4 int1. kernels.csv names the
-reader of each kind of kernel. Must not know devices. Patterns are texts, compiled when a name first needs them.
+Each library has its own grammar; a reader takes the match of its pattern in a normalised name and returns (precision of the
+operands, accumulator), each '' if the name does not contain it. Precisions: fp64 tf32 tf32x3 fp32 bf16 fp16 fp8 fp6 fp4 int8
+int4 int1. kernels.csv names the reader of each kind of kernel. Must not know devices. Patterns are texts, compiled when a name
+first needs them.
 """
 
 from __future__ import annotations
@@ -24,29 +25,24 @@ _ACCUMULATORS = {"s": "fp32", "h": "fp16", "i": "int32", "d": "fp64", "c": "fp32
 _TYPE = r"(?:tf32|bf16|fp16|fp32|f16|f32|f64|ue4m3|e4m3|e5m2|e2m3|e3m2|e2m1|u?int8|int4|[su]8|[su]4|i8|b1)"
 
 _CUTLASS = rf"tensorop_(?:{_TYPE}_)?(?P<acc>[shdicz])(?P<shape>\d{{3,6}})(?P<inner>fastf32|tf32|bf16|f16)?(?P<verb>[a-z]+)"
-_TILE = r"\d+x\d+"
 
 
-def _tokens_to_tile(text: str) -> list[str]:
-    """The words between underscores, up to the tile size."""
-    tile = re.search(_TILE, text)
-    return text[: tile.start() if tile else len(text)].split("_")
+def _tokens_to_tile(match: re.Match[str]) -> list[str]:
+    """The words between underscores that follow a match, up to the tile size."""
+    return re.split(r"\d+x\d+", match.string[match.end() :], maxsplit=1)[0].split("_")
 
 
-def _cutlass(name: str) -> tuple[str, str]:
+def _cutlass(match: re.Match[str]) -> tuple[str, str]:
     """`cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_...`.
 
     CUTLASS's generator prints the operand type only where it differs from the accumulator's; fp32 operands of a Tensor Core
     kernel are computed in TF32 unless an inner type is named (python/cutlass_library/gemm_operation.py).
     """
-    match = re.search(_CUTLASS, name)
-    if match is None:
-        return "", ""
     letter, inner = match["acc"], match["inner"]
     accumulator = _ACCUMULATORS[letter]
     if inner:
         return ("tf32x3" if inner == "fastf32" else _TOKENS[inner]), accumulator
-    operand = next((_TOKENS[t] for t in _tokens_to_tile(name[match.end() :]) if t in _TOKENS), "")
+    operand = next((_TOKENS[t] for t in _tokens_to_tile(match) if t in _TOKENS), "")
     if operand:
         return ("tf32" if operand == "fp32" else operand), accumulator
     if letter == "i":
@@ -58,12 +54,9 @@ _CUTLASS3 = r"tensorop_(?:[a-z]*\d+x\d+x\d+)?(?P<verb>[a-z\d]*gemm)_"
 _SCALE = r"^[a-z]+\d[a-z]\d[a-z]*x(?=[a-z])|^ue\dm\dx(?=[a-z])"
 
 
-def _cutlass3(name: str) -> tuple[str, str]:
+def _cutlass3(match: re.Match[str]) -> tuple[str, str]:
     """`cutlass3x_sm90_tensorop_s64x128x16gemm_A_B_accumulator_C_D_...`; block-scaled operands are `scaleXtype`."""
-    match = re.search(_CUTLASS3, name)
-    if match is None:
-        return "", ""
-    types = [_TOKENS[t] for t in (re.sub(_SCALE, "", t) for t in _tokens_to_tile(name[match.end() :])) if t in _TOKENS]
+    types = [_TOKENS[t] for t in (re.sub(_SCALE, "", t) for t in _tokens_to_tile(match)) if t in _TOKENS]
     if len(types) < 3:
         return ("tf32" if "tf32" in match["verb"] else ""), ""
     # fp32 operands of a Tensor Core kernel are computed in TF32.
@@ -85,11 +78,8 @@ _XMMA_TYPE = r"(?:tf32|bf16|f16|f32|f64|e4m3|e5m2|i8|u8|i32|i4|cf32|cf64)"
 _XMMA = rf"_(?P<a>{_XMMA_TYPE})(?P<c>{_XMMA_TYPE}?)_(?P<b>{_XMMA_TYPE})(?P<acc>{_XMMA_TYPE}?)_(?P<d>{_XMMA_TYPE})(?=_|$)"
 
 
-def _xmma(name: str) -> tuple[str, str]:
+def _xmma(match: re.Match[str]) -> tuple[str, str]:
     """`sm80_xmma_gemm_<A><C>_<B><accumulator>_<D>_...`: bf16bf16_bf16f32_f32, tf32f32_tf32f32_f32, e4m3bf16_e4m3f32_f32."""
-    match = re.search(_XMMA, name)
-    if match is None:
-        return "", ""
     precision = _wider(_TOKENS.get(match["a"], ""), _TOKENS.get(match["b"], ""))
     return precision, _TOKENS.get(match["acc"], "")
 
@@ -100,11 +90,8 @@ _SASS = (
 )
 
 
-def _sass(name: str) -> tuple[str, str]:
+def _sass(match: re.Match[str]) -> tuple[str, str]:
     """`ampere_bf16_s16816gemm_bf16_128x128_...`, `turing_h1688gemm_...`: accumulator letter, operand type if it differs."""
-    match = re.search(_SASS, name)
-    if match is None:
-        return "", ""
     accumulator = _ACCUMULATORS[match["acc"]]
     named = match["operand"] or match["out"]
     if named:
@@ -115,7 +102,7 @@ def _sass(name: str) -> tuple[str, str]:
     if match["acc"] == "i":
         return "int8", accumulator
     # Only m16n8k8 of Ampere multiplies fp32 data, in TF32; m8n8k4 and m16n8k16 multiply half types.
-    if match["shape"] == "1688" and "ampere" in name:
+    if match["shape"] == "1688" and "ampere" in match.string:
         return "tf32", accumulator
     return ("fp16" if match["shape"] == "884" else ""), accumulator
 
@@ -126,17 +113,13 @@ _SIMT = (
 )
 
 
-def _simt(name: str) -> tuple[str, str]:
+def _simt(match: re.Match[str]) -> tuple[str, str]:
     """`volta_sgemm_...`, `cutlass_80_simt_dgemm_...`, `maxwell_fp16_sgemm_fp16_...` (half data, fp32 arithmetic)."""
-    match = re.search(_SIMT, name)
-    if match is None:
-        return "", ""
     accumulator = _ACCUMULATORS.get(match["letter"], "")
     named = match["operand"] or match["data"]
     if named:
         return _TOKENS[named], accumulator
-    plain = {"s": "fp32", "d": "fp64", "h": "fp16", "c": "fp32", "z": "fp64", "gc": "fp32", "i": "int8"}
-    return plain[match["letter"]], accumulator
+    return ("int8" if match["letter"] == "i" else accumulator), accumulator
 
 
 _NVJET = r"nvjet_(?:sm\d+[a-z]?_)?(?P<letters>[a-z]{3,6})_(?P<tf32>tf32_)?"
@@ -154,18 +137,16 @@ _NVJET_LETTERS = {
 _NVJET_COMPUTE = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int32"}
 
 
-def _nvjet(name: str) -> tuple[str, str]:
+def _nvjet(match: re.Match[str]) -> tuple[str, str]:
     """`nvjet_[smNN_]<A>[<B><C>]<compute><D>_`: tst is bf16 with fp32 accumulation, qqtst is fp8 to bf16, sss is TF32."""
-    match = re.search(_NVJET, name)
-    if match is None:
-        return "", ""
     letters = match["letters"]
     second = letters[1] if len(letters) > 3 else letters[0]
     precision = _wider(_NVJET_LETTERS.get(letters[0], ""), _NVJET_LETTERS.get(second, ""))
     return ("tf32" if match["tf32"] else precision), _NVJET_COMPUTE.get(letters[-2], "")
 
 
-# Narrow types first: a product of fp8 matrices names its bf16 or fp32 output as well.
+# C++ types among template arguments and parameters: `gemvx::kernel<int, int, __nv_bfloat16, ...`. Narrow types first: a product
+# of fp8 matrices names its bf16 or fp32 output as well.
 _SPELLED: tuple[tuple[str, str], ...] = (
     ("fp4", r"float_e2m1|__nv_fp4|Float4_e2m1|e2m1|E2m1"),
     ("fp8", r"float_e[45]m[23]|__nv_fp8|Float8_e|e4m3|E4m3|e5m2|E5m2"),
@@ -176,6 +157,7 @@ _SPELLED: tuple[tuple[str, str], ...] = (
     ("fp32", r"\bfloat"),
     ("int8", r"\bsigned char|\bint8_t"),
 )
+# Type words within an identifier: `fmha_cutlassF_bf16_aligned`, `QkvE4m3OBfloat16`; the narrowest decides.
 _WORDS: tuple[tuple[str, str], ...] = (
     ("fp4", r"(?:fp4|[eE]2m1)(?![a-z\d])|nvfp4|mxfp4"),
     ("fp8", r"fp8|f8(?![a-z\d])|f8f8|[eE]4m3|[eE]5m2|w8a8_block_fp8"),
@@ -187,30 +169,15 @@ _WORDS: tuple[tuple[str, str], ...] = (
 )
 
 
-def _first(table: tuple[tuple[str, str], ...], text: str) -> str:
-    return next((precision for precision, pattern in table if re.search(pattern, text)), "")
-
-
-def _template(name: str) -> tuple[str, str]:
-    """C++ types among template arguments and parameters: `gemvx::kernel<int, int, __nv_bfloat16, ...`."""
-    return _first(_SPELLED, name), ""
-
-
-def _word(name: str) -> tuple[str, str]:
-    """Type words within an identifier: `fmha_cutlassF_bf16_aligned`, `QkvE4m3OBfloat16`; the narrowest decides."""
-    return _first(_WORDS, name), ""
-
-
 _TRTLLM = r"bmm_(?P<d>(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)_(?P<ab>(?:(?:Mx|Dq)?[A-Z][a-z]*\d*(?:m\d+)?)+)_(?P<acc>Fp32|Fp16)"
 _TRTLLM_TYPE = r"(?:Mx|Dq)?(E2m1|E4m3|E5m2|Bfloat16|Fp16|E5m10)"
 _TRTLLM_TOKENS = {"E2m1": "fp4", "E4m3": "fp8", "E5m2": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "E5m10": "fp16"}
 
 
-def _trtllm(name: str) -> tuple[str, str]:
+def _trtllm(match: re.Match[str]) -> tuple[str, str]:
     """`bmm_<D>_<A>[<B>]_<accumulator>_t...`; operands of two widths run at the rate of the wider."""
-    match = re.search(_TRTLLM, name)
-    types = re.findall(_TRTLLM_TYPE, match["ab"]) if match else []
-    if not match or not types:
+    types = re.findall(_TRTLLM_TYPE, match["ab"])
+    if not types:
         return "", ""
     return _wider(_TRTLLM_TOKENS[types[0]], _TRTLLM_TOKENS[types[-1]]), match["acc"].lower()
 
@@ -219,31 +186,33 @@ _TENSILE = r"Cijk_A[a-z]{3}_B[a-z]{3}_(?P<types>[A-Z0-9]+?)_"
 _TENSILE_TYPES = {"H": "fp16", "B": "bf16", "S": "fp32", "D": "fp64", "C": "fp32", "Z": "fp64", "I": "int8", "F8": "fp8"}
 
 
-def _tensile(name: str) -> tuple[str, str]:
+def _tensile(match: re.Match[str]) -> tuple[str, str]:
     """`Cijk_Ailk_Bljk_HHS_BH_...`: operand, output and accumulator letters of Tensile."""
-    match = re.search(_TENSILE, name)
-    if match is None:
-        return "", ""
     types = match["types"]
     precision = _TENSILE_TYPES.get("F8" if types.startswith("F8") else types[0], "")
     return precision, _TENSILE_TYPES.get(types[2], "") if len(types) == 3 else ""
 
 
-READERS: dict[str, Callable[[str], tuple[str, str]]] = {
-    "@cutlass": _cutlass,
-    "@cutlass3x": _cutlass3,
-    "@xmma": _xmma,
-    "@sass": _sass,
-    "@simt": _simt,
-    "@nvjet": _nvjet,
-    "@template": _template,
-    "@word": _word,
-    "@trtllm": _trtllm,
-    "@tensile": _tensile,
+_MATCHED: dict[str, tuple[str, Callable[[re.Match[str]], tuple[str, str]]]] = {
+    "@cutlass": (_CUTLASS, _cutlass),
+    "@cutlass3x": (_CUTLASS3, _cutlass3),
+    "@xmma": (_XMMA, _xmma),
+    "@sass": (_SASS, _sass),
+    "@simt": (_SIMT, _simt),
+    "@nvjet": (_NVJET, _nvjet),
+    "@trtllm": (_TRTLLM, _trtllm),
+    "@tensile": (_TENSILE, _tensile),
 }
+_LISTED = {"@template": _SPELLED, "@word": _WORDS}
+READERS = frozenset({*_MATCHED, *_LISTED})
 
 
 def read_precision(reads: str, name: str) -> tuple[str, str]:
     """(precision, accumulator) of a normalised name; reads: a reader's key, a fixed precision, or ''."""
-    reader = READERS.get(reads)
-    return (reads, "") if reader is None else reader(name)
+    if reads in _LISTED:
+        return next((precision for precision, pattern in _LISTED[reads] if re.search(pattern, name)), ""), ""
+    if reads not in _MATCHED:
+        return reads, ""
+    pattern, reader = _MATCHED[reads]
+    match = re.search(pattern, name)
+    return reader(match) if match else ("", "")

@@ -7,11 +7,11 @@ returned: cudaMemcpyAsync to or from memory that is not pinned does not return b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.launches import launch_of_activity
@@ -21,8 +21,6 @@ from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
 
 __all__ = ["Calls", "calls_of", "origins"]
 
-Ints = npt.NDArray[np.int64]
-
 _WAITS = re.compile(
     r"(cuda|cu|hip)(Device|Ctx|Stream|Event|Thread)Synchronize(_|$)"
     r"|(cuda|cu|hip)Memcpy(?!.*(Async|Batch))"
@@ -30,8 +28,7 @@ _WAITS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(NamedTuple):
     """One row an API call.
 
     pid, tid: as records have them; name: code into strings; waits: the host waited in it; thread: row of the trace's threads.
@@ -42,7 +39,7 @@ class Calls:
     start_ns: Ints
     end_ns: Ints
     name: Ints
-    waits: npt.NDArray[np.bool_]
+    waits: Bools
     thread: Ints
     strings: Strings
 

@@ -12,9 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pyprof.dtypes import lookup
-from pyprof.errors import ToolError
 from pyprof.hardware.cpus import CpuPeak, cpu_name
-from pyprof.timers.timing import cache_bytes, timeit
+from pyprof.timers.timing import cache_bytes, timeit, torch_for
 
 if TYPE_CHECKING:
     import torch as torch_types
@@ -32,10 +31,7 @@ def measure(seconds: float = 0.3, rounds: int = 3) -> CpuPeak:
 
     Raises ToolError if torch is missing.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise ToolError("measuring the CPU needs torch, which is not installed", "pip install torch") from error
+    torch = torch_for("measuring the CPU")
     rates: dict[str, float] = {}
     moved = 0.0
     for _ in range(rounds):

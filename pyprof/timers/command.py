@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyprof.dtypes import lookup
@@ -162,30 +164,28 @@ def _where(records: Records, row: int) -> str:
 def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
     """The call with this name (and these shapes) whose executions took most time."""
     shapes = _shapes(options.shape)
-    spent: dict[int, int] = {}
-    executions: dict[int, set[int]] = {}
-    first: dict[int, int] = {}
-    known: dict[int, bool] = {}
+
+    @cache
+    def chosen(code: int) -> bool:
+        call = records.calls[code]
+        return options.op in (call.name, call.op) and (not shapes or [t.shape for t in call.tensors] == shapes)
+
+    rows: dict[int, list[int]] = defaultdict(list)
     for row in range(len(records)):
         code = int(records["call"][row])
         if int(records["dir"][row]):
             code = next((c for c in _codes(records, row) if not replayable(records.calls[c])), -1)
-        if code < 0:
-            continue
-        if code not in known:
-            call = records.calls[code]
-            known[code] = options.op in (call.name, call.op) and (not shapes or [t.shape for t in call.tensors] == shapes)
-        if known[code]:
-            spent[code] = spent.get(code, 0) + int(records["dur_ns"][row])
-            executions.setdefault(code, set()).add(int(records["instance"][row]))
-            first.setdefault(code, row)
-    if not spent:
+        if code >= 0 and chosen(code):
+            rows[code].append(row)
+    if not rows:
         raise UsageError(
             f"no call of {options.op!r} with these shapes was recorded", f"python -m pyprof.prof {options.file} -c op,params"
         )
+    spent = {code: int(records["dur_ns"][at].sum()) for code, at in rows.items()}
     able = [code for code in spent if not replayable(records.calls[code])]
     code = max(able or spent, key=lambda code: (spent[code], -code))
-    return Chosen(records.calls[code], spent[code] / len(executions[code]) / 1e9, _where(records, first[code]))
+    executions = len(set(records["instance"][rows[code]].tolist()))
+    return Chosen(records.calls[code], spent[code] / executions / 1e9, _where(records, rows[code][0]))
 
 
 def _time(call: OpCall, device: str, options: argparse.Namespace, *, tf32: bool = False) -> Timing:

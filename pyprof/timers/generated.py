@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.hardware import cpus, gpus
 from pyprof.recording.generated import load_module, own_inputs, wrap_kernels
 from pyprof.report.compiled.kernel_source import Kernel, triton_kernel
 from pyprof.report.compiled.module import read_module
-from pyprof.timers.timing import Timing, cache_bytes, timeit
+from pyprof.timers.timing import CpuClock, Timing, timeit, torch_for
 
 if TYPE_CHECKING:
     import torch
@@ -47,48 +47,30 @@ COLUMNS: tuple[tuple[str, str, str, int | None], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Result:
-    """One kernel in one configuration. bytes: read and written; peak_rate: bytes/s of the memory. None: unknown."""
+class Result(NamedTuple):
+    """One kernel in one configuration, as COLUMNS says. None: unknown."""
 
     kernel: str
     config: str
-    timing: Timing
+    time_us: float
+    best_us: float
+    p99_us: float
+    spread: float
+    calls: int
     bytes: int | None
-    peak_rate: float | None
+    gbs: float | None
+    peak: float | None
     regs: int | None = None
     spills: int | None = None
     smem: int | None = None
 
-    @property
-    def time_us(self) -> float:
-        return self.timing.median_s * 1e6
 
-    @property
-    def best_us(self) -> float:
-        return self.timing.best_s * 1e6
-
-    @property
-    def p99_us(self) -> float:
-        return self.timing.p99_s * 1e6
-
-    @property
-    def spread(self) -> float:
-        return self.timing.spread * 100
-
-    @property
-    def calls(self) -> int:
-        return len(self.timing.times_s)
-
-    @property
-    def gbs(self) -> float | None:
-        """10^9 bytes/s at the median time."""
-        return None if self.bytes is None or not self.timing.median_s else self.bytes / self.timing.median_s / 1e9
-
-    @property
-    def peak(self) -> float | None:
-        """Percent of the bandwidth of the memory."""
-        return None if self.gbs is None or not self.peak_rate else 100 * self.gbs * 1e9 / self.peak_rate
+def _result(kernel: str, config: str, timing: Timing, moved: int | None, peak_rate: float | None) -> Result:
+    """moved: bytes of a call; peak_rate: bytes/s of the memory. None: unknown."""
+    rate = None if moved is None or not timing.median_s else moved / timing.median_s
+    times = (timing.median_s * 1e6, timing.best_s * 1e6, timing.p99_s * 1e6, timing.spread * 100, len(timing.times_s))
+    gbs, peak = None if rate is None else rate / 1e9, None if rate is None or not peak_rate else 100 * rate / peak_rate
+    return Result(kernel, config, *times, moved, gbs, peak)
 
 
 def bench(path: Path, kernel: str | None = None, seconds: float = 0.3) -> list[Result]:
@@ -119,7 +101,7 @@ def bench(path: Path, kernel: str | None = None, seconds: float = 0.3) -> list[R
     for name, (function, arguments) in _first_calls(path, load_module(path)).items():
         if kernel is None or name == kernel:
             timing = _time_restoring(function, arguments, seconds)
-            results.append(Result(name, "-", timing, moved.get(name), peak.dram_gbs * 1e9 if peak else None))
+            results.append(_result(name, "-", timing, moved.get(name), peak.dram_gbs * 1e9 if peak else None))
     return results
 
 
@@ -166,16 +148,13 @@ def _time_restoring(function: Callable[..., object], arguments: list[object], se
 
     working = _copies(arguments)
     pairs = [(new, old) for new, old in zip(working, arguments, strict=True) if isinstance(new, torch.Tensor)]
-    flush = torch.zeros(min(max(2 * (cache_bytes() or 0), 32 << 20), 512 << 20), dtype=torch.int8)
+    clock = CpuClock(torch, flush=True)
     times: list[float] = []
     ends: float | None = None
     while len(times) < _MIN_CALLS or (len(times) < _MAX_CALLS and time.perf_counter() < (ends or 0)):
         for new, old in pairs:
             new.copy_(old)
-        flush.add_(1)
-        begun = time.perf_counter()
-        function(*working)
-        spent = time.perf_counter() - begun
+        (spent,), _ = clock.measure(function, working, 1)
         if ends is None:  # the first call warms up
             ends = time.perf_counter() + seconds
         else:
@@ -185,16 +164,11 @@ def _time_restoring(function: Callable[..., object], arguments: list[object], se
 
 def _triton(path: Path, source: Kernel, seconds: float) -> list[Result]:
     """Time every configuration of the Triton kernel in a file."""
-    import importlib.util
-
-    hint = "run it on a machine with a GPU; `pyprof inductor CAPTURE` reports on a capture from there"
-    if importlib.util.find_spec("torch") is None:
-        raise ToolError("timing generated kernels needs torch, which is not installed", "pip install torch")
-    import torch
-
+    torch = torch_for("timing generated kernels")
     if not torch.cuda.is_available():
+        hint = "run it on a machine with a GPU; `pyprof inductor CAPTURE` reports on a capture from there"
         raise ToolError(f"{path}: a Triton kernel, and torch has no GPU here", hint)
-    if importlib.util.find_spec("triton") is None:
+    if find_spec("triton") is None:
         raise ToolError(f"{path}: a Triton kernel, and the package triton is not installed", "pip install triton")
     module = load_module(path)
     if not hasattr(module, "get_args"):
@@ -216,8 +190,9 @@ def triton_results(module: ModuleType, source: Kernel, torch: ModuleType, second
     for launcher in tuner.launchers:
         timing = _time_launcher(tuner, launcher, arguments, torch, seconds)
         regs, spills, smem = (getattr(launcher, fact, None) for fact in ("n_regs", "n_spills", "shared"))
-        results.append(Result(name, str(launcher.config), timing, moved, peak, regs, spills, smem))
-    return sorted(results, key=lambda result: result.timing.median_s)
+        result = _result(name, str(launcher.config), timing, moved, peak)
+        results.append(result._replace(regs=regs, spills=spills, smem=smem))
+    return sorted(results, key=lambda result: result.time_us)
 
 
 class _Launcher(Protocol):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.prof import formulas
+from pyprof.timers.timing import torch_for
 
 if TYPE_CHECKING:
     import torch as torch_types
@@ -43,7 +44,7 @@ class Replay:
 
         Raises UsageError if too little was recorded, ToolError if the op or the memory is not available here.
         """
-        torch = _torch()
+        torch = torch_for("running an op")
         reason = replayable(call)
         if reason:
             raise UsageError(f"{call.name} cannot be run alone: {reason}", "choose another row: python -m pyprof.prof FILE")
@@ -76,7 +77,7 @@ def replayable(call: OpCall) -> str:
 
 def choose_device(wanted: str | None) -> str:
     """`cpu` or `cuda:N`, by default the current GPU if there is one. Raises ToolError if torch has no such device."""
-    cuda = _torch().cuda
+    cuda = torch_for("running an op").cuda
     kind, _, index = (wanted or ("cuda" if cuda.is_available() else "cpu")).partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
         raise UsageError(f"unknown device {wanted!r}", "use cpu, cuda or cuda:N")
@@ -87,15 +88,6 @@ def choose_device(wanted: str | None) -> str:
     if number >= count:
         raise ToolError(f"{wanted}: torch has {count} GPUs here", "use pyprof bench ... --device cpu")
     return f"cuda:{number}"
-
-
-def _torch() -> ModuleType:
-    try:
-        import torch
-    except ImportError as error:
-        raise ToolError("running an op needs torch, which is not installed", "pip install torch") from error
-    module: ModuleType = torch
-    return module
 
 
 def _first_line(error: BaseException) -> str:

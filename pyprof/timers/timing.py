@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch.autograd.profiler_util import FunctionEvent
 
-__all__ = ["Timing", "cache_bytes", "quantile", "timeit"]
+__all__ = ["CpuClock", "Timing", "cache_bytes", "quantile", "timeit", "torch_for"]
 
 Seconds: TypeAlias = tuple[float, ...]  # one for each call
 
@@ -115,23 +115,23 @@ def timeit(  # a public function's options
     """
     if seconds <= 0 or warmup < 0 or (calls is not None and calls < 1):
         raise UsageError("pyprof.timeit: seconds and calls must be positive", "for example pyprof.timeit(fn, x, calls=100)")
-    torch = _torch()
+    torch = torch_for("pyprof.timeit")
     clock = _clock(torch, device or _device(torch, args), flush)
-    with ExitStack() as stack:
-        clock.enter(stack)
+    with clock.current:
         once = _warm_up(clock, fn, args, warmup)
         count = calls or min(max(math.ceil(seconds / max(once, 1e-9)), _MIN_CALLS), _MAX_CALLS)
         times, hosts = clock.measure(fn, args, count)
-        launched = clock.launched(fn, args) if launches else None
+        launched = _record(torch, clock.device != "cpu", fn, args) if launches else None
     return Timing(clock.device, times, hosts, launched)
 
 
-def _torch() -> ModuleType:
+def torch_for(purpose: str) -> ModuleType:
+    """The package torch. Raises ToolError, which names what needs it, if it is not installed."""
     try:
         import torch
         import torch.profiler
     except ImportError as error:
-        raise ToolError("pyprof.timeit needs torch, which is not installed", "pip install torch") from error
+        raise ToolError(f"{purpose} needs torch, which is not installed", "pip install torch") from error
     module: ModuleType = torch
     return module
 
@@ -182,16 +182,14 @@ def _flush_bytes(cache: int | None) -> int:
     return min(max(2 * (cache or 0), _MIN_FLUSH_BYTES), _MAX_FLUSH_BYTES)
 
 
-class _CpuClock:
-    """Times a call by the clock."""
+class CpuClock:
+    """Times a call by the clock, with caches cleared before it where `flush`. current: what must be entered around calls."""
 
     def __init__(self, torch: ModuleType, flush: bool) -> None:
-        self._torch, self.device = torch, "cpu"
+        self.device = "cpu"
+        self.current: AbstractContextManager[object] = nullcontext()
         # Read and written, since a plain fill of that size bypasses the caches.
         self._buffer = torch.zeros(_flush_bytes(cache_bytes()), dtype=torch.int8) if flush else None
-
-    def enter(self, stack: ExitStack) -> None:
-        """A CPU needs no preparation."""
 
     def measure(self, fn: Callable[..., object], args: Sequence[object], count: int) -> tuple[Seconds, Seconds]:
         """Seconds of each of `count` calls, twice, since the host is the device."""
@@ -204,10 +202,6 @@ class _CpuClock:
             times.append(now() - begun)
         return tuple(times), tuple(times)
 
-    def launched(self, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:
-        """The ops of one call, without those inside other ops."""
-        return _record(self._torch, False, fn, args)
-
 
 class _CudaClock:
     """Times the work of a call on its stream between two events; the host runs ahead while the cache is flushed."""
@@ -217,13 +211,10 @@ class _CudaClock:
             raise ToolError(f"{device}: torch has no GPU here", "use pyprof.timeit(fn, device='cpu')")
         index = torch.device(device).index
         index = torch.cuda.current_device() if index is None else index
-        self._torch, self.device, self._index = torch, f"cuda:{index}", index
+        self._torch, self.device = torch, f"cuda:{index}"
+        self.current: AbstractContextManager[object] = torch.cuda.device(index)
         cache = getattr(torch.cuda.get_device_properties(index), "L2_cache_size", None)
         self._buffer = torch.empty(_flush_bytes(cache), dtype=torch.int8, device=self.device) if flush else None
-
-    def enter(self, stack: ExitStack) -> None:
-        """Make it the current device."""
-        stack.enter_context(self._torch.cuda.device(self._index))
 
     def measure(self, fn: Callable[..., object], args: Sequence[object], count: int) -> tuple[Seconds, Seconds]:
         """Seconds of each of `count` calls on the device, and on the host until each returned."""
@@ -240,19 +231,15 @@ class _CudaClock:
         cuda.synchronize()
         return tuple(begin.elapsed_time(end) / 1e3 for begin, end in events), tuple(hosts)
 
-    def launched(self, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:
-        """The kernels, copies and memsets of one call."""
-        return _record(self._torch, True, fn, args)
 
-
-Clock: TypeAlias = _CpuClock | _CudaClock
+Clock: TypeAlias = CpuClock | _CudaClock
 
 
 def _clock(torch: ModuleType, device: str, flush: bool) -> Clock:
     kind = device.partition(":")[0]
     if kind not in ("cpu", "cuda"):
         raise UsageError(f"pyprof.timeit: unknown device {device!r}", "use cpu, cuda or cuda:N")
-    return _CpuClock(torch, flush) if kind == "cpu" else _CudaClock(torch, device, flush)
+    return CpuClock(torch, flush) if kind == "cpu" else _CudaClock(torch, device, flush)
 
 
 def _record(torch: ModuleType, gpu: bool, fn: Callable[..., object], args: Sequence[object]) -> dict[str, int] | None:

@@ -140,7 +140,7 @@ def test_events_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         gpu.clock_ms += 0.003
 
     fake = SimpleNamespace(cuda=gpu, device=torch.device, empty=empty, int8=torch.int8, Tensor=torch.Tensor, nn=torch.nn)
-    monkeypatch.setattr(timing, "_torch", lambda: fake)
+    monkeypatch.setattr(timing, "torch_for", lambda _: fake)
     found = timeit(work, device="cuda", calls=2, warmup=0, launches=False)
     assert found.device == "cuda:2" and found.times_s == pytest.approx((3e-6, 3e-6)) and buffers == [(100 << 20, "cuda:2")]
     call = ["flush", "record", "call", "record"]
