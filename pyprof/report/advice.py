@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from pyprof.arrays.distinct import distinct_rows
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.dtypes import lookup
