@@ -113,7 +113,7 @@ def fill(input: TensorSpec, value: object = 0) -> Cost:
 @op("fill_diagonal_", "aten::_fill_mem_eff_dropout_mask_", places="Ta", order="input ...")
 @op("aten::_no_grad_fill_", "aten::_no_grad_zero_", order="input ...")
 def fill_(input: object) -> Cost:
-    """An input that is no tensor is a scalar, the size of which text without types prints as []."""
+    """An input that is not a tensor is a scalar, whose size a text without types prints as []."""
     return copy_cost(input) if isinstance(input, TensorSpec) else Cost(0, 0)
 
 
