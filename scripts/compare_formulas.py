@@ -245,12 +245,13 @@ _PARTS = (
 
 
 def needs_fewer(key: str, old: tuple[object, ...], new: tuple[object, ...]) -> bool:
-    """Whether, of a call made poorer here, the older version only lacked an argument that a newer formula does not name."""
-    reasons = str(old[6]), str(new[6])
-    unknown = new[0] is None and new[7] == ()
-    return (
-        not key.startswith(" ") and reasons[0].endswith("not recorded") and (not unknown or reasons[1].endswith("not recorded"))
-    )
+    """Whether, of a call made poorer here, the older version only lacked an argument that a newer formula does not name.
+
+    Nothing that the older one knew may be unknown or another number: costs (the first four parts), params, pieces.
+    """
+    if key.startswith(" ") or not str(old[6]).endswith("not recorded"):
+        return False
+    return all(before in (None, "", (), after) for before, after in zip((*old[:6], old[7]), (*new[:6], new[7]), strict=True))
 
 
 def compare(

@@ -6,7 +6,7 @@ One line of the table an activation: operations of its definition an element, an
 from __future__ import annotations
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import broadcast, dims, grad, gradient, need, promote, result, spec, vector
+from pyprof.prof.formulas.algebra import broadcast, grad, gradient, need, promote, result, spec, vector
 from pyprof.prof.formulas.pointwise import elementwise
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op, spellings
 
@@ -63,12 +63,10 @@ def _gelu_slope(approximate: object) -> int:
 
 
 @op("glu", places="aF")
-def glu(input: TensorSpec, dim: object = -1, out: object = None) -> Op:
+def glu(input: TensorSpec, out: object = None) -> Op:
     # a·sigmoid(b) over the two halves of the input: 5 an output element.
-    half = list(input.shape)
-    half[dims(dim, len(half))[0]] //= 2
-    made = spec(half, input.dtype)
-    yield vector(5 * made.numel, input, result(out, half, input.dtype))
+    made = spec((input.numel // 2,), input.dtype)
+    yield vector(5 * made.numel, input, result(out, made.shape, input.dtype))
     yield from grad("input", input, 9 * made.numel, input, made)
 
 

@@ -89,13 +89,17 @@ def _dense(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object) -> _H
     "scaled_dot_product_attention", "torch._C._nn.scaled_dot_product_attention", "torch._scaled_dot_product_attention_math",
     "aten::_scaled_dot_product_attention_math", places="Fta", kind="matmul",
 )  # fmt: skip
-@op("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", places="ta", kind="matmul",
-    attn_bias="attn_mask")  # fmt: skip
 @op("_scaled_dot_product_fused_attention_overrideable", places="ta", kind="matmul", backward=False, attn_bias="attn_mask")
 def sdpa(query: TensorSpec, key: TensorSpec, value: TensorSpec, attn_mask: object = None, is_causal: object = False) -> Op:
     heads = _dense(query, key, value, is_causal)
     yield heads.forward(opt(attn_mask))
     yield from heads.piece(opt(attn_mask))
+
+
+@op("_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", places="ta", kind="matmul")
+def sdpa_with_bias(query: TensorSpec, key: TensorSpec, value: TensorSpec, attn_bias: object, is_causal: object = False) -> Op:
+    """The bias has no default: where it was not recorded, neither was whether the mask is causal."""
+    return sdpa(query, key, value, attn_bias, is_causal)
 
 
 @op("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu", places="ta", kind="matmul")
@@ -169,7 +173,7 @@ def _causal(is_causal: object, corner: str) -> str:
 @op("flash_attn::_flash_attn_forward", "flash_attn_3::fwd", kind="matmul", q="query", k="key", v="value", causal="is_causal",
     order="q k v dropout_p softmax_scale causal window_size_left window_size_right ...")  # fmt: skip
 def flash_forward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object = None, cum_seq_k: object = None,
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object, cum_seq_k: object = None,
     max_q: object = None, max_k: object = None, is_causal: object = False, window_size_left: object = None,
     window_size_right: object = None,
 ) -> Cost:  # fmt: skip
@@ -184,7 +188,7 @@ def flash_forward(
     order="dout q k v out softmax_lse dq dk dv dropout_p softmax_scale causal window_size_left window_size_right ...",
 )  # fmt: skip
 def flash_backward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object = None, cum_seq_k: object = None,
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object, cum_seq_k: object = None,
     max_q: object = None, max_k: object = None, is_causal: object = UNKNOWN, window_size_left: object = None,
     window_size_right: object = None,
 ) -> Cost:  # fmt: skip

@@ -94,9 +94,10 @@ def index_select(input: TensorSpec, dim: object, index: TensorSpec, out: object 
 
 
 @op("gather")
-def gather(input: TensorSpec, dim: object, index: TensorSpec, out: object = None) -> Op:
-    yield _gather(input, index, index.shape, out)
-    yield from _accumulated(input, spec(index.shape, input.dtype), index)
+def gather(input: TensorSpec, dim: object, index: object = None, out: object = None) -> Op:
+    where = opt(index) or need(opt(dim) or UNKNOWN, "index")  # where only tensors were recorded the second is the index
+    yield _gather(input, where, where.shape, out)
+    yield from _accumulated(input, spec(where.shape, input.dtype), where)
 
 
 @op("take_along_dim")

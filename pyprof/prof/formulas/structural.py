@@ -5,9 +5,9 @@ Of some the gradient is no view: it is copied into zeros, joined or summed.
 
 from __future__ import annotations
 
-from pyprof.opcall import TensorSpec
+from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, need, spec, vector
-from pyprof.prof.formulas.registry import Cost, Op, op
+from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
 __all__: list[str] = []
 
@@ -129,8 +129,11 @@ def diag(input: TensorSpec, diagonal: object = 0) -> Op:
 
 @op("diag_embed")
 def diag_embed(input: TensorSpec, offset: object = 0) -> Op:
-    size = input.shape[-1] + abs(need(offset, "offset"))
-    yield copy_cost(input, spec((*input.shape[:-1], size, size), input.dtype))
+    if offset is UNKNOWN:
+        yield Missing("offset not recorded")
+    else:
+        size = input.shape[-1] + abs(need(offset, "offset"))
+        yield copy_cost(input, spec((*input.shape[:-1], size, size), input.dtype))
     yield from grad("input", input, 0, gradient(input))
 
 
