@@ -273,10 +273,6 @@ class Labels:
             self.markers.append(marker)
         return found
 
-    def find(self, key: Hashable) -> int | None:
-        """The code added for a key, or None."""
-        return self._codes.get(key)
-
 
 @dataclass
 class Trace:
@@ -307,3 +303,8 @@ class Trace:
     def markers(self) -> list[Marker]:
         """The decoded markers that `ranges.label` refers to."""
         return self.labels.markers
+
+    @property
+    def kinds(self) -> Ints:
+        """The `markers.Kind` of each range."""
+        return np.array([marker.kind for marker in self.markers], np.int64)[self.ranges["label"]]

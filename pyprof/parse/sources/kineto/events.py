@@ -12,9 +12,9 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture
 
-__all__ = ["Event", "Int", "TraceFile", "decode_args", "nanoseconds"]
+__all__ = ["Event", "Facts", "Int", "TraceFile", "decode_args", "nanoseconds"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
@@ -37,6 +37,8 @@ _HINT = "the file is damaged or was cut short: export or copy it again"
 # An integer that a column of 64 bits holds: all that Kineto counts, except the sequence number that means none.
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 _NO_ARGS = msgspec.Raw(b"{}")
+E = TypeVar("E", bound="Event")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -63,25 +65,22 @@ class _Exact(Event, gc=False):
     dur: Decimal = Decimal(0)
 
 
-class _Facts(msgspec.Struct):
-    """The top-level values that are read beside the events."""
+class Facts(msgspec.Struct):
+    """The values beside the events, as they are in the file: any of them may have any type, and None where it is missing."""
 
-    deviceProperties: Any = None
-    distributedInfo: Any = None
-    baseTimeNanoseconds: Any = None
-    schemaVersion: Any = None
-
-
-class _Document(_Facts, kw_only=True):
-    traceEvents: list[_Plain]
+    deviceProperties: object = None
+    distributedInfo: object = None
+    baseTimeNanoseconds: object = None
+    schemaVersion: object = None
 
 
-class _ExactDocument(_Facts, kw_only=True):
-    traceEvents: list[_Exact]
+class _Document(Facts, Generic[E], kw_only=True):
+    traceEvents: list[E]
 
 
-_LISTS = (msgspec.json.Decoder(list[_Plain]), msgspec.json.Decoder(list[_Exact]))
-_DOCUMENTS = (msgspec.json.Decoder(_Document), msgspec.json.Decoder(_ExactDocument))
+_Decoders = tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]  # with times as floats, and with exact ones
+_BLOCK: _Decoders = (msgspec.json.Decoder(list[_Plain]), msgspec.json.Decoder(list[_Exact]))
+_DOCUMENT: _Decoders = (msgspec.json.Decoder(_Document[_Plain]), msgspec.json.Decoder(_Document[_Exact]))
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -95,7 +94,7 @@ class TraceFile:
         self.name = name
         self.block_bytes = block_bytes or _BLOCK_BYTES
         self._stream = stream
-        self.facts: dict[str, Any] = {}
+        self.facts = Facts()
 
     def blocks(self) -> Iterator[list[Event]]:
         """All events in the order of the file.
@@ -137,60 +136,50 @@ class TraceFile:
         while upto > 0:
             since = max(upto - window, 0)
             for match in reversed(list(_BETWEEN.finditer(buffer, since, upto))):
-                events = self._events(buffer[: match.start() + 1])
-                if events is not None:
-                    return events, buffer[match.end() :]
+                found = _read(b"[" + buffer[: match.start() + 1] + b"]", _BLOCK)
+                if found is not None:
+                    return found[0], buffer[match.end() :]
                 tried += 1
                 if tried == _CUTS_TRIED:
                     raise InputError(f"{self.name}: not valid JSON", _HINT)
             upto, window = since, window * 8
         return [], buffer  # one event longer than a block
 
-    def _events(self, text: bytes) -> list[Event] | None:
-        text = b"[" + text + b"]"
-        try:
-            return _strict(text, _LISTS)  # type: ignore[no-any-return]
-        except _MALFORMED:
-            text = _requoted(text)
-        try:
-            return _strict(text, _LISTS)  # type: ignore[no-any-return]
-        except _MALFORMED:
-            found = _tolerant(text)
-        if not isinstance(found, list):
-            return None
-        return [event for item in found if (event := _event(item)) is not None]
-
     def _last(self, head: bytes, text: bytes) -> list[Event]:
         """The events at the end, and the facts from before and behind all events."""
-        text = (head + text) if head else b'{"traceEvents":[' + text + b"}"
-        try:
-            return self._document(_strict(text, _DOCUMENTS))
-        except _MALFORMED:
-            text = _requoted(text)
-        try:
-            return self._document(_strict(text, _DOCUMENTS))
-        except _MALFORMED as error:
-            found = _tolerant(text)
-            if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
-                raise InputError(f"{self.name}: not valid JSON: {error}", _HINT) from error
-        self.facts = {name: found.get(name) for name in _Facts.__struct_fields__}
-        return [event for item in found["traceEvents"] if (event := _event(item)) is not None]
-
-    def _document(self, document: Any) -> list[Event]:
-        self.facts = {name: getattr(document, name) for name in _Facts.__struct_fields__}
-        return document.traceEvents  # type: ignore[no-any-return]
+        found = _read(head + text if head else b'{"traceEvents":[' + text + b"}", _DOCUMENT)
+        if found is None:
+            raise InputError(f"{self.name}: not valid JSON", _HINT)
+        events, self.facts = found
+        return events
 
 
-def _strict(text: bytes, decoders: tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]) -> Any:
-    """The text decoded, with exact times where floats would lose nanoseconds."""
-    plain, exact = decoders
+def _read(text: bytes, decoders: _Decoders) -> tuple[list[Event], Facts] | None:
+    """The events and facts of a document, or of a block, which is a list of events; None where it cannot be read at all."""
+    try:
+        return _strict(text, *decoders)
+    except _MALFORMED:
+        text = _requoted(text)
+    try:
+        return _strict(text, *decoders)
+    except _MALFORMED:
+        found = _tolerant(text)
+    document = found if isinstance(found, dict) else {"traceEvents": found}
+    events = document.get("traceEvents")
+    if not isinstance(events, list):
+        return None
+    facts = Facts(*(document.get(name) for name in Facts.__struct_fields__))
+    return [event for item in events if (event := _event(item)) is not None], facts
+
+
+def _strict(text: bytes, plain: msgspec.json.Decoder[Any], exact: msgspec.json.Decoder[Any]) -> tuple[list[Event], Facts]:
+    """As `_read` of valid text, with exact times where floats would lose nanoseconds."""
     found = plain.decode(text)
-    events = found if isinstance(found, list) else found.traceEvents
-    return exact.decode(text) if _needs_exact(events) else found
-
-
-def _needs_exact(events: list[_Plain]) -> bool:
-    return any(type(e.ts) is float and e.ts >= _EXACT_BELOW_US for e in events)
+    events, facts = (found, Facts()) if isinstance(found, list) else (found.traceEvents, found)
+    if any(type(e.ts) is float and e.ts >= _EXACT_BELOW_US for e in events):
+        found = exact.decode(text)
+        events = found if isinstance(found, list) else found.traceEvents
+    return events, facts
 
 
 # ---------------------------------------------------------------------------------------------- text that is not quite JSON
@@ -235,7 +224,7 @@ def _repair(match: re.Match[str]) -> str:
     return re.sub(_BAD_ESCAPE, lambda m: m[0] if m["good"] else r"\\", text) if "\\" in text else text
 
 
-def _tolerant(text: bytes) -> Any:
+def _tolerant(text: bytes) -> object:
     """The value of the text, read leniently; None where it cannot be read at all."""
     decoded = text.decode("utf-8", "replace")
     for repair in (False, True):
@@ -251,7 +240,7 @@ def _nothing(_: str) -> None:
     """The value of NaN and Infinity."""
 
 
-def _event(item: Any) -> Event | None:
+def _event(item: object) -> Event | None:
     """An event read leniently; None where it is not an event or its time is not a number."""
     if not isinstance(item, dict):
         return None
@@ -268,15 +257,15 @@ def _event(item: Any) -> Event | None:
     )  # fmt: skip
 
 
-def _clean(value: Any) -> str:
+def _clean(value: object) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-def _id(value: Any) -> int | str:
+def _id(value: object) -> int | str:
     return value if isinstance(value, int) else _clean(value)
 
 
-def _number(value: Any) -> int | Decimal | None:
+def _number(value: object) -> int | Decimal | None:
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
         return value
     try:
@@ -286,8 +275,6 @@ def _number(value: Any) -> int | Decimal | None:
 
 
 # ---------------------------------------------------------------------------------------------- values
-
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 def decode_args(kind: type[S], events: list[Event]) -> list[S]:
@@ -315,7 +302,7 @@ def _decode_one(kind: type[S], text: bytes) -> S:
     return kind(**usable)
 
 
-def nanoseconds(values: list[Any]) -> npt.NDArray[np.int64]:
+def nanoseconds(values: Sequence[int | float | Decimal]) -> npt.NDArray[np.int64]:
     """Microseconds as written -> the nearest whole nanoseconds, exact to the digits of the file."""
     try:
         micro = np.clip(np.array(values, np.float64), -_LAST_US, _LAST_US)

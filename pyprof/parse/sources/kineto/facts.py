@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,11 @@ _LIMITS = {
 }  # fmt: skip
 
 
-def _natural(value: Any) -> int:
+def _natural(value: object) -> int:
     return value if type(value) is int and 0 <= value < 1 << 31 else -1
 
 
-def devices_of(properties: Any, strings: Strings) -> Table:
+def devices_of(properties: object, strings: Strings) -> Table:
     """The table from `deviceProperties`, which hold for every process; clocks and bandwidth are not among them."""
     given = [d for d in properties if isinstance(d, dict)] if isinstance(properties, list) else []
     columns: dict[str, list[int]] = {name: [_natural(d.get(key)) for d in given] for name, key in _LIMITS.items()}
@@ -37,7 +36,7 @@ def devices_of(properties: Any, strings: Strings) -> Table:
     return make_table("devices", {name: np.array(values, np.int64) for name, values in columns.items()})
 
 
-def rank_of_file(distributed: Any, path: Path) -> int:
+def rank_of_file(distributed: object, path: Path) -> int:
     """The rank from `distributedInfo`, else from a file name with rankN or workerN in it; -1 unknown."""
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
     if isinstance(rank, str) and rank.isdecimal():
@@ -56,8 +55,7 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
     pids = sorted({pid for pid, _ in numbers})
     process = np.array([pids.index(pid) for pid, _ in numbers], np.int64)
     main = np.array([pid == tid for pid, tid in numbers], np.bool_)
-    kind = np.array([m.kind for m in trace.markers], np.int64)
-    users = trace.ranges["thread"][np.isin(kind[trace.ranges["label"]], (Kind.USER, Kind.STEP))]
+    users = trace.ranges["thread"][np.isin(trace.kinds, (Kind.USER, Kind.STEP))]
     ranges = np.bincount(users, minlength=len(numbers)) if len(numbers) else np.empty(0, np.int64)
     for row in range(len(pids)):
         own = np.flatnonzero(process == row)
@@ -75,8 +73,7 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
 
 def notes_of(trace: Trace, shapes: bool, sources: bool, counters: int) -> list[str]:
     """What the capture lacks, and what to do about it, one line each."""
-    kind = np.array([m.kind for m in trace.markers], np.int64)
-    ops = bool(np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)).any())
+    ops = any(marker.kind in (Kind.DISPATCH, Kind.BACKWARD) for marker in trace.markers)
     notes = []
     if not ops:
         notes.append("no ops were recorded: add ProfilerActivity.CPU to the activities of torch.profiler.profile")

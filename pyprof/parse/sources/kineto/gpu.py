@@ -6,7 +6,6 @@ Knows the args that CUPTI and ROCm activities carry. Columns are filled block by
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, concatenated, make_table
 
-__all__ = ["Activities", "Launches", "process_of_activities"]
+__all__ = ["Activities", "Launches", "process_of_activities", "times"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,7 +43,8 @@ class _LaunchArgs(msgspec.Struct, gc=False):
     block: list[Int] = []
 
 
-def _times(events: list[Event]) -> tuple[Ints, Ints]:
+def times(events: list[Event]) -> tuple[Ints, Ints]:
+    """Begin and end of each event, in nanoseconds; an end is never before its begin."""
     start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
     return start, start + np.maximum(dur, 0)
 
@@ -69,9 +69,9 @@ class Activities:
     def add(self, kind: int, events: list[Event]) -> None:
         """More kernels, copies or fills."""
         args = decode_args(_ActivityArgs, events)
-        start, end = _times(events)
+        start, end = times(events)
         names = [self._strings.code(e.name) for e in events]
-        columns: dict[str, Any] = {
+        columns = {
             "kind": np.full(len(events), kind),
             "start_ns": start,
             "end_ns": end,
@@ -108,7 +108,7 @@ class Launches:
     def add(self, events: list[Event], threads: Ints) -> None:
         """More API calls; threads: the row of `threads` of each."""
         args = decode_args(_LaunchArgs, events)
-        start, end = _times(events)
+        start, end = times(events)
         self._geometry |= {a.correlation: (a.grid, a.block) for a in args if a.grid and a.correlation >= 0}
         columns = {
             "start_ns": start,

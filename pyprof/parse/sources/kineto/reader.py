@@ -10,9 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,11 +21,11 @@ from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.events import Event, Int, TraceFile, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.facts import devices_of, notes_of, rank_of_file, tables_of_threads
-from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities
+from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities, times
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels
 from pyprof.parse.sources.kineto.python import MODULE_PREFIX, Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
-from pyprof.parse.sources.trace import ActivityKind, Table, Trace, make_table
+from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
 __all__ = ["read"]
 
@@ -90,33 +88,32 @@ class _TraceReader:
         self.ranges: list[Table] = []
         self.memory: list[Table] = []
         self.thread_names: dict[tuple[int, int], str] = {}
-        self.counters = self.events = 0
+        self.counters = 0
         self._sources: dict[str, int] = {"": -1}
 
     def read(self) -> Trace:
         for block in self.file.blocks():
-            self.events += len(block)
             by_category: dict[str, list[Event]] = defaultdict(list)
             for event in block:
                 by_category[event.cat if event.ph == "X" else event.ph].append(event)
             for category, events in by_category.items():
-                handler = self._handler(category)
-                if handler is not None:
-                    handler(events)
+                self._add(category, events)
         return self._finish()
 
-    def _handler(self, category: str) -> Callable[[list[Event]], None] | None:
+    def _add(self, category: str, events: list[Event]) -> None:
+        """Add the events of one category or, of those without a duration, of one phase; others are ignored."""
+        of_category = {
+            **dict.fromkeys(_OPS, self._add_ops), **dict.fromkeys(_FRAMES, self._add_frames),
+            "s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory,
+        }  # fmt: skip
         if category in _GPU:
-            kind = _GPU[category]
-            return lambda events: self.activities.add(kind, events)
-        if category in _OPS:
-            return self._add_ops
-        if category in _FRAMES:
-            return self._add_frames
-        if category.endswith(("_runtime", "_driver")) or category == "Runtime":
-            return lambda events: self.launches.add(events, self._rows(events))
-        of_phase = {"s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory}
-        return of_phase.get(category) or (self._count_counters if category == "cuda_profiler_range" else None)
+            self.activities.add(_GPU[category], events)
+        elif category.endswith(("_runtime", "_driver")) or category == "Runtime":
+            self.launches.add(events, self._rows(events))
+        elif category in of_category:
+            of_category[category](events)
+        elif category == "cuda_profiler_range":
+            self.counters += len(events)
 
     def _rows(self, events: list[Event]) -> Ints:
         threads = self.threads
@@ -126,24 +123,19 @@ class _TraceReader:
 
     def _add_ops(self, events: list[Event]) -> None:
         args = decode_args(OpArgs, events)
-        start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
+        start, end = times(events)
         code = self.ops.code
-        seq = np.array([a.seq if a.seq < 1 << 62 else -1 for a in args], np.int64)
-        self._add_ranges(
-            {
-                "start_ns": start,
-                "end_ns": start + np.maximum(dur, 0),
-                "thread": self._rows(events),
-                "label": np.array([code(e.name, a) for e, a in zip(events, args, strict=True)], np.int64),
-                "seq": seq,
-                # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
-                "op_id": np.array([max(a.external, a.external_2021) for a in args], np.int64),
-                "fwd_thread": np.array([a.fwd for a in args], np.int64),  # torch's own number until _finish
-                "src": np.array([self._source(a.stack) for a in args], np.int64),
-            }
-        )
-
-    def _add_ranges(self, columns: dict[str, Any]) -> None:
+        columns = {
+            "start_ns": start,
+            "end_ns": end,
+            "thread": self._rows(events),
+            "label": np.array([code(e.name, a) for e, a in zip(events, args, strict=True)], np.int64),
+            "seq": np.array([a.seq if a.seq < 1 << 62 else -1 for a in args], np.int64),
+            # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
+            "op_id": np.array([max(a.external, a.external_2021) for a in args], np.int64),
+            "fwd_thread": np.array([a.fwd for a in args], np.int64),  # torch's own number until _finish
+            "src": np.array([self._source(a.stack) for a in args], np.int64),
+        }
         self.ranges.append(make_table("ranges", columns))
 
     def _source(self, stack: str) -> int:
@@ -154,8 +146,7 @@ class _TraceReader:
         return code
 
     def _add_frames(self, events: list[Event]) -> None:
-        start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
-        end, thread = start + np.maximum(dur, 0), self._rows(events)
+        (start, end), thread = times(events), self._rows(events)
         names = [e.name for e in events]
         order = np.arange(len(events))
         if not (start % 1000).any():  # whole microseconds: many frames begin together
@@ -163,14 +154,11 @@ class _TraceReader:
         self.frames.add(thread, start, end, names, order)
         at = [i for i, name in enumerate(names) if name.startswith(MODULE_PREFIX)]
         if at:
-            labels = [self._layer(names[i]) for i in at]
-            part = {"start_ns": start[at], "end_ns": end[at], "thread": thread[at], "label": np.array(labels, np.int64)}
-            self._add_ranges(part)
+            labels = np.array([self._layer(names[i]) for i in at], np.int64)
+            columns = {"start_ns": start[at], "end_ns": end[at], "thread": thread[at], "label": labels}
+            self.ranges.append(make_table("ranges", columns))
 
     def _layer(self, name: str) -> int:
-        found = self.trace.labels.find(("module", name))
-        if found is not None:
-            return found
         marker = Marker(Kind.LAYER, name, name[len(MODULE_PREFIX) :], scope="module")
         return self.trace.labels.add(("module", name), marker)
 
@@ -197,9 +185,6 @@ class _TraceReader:
         }
         self.memory.append(make_table("memory", columns))
 
-    def _count_counters(self, events: list[Event]) -> None:
-        self.counters += len(events)
-
     # ------------------------------------------------------------------ the tables, once all is read
 
     def _finish(self) -> Trace:
@@ -217,9 +202,8 @@ class _TraceReader:
         trace.threads, trace.processes = tables_of_threads(numbers, self.thread_names, trace)
         self._give_forward_threads(numbers)
         processes = len(trace.processes["pid"])
-        trace.activities["process"] = process_of_activities(trace.activities, trace.launches, trace.threads, processes).astype(
-            np.int32
-        )
+        owner = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
+        trace.activities["process"] = owner.astype(np.int32)
         self._give_facts(processes)
         return trace
 
@@ -227,7 +211,7 @@ class _TraceReader:
         trace, facts = self.trace, self.file.facts
         if len(trace.activities["kind"]) or len(trace.ranges["label"]):
             return
-        if facts.get("schemaVersion") is None and facts.get("deviceProperties") is None and not len(trace.launches["corr"]):
+        if facts.schemaVersion is None and facts.deviceProperties is None and not len(trace.launches["corr"]):
             raise NotACapture(
                 f"{self.file.name}: a trace of events, but not of torch.profiler",
                 "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
@@ -239,24 +223,21 @@ class _TraceReader:
 
     def _give_sources(self) -> None:
         ranges = self.trace.ranges
-        kind = np.array([m.kind for m in self.trace.markers], np.int64)
-        rows = np.flatnonzero((kind[ranges["label"]] != Kind.LAYER) & (ranges["src"] < 0))
-        found = self.frames.sources(ranges["thread"][rows].astype(np.int64), ranges["start_ns"][rows])
-        ranges["src"][rows] = found
+        rows = np.flatnonzero((self.trace.kinds != Kind.LAYER) & (ranges["src"] < 0))
+        ranges["src"][rows] = self.frames.sources(ranges["thread"][rows].astype(np.int64), ranges["start_ns"][rows])
 
     def _used_threads(self) -> list[tuple[int, int]]:
         """(pid, tid) of the threads that ran ops or launched; the columns `thread` then refer to these. Modules that ran on
         others are dropped: Kineto writes frames of unknown threads under pid 0, tid 0."""
         ranges, launches = self.trace.ranges, self.trace.launches
-        layer = np.array([m.kind == Kind.LAYER for m in self.trace.markers], np.bool_)[ranges["label"]]
+        layer = self.trace.kinds == Kind.LAYER
         used = np.unique(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
         keep = ~layer | np.isin(ranges["thread"], used)
         if not keep.all():
             self.trace.ranges = ranges = {name: column[keep] for name, column in ranges.items()}
-        tables = (ranges, launches, self.trace.memory)
         row = np.full(len(self.threads.numbers) + 1, -1, np.int32)
         row[used] = np.arange(len(used))
-        for table in tables:
+        for table in (ranges, launches, self.trace.memory):
             table["thread"] = row[table["thread"]]
         self.arrows = self.arrows.renumbered(row.tolist())
         return [self.threads.numbers[i] for i in used.tolist()]
@@ -290,17 +271,16 @@ class _TraceReader:
             result[rows[(ops.process == pid) & (ops.logical == number)]] = row
         ranges["fwd_thread"] = result.astype(np.int32)
         if absent:
-            extra = make_table("threads", {"process": np.array(absent)})
-            trace.threads = {name: np.concatenate([column, extra[name]]) for name, column in trace.threads.items()}
+            trace.threads = concatenated([trace.threads, make_table("threads", {"process": np.array(absent)})])
 
     def _give_facts(self, processes: int) -> None:
         trace, facts = self.trace, self.file.facts
-        trace.devices = devices_of(facts.get("deviceProperties"), trace.strings)
+        trace.devices = devices_of(facts.deviceProperties, trace.strings)
         if processes == 1:
-            trace.processes["rank"] = np.full(1, rank_of_file(facts.get("distributedInfo"), self.path), np.int32)
-        base = facts.get("baseTimeNanoseconds")
+            trace.processes["rank"] = np.full(1, rank_of_file(facts.distributedInfo, self.path), np.int32)
+        base = facts.baseTimeNanoseconds
         trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
-        trace.version = f"Kineto schema {facts.get('schemaVersion', '?')}"
+        trace.version = f"Kineto schema {facts.schemaVersion}"
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [int(t["end_ns"].max()) for t in (trace.ranges, trace.launches, trace.activities) if len(t["end_ns"])]
         trace.session_end_ns = max(ends, default=-2) + 1

@@ -401,7 +401,7 @@ def test_modules_on_threads_that_kineto_cannot_place_are_dropped(tmp_path: Path)
 
 
 def test_the_tolerant_reader_gives_the_same(data: Path, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(text: bytes, decoders: object) -> None:
+    def refuse(text: bytes, *decoders: object) -> None:
         raise msgspec.DecodeError("refused")
 
     files = [data / "kineto_cpu.json.gz", captures / "kineto/h100_vit.json.gz", captures / "kineto/multi_stream_sync.json.gz"]

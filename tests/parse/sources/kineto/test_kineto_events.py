@@ -67,7 +67,7 @@ def test_blocks_of_any_size_give_what_the_json_module_gives(
     path.write_bytes(gzip.compress(text, 1) if packed else text)
     file = opened(path, block_bytes=size)
     assert fields(all_of(file)) == plainly(events)
-    assert (file.facts["distributedInfo"], file.facts["baseTimeNanoseconds"]) == ({"rank": 3}, 7)
+    assert (file.facts.distributedInfo, file.facts.baseTimeNanoseconds) == ({"rank": 3}, 7)
 
 
 def test_a_bare_list_of_events(tmp_path: Path) -> None:
