@@ -88,11 +88,11 @@ def _with_tail(head: str, tail: dict[str, object]) -> str:
     return f"{head} #pyprof{json.dumps(tail, ensure_ascii=False, separators=(',', ':'))}"
 
 
-def encode_op(call: OpCall, src: str | tuple[str, ...] = "") -> str:
-    """The text of an op's range; src: `file:line` of the call, or all lines of its stack, outermost first."""
+def encode_op(call: OpCall, src: tuple[str, ...] = ()) -> str:
+    """The text of an op's range; src: `file:line` of the call, or of all calls of its stack, outermost first."""
     tail: dict[str, object] = {"mod": call.module}
     if src:
-        tail["src"] = src if isinstance(src, str) else list(src)
+        tail["src"] = src if len(src) > 1 else src[0]
     return _with_tail(format_call(call), tail)
 
 

@@ -161,13 +161,13 @@ def _tree(events: list[Event]) -> list[Node]:
     return roots
 
 
-def _source(frames: tuple[str, ...]) -> str:
+def _source(frames: tuple[str, ...]) -> tuple[str, ...]:
     """`file:line` of the innermost frame that is neither torch's nor Python's."""
     for frame in reversed(frames):
         found = re.fullmatch(r"(.+\.py)\((\d+)\): .*", frame)
         if found and not found[1].startswith(("torch/", "contextlib", "functools", "<")) and "/torch/" not in found[1]:
-            return f"{found[1]}:{found[2]}"
-    return ""
+            return (f"{found[1]}:{found[2]}",)
+    return ()
 
 
 def _flattened(dims: list[Any]) -> str:

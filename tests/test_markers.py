@@ -22,7 +22,7 @@ from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 def test_our_own_op_marker_reads_well_and_reads_back() -> None:
     weight = TensorSpec((10, 64), "float32", (1, 10), True)
     call = OpCall("torch.nn.functional", "linear", (TensorSpec((2, 64), "bfloat16", (64, 1)), weight, None), (("dim", -1),))
-    text = encode_op(call, "net.py:42")
+    text = encode_op(call, ("net.py:42",))
     assert text == 'linear(bf16[2,64], fp32[10,64]{1,10}^, None, dim=-1) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}'
     marker = decode(text)
     assert marker.kind == Kind.OP and marker.call == call and marker.src == ("net.py:42",) and marker.own

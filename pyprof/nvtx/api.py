@@ -84,9 +84,9 @@ def _put_in(method: str) -> None:
     STATE.reset_counts()
     patches = Patches()
     try:
-        for part in (patch_ops if method == "patch" else patch_mode, patch_custom_ops, patch_collectives, patch_layers):
+        patch_torch = patch_ops if method == "patch" else patch_mode
+        for part in (patch_torch, patch_custom_ops, patch_collectives, patch_layers, patch_optimizers):
             part(patches)
-        patch_optimizers(patches)
     except BaseException:
         patches.undo()
         raise

@@ -16,7 +16,7 @@ import torch
 
 from pyprof.nvtx.state import STATE
 
-__all__ = ["add_stack", "find_frame", "is_library", "note_anchor", "note_library", "site", "stack_frames", "stack_sites"]
+__all__ = ["ANCHOR", "add_stack", "find_frame", "is_library", "note", "sites"]
 
 MAX_DEPTH = 200
 """Frames visited before the search for one of the user's is given up."""
@@ -28,7 +28,10 @@ _OURS = (os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), ""), os.
 _STANDARD = tuple({os.path.join(sysconfig.get_paths()[name], "") for name in ("stdlib", "platstdlib")})
 _SITE = tuple({os.path.join(sysconfig.get_paths()[name], "") for name in ("purelib", "platlib")})  # within the standard one
 
-_ANCHOR: Literal[2] = 2
+ANCHOR: Literal[2] = 2
+"""Noted of the code of a wrapper of ours around many ops: the user's frame outside of it is looked up once for all.
+
+The code sets `STATE.local.anchor` to None at its end, so that no frame is kept alive."""
 
 library_codes: dict[int, bool | Literal[2]] = {}
 _alive: list[CodeType] = []
@@ -42,22 +45,18 @@ def is_library(code: CodeType) -> bool:
     else:
         path = name if os.path.isabs(name) else os.path.abspath(name)
         found = path.startswith(_OURS) or (path.startswith(_STANDARD) and not path.startswith(_SITE))
-    _note(code, found)
+    note(code, found)
     return found
 
 
-def _note(code: CodeType, library: bool) -> None:
+def note(code: CodeType, library: bool | Literal[2]) -> None:
+    """Remember whether a code object belongs to a library, wherever its file is; see also `ANCHOR`."""
     if len(_alive) >= _MAX_CODES:
         library_codes.clear()
         _alive.clear()
         STATE.forget()
     _alive.append(code)
     library_codes[id(code)] = library
-
-
-def note_library(code: CodeType) -> None:
-    """Treat a code object as a library's, wherever its file is."""
-    _note(code, True)
 
 
 def add_stack(frame: FrameType | None, outer: object) -> tuple[object, ...]:
@@ -79,15 +78,6 @@ def add_stack(frame: FrameType | None, outer: object) -> tuple[object, ...]:
     return tuple(key)
 
 
-def note_anchor(code: CodeType) -> None:
-    """Treat a code object as a wrapper of ours around many ops: the user's frame outside of it is looked up once for all.
-
-    Its code sets `STATE.local.anchor` to None at the end, so that no frame is kept alive.
-    """
-    _note(code, True)
-    library_codes[id(code)] = _ANCHOR
-
-
 def find_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost of the user's frames, from `frame` outwards; None where there is none."""
     get, depth, anchor = library_codes.get, 0, None
@@ -98,7 +88,7 @@ def find_frame(frame: FrameType | None) -> FrameType | None:
             library = is_library(code)
         if not library:
             break
-        if library is _ANCHOR:
+        if library is ANCHOR:
             known = getattr(STATE.local, "anchor", None)
             if known is not None and known[0] is frame:
                 frame = known[1]
@@ -113,30 +103,17 @@ def find_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def stack_frames(frame: FrameType | None) -> list[FrameType]:
-    """All of the user's frames, innermost first."""
-    found: list[FrameType] = []
-    while (frame := find_frame(frame)) is not None and len(found) < MAX_DEPTH:
-        found.append(frame)
+def sites(frame: FrameType | None, *, whole: bool) -> tuple[str, ...]:
+    """`file:line` of the innermost of the user's frames from `frame` outwards, or of the whole stack, outermost first.
+
+    Paths inside the current folder are relative to it.
+    """
+    here = os.path.join(os.getcwd(), "")
+    found: list[str] = []
+    while (frame := find_frame(frame)) is not None and len(found) < (MAX_DEPTH if whole else 1):
+        path = frame.f_code.co_filename
+        if len(here) > 1:
+            path = path.removeprefix(here)
+        found.append(f"{path}:{frame.f_lineno or frame.f_code.co_firstlineno}")
         frame = frame.f_back
-    return found
-
-
-def _shorten(path: str) -> str:
-    """The path relative to the current folder where it is inside, else unchanged."""
-    here = os.getcwd()
-    if len(here) > 1 and path.startswith(here + os.sep):
-        return path[len(here) + 1 :]
-    return path
-
-
-def site(frame: FrameType | None) -> str:
-    """`file:line` of a frame; the empty string for None."""
-    if frame is None:
-        return ""
-    return f"{_shorten(frame.f_code.co_filename)}:{frame.f_lineno or frame.f_code.co_firstlineno}"
-
-
-def stack_sites(frames: list[FrameType]) -> tuple[str, ...]:
-    """`file:line` of each frame, outermost first."""
-    return tuple(site(frame) for frame in reversed(frames))
+    return tuple(reversed(found))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
-from pyprof.nvtx.patch import Patches, dress
+from pyprof.nvtx.patch import Patches
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 from pyprof.nvtx.wrapper import OpName, make_wrapper
@@ -54,10 +54,7 @@ def _make_call(orig: Function) -> Function:
 def patch_custom_ops(patches: Patches) -> None:
     """Replace the call of ops and of overloads."""
     for cls in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
-        orig = cls.__call__
-        call = _make_call(orig)
-        dress(call, orig, (orig.__module__, orig.__qualname__))
-        patches.replace(cls, "__call__", call)
+        patches.wrap(cls, "__call__", _make_call(cls.__call__))
 
 
 hide_from_compiler(_wrapper)

@@ -13,9 +13,9 @@ import torch
 from torch.nn import Module as _Module
 
 from pyprof.markers import encode_layer
-from pyprof.nvtx.callsite import note_anchor
+from pyprof.nvtx.callsite import ANCHOR, note
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
-from pyprof.nvtx.patch import Patches, dress
+from pyprof.nvtx.patch import Patches
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 
@@ -176,19 +176,13 @@ def _open_outermost(module: _Module) -> _Open:
     return opened
 
 
-def _open(module: _Module, outer: _Open | None) -> _Open:
-    """Open a module that is called inside the range of `outer`."""
-    if outer is not None:
-        paths = outer.paths
-        entry = paths.find(module)
-        if entry is not None:
-            return entry.open(paths, outer.path, module)
-    return _open_outermost(module)
-
-
-def _open_guarded(module: _Module, outer: _Open | None) -> _Open | None:
+def _open(module: _Module, outer: _Open | None) -> _Open | None:
+    """Open a module that is called inside the range of `outer`; None where that fails."""
     try:
-        return _open(module, outer)
+        entry = None if outer is None else outer.paths.find(module)
+        if outer is None or entry is None:
+            return _open_outermost(module)
+        return entry.open(outer.paths, outer.path, module)
     except Exception as error:  # a module whose children cannot be listed
         STATE.trouble(error, f"module {type(module).__name__}")
         return None
@@ -201,7 +195,7 @@ def make_call(orig: Function) -> Function:
 
     def __call__(self: _Module, *args: object, **kwargs: object) -> object:
         outer = getattr(local, "module", None)
-        opened = _open_guarded(self, outer) if state.on else None
+        opened = _open(self, outer) if state.on else None
         handle = None if opened is None else opened.handle
         pop = state.pop
         if handle is not None:
@@ -215,22 +209,21 @@ def make_call(orig: Function) -> Function:
         finally:
             if handle is not None:
                 local.module = outer
-                local.anchor = None  # see `note_anchor`
+                local.anchor = None  # see `ANCHOR`
                 pop()
 
     pass_through_compiler(__call__)
-    note_anchor(__call__.__code__)
+    note(__call__.__code__, ANCHOR)
     return __call__
 
 
 def patch_layers(patches: Patches) -> None:
     """Replace `torch.nn.Module.__call__`, and register with torch for new submodules."""
-    orig = _Module.__call__
-    call = make_call(orig)
-    dress(call, orig, (orig.__module__, "Module.__call__"))
-    patches.replace(_Module, "__call__", call)
+    call = make_call(_Module.__call__)
+    patches.wrap(_Module, "__call__", call)
+    call.__qualname__ = "Module.__call__"  # torch's own name for it is another
     handle = torch.nn.modules.module.register_module_module_registration_hook(_note_parent)
     patches.at_undo(handle.remove)
 
 
-hide_from_compiler(_open_guarded, _note_parent)
+hide_from_compiler(_open, _note_parent)

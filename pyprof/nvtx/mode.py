@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pyprof.nvtx.compiling import pass_through_compiler
-from pyprof.nvtx.patch import Patches, dress, targets
+from pyprof.nvtx.patch import Patches, targets
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 from pyprof.nvtx.wrapper import OpName, make_wrapper
@@ -103,7 +103,6 @@ def patch_mode(patches: Patches) -> None:
         enter(mode)
         orig(self)
 
-    dress(_bootstrap_inner, orig, (orig.__module__, orig.__qualname__))
-    patches.replace(threading.Thread, "_bootstrap_inner", _bootstrap_inner)
+    patches.wrap(threading.Thread, "_bootstrap_inner", _bootstrap_inner)
     enter(mode)
     patches.at_undo(lambda: leave(mode))

@@ -9,9 +9,9 @@ from types import FunctionType
 import torch
 
 from pyprof.markers import encode_optimizer
-from pyprof.nvtx.callsite import note_anchor
+from pyprof.nvtx.callsite import ANCHOR, note
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
-from pyprof.nvtx.patch import Patches, dress, is_wrapper
+from pyprof.nvtx.patch import Patches, is_wrapper
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 
@@ -20,8 +20,7 @@ __all__ = ["patch_optimizers", "wrap_classes"]
 
 def _handle(name: str) -> object:
     try:
-        handle: object = STATE.find(encode_optimizer(name), reserve=True)
-        return handle
+        return STATE.find(encode_optimizer(name), reserve=True)
     except Exception as error:
         STATE.trouble(error, f"a step of {name}")
         return None
@@ -50,10 +49,10 @@ def make_step(orig: Function) -> Function:
         finally:
             if handle is not None:
                 pop()
-                local.optimizer = local.anchor = None  # see `note_anchor`
+                local.optimizer = local.anchor = None  # see `ANCHOR`
 
     pass_through_compiler(step)
-    note_anchor(step.__code__)
+    note(step.__code__, ANCHOR)
     return step
 
 
@@ -72,8 +71,7 @@ def wrap_classes(patches: Patches, wrap: Callable[[type], None], active: Callabl
             if issubclass(cls, base):
                 wrap(cls)
 
-    dress(_patch_step_function, orig, (orig.__module__, orig.__qualname__))
-    patches.replace(base, "_patch_step_function", _patch_step_function)
+    patches.wrap(base, "_patch_step_function", _patch_step_function)
 
 
 def _wrap_class(patches: Patches, cls: type) -> None:
@@ -82,11 +80,8 @@ def _wrap_class(patches: Patches, cls: type) -> None:
     if not isinstance(own, FunctionType) or is_wrapper(own) or cls is torch.optim.Optimizer:
         return
     new = make_step(own)
-    dress(new, own, (own.__module__, own.__qualname__))
+    patches.wrap(cls, "step", new)
     vars(new).update({k: v for k, v in vars(own).items() if k not in ("_pyprof_original", "_torchdynamo_inline")})
-    if "__wrapped__" not in vars(own):
-        vars(new)["__wrapped__"] = own
-    patches.replace(cls, "step", new)
 
 
 def patch_optimizers(patches: Patches) -> None:

@@ -98,6 +98,12 @@ class Patches:
         """Call this when all attributes are restored."""
         self._at_undo.append(action)
 
+    def wrap(self, owner: object, name: str, wrapper: Function) -> None:
+        """Replace a function written in Python by its wrapper, dressed as the function."""
+        orig = getattr(owner, name)
+        dress(wrapper, orig)
+        self.replace(owner, name, wrapper)
+
     def undo(self) -> None:
         """Restore all attributes, but those that someone else has replaced since: what we put there is passive by now."""
         while self._done:
@@ -108,19 +114,14 @@ class Patches:
             self._at_undo.pop()()
 
 
-def _jit_table() -> dict[int, str]:
-    found: dict[int, str] = torch.jit._builtins._get_builtin_table()
-    return found
-
-
-def dress(wrapper: Function, orig: Function, place: tuple[str, str]) -> None:
+def dress(wrapper: Function, orig: Function, place: tuple[str, str] | None = None) -> None:
     """Give a wrapper the name, module and documentation of the original.
 
-    place: module and qualified name under which pickle finds the wrapper. `inspect.signature` follows `__wrapped__` to the
-    original; torch.compile traces the original in its place.
+    place: module and qualified name under which pickle finds the wrapper, by default those of the original.
+    `inspect.signature` follows `__wrapped__` to the original; torch.compile traces the original in its place.
     """
-    wrapper.__name__ = getattr(orig, "__name__", place[1].rpartition(".")[2])
-    wrapper.__module__, wrapper.__qualname__ = place
+    wrapper.__module__, wrapper.__qualname__ = place or (orig.__module__, orig.__qualname__)
+    wrapper.__name__ = getattr(orig, "__name__", wrapper.__qualname__.rpartition(".")[2])
     wrapper.__doc__ = orig.__doc__
     vars(wrapper).update(__wrapped__=orig, _torchdynamo_inline=orig, **{_MARK: orig})
 
@@ -132,7 +133,7 @@ def _warm_tables() -> None:
     """
     from torch.utils import _device
 
-    _jit_table()
+    torch.jit._builtins._get_builtin_table()
     _device._device_constructors()
     torch.overrides.get_default_nowrap_functions()
 
@@ -168,7 +169,7 @@ def targets() -> Iterator[tuple[Any, str, Function, OpName]]:
 
 def _register_jit() -> None:
     """Make torch.jit.script treat each stand-in as its original builtin."""
-    table = _jit_table()
+    table: dict[int, str] = torch.jit._builtins._get_builtin_table()
     for original, known in _stand_ins.items():
         if original in table:
             table[id(known)] = table[original]

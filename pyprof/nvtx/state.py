@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pyprof.nvtx.backend import Backend, Registry
 
-__all__ = ["MAX_CALLS", "STATE", "State", "Stats"]
+__all__ = ["MAX_CALLS", "STATE", "State", "Stats", "nothing"]
 
 MAX_CALLS = 8_192
 """Distinct calls (op, call site, shapes, dtypes, scalars) remembered before all are forgotten and described anew."""
@@ -29,8 +29,8 @@ class Stats(NamedTuple):
     last_error: str = ""
 
 
-def _nothing(*_: object) -> None:
-    return None
+def nothing(*_: object) -> None:
+    """Push or pop no range."""
 
 
 class State:
@@ -43,8 +43,8 @@ class State:
     def __init__(self) -> None:
         self.on = False
         self.stack = False
-        self.push: Callable[[Any], object] = _nothing
-        self.pop: Callable[[], object] = _nothing
+        self.push: Callable[[Any], object] = nothing
+        self.pop: Callable[[], object] = nothing
         self.backend: Backend | None = None
         self.registry: Registry | None = None
         self.caches: list[dict[Any, Any]] = []

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from pyprof.nvtx.callsite import note_library
+from pyprof.nvtx.callsite import note
 from pyprof.nvtx.compiling import pass_through_compiler
 
 __all__ = ["Function", "Runner", "hide", "runner"]
@@ -39,7 +39,7 @@ def _make(caller: FrameType) -> Runner:
     # The caller's own globals are not referred to: they may hold tensors.
     names = _globals.setdefault(module, {"__name__": module, "__builtins__": builtins})
     found = FunctionType(made, names, code.co_name)
-    note_library(made)  # a frame of ours, whatever file it claims
+    note(made, library=True)  # a frame of ours, whatever file it claims
     pass_through_compiler(found)
     return found
 

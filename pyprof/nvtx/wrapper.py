@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from pyprof.markers import encode_op
-from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, site, stack_frames, stack_sites
+from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, sites
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
-from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.state import STATE, State, nothing
 from pyprof.nvtx.traceback import Function, Runner, hide, runner
 from pyprof.opcall import UNKNOWN, OpCall
 
@@ -56,18 +56,6 @@ class OpName:
         return OpCall(self.module, self.op, described=False)
 
 
-def _fit(call: OpCall, src: str | tuple[str, ...]) -> tuple[str, bool]:
-    """The marker's text, shortened until it fits, and whether it still contains the arguments."""
-    text = encode_op(call, src)
-    if len(text.encode("utf-8", "backslashreplace")) < MAX_MARKER_BYTES:
-        return text, call.described
-    bare = OpCall(call.module, call.op, described=False)
-    text = encode_op(bare, src)
-    if len(text.encode("utf-8", "backslashreplace")) >= MAX_MARKER_BYTES:
-        text = encode_op(bare, src[-1] if isinstance(src, tuple) and src else "")
-    return text, False
-
-
 def _without_floats(value: object) -> object:
     if isinstance(value, float):
         return UNKNOWN
@@ -89,20 +77,16 @@ def _settle(call: OpCall) -> OpCall:
     return blurred if STATE.count_variant(blurred.name + str(blurred)) > MAX_VARIANTS else call
 
 
-def _handle(name: OpName, call: OpCall, src: str | tuple[str, ...]) -> object:
-    """The handle of a call's range; with less text where too many are registered."""
-    text, described = _fit(_settle(call), src)
-    handle = STATE.find(text, reserve=not described)
-    if handle is None:
-        bare = name.bare()
-        handle = STATE.find(encode_op(bare, src), reserve=True) or STATE.find(encode_op(bare), reserve=True)
-    return handle
-
-
-def _source(frame: FrameType | None) -> str | tuple[str, ...]:
-    if STATE.stack:
-        return stack_sites(stack_frames(frame))
-    return site(find_frame(frame))
+def _handle(name: OpName, call: OpCall, src: tuple[str, ...]) -> object:
+    """The handle of a call's range; with less text where it would be too long, or where too many are registered."""
+    bare = name.bare()
+    for shown, lines in ((_settle(call), src), (bare, src), (bare, src[-1:]), (bare, ())):
+        text = encode_op(shown, lines)
+        if len(text.encode("utf-8", "backslashreplace")) < MAX_MARKER_BYTES:
+            handle = STATE.find(text, reserve=not shown.described)
+            if handle is not None:
+                return handle
+    return None
 
 
 def _describe_guarded(name: OpName, args: tuple[object, ...], kwargs: dict[str, object]) -> OpCall:
@@ -118,13 +102,13 @@ def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: Fra
     args, kwargs = call
     run = runner(frame)
     try:
-        handle = _handle(name, _describe_guarded(name, args, kwargs), _source(frame))
+        handle = _handle(name, _describe_guarded(name, args, kwargs), sites(frame, whole=STATE.stack))
         if key is not None and handle is not None:
             STATE.remember(cache, key, (handle, run))
     except Exception as error:  # a defect of ours costs the description of the arguments, never the user's run
         STATE.trouble(error, f"{name.module}.{name.op}")
         try:
-            handle = _handle(name, name.bare(), "")
+            handle = _handle(name, name.bare(), ())
         except Exception:
             handle = None
     return handle, run
@@ -171,10 +155,6 @@ def _flat_key(outer: object, values: Iterable[object]) -> object:
     return tuple(key)
 
 
-def _nothing() -> object:
-    return None
-
-
 def make_wrapper(orig: Function, name: OpName, depth: int = 1) -> Function:
     """A plain function that calls `orig` inside a range while recording is on.
 
@@ -205,10 +185,10 @@ def make_wrapper(orig: Function, name: OpName, depth: int = 1) -> Function:
         if entry is None:
             entry = slow_entry(name, key, cache, (args, kwargs), caller)
         handle, run = entry
+        pop = state.pop
         if handle is None:
-            pop = _nothing
+            pop = nothing
         else:
-            pop = state.pop
             state.push(handle)
         try:
             return run(orig, args, kwargs)

@@ -134,9 +134,7 @@ def compare(
     found = [markers.decode(text) for text in recorder.texts]
     report.texts += len(found)
     for marker in found:
-        if not marker.own or (
-            marker.call is not None and markers.encode_op(marker.call, marker.src[0] if marker.src else "") != marker.text
-        ):
+        if not marker.own or (marker.call is not None and markers.encode_op(marker.call, marker.src) != marker.text):
             report.wrong[name] = f"marker not read back: {marker.text}"
     return [marker for marker, around in zip(found, recorder.nested, strict=True) if not around]
 

@@ -34,7 +34,7 @@ class Net(torch.nn.Module):
 def loss_of(net: Net, x: torch.Tensor) -> torch.Tensor:
     with torch.profiler.record_function("forward"):
         y = net(x)
-    with torch.profiler.record_function(encode_op(OWN, "net.py:7")):
+    with torch.profiler.record_function(encode_op(OWN, ("net.py:7",))):
         y = torch.softmax(y, -1)
     return torch.cat([y, y.detach()]).sum()
 
