@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +39,7 @@ class EmitTexts:
 
     def codes(self, texts: Texts) -> tuple[Ints, Ints, Ints]:
         """Label, seq and op_id of each text of a batch."""
-        arrow = _to_arrow(texts)
-        batch = _Batch(arrow)
+        batch = _Batch(texts)
         remainders, which = batch.distinct()
         done = np.zeros(len(remainders), np.uint8)
         done[which] = batch.done
@@ -53,7 +51,8 @@ class EmitTexts:
         zeros = np.where(done[:, None] & [_SEQ_ZEROS, _OP_ID_ZEROS], 0, -1)
         sure = (done == _WHOLE) | (split[:, 1:] == zeros).all(axis=1)
         for row in np.flatnonzero(batch.done != np.where(sure, done, _UNSURE)[which]).tolist():
-            label[row], seq[row], op_id[row] = self.decode(_python(arrow[row].as_buffer().to_pybytes()))
+            text = texts.raw[texts.begin[row] :][: texts.size[row]].tobytes()
+            label[row], seq[row], op_id[row] = self.decode(_python(text))
         return label, seq, op_id
 
     def _split(self, remainder: bytes, done: int) -> tuple[int, int, int]:
@@ -73,25 +72,6 @@ class EmitTexts:
 
 def _python(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _to_arrow(texts: Texts) -> Any:
-    """An Arrow array of texts: Arrow copies every other piece of those into which the texts cut the bytes."""
-    rows = len(texts.size)
-    if not rows:
-        return pa.Array.from_buffers(pa.string(), 0, [None, pa.py_buffer(bytes(4)), pa.py_buffer(b"")])
-    order = np.argsort(texts.begin, kind="stable")
-    cuts = np.empty(2 * rows, np.int32)
-    cuts[0::2] = texts.begin[order]
-    cuts[1::2] = cuts[0::2] + texts.size[order]
-    raw = texts.raw
-    if (cuts[1:] < cuts[:-1]).any():  # in a damaged file texts can overlap
-        cuts = np.repeat(np.append(0, np.cumsum(texts.size)), 2)[1:-1].astype(np.int32)
-        raw, order = np.frombuffer(b"".join(texts.to_bytes()), np.uint8), np.arange(rows)
-    pieces = pa.Array.from_buffers(pa.string(), 2 * rows - 1, [None, pa.py_buffer(cuts), pa.py_buffer(raw)])
-    which = np.empty(rows, np.int32)
-    which[order] = np.arange(0, 2 * rows, 2, dtype=np.int32)
-    return pieces.take(to_arrow(which))
 
 
 # ---------------------------------------------------------------------------------------------- bytes
@@ -135,43 +115,43 @@ _KEYS_IN = np.array([shape.bit_count() for shape in range(16)], np.int64)
 
 
 class _Batch:
-    """The bytes of a batch, changed in place.
+    """A copy of the bytes of a batch, changed in place.
 
     done: what was done to each text; numbers: its seq and op_id, -1 where it is whole.
     """
 
-    def __init__(self, texts: Any) -> None:
-        rows = len(texts)
-        self.done = np.zeros(rows, np.uint8)
-        self.numbers = np.full((2, rows), -1, np.int64)
-        edges = np.zeros(1, np.int64)
-        if rows:
-            edges = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: rows + 1].astype(np.int64)
-        first, size = int(edges[0]), int(edges[-1] - edges[0])
-        self.data = np.zeros(size + 2 * _SLACK, np.uint8)
-        if size:
-            self.data[_SLACK:-_SLACK] = np.frombuffer(texts.buffers()[2], np.uint8)[first : first + size]
+    def __init__(self, texts: Texts) -> None:
+        raw, begin, size = texts
+        self.order = np.argsort(begin, kind="stable")
+        if (np.diff(begin[self.order]) < size[self.order][:-1]).any():  # in a damaged file texts can overlap
+            raw, begin = np.frombuffer(b"".join(texts.to_bytes()), np.uint8), np.cumsum(size) - size
+            self.order = np.arange(len(size))
+        self.data = np.concatenate([padding := np.zeros(_SLACK, np.uint8), raw, padding])
         self.words = np.ndarray((len(self.data) - 7,), "V8", self.data.data, strides=(1,))
-        edges += _SLACK - first
-        self.begin, self.end = edges[:-1], edges[1:].copy()
-        if size:
-            self._find_keys(edges)
+        self.begin = begin + _SLACK
+        self.end = self.begin + size
+        self.done = np.zeros(len(size), np.uint8)
+        self.numbers = np.full((2, len(size)), -1, np.int64)
+        self._find_keys()
 
     def distinct(self) -> tuple[list[bytes], Ints]:
         """The distinct remainders, and the number of each text's own."""
         rows = len(self.begin)
         if not rows:
             return [], np.empty(0, np.int64)
-        cuts = np.empty(2 * rows, np.int32)  # every other piece was cut off
-        cuts[0::2], cuts[1::2] = self.begin, self.end
+        # Arrow copies every other piece of those into which the texts cut the bytes.
+        cuts = np.empty(2 * rows, np.int32)
+        cuts[0::2], cuts[1::2] = self.begin[self.order], self.end[self.order]
         pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(cuts), pa.py_buffer(self.data)])
-        found = pieces.take(to_arrow(np.arange(0, 2 * rows, 2, dtype=np.int32))).dictionary_encode()
+        which = np.empty(rows, np.int32)
+        which[self.order] = np.arange(0, 2 * rows, 2, dtype=np.int32)
+        found = pieces.take(to_arrow(which)).dictionary_encode()
         return found.dictionary.to_pylist(), to_numpy(found.indices).astype(np.int64)
 
     def _word(self, at: Ints) -> Words:
         return self.words[at].view("<u8")
 
-    def _find_keys(self, edges: Ints) -> None:
+    def _find_keys(self) -> None:
         """Cut the texts that hold the keys of emit_nvtx in their order; markers may hold anything."""
         equals = np.flatnonzero(self.data == _EQUALS)
         before = self._word(equals - 8)
@@ -179,9 +159,9 @@ class _Batch:
         for key, word in _BEFORE_WORD.items():
             same = (before if key != _SEQ else before >> np.uint64(16)) == word
             keys[:-4] |= same.view(np.uint8) * np.uint8(key)
-        at = np.searchsorted(equals, edges)
-        count = np.diff(at)
-        four = np.ndarray((len(equals) + 1,), "V4", keys.data, strides=(1,))[at[:-1]].view("<u4")
+        at = np.searchsorted(equals, self.begin)
+        count = np.searchsorted(equals, self.end) - at
+        four = np.ndarray((len(equals) + 1,), "V4", keys.data, strides=(1,))[at].view("<u4")
         four &= _FIRST[np.minimum(count, 4)].astype(np.uint32)
         packed = (four & 7) | (four >> 5 & 0o70) | (four >> 10 & 0o700) | (four >> 15 & 0o7000)
         shape = _SHAPES[packed]
