@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 from importlib import metadata, util
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from pyprof.errors import PyprofError, ToolError
 from pyprof.recording import probe
-from pyprof.recording.tools import ask, find_nsys, find_tool, release
+from pyprof.recording.tools import ask, find_nsys, release
 
 __all__ = ["add_arguments", "run"]
 
@@ -78,7 +79,7 @@ def _gpus() -> list[str]:
     names = [line.strip() for line in listed.splitlines() if line.strip()] if code == 0 else []
     for name in names:
         _print("GPU", f"{name} (name, driver)")
-    if not names and find_tool("nvidia-smi"):
+    if not names and shutil.which("nvidia-smi"):
         _print("GPU", f"nvidia-smi lists none: {_last_line(listed)}", "nvidia-smi")
     elif not names:
         _print("GPU", "none: captures will contain ops on the CPU")
@@ -140,7 +141,7 @@ def _nvtx() -> bool:
 
 def _found(name: str) -> str:
     """The release and the path of a tool; empty if it is not installed."""
-    path = find_tool(name)
+    path = shutil.which(name)
     return f"{release(path) or 'of unknown release'} ({path})" if path else ""
 
 

@@ -6,7 +6,6 @@ runs this file as a program. Nothing here reads a trace.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from types import ModuleType
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.recording.results import Staging
 from pyprof.recording.run import INDUCTOR
+from pyprof.recording.tools import environment_with_pyprof
 
 __all__ = ["load_module", "own_inputs", "record_module", "wrap_kernels"]
 
@@ -33,9 +33,7 @@ def record_module(path: Path, name: str | None = None, times: int = 10) -> Path:
             f"{path}: no such file", "give the .py file that `Compiled module path:` or TORCH_LOGS=output_code names"
         )
     trace = Path((name or path.stem).removesuffix(".gz").removesuffix(".json")).absolute()
-    root = str(Path(__file__).resolve().parents[2])
-    env = {**INDUCTOR, **os.environ}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    env = {**INDUCTOR, **environment_with_pyprof()}
     with Staging(trace) as staging:
         made = staging.folder / f"{trace.name}{'.json' if (name or '').endswith('.json') else '.json.gz'}"
         command = [sys.executable, "-m", "pyprof.recording.generated", str(path.absolute()), str(made), str(times)]

@@ -10,16 +10,18 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-__all__ = ["ask", "cuda_devices", "find_nsys", "find_tool", "release"]
+__all__ = ["ask", "cuda_devices", "environment_with_pyprof", "find_nsys", "release"]
 
 _RELEASE = re.compile(r"\d+(?:\.\d+){1,4}")
 
 
-def find_tool(name: str) -> str | None:
-    """The path of an executable on PATH; None where it is not there."""
-    return shutil.which(name)
+def environment_with_pyprof() -> dict[str, str]:
+    """The environment, in which a Python process imports this very pyprof, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
 
 
 def find_nsys() -> str | None:
@@ -53,8 +55,6 @@ def cuda_devices() -> int:
 
     Counted in a process of its own: once a process has used the driver, its forks cannot use CUDA.
     """
-    import sys
-
     code, text = ask(sys.executable, "-I", "-S", os.path.abspath(__file__))
     return int(text) if code == 0 and text.strip().isdecimal() else 0
 

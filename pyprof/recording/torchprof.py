@@ -18,11 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyprof.errors import ToolError, UsageError
 from pyprof.recording.exclusive import Exclusive
 from pyprof.recording.steps import Steps
+from pyprof.recording.tools import environment_with_pyprof
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Capture", "Schedule", "capture", "schedule"]
 
@@ -89,15 +93,21 @@ class Chosen:
         return len(self.windows)
 
 
-schedule = Schedule
-
-
 class Capture:
-    """A recording; use it in a `with`, and call `step()` at the end of each training step.
+    """Record what runs inside a `with` into trace files; call `step()` at the end of each training step.
+
+    path: a file where the name ends in .json or .json.gz, else a folder for `rank<r>_step<n>.json.gz`, n being the steps made
+    until then. schedule: the steps to record; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
+    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: how many of the ops
+    that took most time are listed; a process of its own writes the list beside each trace as .txt, and rank 0 prints it to
+    standard error at the end; 0 for no list. on_trace: called with each file once it is whole.
 
     traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording; gave_way: whether
     another recording by torch.profiler began meanwhile, which ended this one; on_failure: called with a line of text where a
     trace cannot be written, which costs the trace and never the user's run. By default it warns.
+
+    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or torch.profiler is
+    recording already. A schedule that never reached a recorded step warns at the end.
     """
 
     program: Capture | None = None  # the recording of `pyprof run`, of which the program knows nothing
@@ -121,41 +131,38 @@ class Capture:
         self._one_file = self.path.name.endswith(_FILE_SUFFIXES)
         if self._one_file and schedule is not None and schedule.repeat != 1:
             raise UsageError(f"{self.path}: one file cannot hold several cycles", "name a folder, or use repeat=1")
-        self.profiler: Any = None
+        self.profiler: torch.profiler.profile | None = None
         self.gave_way = False
         self.on_failure: Callable[[str], None] = _warn
-        self._exclusive = Exclusive(self._give_way)
+        self._exclusive = Exclusive(self.give_way)
 
     def __enter__(self) -> Capture:
-        torch = _torch()
+        _check_torch()
+        import torch
+
         activities = [torch.profiler.ProfilerActivity.CPU]
-        if _cuda_is_there(torch):
+        if _cuda_is_there():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-        actions = torch.profiler.ProfilerAction
-        plan = self.schedule
-
-        def action(step: int) -> Any:
-            return actions.RECORD if plan is None else actions[plan.action(step)]
-
+        actions, plan = torch.profiler.ProfilerAction, self.schedule
         self.profiler = torch.profiler.profile(
             activities=activities,
-            schedule=action,
+            schedule=lambda step: actions.RECORD if plan is None else actions[plan.action(step)],
             on_trace_ready=self._write,
             record_shapes=self._shapes,
             with_stack=self._stacks,
-            experimental_config=_all_threads(torch),
+            experimental_config=_all_threads(),
         )
         with _quiet(), self._exclusive.ours():
             self.profiler.__enter__()
         self._exclusive.watch()
         return self
 
-    def _give_way(self) -> None:
+    def give_way(self) -> None:
         """End before another recording begins; what was recorded until now is kept."""
         self.gave_way = True
         self._end(None, None, None)
 
-    def _end(self, *error: Any) -> None:
+    def _end(self, *error: object) -> None:
         self._exclusive.release()
         profiler, self.profiler = self.profiler, None
         if profiler is not None:
@@ -179,7 +186,7 @@ class Capture:
         if kind is None:
             self._tables.finish(show=_rank() == 0)
 
-    def _write(self, profiler: Any) -> None:
+    def _write(self, profiler: torch.profiler.profile) -> None:
         """Write one cycle's trace."""
         path = self.path if self._one_file else self.path / f"rank{_rank()}_step{self.steps}.json.gz"
         try:
@@ -193,7 +200,7 @@ class Capture:
         if self._on_trace is not None:
             self._on_trace(path)
 
-    def _write_whole(self, profiler: Any, path: Path) -> None:
+    def _write_whole(self, profiler: torch.profiler.profile, path: Path) -> None:
         """Write a trace under its name, or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # The suffix tells torch whether to compress.
@@ -220,12 +227,10 @@ class Tables:
         if not self._count:
             return
         table = trace.with_name(trace.name.removesuffix(".gz").removesuffix(".json") + ".txt")
-        root = str(Path(__file__).resolve().parents[2])
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
         command = [sys.executable, "-m", "pyprof.recording.top", str(trace), str(table), str(self._count)]
         none = subprocess.DEVNULL
         try:
-            process = subprocess.Popen(command, env=env, stdin=none, stdout=none, stderr=none)
+            process = subprocess.Popen(command, env=environment_with_pyprof(), stdin=none, stdout=none, stderr=none)
         except OSError as error:
             _warn(f"{table}: the table could not be made: {error}")
             return
@@ -239,27 +244,7 @@ class Tables:
         self._made.clear()
 
 
-def capture(
-    path: str | os.PathLike[str],
-    *,
-    schedule: Schedule | None = None,
-    shapes: bool = True,
-    stacks: bool = True,
-    table: int = 10,
-    on_trace: Callable[[Path], None] | None = None,
-) -> Capture:
-    """Record what runs inside the `with` into trace files.
-
-    path: a file where the name ends in .json or .json.gz, else a folder for `rank<r>_step<n>.json.gz`, n being the steps made
-    until then. schedule: the steps to record; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
-    need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: how many of the ops
-    that took most time are listed; a process of its own writes the list beside each trace as .txt, and rank 0 prints it to
-    standard error at the end; 0 for no list. on_trace: called with each file once it is whole.
-
-    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or torch.profiler is
-    recording already. A schedule that never reached a recorded step warns at the end.
-    """
-    return Capture(path, schedule=schedule, shapes=shapes, stacks=stacks, table=table, on_trace=on_trace)
+schedule, capture = Schedule, Capture  # as users call them
 
 
 def _warn(text: str) -> None:
@@ -286,8 +271,10 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _cuda_is_there(torch: Any) -> bool:
+def _cuda_is_there() -> bool:
     """Whether there is a GPU, found without using CUDA: after a process has used it, its forks cannot."""
+    import torch
+
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -300,8 +287,10 @@ def _cuda_is_there(torch: Any) -> bool:
             os.environ[name] = before
 
 
-def _all_threads(torch: Any) -> Any:
+def _all_threads() -> object:
     """Record the ops of every thread where this torch can; else those of the starting thread and autograd's."""
+    import torch
+
     config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
     try:
         return None if config is None else config(profile_all_threads=True)
@@ -309,17 +298,17 @@ def _all_threads(torch: Any) -> Any:
         return None
 
 
-def _torch() -> Any:
+def _check_torch() -> None:
+    """Raise ToolError where torch cannot begin to record; a recording of `pyprof run` gives way."""
     try:
         import torch
         import torch.profiler
     except ImportError as error:
         raise ToolError("capture needs torch, which is not installed", "pip install torch") from error
     if torch.autograd._profiler_enabled() and Capture.program is not None:
-        Capture.program._give_way()
+        Capture.program.give_way()
     if torch.autograd._profiler_enabled():
         raise ToolError("torch.profiler is recording already", "end the other recording before this one begins")
-    return torch
 
 
 def _rank() -> int:

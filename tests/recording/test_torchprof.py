@@ -188,6 +188,6 @@ def test_asking_for_a_gpu_leaves_the_environment_alone(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: asked.append(os.environ.get(name)))
     for before in ("0", None):
         monkeypatch.setenv(name, "0") if before else monkeypatch.delenv(name)
-        _cuda_is_there(torch)
+        _cuda_is_there()
         assert os.environ.get(name) == before
     assert asked == ["1", "1"]
