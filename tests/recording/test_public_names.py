@@ -82,7 +82,4 @@ def test_mypy_knows_what_it_returns(tmp_path: Path) -> None:
     done = subprocess.run([*command, str(tmp_path / "user.py")], cwd=ROOT, capture_output=True, text=True, check=False)
     said = [line for line in done.stdout.splitlines() if "user.py" in line]
     assert len(said) == 2, done.stdout
-    assert (
-        'Revealed type is "pyprof.recording.torchprof.Capture"' in said[0]
-        and 'has incompatible type "int"' in said[1]
-    )
+    assert 'Revealed type is "pyprof.recording.torchprof.Capture"' in said[0] and 'has incompatible type "int"' in said[1]

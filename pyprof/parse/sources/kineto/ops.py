@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from itertools import zip_longest
-from typing import Any
+from typing import TypeGuard
 
 import msgspec
 
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker, decode, is_backward_name
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
 from pyprof.parse.sources.kineto.events import Int
 from pyprof.parse.sources.trace import Labels
 
@@ -55,16 +55,8 @@ class OpArgs(msgspec.Struct, gc=False):
     kernel_flop: _Number = None
 
 
-_KERNEL_FACTS = (
-    "kernel_file",
-    "kernel_hash",
-    "kernel_kwargs",
-    "grid",
-    "num_warps",
-    "num_stages",
-    "kernel_num_gb",
-    "kernel_flop",
-)
+_FIELDS = OpArgs.__struct_fields__
+_KERNEL_FACTS = _FIELDS[_FIELDS.index("kernel_file") :]
 # Inputs that exist although nothing of them is recorded: strings, and lists of optional tensors.
 _UNRECORDED = {
     "aten::einsum": 0, "aten::gelu": 1, "aten::gelu_": 1, "aten::gelu_backward": 2, "aten::div": 2, "aten::div_": 2,
@@ -83,39 +75,29 @@ class OpLabels:
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        self._codes: dict[tuple[Any, ...], int] = {}
+        self._codes: dict[tuple[object, ...], int] = {}
         self.shapes = False
 
     def code(self, name: str, args: OpArgs) -> int:
         """The code of an op's marker."""
         dims = bytes(args.dims or args.dims_2021)
-        key: tuple[Any, ...] = (
-            name,
-            args.seq >= 0,
-            args.fwd > 0,
-            dims,
-            bytes(args.types),
-            bytes(args.strides),
-            bytes(args.concrete),
-        )
+        recorded = (dims, bytes(args.types), bytes(args.strides), bytes(args.concrete))
+        key: tuple[object, ...] = (name, args.seq >= 0, args.fwd > 0, recorded)
         if args.kernel_backend or args.collective:
             key += (args.collective, args.dtype, args.in_elements, args.out_elements, args.group, args.group_name)
             key += tuple(getattr(args, fact) for fact in _KERNEL_FACTS)
         found = self._codes.get(key)
         if found is None:
             self.shapes |= bool(dims)
-            found = self._codes[key] = self._add(name, args, dims)
+            marker = _marker(name, args, _inputs(name, dims, args))
+            # Two spellings of the same inputs are one marker: the key is the decoded call.
+            same = (marker.kind, name, repr(marker.call))
+            found = self._labels.code(name) if marker.call is None else self._labels.add(same, marker)
+            self._codes[key] = found
         return found
 
-    def _add(self, name: str, args: OpArgs, dims: bytes) -> int:
-        marker = _marker(name, args, _inputs(name, dims, args))
-        if marker.call is None:
-            return self._labels.code(name)
-        # Two spellings of the same inputs are one marker: the key is the decoded call.
-        return self._labels.add((marker.kind, name, repr(marker.call)), marker)
 
-
-def _marker(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> Marker:
+def _marker(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> Marker:
     """The meaning of an op's range; without a call where it is a range as in NVTX (the user's, a step, an optimizer)."""
     if name.startswith(_ENGINE):
         return decode(name)
@@ -127,15 +109,15 @@ def _marker(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> Marker:
     op = name[len(module) + 2 :].partition(".")[0] if name.startswith(f"{module}::") else name.removeprefix("nccl:")
     if module == "aoti" and (found := _AOTI.fullmatch(name)) is not None:
         op = found["op"]
-    extra: list[tuple[str, Any]] = []
+    facts: list[tuple[str, object]] = []
     if args.collective:
-        extra = _collective(args)
+        facts = _collective(args)
     elif args.kernel_backend:
-        extra = [(fact, value) for fact in _KERNEL_FACTS if (value := getattr(args, fact)) not in (None, "")]
-    return Marker(Kind.DISPATCH, name, name, _call(module, op, inputs, extra))
+        facts = [(fact, value) for fact in _KERNEL_FACTS if (value := getattr(args, fact)) not in (None, "")]
+    return Marker(Kind.DISPATCH, name, name, _call(module, op, inputs, tuple(facts)))
 
 
-def _module(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> str | None:
+def _module(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> str | None:
     """The namespace of an op; None where the range is not an op."""
     if (found := _NAMESPACED.fullmatch(name)) is not None:
         return found["module"]
@@ -153,15 +135,15 @@ def _module(name: str, args: OpArgs, inputs: tuple[Any, ...] | None) -> str | No
     return "autograd" if args.seq >= 0 and _IDENTIFIER.fullmatch(name) else None
 
 
-def _call(module: str, op: str, inputs: tuple[Any, ...] | None, extra: list[tuple[str, Any]] | None = None) -> OpCall:
-    return OpCall(module, op, inputs or (), tuple(extra or ()), dispatcher=True, described=inputs is not None)
+def _call(module: str, op: str, inputs: tuple[object, ...] | None, facts: tuple[tuple[str, object], ...] = ()) -> OpCall:
+    return OpCall(module, op, inputs or (), facts, dispatcher=True, described=inputs is not None)
 
 
-def _collective(args: OpArgs) -> list[tuple[str, Any]]:
+def _collective(args: OpArgs) -> list[tuple[str, object]]:
     """The data that a communication op moved: `input` and `output` as tensors of one dimension."""
     found = lookup(args.dtype) or lookup(args.dtype.lower())
     dtype = found.name if found else None
-    extra: list[tuple[str, Any]] = [("collective", args.collective)]
+    extra: list[tuple[str, object]] = [("collective", args.collective)]
     for name, elements in (("input", args.in_elements), ("output", args.out_elements)):
         if elements >= 0:
             extra.append((name, TensorSpec((elements,), dtype)))
@@ -172,21 +154,20 @@ def _collective(args: OpArgs) -> list[tuple[str, Any]]:
 # ---------------------------------------------------------------------------------------------- recorded inputs
 
 
-def _inputs(name: str, dims: bytes, args: OpArgs) -> tuple[Any, ...] | None:
+def _inputs(name: str, dims: bytes, args: OpArgs) -> tuple[object, ...] | None:
     """The arguments of a call in the order of its schema; None where they were not recorded."""
     if not dims:
         return None
     lists = [_list(dims), *(_list(bytes(raw)) for raw in (args.types, args.strides, args.concrete))]
     recorded = bool(bytes(args.concrete))
-    lists[1] = [kind if isinstance(kind, str) else "" for kind in lists[1]]
-    values = [_value(d, k or "", s, c, recorded) for d, k, s, c in zip_longest(*lists)]
+    values = [_value(d, k if isinstance(k, str) else "", s, c, recorded) for d, k, s, c in zip_longest(*lists)]
     hidden = _UNRECORDED.get(name)
     if hidden is not None and hidden < len(values) and values[hidden] is None:
         values[hidden] = UNKNOWN
     return tuple(values)
 
 
-def _list(text: bytes) -> list[Any]:
+def _list(text: bytes) -> list[object]:
     try:
         found = msgspec.json.decode(text) if text else []
     except msgspec.DecodeError:
@@ -194,29 +175,29 @@ def _list(text: bytes) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _value(dims: Any, kind: str, strides: Any, concrete: Any, recorded: bool) -> Any:
-    dtype = lookup(kind)
-    nested = isinstance(dims, list) and bool(dims) and isinstance(dims[0], list)
-    if nested:
+def _value(dims: object, kind: str, strides: object, concrete: object, recorded: bool) -> object:
+    found = lookup(kind)
+    dtype = found.name if found else None
+    if isinstance(dims, list) and dims and isinstance(dims[0], list):
         steps = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
-        return [_tensor(d, dtype.name if dtype else None, s) for d, s in zip(dims, steps, strict=True)]
+        return [_tensor(d, dtype, s) for d, s in zip(dims, steps, strict=True)]
     if kind == "TensorList":
         return [] if recorded else UNKNOWN  # old releases write [] for every list
     if dtype is not None or dims:
-        return _tensor(dims, dtype.name if dtype else None, strides)
+        return _tensor(dims, dtype, strides)
     if not recorded or not isinstance(concrete, str):
         return UNKNOWN
     return parse_concrete(concrete) if concrete else None
 
 
-def _tensor(dims: Any, dtype: str | None, strides: Any) -> Any:
+def _tensor(dims: object, dtype: str | None, strides: object) -> TensorSpec | Unknown:
     if not _integers(dims):
         return UNKNOWN
     steps = tuple(strides) if _integers(strides) and len(strides) == len(dims) else None
     return TensorSpec(tuple(dims), dtype, steps)
 
 
-def _integers(values: Any) -> bool:
+def _integers(values: object) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(v) is int for v in values)
 
 
@@ -226,22 +207,20 @@ _COMPLEX = rf"(?i)\(?({_FLOAT.pattern})([-+,]-?{_FLOAT.pattern})\*?[ij]?\)?"
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False}
 
 
-def parse_concrete(text: str) -> Any:
+def parse_concrete(text: str) -> object:
     """The value printed in Concrete Inputs: int, float, complex, bool, None, a list of those, or else the text itself."""
     text = text.strip()
     if text.startswith("["):
         try:
-            return _listed(json.loads(re.sub(r"[^\s,\[\]]+", lambda m: json.dumps(m[0]), text)))
+            return _parsed(json.loads(re.sub(r"[^\s,\[\]]+", lambda m: json.dumps(m[0]), text)))
         except (ValueError, RecursionError):
             return UNKNOWN
-    return _scalar(text)
+    return _parsed(text)
 
 
-def _listed(values: Any) -> Any:
-    return [_listed(v) for v in values] if isinstance(values, list) else _scalar(values)
-
-
-def _scalar(text: str) -> Any:
+def _parsed(text: str | list[str]) -> object:
+    if isinstance(text, list):
+        return [_parsed(inner) for inner in text]
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
