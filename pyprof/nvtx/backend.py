@@ -41,7 +41,7 @@ class Backend(Protocol):
     push: Callable[[Any], object]
     pop: Callable[[], object]
 
-    def prepare(self, text: str) -> Any:
+    def prepare(self, text: str) -> object:
         """The handle of a text."""
 
 
@@ -53,16 +53,16 @@ class NvtxBackend:
     Raises ToolError where the `nvtx` package is missing or lacks a part that is used.
     """
 
-    push: Callable[[Any], object]
+    push: Callable[[object], object]
     pop: Callable[[], object]
 
     def __init__(self, sequence: Callable[[], int] | None = None) -> None:
         try:
             lib = import_module("nvtx._lib.lib")
-            self._string: Any = lib.RegisteredString
-            self._attributes: Any = lib.EventAttributes
-            self._domain: object = lib.DomainHandle(None)
-            self._push: Any = lib.push_range
+            self._string = lib.RegisteredString
+            self._attributes = lib.EventAttributes
+            self._domain = lib.DomainHandle(None)
+            self._push = lib.push_range
             self.pop = partial(lib.pop_range, self._domain)
             self._leading = self._find_signature()
         except ImportError as error:
@@ -117,7 +117,7 @@ class NvtxBackend:
             return ()
         return (None,)
 
-    def prepare(self, text: str) -> Any:
+    def prepare(self, text: str) -> object:
         """Register the text with the tool."""
         return self._string(self._domain, text)
 
@@ -130,7 +130,7 @@ class Registry:
 
     def __init__(self, backend: Backend, max_texts: int = MAX_TEXTS, max_bytes: int = MAX_TEXT_BYTES) -> None:
         self._backend = backend
-        self._handles: dict[str, Any] = {}
+        self._handles: dict[str, object] = {}
         self._max_texts = max_texts
         self._bytes = 0
         self._max_bytes = max_bytes
@@ -139,7 +139,7 @@ class Registry:
     def __len__(self) -> int:
         return len(self._handles)
 
-    def find(self, text: str, *, reserve: bool = False) -> Any:
+    def find(self, text: str, *, reserve: bool = False) -> object:
         """The handle of a text, or None where it is new and the cap is reached.
 
         reserve: the text is one of few (an op without its arguments, a layer), for which the same amount is set aside.
@@ -151,8 +151,7 @@ class Registry:
         if len(self._handles) >= self._max_texts * scale or self._bytes + len(text) > self._max_bytes * scale:
             self.capped += 1
             return None
-        handle = self._backend.prepare(text)
-        self._handles[text] = handle
+        handle = self._handles[text] = self._backend.prepare(text)
         self._bytes += len(text)
         return handle
 

@@ -53,21 +53,17 @@ def add_key(values: Iterable[Any], key: list[object]) -> None:
             add(kind)
             add(value if value and value == value else repr(value))  # 0.0 equals -0.0, and nan equals nothing
         elif kind is list or kind is tuple or kind is _Size:
-            if len(value) > MAX_ITEMS:
-                add(kind)
-                add(-1)
-                continue
+            described = len(value) <= MAX_ITEMS
             add(kind)
-            add(len(value))
-            add_key(value, key)
+            add(len(value) if described else -1)
+            if described:
+                add_key(value, key)
         elif kind is slice:
             add(kind)
             add_key((value.start, value.stop, value.step), key)
         elif isinstance(value, _HASHED):
             add(value)
-        elif isinstance(value, _Tensor):
-            raise Unkeyable
-        elif isinstance(value, (list, tuple, torch.SymInt, torch.SymFloat, torch.SymBool, int, float, str)):
+        elif isinstance(value, (_Tensor, list, tuple, torch.SymInt, torch.SymFloat, torch.SymBool, int, float, str)):
             raise Unkeyable
         else:
             add(kind)

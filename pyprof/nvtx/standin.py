@@ -9,7 +9,7 @@ other; its `__class__` is the original's, so that `isinstance` and `inspect` see
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from pyprof.nvtx.traceback import Function
 
@@ -21,7 +21,7 @@ _SHOWN = ("__module__", "__name__", "__qualname__", "__doc__")
 class _Absent:
     """An attribute of the class that its instances lack, as the original does."""
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
         raise AttributeError
 
 
@@ -55,10 +55,10 @@ class StandIn(staticmethod):  # type: ignore[type-arg]
     def __hash__(self) -> int:
         return hash(self._pyprof_original)
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Function:
         return self if instance is None or not self._pyprof_binds else MethodType(self.__func__, instance)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._pyprof_original, name)
 
     def __repr__(self) -> str:
@@ -70,12 +70,12 @@ class StandIn(staticmethod):  # type: ignore[type-arg]
     def __deepcopy__(self, memo: object) -> StandIn:
         return self
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         if self._pyprof_home is not None:
             return getattr, (self._pyprof_home, self.__name__)
         return self._pyprof_original.__reduce_ex__(protocol)
 
 
-def original(value: Any) -> Any:
+def original(value: object) -> object:
     """The original of a stand-in; any other object itself."""
     return value._pyprof_original if type(value) is StandIn else value

@@ -69,7 +69,7 @@ class State:
         self.variants.clear()
         self.forget()
 
-    def find(self, text: str, *, reserve: bool = False) -> Any:
+    def find(self, text: str, *, reserve: bool = False) -> object:
         """As `Registry.find`; None without a backend."""
         return None if self.registry is None else self.registry.find(text, reserve=reserve)
 

@@ -8,15 +8,14 @@ recorded as the C functions that they call.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["COLLECTIVES", "FUNCTIONAL", "NAMESPACES", "PYTHON", "RENAMED", "Namespace"]
 
 FUNCTIONAL = "torch.nn.functional"
 
 
-@dataclass(frozen=True, slots=True)
-class Namespace:
+class Namespace(NamedTuple):
     """C functions that are attributes of one object.
 
     where: the object whose attributes are replaced; module: the one in which users know the functions; ops: a pattern of the

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -43,8 +42,7 @@ _tracing = torch._C._get_tracing_state
 _no_modes = torch._C.DisableTorchFunction
 
 
-@dataclass(frozen=True, slots=True)
-class OpName:
+class OpName(NamedTuple):
     """The name under which calls are recorded: module and op as users know them; names: see `describe_call`."""
 
     module: str
