@@ -140,9 +140,8 @@ def _standard_input() -> io.BufferedReader:
         raise UsageError("no file was given, and standard input is a terminal", "python -m pyprof.prof net.dict")
     if (binary := getattr(sys.stdin, "buffer", None)) is not None:
         return binary  # type: ignore[no-any-return]
-    return io.BufferedReader(
-        io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape"))
-    )  # some caller put a stream of text there
+    # Some caller put a stream of text there.
+    return io.BufferedReader(io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape")))
 
 
 # ---------------------------------------------------------------------------------------------- formats

@@ -311,19 +311,17 @@ def decode(text: str, *, keyed: bool = False, numbered: bool = False) -> Marker:
     text: as `split_ids` returns it; keyed: an emit_nvtx key (seq, op_id, sizes) was removed from it; numbered: seq was.
     """
     text = sound_text(text)
-    marker = None
-    readers = ((_TAIL in text, _decode_own), (text.startswith("{"), _decode_dict), (text.startswith("layer:"), _decode_layer))
+    readers = (
+        (_TAIL in text, _decode_own),
+        (text.startswith("{"), _decode_dict),
+        (text.startswith("layer:"), lambda text: Marker(Kind.LAYER, text, text[len("layer:") :], scope="user")),
+        (True, lambda text: _decode_emit(text, keyed or ", sizes = " in text, numbered)),
+    )
     for applies, read in readers:
-        if applies and marker is None:
-            with suppress(*UNREADABLE):  # it only looks like a marker
-                marker = read(text)
-    with suppress(*UNREADABLE):
-        marker = marker or _decode_emit(text, keyed or ", sizes = " in text, numbered)
-    return marker or Marker(Kind.USER, text, text)
-
-
-def _decode_layer(text: str) -> Marker:
-    return Marker(Kind.LAYER, text, text[len("layer:") :], scope="user")
+        with suppress(*UNREADABLE):  # it only looks like a marker
+            if applies and (marker := read(text)) is not None:
+                return marker
+    return Marker(Kind.USER, text, text)
 
 
 def same_function(forward: str, backward: str) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter, methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -159,10 +158,9 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
     Raises KeyError for a column that is not declared, ValueError where lengths differ.
     """
     given = dict(columns or {})
-    declared = TABLES[name]
     rows = len(next(iter(given.values()))) if given else 0
     table: Table = {}
-    for column in declared:
+    for column in TABLES[name]:
         values = given.pop(column.name, None)
         if values is None:
             values = np.broadcast_to(np.array(column.default, column.dtype), rows)
@@ -193,17 +191,13 @@ def concatenated(tables: list[Table]) -> Table:
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
     joined: Table = {}
     for name in [*filled[0]]:
-        parts = list(map(methodcaller("pop", name), filled))
-        if all(map(_is_default, parts)) and len({*map(itemgetter(0), parts)}) == 1:
+        parts = [table.pop(name) for table in filled]
+        default = all(len(part) > 0 and part.strides == (0,) for part in parts)  # one value for all rows takes no memory
+        if default and len({part[0] for part in parts}) == 1:
             joined[name] = np.broadcast_to(parts[0][0], sum(map(len, parts)))
         else:
             joined[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return joined
-
-
-def _is_default(column: Array) -> bool:
-    """Whether it is one value for all rows, which takes no memory."""
-    return len(column) > 0 and column.strides == (0,)
 
 
 class Strings:
