@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
-from pyprof.parse.records.parquet.reader import read
+from pathlib import Path
+from typing import BinaryIO
+
 from pyprof.parse.records.parquet.schema import need_pyarrow
-from pyprof.parse.records.parquet.writer import write
+from pyprof.parse.records.records import Records
 
 __all__ = ["need_pyarrow", "read", "write"]
+
+
+def read(path: Path) -> Records:
+    """The records of a file that `write` wrote; columns are read from the file when they are first used.
+
+    Raises NotACapture for a Parquet file that pyprof did not write, InputError for one of another version or a damaged one,
+    ToolError where pyarrow is not installed.
+    """
+    need_pyarrow()
+    from pyprof.parse.records.parquet.reader import read_file
+
+    return read_file(path)
+
+
+def write(records: Records, target: Path | BinaryIO) -> None:
+    """Write all records to a file. Raises OSError where that fails, ToolError where pyarrow is not installed."""
+    need_pyarrow()
+    from pyprof.parse.records.parquet.writer import write_file
+
+    write_file(records, target)

@@ -6,27 +6,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from pyprof.arrays.arrow import to_numpy
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import InputError
 from pyprof.opcall import OpCall
-from pyprof.parse.records.parquet.facts import AGAIN, KEY, read_facts
-from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, arrow_type, need_pyarrow
+from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, arrow_type
+from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_pool
 from pyprof.parse.records.records import COLUMNS, Records
 from pyprof.parse.sources.trace import Strings
 
-__all__ = ["read"]
+__all__ = ["read_file"]
 
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
 _MOST_BYTES = (1 << 31) - 1  # of the pools in the metadata
+_READ_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 _TYPES = {column.name: column.type for column in SCHEMA}
 _NAMES = {column.record: column.name for column in SCHEMA if column.record}
 
-Array = npt.NDArray[Any]
 
-
-def read(path: Path) -> Records:
-    """The records of a file that `write` wrote; columns come from the file when they are first used.
+def read_file(path: Path) -> Records:
+    """The records of a file that `write_file` wrote.
 
     Raises NotACapture for a Parquet file that pyprof did not write, InputError for one of another version or a damaged one.
     """
@@ -37,14 +39,12 @@ class _Store:
     """One open file: whole columns, and pools."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.pa = path, need_pyarrow()
+        self.path = path
         try:
-            self.file = self.pa.parquet.ParquetFile(
-                path, page_checksum_verification=True, thrift_string_size_limit=(1 << 31) - 1
-            )
+            self.file = pq.ParquetFile(path, page_checksum_verification=True, thrift_string_size_limit=_MOST_BYTES)
             schema = self.file.schema_arrow
             types = {field.name: field.type for field in schema}
-        except (self.pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except _READ_ERRORS as error:
             raise InputError(f"{path}: cannot be read: {_first_line(error)}", "copy it or parse the capture again") from error
         self.metadata: dict[bytes, bytes] = schema.metadata or {}
         self.facts = read_facts(path, self.metadata)
@@ -71,15 +71,13 @@ class _Store:
     def _chunks(self, name: str) -> list[Any]:
         try:
             chunks: list[Any] = self.file.read([name]).column(0).chunks
-        except (self.pa.ArrowException, OSError) as error:
+        except _READ_ERRORS as error:
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
         if (rows := sum(map(len, chunks))) != self.rows:  # a damaged page can be passed over without an error
             raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {self.rows}", _DAMAGED)
         return chunks
 
     def _read(self, name: str) -> Array:
-        from pyprof.arrays.arrow import to_numpy
-
         dtype, column = COLUMNS[name][0], _NAMES[name]
         parts = [np.empty(0, dtype)]
         for chunk in self._chunks(column):
@@ -94,8 +92,6 @@ class _Store:
 
     def _codes(self, name: str, chunk: Any) -> Array:
         """Texts as codes of Records."""
-        from pyprof.arrays.arrow import to_numpy
-
         code = self.strings.code if name == "name" else SPELLED[name].index
         try:
             codes = [code(text) for text in chunk.dictionary.to_pylist()]
@@ -112,20 +108,16 @@ class _Store:
         if name == "strings":
             self.column("name")
             return self.strings
-        from pyprof.parse.records.parquet.nested import read_pool
-
         if name in self.pools:
             return self.pools[name]
         try:
-            self.pools[name] = read_pool(name, self.metadata[KEY + b"." + name.encode()])
-        except (ValueError, TypeError, LookupError, AttributeError, self.pa.ArrowException) as error:
+            self.pools[name] = read_pool(name, self.metadata[pool_key(name)])
+        except POOL_ERRORS as error:
             raise InputError(f"{self.path}: its {name} cannot be read: {_first_line(error)}", _DAMAGED) from error
         return self.pools[name]
 
-    def sequences(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def sequences(self) -> tuple[Ints, Ints]:
         """As Records has them: where each row's numbers begin, and the numbers."""
-        from pyprof.arrays.arrow import to_numpy
-
         chunks = self._chunks("seq_numbers")
         lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
         numbers = [to_numpy(chunk.flatten()) for chunk in chunks]
@@ -144,10 +136,6 @@ class _Columns(dict[str, Array]):
         self[name] = found = self.store.column(name, self.rows)
         return found
 
-    def loaded(self) -> dict[str, Array]:
-        """Those that came from the file so far."""
-        return dict(super().items())
-
     def items(self) -> Any:
         for name in COLUMNS:
             _ = self[name]
@@ -161,8 +149,6 @@ class _Stored(Records):
         facts = store.facts
         self._store, self._rows = store, rows
         self.columns: _Columns = _Columns(store, rows)
-        self._changed: dict[str, Array] = {}  # what `with_ops` put in place of the file's
-        self._changed_calls: list[OpCall] | None = None
         self.source, self.counts, self.notes = facts.source, dict(facts.counts), list(facts.notes)
         self.utc_ns = facts.utc_ns
 
@@ -181,25 +167,23 @@ class _Stored(Records):
         setattr(self, name, value)
         return value
 
-    def select(self, rows: Array) -> Records:
+    def select(self, rows: Bools | Ints) -> Records:
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         if rows.dtype == np.bool_ and len(positions) == len(rows):
             return self
         selected = _Stored(self._store, positions if self._rows is None else self._rows[positions])
-        selected._put({name: values[positions] for name, values in self._changed.items()}, self._changed_calls)
-        return selected
+        return selected._with({name: self.columns[name][positions] for name in self.columns}, vars(self).get("calls"))
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._store, self._rows)
-        changed.columns.update(self.columns.loaded())
-        changed._put(self._changed | columns, calls)
-        return changed
+        return changed._with({name: self.columns[name] for name in self.columns} | columns, calls)
 
-    def _put(self, columns: dict[str, Array], calls: list[OpCall] | None) -> None:
-        self._changed, self._changed_calls = columns, calls
+    def _with(self, columns: dict[str, Array], calls: list[OpCall] | None) -> Records:
+        """Itself, with columns and calls that need not be read any more or differ from the file's."""
         self.columns.update(columns)
         if calls is not None:
             self.calls = calls
+        return self
 
 
 def _first_line(error: Exception) -> str:

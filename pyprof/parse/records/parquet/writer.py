@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy
 from pyprof.hardware.names import short_name
-from pyprof.opcall import OpCall, format_call, sound_text
-from pyprof.parse.records.parquet.facts import KEY, StoredFacts
-from pyprof.parse.records.parquet.pools import arguments
-from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, Column, arrow_type, leaf_paths, need_pyarrow
-from pyprof.parse.records.records import Records
+from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
+from pyprof.parse.records.parquet.nested import coded_texts, to_column
+from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, Column, arrow_type, leaf_paths
+from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_pool
+from pyprof.parse.records.records import Records, Stack
 
-__all__ = ["write"]
+__all__ = ["write_file"]
 
 _ROWS = 1 << 18  # of a row group: what is in memory at once while writing
 _CODED = {**POOLED, "name": "name"}
@@ -26,9 +30,8 @@ _LIMITED = ("start", "rank", "pid", "step", "kind")  # with least and largest va
 Ints = npt.NDArray[np.int32]
 
 
-def write(records: Records, target: Path | BinaryIO) -> None:
-    """Write all records to a file; raises OSError where that fails, ToolError where pyarrow is not installed."""
-    pa = need_pyarrow()
+def write_file(records: Records, target: Path | BinaryIO) -> None:
+    """Write all records to a file. Raises OSError where that fails."""
     tables = _Tables(records)
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in SCHEMA], tables.metadata)
     options = {
@@ -39,7 +42,7 @@ def write(records: Records, target: Path | BinaryIO) -> None:
         "column_encoding": dict.fromkeys(_STEADY, "DELTA_BINARY_PACKED"),
         "write_statistics": list(_LIMITED),
     }
-    with pa.parquet.ParquetWriter(target, schema, **options) as stream:
+    with pq.ParquetWriter(target, schema, **options) as stream:
         for begin in range(0, max(len(records), 1), _ROWS):
             stream.write_table(pa.table(tables.columns(begin, min(begin + _ROWS, len(records))), schema=schema))
 
@@ -48,17 +51,13 @@ class _Tables:
     """Arrow columns of some rows after others; what is the same for many rows is made once, by code."""
 
     def __init__(self, records: Records) -> None:
-        from pyprof.arrays.arrow import to_arrow_texts
-        from pyprof.parse.records.parquet.nested import stored_pool
-
         self.records, self.types = records, {column.name: column.type for column in SCHEMA}
         self.spelled = {name: to_arrow_texts(texts) for name, texts in SPELLED.items()}
         self.number: dict[str, Ints] = {}
         used = {pool: self._used(getattr(records, pool), pool) for pool in dict.fromkeys(POOLED.values())}
         names = self._used([sound_text(text) for text in records.strings.values], "name")
         self.by_code = self._derived(used["calls"], used["stacks"], [gpu.name for gpu in used["gpus"]], names)
-        self.metadata = {KEY: StoredFacts(records.source, records.counts, records.notes, records.utc_ns).text()}
-        self.metadata |= {KEY + b"." + pool.encode(): stored_pool(pool, items) for pool, items in used.items()}
+        self.metadata = {KEY: stored_facts(records)} | {pool_key(pool): stored_pool(items) for pool, items in used.items()}
 
     def _used(self, items: list[Any], pool: str) -> list[Any]:
         """Those that rows refer to; `number` gets their new numbers by code."""
@@ -70,15 +69,15 @@ class _Tables:
         self.number[pool][-1] = -1
         return [items[code] for code in np.flatnonzero(there).tolist()]
 
-    def _derived(self, calls: list[OpCall], stacks: list[Any], gpus: list[str], names: list[str]) -> dict[str, tuple[str, Any]]:
+    def _derived(
+        self, calls: list[OpCall], stacks: list[Stack], gpus: list[str], names: list[str]
+    ) -> dict[str, tuple[str, Any]]:
         """Columns for people: the column of records whose codes they follow, and their value of each code, of -1 the last."""
-        from pyprof.parse.records.parquet.nested import to_column
-
         values: dict[str, tuple[str, list[Any]]] = {
             "mod": ("call", [call.module for call in calls]),
             "op": ("call", [call.op for call in calls]),
             "params": ("call", [format_call(call)[len(call.op) + 1 : -1] for call in calls]),
-            "args": ("call", [arguments(call) for call in calls]),
+            "args": ("call", [_arguments(call) for call in calls]),
             "inner": ("inner", [call.name for call in calls]),
             "layer": ("scope", [stack.layer for stack in stacks]),
             "trace": ("scope", [stack.trace for stack in stacks]),
@@ -95,11 +94,6 @@ class _Tables:
         return {column.name: self._column(column, begin, end, codes) for column in SCHEMA}
 
     def _column(self, column: Column, begin: int, end: int, codes: dict[str, Ints]) -> Any:
-        import pyarrow as pa
-
-        from pyprof.arrays.arrow import to_arrow
-        from pyprof.parse.records.parquet.nested import coded_texts
-
         name, records = column.record, self.records
         if name in SPELLED:
             return coded_texts(records[name][begin:end].astype(np.int32), self.spelled[name])
@@ -116,11 +110,26 @@ class _Tables:
 
 def _taken(values: Any, codes: Ints) -> Any:
     """The value of each code; -1 is the last."""
-    import pyarrow as pa
-
-    from pyprof.arrays.arrow import to_arrow, to_numpy
-    from pyprof.parse.records.parquet.nested import coded_texts
-
     if isinstance(values, pa.DictionaryArray):
         return coded_texts(to_numpy(values.indices, -1)[codes], values.dictionary)
     return values.take(to_arrow(np.where(codes < 0, len(values) - 1, codes)))
+
+
+def _arguments(call: OpCall) -> list[tuple[object, ...]]:
+    """name, shape, dtype, strides and value of each argument, for people; tensors of a list one by one."""
+    return [
+        (name, *_described(item))
+        for name, value in [*((None, value) for value in call.args), *call.kwargs]
+        for item in (value if isinstance(value, (list, tuple)) and _has_tensor(value) else [value])
+    ]
+
+
+def _described(value: object) -> tuple[object, ...]:
+    if isinstance(value, TensorSpec):
+        strides = None if value.strides == contiguous_strides(value.shape) else value.strides
+        return value.shape, value.dtype, strides, None
+    return None, None, None, sound_text(format_value(value))
+
+
+def _has_tensor(values: Sequence[object]) -> bool:
+    return any(isinstance(value, TensorSpec) for value in values)

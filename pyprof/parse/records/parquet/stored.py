@@ -1,0 +1,102 @@
+"""What a Parquet file of records holds beside its columns: facts about the capture, and the pools that its columns refer to.
+
+All of it is JSON in the file's metadata. A pool is compressed, with zlib's checksum; a call is stored as its text in net.dict.
+A file that was damaged, or written again by another program, ends here as an error that says what is wrong. No Arrow here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from pyprof.errors import InputError, NotACapture
+from pyprof.opcall import OpCall, sound_text
+from pyprof.parse.records.calltext import call_text, parse_call_text
+from pyprof.parse.records.parquet.schema import SCHEMA_VERSION
+from pyprof.parse.records.records import GpuInfo, Records, Stack
+
+__all__ = ["AGAIN", "KEY", "POOL_ERRORS", "Facts", "pool_key", "read_facts", "read_pool", "stored_facts", "stored_pool"]
+
+KEY = b"pyprof"
+AGAIN = "parse the capture again: pyprof parse CAPTURE -o net.parquet"
+POOL_ERRORS = (ValueError, LookupError, RecursionError, zlib.error, msgspec.MsgspecError)
+
+_Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_TYPES: dict[str, Any] = {"stacks": list[Stack], "calls": list[str], "gpus": list[GpuInfo]}
+_CACHED = 1 << 14  # items of pools: the files of one job's ranks hold the same
+Item = TypeVar("Item")
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields of Records that are neither columns nor pools."""
+
+    version: int
+    source: str
+    counts: dict[str, _Int]
+    notes: list[str]
+    utc_ns: _Int
+
+
+def stored_facts(records: Records) -> bytes:
+    """The facts about some records as they are stored."""
+    notes = list(map(sound_text, records.notes))
+    return msgspec.json.encode(Facts(SCHEMA_VERSION, records.source, records.counts, notes, records.utc_ns))
+
+
+def read_facts(path: object, metadata: dict[bytes, bytes]) -> Facts:
+    """The facts in a file's metadata.
+
+    Raises NotACapture for a file that pyprof did not write, InputError for one of another version or with other metadata.
+    """
+    stored = metadata.get(KEY)
+    if stored is None:
+        raise NotACapture(f"{path}: a Parquet file, but not of records", "give one that `pyprof parse -o` wrote")
+    try:
+        version = msgspec.json.decode(stored, type=_Version).version
+        if version == SCHEMA_VERSION:
+            return msgspec.json.decode(stored, type=Facts)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: its metadata cannot be read", AGAIN) from error
+    raise InputError(f"{path}: records of schema version {version}; this pyprof reads version {SCHEMA_VERSION}", AGAIN)
+
+
+def pool_key(pool: str) -> bytes:
+    """The name of a pool in the metadata."""
+    return KEY + b"." + pool.encode()
+
+
+def stored_pool(items: Sequence[object]) -> bytes:
+    """Stacks, calls or devices as they are stored: JSON, compressed, in base64 since metadata are text."""
+    plain = msgspec.to_builtins([call_text(item) if isinstance(item, OpCall) else item for item in items])
+    return base64.b64encode(zlib.compress(json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace"), 1))
+
+
+def read_pool(pool: str, stored: bytes) -> list[Any]:
+    """The items of a pool. Raises one of POOL_ERRORS where it is damaged."""
+    items = msgspec.json.decode(zlib.decompress(base64.b64decode(stored, validate=True)), type=_TYPES[pool])
+    if pool == "calls":
+        return list(map(_call, items))
+    if pool == "stacks" and not all(-1 <= stack.backward_at < len(stack.seq_names) for stack in items):
+        raise ValueError("no such name with a sequence number")
+    return list(map(_shared, items))
+
+
+@lru_cache(_CACHED)
+def _call(text: str) -> OpCall:
+    return parse_call_text(text)
+
+
+@lru_cache(_CACHED)
+def _shared(item: Item) -> Item:
+    """The first of equal items."""
+    return item
