@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
 
-__all__ = ["COLUMNS", "DIRECTIONS", "KEYS", "PHASES", "GpuInfo", "Records", "Stack", "concatenate"]
+__all__ = ["COLUMNS", "DIRECTIONS", "KEYS", "PHASES", "POOLED", "GpuInfo", "Records", "Stack", "concatenate"]
 
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
@@ -63,6 +63,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "by_time": ("i1", "1: its ranges are those open on the main thread at that time"),
 }
 
+# Columns that are codes into the pool of that name.
+POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "inner": "calls", "own": "calls", "gpu": "gpus"}
 
 # Names in prof's columns, in net.dict and in Parquet, where they are not the column's own.
 KEYS = {
@@ -168,10 +170,6 @@ class Records:
         return numbers
 
 
-# Columns that are codes into the pool of that name, or numbers of instances.
-_POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "own": "calls", "inner": "calls", "gpu": "gpus"}
-
-
 def concatenate(parts: list[Records]) -> Records:
     """Records of several files one after another; instances of different files stay different."""
     if len(parts) == 1:
@@ -185,8 +183,8 @@ def concatenate(parts: list[Records]) -> Records:
             values = part.columns[name].astype(np.int64)
             if name == "name":
                 values = names[values]
-            elif name in _POOLED:
-                values = np.where(values >= 0, values + len(getattr(whole, _POOLED[name])), -1)
+            elif name in POOLED:
+                values = np.where(values >= 0, values + len(getattr(whole, POOLED[name])), -1)
             elif name in ("instance", "fwd_instance"):
                 values = np.where(values >= 0, values + instances, -1)
             columns[name].append(values.astype(dtype))

@@ -15,16 +15,22 @@ from pyprof.markers import Kind, decode, is_backward_name
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.records.records import DIRECTIONS
 
-__all__ = ["Derived", "known"]
+__all__ = ["Derived", "known", "whole_number"]
+
+
+def whole_number(value: Any) -> int:
+    """A whole number of a record. Raises ValueError or TypeError for anything else, and for one beyond 64 bits."""
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value!r} is not a whole number")
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("a number beyond 64 bits")
+    return number
 
 
 def known(value: object) -> int:
     """A whole number of a record; -1 for the original's "na". Raises ValueError for one beyond 64 bits."""
-    if not isinstance(value, int):
-        return -1
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError("a number beyond 64 bits")
-    return int(value)
+    return whole_number(value) if isinstance(value, int) else -1
 
 
 Instance = tuple[int, int, int]  # op instance, call, scope

@@ -20,7 +20,7 @@ from pyprof.errors import InputError
 from pyprof.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.opcall import OpCall, OpRules, sound_text
 from pyprof.parse.records.calltext import parse_call_text
-from pyprof.parse.records.netdict.derive import Derived, known
+from pyprof.parse.records.netdict.derive import Derived, known, whole_number
 from pyprof.parse.records.netdict.write import OPTIONAL
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
@@ -95,21 +95,6 @@ def _literal(line: str) -> Any:
     return None
 
 
-_LIMIT = 1 << 63
-
-
-def _int(value: Any) -> int:
-    """A whole number of a record. Raises ValueError or TypeError for anything else, and for one beyond all columns."""
-    if type(value) is int and -_LIMIT <= value < _LIMIT:
-        return value
-    if isinstance(value, float) and not value.is_integer():
-        raise ValueError(f"{value!r} is not a whole number")
-    number = int(value)
-    if not -_LIMIT <= number < _LIMIT:
-        raise ValueError("a number beyond 64 bits")
-    return number
-
-
 def _split(markers: Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
     """Names and sequence numbers of `name, seq = number`."""
     pairs = [marker.rpartition(", seq = ") for marker in markers]
@@ -182,8 +167,8 @@ class _Reader:
     def _values(self, record: dict[str, Any]) -> tuple[dict[str, int], list[int]]:
         """All columns of a record, and its sequence numbers."""
         names, texts = _split(record.get("seqMarker", ()))
-        numbers = [_int(number) for number in texts]
-        seq = _int(record["seqId"][0]) if record.get("seqId") else -1
+        numbers = [whole_number(number) for number in texts]
+        seq = whole_number(record["seqId"][0]) if record.get("seqId") else -1
         stack = self._stack(record, tuple(map(sound_text, names)), numbers, seq)
         values = self._plain(record) | {"seq": seq, "stack": stack, "scope": self._scope(record, stack)}
         if "kind" in record:
@@ -196,20 +181,20 @@ class _Reader:
     def _plain(self, line: dict[str, Any]) -> dict[str, int]:
         grid, block = (tuple(line.get(k) or (-1, -1, -1)) for k in ("grid", "block"))
         values = dict.fromkeys(COLUMNS, -1)
-        values |= {f"grid_{axis}": _int(n) for axis, n in zip("xyz", grid, strict=True)}
-        values |= {f"block_{axis}": _int(n) for axis, n in zip("xyz", block, strict=True)}
-        values |= {column: _int(line[key]) for key, column in OPTIONAL.items() if key in line}
+        values |= {f"grid_{axis}": whole_number(n) for axis, n in zip("xyz", grid, strict=True)}
+        values |= {f"block_{axis}": whole_number(n) for axis, n in zip("xyz", block, strict=True)}
+        values |= {column: whole_number(line[key]) for key, column in OPTIONAL.items() if key in line}
         if max(values["instance"], values["fwd_instance"]) >= _MAX_INSTANCE:
             raise ValueError("not the number of an instance")
         values |= {key: known(line.get(key)) for key in ("tid", "device", "stream")}
         values["name"] = self.out.strings.code(sound_text(str(line.get("kLongName") or line["kShortName"])))
-        values["dur_ns"] = _int(line["kDuration"])
+        values["dur_ns"] = whole_number(line["kDuration"])
         values["sub"] = known(line.get("subSeqId", 0))
         values["dir"] = DIRECTIONS.index(line["dir"])
         values["kind"] = ActivityKind.NAMES.index(line.get("kind", "kernel"))
         values["phase"] = PHASES.index(line["phase"]) if "phase" in line else values["dir"]
         values["copykind"] = _COPY_CODE.get(line.get("copykind", ""), -1)
-        values["by_time"] = _int(line.get("byTime", 0))
+        values["by_time"] = whole_number(line.get("byTime", 0))
         values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
         return values
 
@@ -258,8 +243,8 @@ class _Reader:
         code = self.gpu_code.get(key)
         if code is None:
             major, _, minor = str(described.get("cc", "")).partition(".")
-            cc = (_int(major), _int(minor)) if major and minor else None
-            numbers = (_int(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
+            cc = (whole_number(major), whole_number(minor)) if major and minor else None
+            numbers = (whole_number(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
             self.out.gpus.append(GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers))
             code = self.gpu_code[key] = len(self.out.gpus) - 1
         return code

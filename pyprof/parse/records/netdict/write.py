@@ -7,7 +7,7 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.calltext import call_text
-from pyprof.parse.records.netdict.sequences import Sequences, json_text
+from pyprof.parse.records.netdict.original import Sequences, json_text
 from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
@@ -51,34 +51,34 @@ class _Pieces:
     def where(self, rows: slice) -> list[str]:
         """From tid to phase."""
         columns = ("tid", "device", "stream", *_GRID, *_BLOCK, "name", "kind", "phase")
-        found = distinct_rows(*(self.records[name][rows] for name in columns))
-        pieces = [
+        return self._each(rows, columns, self._where)
+
+    def _where(self, values: list[int]) -> str:
+        tid, device, stream, *shape, name, kind, phase = values
+        return (
             f', "tid": {_known(tid)}, "device": {_known(device)}, "stream": {_known(stream)}, "grid": {_shape(shape[:3])}, '
             f'"block": {_shape(shape[3:])}, "kLongName": {self.name_of[name][1]}, '
             f'"kind": "{ActivityKind.NAMES[kind]}", "phase": "{PHASES[phase]}"'
-            for tid, device, stream, *shape, name, kind, phase in found.columns.T.tolist()
-        ]
-        return [pieces[code] for code in found.inverse.tolist()]
+        )
 
     def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
         """Integer keys that are the same for many records; those left out that are not known."""
-        found = distinct_rows(*(self.records[OPTIONAL[key]][rows] for key in keys))
-        pieces = [
-            "".join([f', "{key}": {value}' for key, value in zip(keys, values, strict=True) if value >= 0])
-            for values in found.columns.T.tolist()
-        ]
-        return [pieces[code] for code in found.inverse.tolist()]
+        columns = [OPTIONAL[key] for key in keys]
+        return self._each(rows, columns, lambda values: "".join(map(_optional, keys, values)))
 
     def ops(self, rows: slice) -> list[str]:
         """From copykind to the end of the line."""
         columns = ("kind", "copykind", "call", "own", "inner", "scope", "by_time", "stack", "gpu")
+        return self._each(rows, columns, self._ops)
+
+    def _each(self, rows: slice, columns: Sequence[str], piece: Callable[[list[int]], str]) -> list[str]:
+        """The piece of each row, made once for each distinct row of the columns."""
         found = distinct_rows(*(self.records[name][rows] for name in columns))
-        pieces = [self._ops(*values) for values in found.columns.T.tolist()]
+        pieces = list(map(piece, found.columns.T.tolist()))
         return [pieces[code] for code in found.inverse.tolist()]
 
-    def _ops(
-        self, kind: int, copykind: int, call: int, own: int, inner: int, scope: int, by_time: int, stack: int, gpu: int
-    ) -> str:
+    def _ops(self, values: list[int]) -> str:
+        kind, copykind, call, own, inner, scope, by_time, stack, gpu = values
         parts = []
         if kind == ActivityKind.MEMCPY:
             parts.append(f', "copykind": "{COPY_KINDS.get(copykind, "other")}"')

@@ -13,9 +13,9 @@ from pyprof.arrays.arrow import to_numpy
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import InputError
 from pyprof.opcall import OpCall
-from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, arrow_type
+from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, arrow_type
 from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_pool
-from pyprof.parse.records.records import COLUMNS, Records
+from pyprof.parse.records.records import COLUMNS, POOLED, Records
 from pyprof.parse.sources.trace import Strings
 
 __all__ = ["read_file"]

@@ -11,13 +11,10 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 
 from pyprof.errors import ToolError
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES
+from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES, POOLED
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = [
-    "POOLED", "SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "need_pyarrow",
-    "schema_text",
-]  # fmt: skip
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "need_pyarrow", "schema_text"]
 
 SCHEMA_VERSION = 3  # a change of name, type or meaning makes a new one
 Type = Union[str, list["Type"], dict[str, "Type"]]  # noqa: UP007  (Python 3.10 has no | of a text)
@@ -30,8 +27,6 @@ SPELLED: dict[str, tuple[str, ...]] = {
     "copykind": tuple(COPY_KINDS.get(code, f"copy kind {code}") for code in range(128)),
 }
 _KEYS = KEYS | {"bytes": "copy_bytes"}  # prof's `bytes` are the op's
-# Columns of Records that are codes into a pool.
-POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "inner": "calls", "own": "calls", "gpu": "gpus"}
 
 
 class Column(NamedTuple):

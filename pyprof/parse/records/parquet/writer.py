@@ -15,16 +15,16 @@ from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy
 from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
 from pyprof.parse.records.parquet.nested import coded_texts, to_column
-from pyprof.parse.records.parquet.schema import POOLED, SCHEMA, SPELLED, Column, arrow_type, leaf_paths
+from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, Column, arrow_type, leaf_paths
 from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_pool
-from pyprof.parse.records.records import Records, Stack
+from pyprof.parse.records.records import POOLED, Records, Stack
 
 __all__ = ["write_file"]
 
-_ROWS = 1 << 18  # of a row group: what is in memory at once while writing
+_ROWS = 1 << 17  # of a row group: what is in memory at once while writing
 _CODED = {**POOLED, "name": "name"}
 # Columns that grow steadily: their differences are small.
-_STEADY = ("start", "launch", "corr", "instance", "fwd_instance", "seq")
+_STEADY = ("start", "launch", "corr", "instance", "fwd_instance", "seq", "seq_numbers.list.element")
 _LIMITED = ("start", "rank", "pid", "step", "kind")  # with least and largest values, by which readers skip row groups
 
 Ints = npt.NDArray[np.int32]
@@ -37,7 +37,7 @@ def write_file(records: Records, target: Path | BinaryIO) -> None:
     options = {
         "compression": "zstd",
         "write_page_checksum": True,
-        "use_dictionary": [path for c in SCHEMA if c.name not in _STEADY for path in leaf_paths(c.name, c.type)],
+        "use_dictionary": [path for c in SCHEMA for path in leaf_paths(c.name, c.type) if path not in _STEADY],
         "dictionary_pagesize_limit": 1 << 26,
         "column_encoding": dict.fromkeys(_STEADY, "DELTA_BINARY_PACKED"),
         "write_statistics": list(_LIMITED),

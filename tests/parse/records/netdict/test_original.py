@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.parse.records.netdict.original import legacy_view
-from pyprof.parse.records.netdict.sequences import Sequences, json_text
+from pyprof.parse.records.netdict.original import Sequences, json_text, legacy_view
 from pyprof.parse.records.records import DIRECTIONS, Stack
 
 NAMES = st.sampled_from(["aten::mm", "mm", "AddmmBackward0", "100 %d, seq = 7", "", 'q"', "mm, seq = x"])
