@@ -11,6 +11,7 @@ import csv
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
@@ -171,13 +172,8 @@ def _row(row: dict[str, str]) -> Gpu:
 
 def _lookup(name: str) -> Gpu | None:
     """The row whose pattern matches the longest part of the name: `GB300` is not a `B300`, nor `L40S` an `L40`."""
-    best, length = None, 0
-    for gpu, patterns in load():
-        for pattern in patterns:
-            match = pattern.search(name)
-            if match and len(match[0]) > length:
-                best, length = gpu, len(match[0])
-    return best
+    found = [(len(match[0]), gpu) for gpu, patterns in load() for pattern in patterns if (match := pattern.search(name))]
+    return max(found, key=itemgetter(0), default=(0, None))[1]
 
 
 def find(

@@ -34,7 +34,7 @@ from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.calls import Calls, calls_of, origins
-from pyprof.report.idle import REASONS, Activities, Gaps, Lines, find_gaps
+from pyprof.report.idle import REASONS, Activities, Gaps, find_gaps
 from pyprof.report.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.output import write
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
@@ -90,12 +90,7 @@ class Report:
     """What the tables are made from."""
 
     def __init__(
-        self,
-        frame: Frame,
-        trace: Trace | None,
-        chosen: Bools | None = None,
-        by_stream: bool = False,
-        bins: int = 20,
+        self, frame: Frame, trace: Trace | None, chosen: Bools | None = None, by_stream: bool = False, bins: int = 20
     ) -> None:
         """trace: the capture of the records, None unknown; chosen: the records of a window; by_stream: gaps of streams, not of
         devices, in ops and gaps; bins: of queue.
@@ -111,6 +106,8 @@ class Report:
             )
         self.gaps: Gaps = find_gaps(self.activities, self.calls)
         self.first, self.last = self.activities.span()
+        self.lines = self.activities.lines
+        self.devices: Ints = np.flatnonzero(self.lines.whole)
 
     def why(self, rows: Ints) -> Cells:
         """The reason of these gaps, and the API call that the host waited in, the op that made it and its source line."""
@@ -129,16 +126,6 @@ class Report:
             names = [self.trace.strings[code] for code in self.calls.name[known].tolist()]
             texts |= {row: (name, *of) for row, name, of in zip(known.tolist(), names, origin, strict=True)}
         return codes.ravel(), [[texts[row][part] for row in used.tolist()] for part in range(3)]
-
-    @property
-    def lines(self) -> Lines:
-        """The streams, and the devices as a whole."""
-        return self.activities.lines
-
-    @property
-    def devices(self) -> Ints:
-        """The lines that are whole devices."""
-        return np.flatnonzero(self.lines.whole)
 
     def where(self, line: Ints, stream: bool = True) -> Cells:
         """Columns that identify the line."""
@@ -260,10 +247,8 @@ def latency(report: Report) -> Table:
         row = [int(np.median(took[timed])), len(short), int(duration[short].sum())] if len(timed) else [-1, -1, -1]
         calls.append([len(known), *row])
     waits, counts = np.array(delays, np.int64).reshape(-1, len(_QUANTILES) + 2), np.array(calls, np.int64).reshape(-1, 4)
-    names = [("least", "shortest time from the launch to the begin")]
-    names += [(f"p{q * 100:g}", "quantile of the time from the launch to the begin") for q in _QUANTILES] + [
-        ("most", "longest")
-    ]
+    quantiles = [(f"p{q * 100:g}", "quantile of the time from the launch to the begin") for q in _QUANTILES]
+    names = [("least", "shortest time from the launch to the begin"), *quantiles, ("most", "longest")]
     cells: Cells = [
         *report.where(np.array(used, np.int64)),
         (Header("launches", "Launches", "activities with a launch in the capture"), Integers.from_zero(counts[:, 0])),

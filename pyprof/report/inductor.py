@@ -287,9 +287,7 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
         found = [getattr(result, name) for result in results]
         if digits is None:
             return listed(found)
-        if not digits:
-            return Integers.from_zero(_whole(found))
-        return Fractions.not_nan(np.array([np.nan if value is None else value for value in found], np.float64), digits)
+        return Fractions.not_nan(np.array(found, np.float64), digits) if digits else Integers.from_zero(_whole(found))
 
     cells = [(_header(name, text, about, digits is None), values(name, digits)) for name, text, about, digits in COLUMNS]
     write(selected(joined("bench", cells), options), options)

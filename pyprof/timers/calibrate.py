@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pyprof.dtypes import lookup
 from pyprof.hardware.cpus import CpuPeak, cpu_name
+from pyprof.timers.replay import free_bytes
 from pyprof.timers.timing import cache_bytes, timeit, torch_for
 
 if TYPE_CHECKING:
@@ -61,16 +61,9 @@ def _gemm_tflops(torch: ModuleType, dtype: torch_types.dtype, seconds: float) ->
     return round(rate / 1e12, 6)
 
 
-def _free_bytes() -> int:
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError):
-        return 4 * _ARRAY_MOST
-
-
 def _triad_gbs(torch: ModuleType, seconds: float) -> float:
     """10^9 bytes/s of a = b + s * c over three arrays, each several times the last cache (J. McCalpin's STREAM)."""
-    size = min(max(4 * (cache_bytes() or 0), _ARRAY_LEAST), _ARRAY_MOST, max(_free_bytes() // 8, 1 << 20))
+    size = min(max(4 * (cache_bytes() or 0), _ARRAY_LEAST), _ARRAY_MOST, max((free_bytes() or 4 * _ARRAY_MOST) // 8, 1 << 20))
     count = math.ceil(size / 4)
     a, b, c = (torch.ones(count) for _ in range(3))
     found = timeit(lambda: torch.add(b, c, alpha=0.5, out=a), seconds=seconds, warmup=0, flush=False, launches=False)

@@ -21,7 +21,7 @@ from pyprof.dtypes import lookup
 from pyprof.errors import PyprofError, ToolError, UsageError
 from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.timers.alternatives import Alternative, alternatives
-from pyprof.timers.replay import Replay, choose_device, replayable
+from pyprof.timers.replay import choose_device, replay, replayable
 from pyprof.timers.timing import Timing, timeit
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
 
 
 def _time(call: OpCall, device: str, options: argparse.Namespace, *, tf32: bool = False) -> Timing:
-    replay = Replay.of(call, device, tf32=tf32)
-    return timeit(replay.work, seconds=options.seconds, flush=not options.warm, device=device)
+    return timeit(replay(call, device, tf32=tf32), seconds=options.seconds, flush=not options.warm, device=device)
 
 
 def _try(alternative: Alternative, device: str, options: argparse.Namespace, base: Timing) -> list[str]:

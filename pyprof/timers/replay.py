@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -22,7 +21,7 @@ from pyprof.timers.timing import torch_for
 if TYPE_CHECKING:
     import torch as torch_types
 
-__all__ = ["Replay", "choose_device", "replayable"]
+__all__ = ["choose_device", "free_bytes", "replay", "replayable"]
 
 # Arguments that captures often leave out and that do not change the work of an op on a given device.
 _NEUTRAL = frozenset({"device", "generator", "layout", "memory_format", "non_blocking", "out", "pin_memory"})
@@ -30,33 +29,25 @@ _SCALARS = ("number", "Scalar", "float")  # 1 is used for one that was not recor
 _TORCH_WORDS = ("memory_format", "layout", "dtype")
 
 
-@dataclass(frozen=True)
-class Replay:
-    """A call that can be repeated by work(). call: what it was made from; device: of its tensors."""
+def replay(call: OpCall, device: str, *, tf32: bool = False) -> Callable[[], object]:
+    """A function that repeats a call: the op is looked up, its tensors are made, and it was called once with them.
 
-    call: OpCall
-    device: str
-    work: Callable[[], object]
-
-    @staticmethod
-    def of(call: OpCall, device: str, *, tf32: bool = False, seed: int = 0) -> Replay:
-        """Look the op up, make its tensors, and call it once. tf32: allow TF32 for products of fp32.
-
-        Raises UsageError if too little was recorded, ToolError if the op or the memory is not available here.
-        """
-        torch = torch_for("running an op")
-        reason = replayable(call)
-        if reason:
-            raise UsageError(f"{call.name} cannot be run alone: {reason}", "choose another row: python -m pyprof.prof FILE")
-        _check_memory(torch, call, device)
-        maker = _Maker(torch, device, _bound(call), torch.Generator().manual_seed(seed))
-        try:
-            args = [maker.value(value) for value in call.args]
-            kwargs = {name: maker.value(value) for name, value in call.kwargs if not (value is UNKNOWN and name in _NEUTRAL)}
-        except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError, AttributeError) as error:
-            raise ToolError(f"{call}: its tensors cannot be made here: {_first_line(error)}", "choose another op") from error
-        work = _callable(torch, call, args, kwargs, device)
-        return Replay(call, device, functools.partial(_in_tf32, torch, work) if tf32 else work)
+    device: of its tensors; tf32: allow TF32 for products of fp32. Raises UsageError if too little was recorded, ToolError if
+    the op or the memory is not available here.
+    """
+    torch = torch_for("running an op")
+    reason = replayable(call)
+    if reason:
+        raise UsageError(f"{call.name} cannot be run alone: {reason}", "choose another row: python -m pyprof.prof FILE")
+    _check_memory(torch, call, device)
+    maker = _Maker(torch, device, _bound(call), torch.Generator().manual_seed(0))
+    try:
+        args = [maker.value(value) for value in call.args]
+        kwargs = {name: maker.value(value) for name, value in call.kwargs if not (value is UNKNOWN and name in _NEUTRAL)}
+    except (RuntimeError, TypeError, ValueError, OverflowError, MemoryError, AttributeError) as error:
+        raise ToolError(f"{call}: its tensors cannot be made here: {_first_line(error)}", "choose another op") from error
+    work = _callable(torch, call, args, kwargs, device)
+    return functools.partial(_in_tf32, torch, work) if tf32 else work
 
 
 def replayable(call: OpCall) -> str:
@@ -109,7 +100,7 @@ def _check_memory(torch: ModuleType, call: OpCall, device: str) -> None:
     if device.startswith("cuda"):
         free = torch.cuda.mem_get_info(device)[0]
     else:
-        free = _available_bytes()
+        free = free_bytes()
     if free is not None and needed > free * 0.8:
         raise ToolError(
             f"{call.op}: needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on {device}",
@@ -117,7 +108,8 @@ def _check_memory(torch: ModuleType, call: OpCall, device: str) -> None:
         )
 
 
-def _available_bytes(path: str = "/proc/meminfo") -> int | None:
+def free_bytes(path: str = "/proc/meminfo") -> int | None:
+    """Bytes of memory that programs can still have; None if the system does not report them."""
     try:
         with open(path) as stream:
             for line in stream:

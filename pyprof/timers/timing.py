@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from pyprof.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -34,11 +36,7 @@ def quantile(values: Seconds, share: float) -> float:
     """The value below which a share (0 to 1) of the values lies, interpolated. Raises ValueError without values."""
     if not values:
         raise ValueError("no values")
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return float(np.quantile(values, share))
 
 
 @dataclass(frozen=True)

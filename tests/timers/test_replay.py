@@ -14,9 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import UNKNOWN, OpCall, parse_call
 from pyprof.prof import formulas
-from pyprof.timers import replay
 from pyprof.timers.alternatives import alternatives
-from pyprof.timers.replay import Replay, replayable
+from pyprof.timers.replay import _in_tf32, free_bytes, replay, replayable
 
 
 class Seen(TorchDispatchMode):  # type: ignore[misc]
@@ -42,9 +41,9 @@ def _call(text: str) -> OpCall:
 
 
 def _seen(text: str) -> list[tuple[str, list[tuple[Any, ...]]]]:
-    made = Replay.of(_call(text), "cpu")
+    made = replay(_call(text), "cpu")
     with Seen() as seen:
-        made.work()
+        made()
     return seen.ops
 
 
@@ -102,7 +101,7 @@ def test_ops_of_every_kind(text: str, op: str) -> None:
 def test_what_cannot_be_run_is_said(text: str, said: str) -> None:
     assert said in replayable(_call(text))
     with pytest.raises(UsageError, match=r"cannot be run alone"):
-        Replay.of(_call(text), "cpu")
+        replay(_call(text), "cpu")
 
 
 def test_no_function_that_touches_files_or_runs_code_has_a_formula() -> None:
@@ -129,7 +128,7 @@ def fused(x: Any) -> formulas.Cost:
 )
 def test_what_torch_refuses_is_said(text: str, said: str) -> None:
     with pytest.raises(ToolError, match=said):
-        Replay.of(_call(text), "cpu")
+        replay(_call(text), "cpu")
 
 
 def test_a_users_own_op_is_not_looked_up() -> None:
@@ -138,8 +137,8 @@ def test_a_users_own_op_is_not_looked_up() -> None:
 
 def test_memory_is_asked_of_the_system(tmp_path: Any) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    7 kB\n")
-    assert replay._available_bytes(str(tmp_path / "meminfo")) == 7 * 1024
-    assert replay._available_bytes(str(tmp_path / "none")) is None
+    assert free_bytes(str(tmp_path / "meminfo")) == 7 * 1024
+    assert free_bytes(str(tmp_path / "none")) is None
 
 
 # ---------------------------------------------------------------------------------------------- alternatives
@@ -194,7 +193,7 @@ def test_alternatives_can_be_run(text: str) -> None:
     found = alternatives(_call(text))
     assert len(found) >= 3
     for entry in found:
-        Replay.of(entry.call, "cpu").work()
+        replay(entry.call, "cpu")()
 
 
 def test_unknown_says_nothing_of_other_ops() -> None:
@@ -209,7 +208,7 @@ def test_tf32_is_tried_on_a_gpu_only_and_left_as_it_was() -> None:
     before = [flag.allow_tf32 for flag in flags]
     seen: list[list[bool]] = []
     with torch.backends.__allow_nonbracketed_mutation():  # torch.testing forbids it for the whole process
-        replay._in_tf32(torch, lambda: seen.append([flag.allow_tf32 for flag in flags]))
+        _in_tf32(torch, lambda: seen.append([flag.allow_tf32 for flag in flags]))
     with torch.backends.__allow_nonbracketed_mutation(), pytest.raises(ZeroDivisionError):
-        replay._in_tf32(torch, lambda: 1 // 0)
+        _in_tf32(torch, lambda: 1 // 0)
     assert seen == [[True, True]] and [flag.allow_tf32 for flag in flags] == before

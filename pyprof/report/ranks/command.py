@@ -53,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
     choose = (lambda records: in_window(records, options)) if window_given(options) else None
     with survey(files_of(options.file), choose) as whole:
         _show(whole, options)
-    sys.stdout.flush()
-    for failure in whole.failures:
-        print(f"failed: {failure.reason}", file=sys.stderr)
-    for note in whole.notes:
-        print(f"note: {note}", file=sys.stderr)
+        sys.stdout.flush()
+        for failure in whole.failures:
+            print(f"failed: {failure.reason}", file=sys.stderr)
+        for note in whole.notes:
+            print(f"note: {note}", file=sys.stderr)
     return 1 if whole.failures else 0
 
 

@@ -6,7 +6,8 @@ In memory stay a few numbers for each rank and step, and the distinct collective
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -37,21 +38,16 @@ class RankFile(NamedTuple):
     communicates: bool
 
 
-@dataclass
 class Survey:
-    """units: in the order of the files, by which all else numbers them; rank_of: the row in `ranks` of each; ranks: their
-    numbers; busy: times of each unit by step."""
+    """What the files of a job hold, one unit after another. units: in their order, by which all else numbers them; busy: times
+    of each unit by step; failures: of files that cannot be used."""
 
-    units: list[RankFile]
-    ranks: list[int]
-    rank_of: Ints
-    busy: list[busy.Busy]
-    meetings: Meetings
-    work: WorkTimes
-    clocks: Clocks
-    arrivals: Arrivals
-    waits: Waits
-    failures: list[Failure]
+    def __init__(self) -> None:
+        self.units: list[RankFile] = []
+        self.busy: list[busy.Busy] = []
+        self.failures: list[Failure] = []
+        self.meetings, self.work = Meetings(), WorkTimes()
+        self._base: int | None = None  # so that times are small numbers, which a float holds exactly
 
     def __enter__(self) -> Survey:
         return self
@@ -61,27 +57,6 @@ class Survey:
         self.meetings.close()
         self.work.close()
 
-    @property
-    def rank_numbers(self) -> Ints:
-        """The number of each unit's rank."""
-        return np.array(self.ranks, np.int64)[self.rank_of]
-
-    @property
-    def notes(self) -> list[str]:
-        """What the files lack, and what that means for the tables."""
-        return _notes(self)
-
-
-class _Collector:
-    """What has been read so far."""
-
-    def __init__(self) -> None:
-        self.units: list[RankFile] = []
-        self.busy: list[busy.Busy] = []
-        self.failures: list[Failure] = []
-        self.meetings, self.work = Meetings(), WorkTimes()
-        self.base: int | None = None  # so that times are small numbers, which a float holds exactly
-
     def add(self, unit: Unit, file: int) -> None:
         """One unit; its records are not needed afterwards."""
         records = unit.records
@@ -89,9 +64,9 @@ class _Collector:
         times = busy.of_records(records)
         rows, code, distinct = collectives.of_records(records)
         dated = unit.origin_ns >= 0
-        if dated and self.base is None:
-            self.base = unit.begin_ns + unit.origin_ns
-        origin = unit.origin_ns - (self.base or 0) if dated else -unit.begin_ns
+        if dated and self._base is None:
+            self._base = unit.begin_ns + unit.origin_ns
+        origin = unit.origin_ns - (self._base or 0) if dated else -unit.begin_ns
         start = records["start_ns"][rows].astype(np.int64) + origin
         end = start + np.maximum(records["dur_ns"][rows], 0)
         step, stream = records["step"][rows].astype(np.int64), records["stream"][rows].astype(np.int64)
@@ -101,48 +76,64 @@ class _Collector:
         self.busy.append(times)
         self.units.append(RankFile(unit.rank, unit.name, file, dated, len(rows) > 0))
 
+    @cached_property
+    def rank_numbers(self) -> Ints:
+        """The number of each unit's rank; unknown ones are numbered after the others."""
+        free = count(max((unit.rank for unit in self.units), default=-1) + 1)
+        return np.array([unit.rank if unit.rank >= 0 else next(free) for unit in self.units], np.int64)
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The numbers of the ranks, ascending."""
+        return sorted(set(self.rank_numbers.tolist()))
+
+    @cached_property
+    def rank_of(self) -> Ints:
+        """The row in `ranks` of each unit."""
+        return np.searchsorted(self.ranks, self.rank_numbers)
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        """By how much the clock of each unit is ahead."""
+        return align(self.meetings.units(), self.meetings.group_of())
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        """Who came when to each meeting."""
+        return arrivals(self.meetings.units, self.clocks.offset, len(self.meetings))
+
+    @cached_property
+    def waits(self) -> Waits:
+        """How long each unit waited in each step, and the others for it."""
+        meetings = self.meetings
+        return waits(meetings.units, self.clocks.offset, self.arrivals, meetings.step_of(), len(meetings.steps))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the files lack, and what that means for the tables."""
+        return _notes(self)
+
 
 def survey(files: Iterable[File], choose: Choose | None = None) -> Survey:
-    """Read every file and compare. choose: a mask over records, None: all of them.
+    """Read every file. choose: a mask over records, None: all of them. What is compared is computed within `with`.
 
     Raises InputError where nothing ran on a GPU in any file.
     """
-    read = _Collector()
+    whole = Survey()
     try:
-        return _compared(read, files, choose)
+        for number, path in enumerate(files):
+            for unit in units_of(path, choose):
+                if isinstance(unit, Failure):
+                    whole.failures.append(unit)
+                else:
+                    whole.add(unit, number)
+        if not whole.units:
+            nothing = Failure("no files", "give captures of a GPU, or what pyprof parse wrote")
+            raise InputError(*next(iter(whole.failures), nothing))
     except BaseException:
-        read.meetings.close()
-        read.work.close()
+        whole.__exit__()
         raise
-
-
-def _compared(read: _Collector, files: Iterable[File], choose: Choose | None) -> Survey:
-    for number, path in enumerate(files):
-        for unit in units_of(path, choose):
-            if isinstance(unit, Failure):
-                read.failures.append(unit)
-            else:
-                read.add(unit, number)
-    if not read.units:
-        first = read.failures[0] if read.failures else Failure("no files", "give captures of a GPU, or what pyprof parse wrote")
-        raise InputError(first.reason, first.hint)
-    ranks, rank_of = _numbered(read.units)
-    meetings = read.meetings
-    clocks = align(meetings.units(), meetings.group_of())
-    found = arrivals(meetings.units, clocks.offset, len(meetings))
-    spent = waits(meetings.units, clocks.offset, found, meetings.step_of(), len(meetings.steps))
-    return Survey(read.units, ranks, rank_of, read.busy, meetings, read.work, clocks, found, spent, read.failures)
-
-
-def _numbered(units: list[RankFile]) -> tuple[list[int], Ints]:
-    """The numbers of ranks in order, with unknown ones after the others; and for each unit its index into these."""
-    free = max((unit.rank for unit in units), default=-1) + 1
-    numbers = []
-    for unit in units:
-        numbers.append(unit.rank if unit.rank >= 0 else free)
-        free += unit.rank < 0
-    ranks, rank_of = np.unique(np.array(numbers, np.int64), return_inverse=True)
-    return ranks.tolist(), rank_of.ravel()
+    return whole
 
 
 def _listed(numbers: Iterable[int]) -> str:
