@@ -110,9 +110,9 @@ class _Reader:
         self.kind_columns = array("q")  # of each kind the columns of _OF_KIND
         self.rows = array("q")  # of each line its kind, how many sequence numbers it has, the columns of _OWN
         self.numbers = array("q")  # the sequence numbers of all lines
-        self.stack_code: dict[Stack, int] = {}
+        self.stacks: dict[Stack, int] = {}  # each with its code
+        self.gpus: dict[GpuInfo, int] = {}
         self.call_code: dict[str, int] = {}
-        self.gpu_code: dict[str, int] = {}
         self.derived = Derived(rules, self.add_call)
 
     def take(self, line: str) -> bool:
@@ -213,19 +213,13 @@ class _Reader:
             ranges=_texts(line, "ranges"),
             open=bool(line.get("open")),
         )
-        return self._code(stack)
+        return self.stacks.setdefault(stack, len(self.stacks))
 
     def _scope(self, line: dict[str, Any], stack: int) -> int:
         if "opLayer" not in line:
             return stack
-        return self._code(Stack(layer=_texts(line, "opLayer"), trace=_texts(line, "opTrace")))
-
-    def _code(self, stack: Stack) -> int:
-        code = self.stack_code.get(stack)
-        if code is None:
-            code = self.stack_code[stack] = len(self.out.stacks)
-            self.out.stacks.append(stack)
-        return code
+        scope = Stack(layer=_texts(line, "opLayer"), trace=_texts(line, "opTrace"))
+        return self.stacks.setdefault(scope, len(self.stacks))
 
     def call(self, text: str) -> int:
         code = self.call_code.get(text)
@@ -239,15 +233,11 @@ class _Reader:
         return code
 
     def _gpu(self, described: dict[str, Any]) -> int:
-        key = json.dumps(described, sort_keys=True)
-        code = self.gpu_code.get(key)
-        if code is None:
-            major, _, minor = str(described.get("cc", "")).partition(".")
-            cc = (whole_number(major), whole_number(minor)) if major and minor else None
-            numbers = (whole_number(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
-            self.out.gpus.append(GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers))
-            code = self.gpu_code[key] = len(self.out.gpus) - 1
-        return code
+        major, _, minor = str(described.get("cc", "")).partition(".")
+        cc = (whole_number(major), whole_number(minor)) if major and minor else None
+        numbers = (whole_number(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
+        gpu = GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers)
+        return self.gpus.setdefault(gpu, len(self.gpus))
 
     def records(self) -> Records:
         """Everything that was added."""
@@ -264,6 +254,7 @@ class _Reader:
         _renumber(out.columns)
         out.seq_offsets = np.concatenate([[0], np.cumsum(rows[:, 1])])
         out.seq_numbers = np.frombuffer(self.numbers, np.int64).copy()
+        out.stacks, out.gpus = list(self.stacks), list(self.gpus)
         out.source = "original" if self.derived.rows else "dict"
         return out
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from pyprof.parse.records.parquet.schema import need_pyarrow
+from pyprof.errors import ToolError
 from pyprof.parse.records.records import Records
 
 __all__ = ["need_pyarrow", "read", "write"]
+
+
+def need_pyarrow() -> None:
+    """Raises ToolError where pyarrow is not installed."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise ToolError(
+            "Parquet needs pyarrow, which is not installed", "pip install 'pyprof[parquet]', or use .dict"
+        ) from error
 
 
 def read(path: Path) -> Records:

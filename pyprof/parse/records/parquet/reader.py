@@ -136,11 +136,6 @@ class _Columns(dict[str, Array]):
         self[name] = found = self.store.column(name, self.rows)
         return found
 
-    def items(self) -> Any:
-        for name in COLUMNS:
-            _ = self[name]
-        return super().items()
-
 
 class _Stored(Records):
     """Records whose parts come from a file when first asked for."""

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
-from pyprof.errors import ToolError
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES, POOLED
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "need_pyarrow", "schema_text"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "schema_text"]
 
 SCHEMA_VERSION = 3  # a change of name, type or meaning makes a new one
 Type = Union[str, list["Type"], dict[str, "Type"]]  # noqa: UP007  (Python 3.10 has no | of a text)
@@ -68,18 +67,6 @@ SCHEMA: tuple[Column, ...] = (
     Column("gpu", "text", "name of the device"),
     Column("seq_numbers", ["int64"], "autograd sequence numbers on the stack, one for each of its seq_names"),
 )  # fmt: skip
-
-
-def need_pyarrow() -> Any:
-    """The package; raises ToolError where it is not installed."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ToolError(
-            "Parquet needs pyarrow, which is not installed", "pip install 'pyprof[parquet]', or use .dict"
-        ) from error
-    return pyarrow
 
 
 def arrow_type(kind: Type) -> Any:
