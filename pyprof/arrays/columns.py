@@ -41,11 +41,10 @@ class Distinct(NamedTuple):
 
 def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     """The distinct rows of columns of equal length."""
-    wide = [np.asarray(column, np.int64) for column in columns]
-    if not len(wide[0]):
-        return Distinct(np.empty((len(wide), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
-    key, size = _packed(wide[0])
-    for column in wide[1:]:
+    if not len(columns[0]):
+        return Distinct(np.empty((len(columns), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+    key, size = _packed(columns[0])
+    for column in columns[1:]:
         values, width = _packed(column)
         if size * width >= 1 << 62:  # too wide together: numbers of the distinct ones so far take no more than rows
             _, inverse = np.unique(key, return_inverse=True)
@@ -53,10 +52,11 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
             if size * width >= 1 << 62:
                 _, inverse = np.unique(values, return_inverse=True)
                 values, width = inverse.ravel(), len(key)
-        key = key * width + values
+        key *= width
+        key += values
         size *= width
     first, inverse = _first_and_inverse(key, size)
-    return Distinct(np.stack([column[first] for column in wide]), first, inverse)
+    return Distinct(np.stack([column[first].astype(np.int64) for column in columns]), first, inverse)
 
 
 def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
@@ -69,23 +69,25 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
     return np.flatnonzero(there), number[places]
 
 
-def _packed(column: Ints) -> tuple[Ints, int]:
-    """The column from 0 on, and how many values it could have."""
+def _packed(column: Array) -> tuple[Ints, int]:
+    """A copy of the column from 0 on, and how many values it could have."""
     low, high = int(column.min()), int(column.max())
     if high - low >= 1 << 62:
         _, inverse = np.unique(column, return_inverse=True)
         return inverse.ravel(), len(column)
-    return column - low, high - low + 1
+    return np.subtract(column, low, dtype=np.int64), high - low + 1
 
 
 def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     rows = len(key)
     if size <= 4 * rows:  # a table of all values instead of sorting
-        where = np.full(size, -1, np.int64)
-        where[key[::-1]] = np.arange(rows - 1, -1, -1)
+        narrow = np.dtype(np.int32 if rows < 1 << 31 else np.int64)
+        where: Array = np.full(size, -1, narrow)
+        where[key[::-1]] = np.arange(rows - 1, -1, -1, dtype=narrow)
         present = where >= 0
-        number = np.cumsum(present) - 1
-        return where[present], number[key]
+        number: Array = np.cumsum(present, dtype=narrow)
+        number -= 1
+        return where[present].astype(np.int64), number[key].astype(np.int64)
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     return first, inverse.ravel()
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.opcall import OpCall
@@ -25,8 +26,7 @@ from pyprof.prof.formulas import Cost
 
 __all__ = ["Costs", "cost_records"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
 
 _PARTS = ("matmul_flops", "vector_flops", "bytes")
 _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
@@ -44,9 +44,9 @@ class Costs:
     vector_flops: Ints
     bytes: Ints
     main: Bools
-    problem: Ints
+    problem: Codes
     problems: list[tuple[int, int, int, int]]
-    kernel: Ints
+    kernel: Codes
     kernels: list[KernelClass]
     reasons: dict[str, tuple[int, int]]
 
@@ -67,9 +67,8 @@ class _Costing:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        rows = len(records)
-        self.part = dict(zip(_PARTS, np.full((len(_PARTS), rows), -1, np.int64), strict=True))
-        self.problem = np.full(rows, -1, np.int64)
+        self.part: dict[str, Ints] = {}
+        self.problem: Codes = np.empty(0, np.int32)
         self.problems: list[tuple[int, int, int, int]] = []
         self.problem_code: dict[tuple[int, int, int, int], int] = {}
         self.table: list[Cost] = []  # distinct costs
@@ -115,12 +114,12 @@ class _Costing:
             code = self.code_of[id(piece)] = self._add(piece.cost)
         return code
 
-    def _forward_and_own(self, compute: Bools) -> Ints:
+    def _forward_and_own(self, compute: Bools) -> Codes:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records = self.records
         forward_call = np.where(records["fwd_instance"] >= 0, records["call"], -1)
         distinct, _, inverse = distinct_rows(records["own"], forward_call, self._annotated())
-        codes = np.full(distinct.shape[1], -1, np.int64)
+        codes = np.full(distinct.shape[1], -1, np.int32)
         cpu = bool((records["kind"] == ActivityKind.CPU).any())
         for index, (own, forward, annotated) in enumerate(distinct.T.tolist()):
             if own < 0:
@@ -133,18 +132,18 @@ class _Costing:
                 call = _with_dtype(call, records.calls[forward])
             result = formulas.evaluate(call)
             codes[index] = self._add(result.cost, result.reason or _missing_dtype(result.cost))
-        return np.where(compute, codes[inverse], -1)
+        return np.where(compute, codes[inverse], np.int32(-1))
 
     def _annotated(self) -> Ints:
         """For each record of a collective whose tensors were in lists, and so not recorded, NCCL's annotation within it."""
         records = self.records
         if "c10d" not in map(attrgetter("module"), records.calls):
-            return np.full(len(records), -1, np.int64)
+            return np.broadcast_to(np.int64(-1), len(records))
         bare = np.array([c.module == "c10d" and not c.tensors for c in records.calls] + [False], np.bool_)
         named = np.array([c.module == "nccl" and bool(c.tensors) for c in records.calls] + [False], np.bool_)
         return np.where(bare[records["own"]] & named[records["inner"]], records["inner"].astype(np.int64), -1)
 
-    def _backward_from_forward(self, cost: Ints, group: Ints, compute: Bools, product: Bools) -> None:
+    def _backward_from_forward(self, cost: Codes, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
 
         Matrix products of one backward are told apart by the order in which they were launched.
@@ -175,7 +174,7 @@ class _Costing:
                 cost[members], group[members] = self._add(_sum([p.cost for p in pieces])), free
                 free += 1
 
-    def _named_products(self, cost: Ints, group: Ints, members: Ints, pieces: tuple[formulas.Piece, ...], free: int) -> bool:
+    def _named_products(self, cost: Codes, group: Ints, members: Ints, pieces: tuple[formulas.Piece, ...], free: int) -> bool:
         """Give each kernel the piece that its inner op is named after; whether all of them are."""
         named = [self.piece_of[code] for code in self.records["inner"][members].tolist()]
         if None in named:
@@ -184,7 +183,7 @@ class _Costing:
         if not all(name in place for name in named):
             return False
         index = np.array([place[name] for name in named if name is not None], np.int64)
-        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
+        codes = np.array([self._piece_code(piece) for piece in pieces], np.int32)
         cost[members], group[members] = codes[index], free + index
         return True
 
@@ -193,7 +192,7 @@ class _Costing:
         stack = self.records.stacks[int(self.records["stack"][row])]
         return stack.seq_names[stack.backward_at] if stack.backward_at >= 0 else ""
 
-    def _products(self, cost: Ints, group: Ints, members: Ints, main: Ints, pieces: list[formulas.Piece], free: int) -> int:
+    def _products(self, cost: Codes, group: Ints, members: Ints, main: Ints, pieces: list[formulas.Piece], free: int) -> int:
         """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
         if not len(main):
             main = members[[np.argmax(self.records["dur_ns"][members])]]  # the first of equals
@@ -214,62 +213,69 @@ class _Costing:
 
     # ------------------------------------------------------------------ who carries it
 
-    def _main_rows(self, main: Bools, product: Bools, cost: Ints, group: Ints) -> Bools:
+    def _main_rows(self, main: Bools, product: Bools, cost: Codes, group: Ints) -> Bools:
         """In an op of matrix products the kernels that multiply, where it has any; else all but auxiliary ones."""
         has_matmul = (self._of_costs("matmul_flops") > 0)[cost]
         multiplied = np.unique(group[has_matmul & product & (group >= 0)])
         return np.where(has_matmul & np.isin(group, multiplied), product, main)
 
-    def _share(self, cost: Ints, group: Ints, main: Bools) -> None:
-        """Divide each group's cost among its main rows by time."""
-        rows = np.flatnonzero((cost >= 0) & (group >= 0))
-        if not len(rows):
-            return
-        of = distinct_rows(group[rows]).inverse
-        groups = int(of.max()) + 1
-        duration = self.records["dur_ns"][rows]
-        longest = _first_heaviest(of, duration, groups)
-        weight = np.where(main[rows], np.maximum(duration, 0), 0).astype(np.float64)
-        total = np.bincount(of, weight, groups)
-        alone = total[of] == 0
-        weight[alone] = 0
-        weight[longest[total == 0]] = 1
-        main[rows[alone]] = False
-        main[rows[longest[total == 0]]] = True
-        share = weight / np.bincount(of, weight, groups)[of]
-        carrier = _first_heaviest(of, weight, groups)
+    def _share(self, cost: Codes, group: Ints, main: Bools) -> None:
+        """Divide each group's cost among its main rows by time; a row alone in its group carries all of it."""
+        several = self._several(group, cost, main)
+        code = np.where(group >= 0, cost, np.int32(-1))
         for name in _PARTS:
-            whole = self._of_costs(name)[cost[rows]]
-            part = np.where(whole >= 0, np.floor(whole * share), 0).astype(np.int64)
-            given = np.zeros(groups, np.int64)
-            np.add.at(given, of, part)
-            part[carrier] += whole[carrier] - given
-            self.part[name][rows] = np.where(whole >= 0, part, -1)
-        self._name_problems(rows[weight > 0], cost)
+            self.part[name] = self._of_costs(name)[code]
+        self.problem = self._problem_codes()[code]
+        of = distinct_rows(group[several]).inverse
+        groups = int(of.max(initial=-1)) + 1
+        weight = np.maximum(self.records["dur_ns"][several], 0).astype(np.float64)
+        weight[~main[several]] = 0
+        idle = np.bincount(of, weight, groups) == 0  # no main row took any time: the longest row carries the cost
+        longest = _first_heaviest(of, self.records["dur_ns"][several], groups)[idle]
+        main[several[idle[of]]] = False
+        main[several[longest]] = True
+        weight[longest] = 1
+        carrier = _first_heaviest(of, weight, groups)
+        self.problem[several[weight == 0]] = -1
+        weight /= np.bincount(of, weight, groups)[of]
+        for part in self.part.values():
+            part[several] = _divided(part[several], weight, of, carrier)
 
-    def _name_problems(self, rows: Ints, cost: Ints) -> None:
-        code_of = np.full(len(self.table), -1, np.int64)
+    def _several(self, group: Ints, cost: Codes, main: Bools) -> Ints:
+        """The rows with a cost that share their group with others; those alone in theirs are main."""
+        rows = np.flatnonzero((cost >= 0) & (group >= 0))
+        of = distinct_rows(group[rows]).inverse
+        alone: Bools = np.bincount(of)[of] == 1
+        main[rows[alone]] = True
+        several: Ints = rows[~alone]
+        return several
+
+    def _problem_codes(self) -> Codes:
+        """For each cost its matrix product's row of `problems`, -1 where it has none; the last is that of no cost."""
+        codes = np.full(len(self.table) + 1, -1, np.int32)
         for index, found in enumerate(self.table):
             if found.mnk is not None:
-                key = (*found.mnk, found.batch)
-                code_of[index] = self.problem_code.setdefault(key, len(self.problem_code))
+                codes[index] = self.problem_code.setdefault((*found.mnk, found.batch), len(self.problem_code))
         self.problems = list(self.problem_code)
-        self.problem[rows] = code_of[cost[rows]]
+        return codes
 
     def _copies(self, compute: Bools) -> None:
         """Copies and sets between and within memories: no operations; a copy on the device reads and writes.
 
         Within an op whose kernels carry its cost they are part of that, and carry nothing.
         """
-        kind, moved, instance = self.records["kind"], self.records["bytes"], self.records["instance"]
-        copy = np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))
-        carried = np.unique(instance[compute & (instance >= 0) & (self.part["bytes"] >= 0)])
-        self.part["matmul_flops"][copy] = self.part["vector_flops"][copy] = 0
-        twice = (kind == ActivityKind.MEMCPY) & (self.records["copykind"] == 8)
+        kind, instance = self.records["kind"], self.records["instance"]
+        rows = np.flatnonzero(np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
+        if not len(rows):
+            return
+        moved = self.records["bytes"][rows]
+        twice = (kind[rows] == ActivityKind.MEMCPY) & (self.records["copykind"][rows] == 8)
         own = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)
-        self.part["bytes"][copy] = np.where(np.isin(instance, carried), 0, own)[copy]
+        carried = instance[compute & (instance >= 0) & (self.part["bytes"] >= 0)]
+        self.part["matmul_flops"][rows] = self.part["vector_flops"][rows] = 0
+        self.part["bytes"][rows] = np.where(np.isin(instance[rows], carried), 0, own)
 
-    def _reasons(self, cost: Ints, compute: Bools) -> dict[str, tuple[int, int]]:
+    def _reasons(self, cost: Codes, compute: Bools) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         lacking = np.flatnonzero(compute & ((self.part["matmul_flops"] < 0) | (self.part["vector_flops"] < 0)))
         for code in np.unique(cost[lacking]).tolist():
@@ -290,18 +296,33 @@ def _launch_order(pieces: list[formulas.Piece], function: str) -> list[formulas.
     return pieces
 
 
-def _first_heaviest(of: Ints, weight: Ints | npt.NDArray[np.float64], groups: int) -> Ints:
+def _divided(whole: Ints, share: Floats, of: Ints, carrier: Ints) -> Ints:
+    """A part of the costs of groups by shares in whole numbers, what is left going to each group's carrier; -1 unknown."""
+    unknown = whole < 0
+    exact = whole * share
+    np.floor(exact, out=exact)
+    exact[unknown] = 0
+    part = exact.astype(np.int64)
+    given = np.zeros(len(carrier), np.int64)
+    np.add.at(given, of, part)
+    part[carrier] += whole[carrier] - given
+    part[unknown] = -1
+    return part
+
+
+def _first_heaviest(of: Ints, weight: Ints | Floats, groups: int) -> Ints:
     """For each group its row of most weight, the first of equals."""
+    most = np.full(groups, weight.min(initial=0), weight.dtype)
+    np.maximum.at(most, of, weight)
+    rows = np.flatnonzero(weight == most[of])[::-1]
     result = np.full(groups, -1, np.int64)
-    order = np.lexsort((-np.arange(len(of)), weight, of))
-    result[of[order]] = order  # the last written of a group is its heaviest
+    result[of[rows]] = rows  # the last written of a group is its first
     return result
 
 
-def _classes(records: Records) -> tuple[Ints, list[KernelClass]]:
-    names = records["name"].astype(np.int64)
-    distinct, _, inverse = distinct_rows(names)
-    return inverse, list(map(classify, map(records.strings.__getitem__, distinct[0].tolist())))
+def _classes(records: Records) -> tuple[Codes, list[KernelClass]]:
+    distinct, _, inverse = distinct_rows(records["name"])
+    return inverse.astype(np.int32), list(map(classify, map(records.strings.__getitem__, distinct[0].tolist())))
 
 
 # Ops that compute one gradient of a convolution each -> the piece of the backward that it is.

@@ -103,8 +103,8 @@ def _from_links(records: Records) -> Records:
         if filled is not None:
             made[call, own] = len(calls)
             calls.append(filled)
-    code = np.array([made.get((call, own), -1) for call, own in pairs.T.tolist()], np.int64)[inverse]
-    of_instance = np.full(int(records["instance"].max(initial=-1)) + int(records["fwd_instance"].max()) + 2, -1, np.int64)
+    code = np.array([made.get((call, own), -1) for call, own in pairs.T.tolist()], np.int32)[inverse]
+    of_instance = np.full(int(records["instance"].max(initial=-1)) + int(records["fwd_instance"].max()) + 2, -1, np.int32)
     told = rows[code >= 0]
     of_instance[records["fwd_instance"][told]] = code[code >= 0]
     columns = {}
