@@ -88,9 +88,12 @@ class _Costing:
         cost = self._forward_and_own(compute)
         group = np.where(cost >= 0, records["instance"], -1)
         self._backward_from_forward(cost, group, compute, product)
+        records.release("launch_ns", "stack", "inner", "fwd_instance")
         main = self._main_rows(main, product, cost, group)
         self._share(cost, group, main)
+        del group
         self._copies(compute)
+        records.release("bytes", "copykind", "instance")
         reasons = self._reasons(cost, compute)
         matmul, vector, moved = self.part.values()
         return Costs(matmul, vector, moved, main, self.problem, self.problems, kernel, kernels, reasons)

@@ -156,6 +156,9 @@ class Records:
             self.seq_numbers, self.counts, self.notes, self.source, self.utc_ns,
         )  # fmt: skip
 
+    def release(self, *names: str) -> None:
+        """Give up the memory of columns that come from a file again when they are needed again; in memory they stay."""
+
     def messages(self) -> list[str]:
         """What the capture lacks and what attribution could not settle, one line each, for a person."""
         counted = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,19 @@ class _Store:
                 self.columns[name] = whole
         return whole if rows is None else whole[rows]
 
-    def _chunks(self, name: str) -> list[Any]:
+    def _chunks(self, name: str) -> Iterator[Any]:
+        """A column piece by piece: one row group at a time takes memory beside what is made of it."""
+        rows = 0
         try:
-            chunks: list[Any] = self.file.read([name]).column(0).chunks
+            for group in range(self.file.num_row_groups):
+                for chunk in self.file.read_row_group(group, [name]).column(0).chunks:
+                    rows += len(chunk)
+                    yield chunk
         except _READ_ERRORS as error:
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
-        if (rows := sum(map(len, chunks))) != self.rows:  # a damaged page can be passed over without an error
+        if rows != self.rows:  # a damaged page can be passed over without an error
             raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {self.rows}", _DAMAGED)
-        return chunks
+        pa.default_memory_pool().release_unused()
 
     def _read(self, name: str) -> Array:
         dtype, column = COLUMNS[name][0], _NAMES[name]
@@ -87,7 +93,7 @@ class _Store:
                 values = to_numpy(chunk, -1)
                 if name in POOLED and ((values < -1) | (values >= len(self.pool(POOLED[name])))).any():
                     raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
-            parts.append(values.astype(dtype, copy=False))
+            parts.append(values.astype(dtype))  # a copy, so that Arrow's memory serves for the next piece
         return np.concatenate(parts)
 
     def _codes(self, name: str, chunk: Any) -> Array:
@@ -118,11 +124,11 @@ class _Store:
 
     def sequences(self) -> tuple[Ints, Ints]:
         """As Records has them: where each row's numbers begin, and the numbers."""
-        chunks = self._chunks("seq_numbers")
-        lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in chunks]
-        numbers = [to_numpy(chunk.flatten()) for chunk in chunks]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]))])
-        return offsets.astype(np.int64), np.concatenate([np.empty(0, np.int64), *numbers])
+        lengths, numbers = [np.zeros(1, np.int64)], [np.empty(0, np.int64)]
+        for chunk in self._chunks("seq_numbers"):
+            lengths.append(np.diff(to_numpy(chunk.offsets)))
+            numbers.append(to_numpy(chunk.flatten()))
+        return np.cumsum(np.concatenate(lengths)), np.concatenate(numbers)
 
 
 class _Columns(dict[str, Array]):
@@ -144,6 +150,7 @@ class _Stored(Records):
         facts = store.facts
         self._store, self._rows = store, rows
         self.columns: _Columns = _Columns(store, rows)
+        self._changed: set[str] = set()  # columns that differ from the file's
         self.source, self.counts, self.notes = facts.source, dict(facts.counts), list(facts.notes)
         self.utc_ns = facts.utc_ns
 
@@ -167,11 +174,18 @@ class _Stored(Records):
         if rows.dtype == np.bool_ and len(positions) == len(rows):
             return self
         selected = _Stored(self._store, positions if self._rows is None else self._rows[positions])
+        selected._changed = self._changed
         return selected._with({name: self.columns[name][positions] for name in self.columns}, vars(self).get("calls"))
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._store, self._rows)
+        changed._changed = self._changed | columns.keys()
         return changed._with({name: self.columns[name] for name in self.columns} | columns, calls)
+
+    def release(self, *names: str) -> None:
+        for name in set(names) - self._changed:
+            self.columns.pop(name, None)
+            self._store.columns.pop(name, None)
 
     def _with(self, columns: dict[str, Array], calls: list[OpCall] | None) -> Records:
         """Itself, with columns and calls that need not be read any more or differ from the file's."""
