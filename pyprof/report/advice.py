@@ -13,7 +13,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Bools, Integers, Ints
 from pyprof.dtypes import lookup
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
@@ -52,7 +52,7 @@ class Advice(NamedTuple):
     saves_ns: int
 
 
-def where(test: Callable[[T], bool], pool: Sequence[T], codes: Ints) -> Bools:
+def where(test: Callable[[T], bool], pool: Sequence[T], codes: Integers) -> Bools:
     """Which codes are of an entry of the pool that passes the test; -1 is of none."""
     return np.array([test(entry) for entry in pool] + [False], np.bool_)[codes]
 
