@@ -173,7 +173,7 @@ def test_ops_put_in_place_of_the_files_stay_where_rows_are_chosen(tmp_path: Path
 def test_columns_that_were_given_up_come_from_the_file_again(captures: Path, tmp_path: Path) -> None:
     whole = load_capture(captures / "nsys" / "h100_2gpu_train.nsys2026.2.sqlite")
     parquet.write(whole, tmp_path / "net.parquet")
-    records = reader.read(tmp_path / "net.parquet")
+    records = parquet.read(tmp_path / "net.parquet")
     changed = records.with_ops({"own": np.zeros(len(records), np.int32)}, [OpCall("aten", "mm")])
     assert changed["inner"] is changed["inner"]
     before = changed["inner"]
