@@ -17,49 +17,15 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
 
 from pyprof.errors import InputError
-from pyprof.hardware.occupancy import SmLimits, limits
+from pyprof.hardware.occupancy import SmLimits, architectures, limits
 
-__all__ = ["OPS_PER_CLOCK", "PRECISIONS", "Gpu", "find", "from_file", "load", "named"]
+__all__ = ["PRECISIONS", "Gpu", "find", "from_file", "load", "named", "ops_per_clock"]
 
 Capability = tuple[int, int]
 
 # Columns of gpus.csv that hold peaks. fp64 and fp32: CUDA cores; the others: Tensor Cores.
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 _MATRIX_UNITS = frozenset({"hmma", "wgmma", "tcgen05", "imma", "dmma", "qmma", "omma", "mma", "mfma"})
-
-# Dense floating-point operations a clock and multiprocessor, 2 for a fused multiply-add. Sources: the architecture whitepapers
-# and the throughput table of the CUDA programming guide. GeForce parts accumulate half types in fp32 at half of these rates.
-OPS_PER_CLOCK: dict[str, dict[str, int]] = {
-    "5.0": {"fp64": 8, "fp32": 256},
-    "5.2": {"fp64": 8, "fp32": 256},
-    "6.0": {"fp64": 64, "fp32": 128},
-    "6.1": {"fp64": 8, "fp32": 256},
-    "7.0": {"fp64": 64, "fp32": 128, "fp16": 1024},
-    "7.5": {"fp64": 4, "fp32": 128, "fp16": 1024, "int8": 2048},
-    "8.0": {"fp64": 64, "fp64_tensor": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
-    "8.6": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
-    "8.9": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048},
-    "9.0": {"fp64": 128, "fp64_tensor": 256, "fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192},
-    "10.0": {
-        "fp64": 128, "fp64_tensor": 128, "fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "fp4": 32768,
-        "int8": 16384,
-    },
-    "10.3": {
-        "fp64": 4, "fp64_tensor": 4, "fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "fp4": 49152,
-        "int8": 512,
-    },
-    "12.0": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "fp4": 4096, "int8": 2048},
-    "gfx90a": {"fp64": 128, "fp64_tensor": 256, "fp32": 128, "fp16": 1024, "bf16": 1024, "int8": 1024},
-    "gfx942": {
-        "fp64": 128, "fp64_tensor": 256, "fp32": 256, "tf32": 1024, "fp16": 2048, "bf16": 2048, "fp8": 4096, "int8": 4096,
-    },
-    "gfx950": {
-        "fp64": 128, "fp64_tensor": 128, "fp32": 256, "fp16": 4096, "bf16": 4096, "fp8": 8192, "fp4": 16384, "int8": 8192,
-    },
-}  # fmt: skip
-
-# Half-precision arithmetic on CUDA cores, operations a clock and multiprocessor (the guide's results a clock, times 2).
-_HALF_VECTOR = {"6.0": 256, "7.0": 256, "7.5": 256, "8.0": 512, "8.6": 256, "8.9": 256, "9.0": 512, "10.0": 512, "12.0": 256}
 
 
 class Gpu(NamedTuple):
@@ -105,7 +71,7 @@ class Gpu(NamedTuple):
         return self.peaks.get("fp64" if math == "fp64" else "fp32")
 
     def _half_vector(self) -> float | None:
-        ops = _HALF_VECTOR.get(self.arch)
+        ops = architectures().get(self.arch, {}).get("half_vector")
         return None if ops is None or not self.sms or not self.boost_hz else ops * self.sms * self.boost_hz
 
     def with_measured(
@@ -135,9 +101,19 @@ class Gpu(NamedTuple):
         )
 
 
+def ops_per_clock(arch: str) -> dict[str, int]:
+    """Dense floating-point operations a clock and multiprocessor by precision, 2 for a fused multiply-add; empty if unknown.
+
+    Sources: the architecture whitepapers and the throughput table of the CUDA programming guide. GeForce parts accumulate half
+    types in fp32 at half of these rates.
+    """
+    row = architectures().get(arch, {})
+    return {precision: row[precision] for precision in PRECISIONS if precision in row}
+
+
 def _from_clock(arch: str, sms: int, clock_hz: float) -> dict[str, float]:
     """Peaks: multiprocessors times operations a clock times clock."""
-    return {precision: float(ops) * sms * clock_hz for precision, ops in OPS_PER_CLOCK.get(arch, {}).items()}
+    return {precision: float(ops) * sms * clock_hz for precision, ops in ops_per_clock(arch).items()}
 
 
 def _number(text: str, scale: float) -> float | None:
@@ -215,7 +191,7 @@ _NEAREST = {"5.3": "5.2", "6.2": "6.1", "7.2": "7.0", "8.7": "8.6", "12.1": "12.
 
 def _by_capability(name: str, cc: Capability | None, sms: int | None, clock_hz: float | None) -> tuple[Gpu, list[str]]:
     arch = f"{cc[0]}.{cc[1]}" if cc else ""
-    rates = arch if arch in OPS_PER_CLOCK else _NEAREST.get(arch, "")
+    rates = arch if ops_per_clock(arch) else _NEAREST.get(arch, "")
     peaks = _from_clock(rates, sms, clock_hz) if rates and sms and clock_hz else {}
     if "GeForce" in name:
         peaks = {key: rate / 2 if key in _GEFORCE_HALF else rate for key, rate in peaks.items()}

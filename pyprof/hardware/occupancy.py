@@ -1,5 +1,8 @@
 """How many blocks of a kernel a multiprocessor holds at once, by the rules of NVIDIA's occupancy calculator.
 
+architectures.csv holds one compute capability a row: the fields of SmLimits; then dense operations a clock and multiprocessor,
+2 for a fused multiply-add, of half precision on CUDA cores (half_vector) and by precision, as `gpus` uses them.
+
 Turns columns of threads, registers and shared memory of launches, and the device's limits, into active blocks, occupancy and
 waves; unknown (-1) becomes NaN. Limits: CUDA programming guide, technical specifications by compute capability; allocation
 rules: cuda_occupancy.h of the CUDA toolkit. Assumes the largest shared-memory carve-out and ignores clusters and barriers.
@@ -7,6 +10,9 @@ rules: cuda_occupancy.h of the CUDA toolkit. Assumes the largest shared-memory c
 
 from __future__ import annotations
 
+import csv
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyprof.arrays.types import Floats, Ints
 
-__all__ = ["SmLimits", "active_blocks", "limits", "theoretical_occupancy", "waves"]
+__all__ = ["SmLimits", "active_blocks", "architectures", "limits", "theoretical_occupancy", "waves"]
 
 _WARP_THREADS = 32
 _REGISTERS = 65536  # 32-bit registers of a multiprocessor
@@ -31,46 +37,26 @@ class SmLimits(NamedTuple):
     max_warps: int
     max_blocks: int
     shared_bytes: int
-    shared_unit_bytes: int = 128
-    shared_reserved_bytes: int = 1024
-    partitions: int = 4
-    max_registers_per_block: int = _REGISTERS
+    shared_unit_bytes: int
+    shared_reserved_bytes: int
+    partitions: int
+    max_registers_per_block: int
 
 
-def _before_ampere(warps: int, blocks: int, shared_kb: int) -> SmLimits:
-    return SmLimits(warps, blocks, shared_kb << 10, shared_unit_bytes=256, shared_reserved_bytes=0)
-
-
-_LIMITS: dict[tuple[int, int], SmLimits] = {
-    (5, 0): _before_ampere(64, 32, 64),
-    (5, 2): _before_ampere(64, 32, 96),
-    (5, 3): _before_ampere(64, 32, 64)._replace(max_registers_per_block=32768),
-    (6, 0): _before_ampere(64, 32, 64)._replace(partitions=2),
-    (6, 1): _before_ampere(64, 32, 96),
-    (6, 2): _before_ampere(64, 32, 64)._replace(max_registers_per_block=32768),
-    (7, 0): _before_ampere(64, 32, 96),
-    (7, 2): _before_ampere(64, 32, 96),
-    (7, 5): _before_ampere(32, 16, 64),
-    (8, 0): SmLimits(64, 32, 164 << 10),
-    (8, 6): SmLimits(48, 16, 100 << 10),
-    (8, 7): SmLimits(48, 16, 164 << 10),
-    (8, 9): SmLimits(48, 24, 100 << 10),
-    (9, 0): SmLimits(64, 32, 228 << 10),
-    (10, 0): SmLimits(64, 32, 228 << 10),
-    (10, 1): SmLimits(48, 24, 228 << 10),
-    (10, 3): SmLimits(64, 32, 228 << 10),
-    (11, 0): SmLimits(48, 24, 228 << 10),
-    (12, 0): SmLimits(48, 24, 100 << 10),
-    (12, 1): SmLimits(48, 24, 100 << 10),
-}
+@lru_cache(maxsize=1)
+def architectures() -> dict[str, dict[str, int]]:
+    """The rows of architectures.csv by compute capability as text, or AMD's gfx name; what is unknown is absent."""
+    text = Path(__file__).with_name("architectures.csv").read_text(encoding="utf-8")
+    return {row.pop("arch"): {key: int(cell) for key, cell in row.items() if cell} for row in csv.DictReader(text.splitlines())}
 
 
 def limits(cc: tuple[int, int] | None) -> SmLimits | None:
     """Limits of a compute capability, or of the next lower one of its generation if it is not listed; None if unknown."""
-    if cc is None:
-        return None
-    listed = [known for known in _LIMITS if known[0] == cc[0] and known[1] <= cc[1]]
-    return _LIMITS[max(listed)] if listed else None
+    major, highest = cc or (0, -1)
+    for minor in range(highest, -1, -1):
+        if row := architectures().get(f"{major}.{minor}"):
+            return SmLimits(*(row[field] for field in SmLimits._fields))
+    return None
 
 
 def active_blocks(sm: SmLimits | None, threads: npt.ArrayLike, registers: npt.ArrayLike, shared_bytes: npt.ArrayLike) -> Floats:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import InputError
-from pyprof.hardware.gpus import OPS_PER_CLOCK, PRECISIONS, Gpu, find, from_file, load, named
+from pyprof.hardware.gpus import PRECISIONS, Gpu, find, from_file, load, named, ops_per_clock
 
 GPUS = [gpu for gpu, _ in load()]
 HALF = {
@@ -25,7 +25,7 @@ CAPPED |= {(name, p) for name in ("B300-SXM", "GB300") for p in ("fp64", "fp64_t
 
 def _computed(gpu: Gpu, precision: str) -> list[float]:
     """SMs x operations a clock x clock, by each of the clocks that the row has."""
-    ops = OPS_PER_CLOCK[gpu.arch].get(precision, 0) * (0.5 if precision in HALF[gpu.name] else 1)
+    ops = ops_per_clock(gpu.arch).get(precision, 0) * (0.5 if precision in HALF[gpu.name] else 1)
     clocks = [gpu.boost_hz] if precision in ("fp64", "fp32") else [gpu.tensor_hz]
     if precision == "fp64_tensor":  # rated at the boost clock on Hopper and Blackwell
         clocks.append(gpu.boost_hz)
@@ -48,16 +48,14 @@ def test_no_half_precision_peak_is_a_sparse_one() -> None:
     for gpu in GPUS:
         for precision in ("fp16", "bf16"):
             if gpu.tensor_hz and gpu.sms and precision in gpu.peaks:
-                assert gpu.peaks[precision] <= 1.03 * OPS_PER_CLOCK[gpu.arch][precision] * gpu.sms * gpu.tensor_hz, gpu.name
+                assert gpu.peaks[precision] <= 1.03 * ops_per_clock(gpu.arch)[precision] * gpu.sms * gpu.tensor_hz, gpu.name
 
 
 def test_rows_are_complete() -> None:
     names = [gpu.name for gpu in GPUS]
     assert len(set(names)) == len(names) >= 48
     for gpu in GPUS:
-        assert gpu.arch in OPS_PER_CLOCK and gpu.dram_bytes_per_s and gpu.l2_bytes and gpu.peaks["fp32"] and gpu.source, (
-            gpu.name
-        )
+        assert ops_per_clock(gpu.arch) and gpu.dram_bytes_per_s and gpu.l2_bytes and gpu.peaks["fp32"] and gpu.source, gpu.name
         assert gpu.cc is None or gpu.limits is not None
         assert gpu.confidence in ("high", "medium", "low")
 
