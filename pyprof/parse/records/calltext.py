@@ -1,7 +1,7 @@
 """The text of an op call in net.dict <-> the call: `torch.nn.functional.linear(...)`, `aten::mm(...)`.
 
-A leading ~ says that lists of tensors were flattened, a leading ? that strides were not recorded where none stand. Names that
-would be read as something else (an op called `ops.aten.add` or `f(x)`) stand in quotes: `"torch"."f(x)"(...)`. No records here.
+A leading ~ means that lists of tensors were flattened, a leading ? that strides are unknown where none are written. Names that
+would be read as something else (an op called `ops.aten.add` or `f(x)`) are in quotes: `"torch"."f(x)"(...)`. No records here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyprof.opcall import OpCall, format_call, parse_call, sound_text
 
 __all__ = ["call_text", "parse_call_text"]
 
-_PLACE = "op"  # a name that cannot be misread, where the real one stands in quotes
+_PLACE = "op"  # a name that cannot be misread, in place of one in quotes
 
 
 def call_text(call: OpCall) -> str:
@@ -55,7 +55,7 @@ def _split(text: str) -> tuple[str, str, bool, str]:
     dispatcher = "::" in head
     # A namespace holds no `::`, though an autograd function's name may; a Python module holds dots, an op none.
     module, _, op = head.partition("::") if dispatcher else head.rpartition(".")
-    # What reading would take for flags or quotes is no name that can stand bare.
+    # A name with characters that would be read as flags or quotes has to be in quotes.
     return module.lstrip('~?"'), op, dispatcher, paren + rest
 
 

@@ -1,7 +1,7 @@
 """Many captures -> a data set of Parquet files in folders by rank, one task a file.
 
-A file that is there already and not older than its capture is kept, so that a run which was broken off goes on; a file that
-fails is named and the others go on. The caller gives the function that makes records of a capture; `workers` runs the tasks.
+A file that exists and is not older than its capture is kept, so that an interrupted run can go on; a capture that fails is
+reported and the others go on. The caller gives the function that makes records of a capture; `workers` runs the tasks.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 def parse_many(files: Sequence[File], out: File, load: Load, jobs: int, scheduler: str | None = None) -> Iterator[Outcome]:
     """Parse each file into `out`, at most `jobs` at a time or on a dask cluster; outcomes come as they are ready.
 
-    Raises InputError where `out` cannot be written, ToolError where there is no pyarrow to write with.
+    Raises InputError where `out` cannot be written, ToolError where pyarrow is not installed.
     """
     from pyprof.parse.records.parquet import need_pyarrow
 

@@ -57,13 +57,13 @@ def locate(name: str) -> File:
 def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
     """The file system of a URL and the path in it.
 
-    Raises ToolError where fsspec or a driver is not there, UsageError for a store that fsspec does not know, InputError where
+    Raises ToolError where fsspec or a driver is missing, UsageError for a store that fsspec does not know, InputError where
     the store refuses.
     """
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise ToolError(f"{remote}: such names need fsspec, which is not there", "pip install 'pyprof[remote]'") from error
+        raise ToolError(f"{remote}: such names need fsspec, which is not installed", "pip install 'pyprof[remote]'") from error
     try:
         yield url_to_fs(remote.url)
     except ImportError as error:
@@ -75,8 +75,8 @@ def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
     except PyprofError:
         raise
     except Exception as error:  # each driver has exceptions of its own, which cannot be named without it
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{remote}: {said}", "check the name and the rights, with the store's own tool") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{remote}: {reason}", "check the name and the rights, with the store's own tool") from error
 
 
 def is_folder(file: File) -> bool:
@@ -96,7 +96,7 @@ def find(folder: File) -> list[File]:
 
 
 def matching(pattern: File) -> list[File]:
-    """The files that a pattern with `*`, `?` or `[...]` stands for; a plain name stands for itself, be it there or not."""
+    """The files that match a pattern with `*`, `?` or `[...]`; a plain name matches itself, whether the file exists or not."""
     text = str(pattern)
     signs = any(sign in text for sign in "*?[")
     if isinstance(pattern, Path):
@@ -112,7 +112,7 @@ def matching(pattern: File) -> list[File]:
 
 
 def modified_ns(file: File) -> int | None:
-    """When a file was written; None where it is not there or the store does not say."""
+    """When a file was written; None where it does not exist or the store does not record it."""
     if isinstance(file, Path):
         return file.stat().st_mtime_ns if file.exists() else None
     with _store(file) as (store, path):

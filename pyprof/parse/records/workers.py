@@ -1,6 +1,6 @@
 """One task on many items -> their results as they are ready: here, in processes of this machine, or on a dask cluster.
 
-All through the interface of concurrent.futures; there is no scheduler of our own. A task that raises, or whose process dies, is
+All through the interface of concurrent.futures. A task that raises, or whose process dies, is
 reported with its item and the others go on. Nothing here knows captures.
 """
 
@@ -122,7 +122,7 @@ def _result(future: Future[Result]) -> Result | Exception:
 
 
 def _begin_process() -> None:
-    """End this process when the one that started it is killed: nobody would fetch its results. SIGTERM leaves no half file."""
+    """End this process when the one that started it is killed, which alone reads its results. SIGTERM leaves no partial file."""
     signal.signal(signal.SIGTERM, _terminated)
     parent = multiprocessing.parent_process()
     if parent is not None:

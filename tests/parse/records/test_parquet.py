@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture
 from pyprof.loading import load, load_capture
-from pyprof.opcall import OpCall, TensorSpec
+from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.records.parquet.stored import read_pool, stored_pool
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS as SHOWN
@@ -98,6 +99,24 @@ def some_records(draw: st.DrawFn) -> Records:
     out.seq_offsets = np.cumsum([0, *map(len, numbers)])
     out.seq_numbers = np.array([n for some in numbers for n in some], np.int64)
     return out
+
+
+def test_a_call_with_every_kind_of_argument_comes_back() -> None:
+    half = TensorSpec((2, 3), "float16", (3, 1), True)
+    args = (
+        half, TensorSpec((), None, None), TensorSpec((4, 4), "int64", (1, 4)), [half, (half,), []], (), (1,), [1, [2.5, (None,)]],
+        True, False, None, -7, 1 << 80, 1.5, float("inf"), -1e-30, complex(1, -2), 'a "text"\n\u00e9', "", DTypeArg("bfloat16"),
+        slice(None, 3, -1), slice(2, None), ..., UNKNOWN,
+    )  # fmt: skip
+    pool = [
+        OpCall("torch", "f", args, (("out", half), ("dim", (0, 1)))),
+        OpCall("aten", "mm", (TensorSpec((2, 3), "float16", (3, 1)),), dispatcher=True, flat=True),
+        OpCall("a::b", "f(x).y", described=False),
+        OpCall("~?", '"quoted"', (), (), dispatcher=True),
+    ]
+    assert read_pool("calls", stored_pool(pool)) == pool
+    (nan,) = read_pool("calls", stored_pool([OpCall("torch", "f", (float("nan"),))]))
+    assert np.isnan(nan.args[0])
 
 
 @given(some_records(), st.integers(1, 4))

@@ -140,7 +140,7 @@ class _Reader:
         return True
 
     def _learn(self, key: tuple[object, ...], line: str) -> int | None:
-        """The new kind that a line is the first of; None where that cannot be told from it."""
+        """The new kind of which this line is the first; None where it cannot be read that way."""
         if len(self.kinds) >= _MAX_KINDS:
             return None
         try:
@@ -260,7 +260,7 @@ class _Reader:
 
 
 def _renumber(columns: dict[str, npt.NDArray[Any]]) -> None:
-    """Instances far sparser than the records (lines chosen from a long file, or a number that nobody wrote) are numbered anew
+    """Instances far sparser than the records (lines chosen from a long file, or a damaged number) are numbered anew
     in their order: others keep arrays by that number."""
     both = np.stack([columns["instance"], columns["fwd_instance"]])
     if both.max(initial=-1) < 1_000_000 + 16 * both.shape[1]:

@@ -1,7 +1,7 @@
 """Records <-> net.dict: one line a record, each both a JSON object and a Python dict literal.
 
-The original's 19 keys come first and mean what they meant, for the kernel's own stack. Ours follow; a key that has nothing to
-say is left out, an unknown integer among the 19 is "na". Lines are put together from pieces that are made once for each
+The original's 19 keys come first and mean what they meant, for the kernel's own stack. Ours follow; a key of which nothing is
+known is left out, an unknown integer among the 19 is "na". Lines are put together from pieces that are made once for each
 distinct thing. Reading takes our lines and the original's (tuples, single quotes); nothing is ever evaluated.
 """
 

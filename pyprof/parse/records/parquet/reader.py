@@ -132,7 +132,7 @@ class _Store:
 
 
 class _Columns(dict[str, Array]):
-    """Columns that come from the file when first asked for."""
+    """Columns that are read from the file when they are first used."""
 
     def __init__(self, store: _Store, rows: Array | None) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class _Columns(dict[str, Array]):
 
 
 class _Stored(Records):
-    """Records whose parts come from a file when first asked for."""
+    """Records whose parts are read from a file when they are first used."""
 
     def __init__(self, store: _Store, rows: Array | None = None) -> None:
         facts = store.facts

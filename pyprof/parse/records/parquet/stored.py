@@ -1,7 +1,7 @@
 """What a Parquet file of records holds beside its columns: facts about the capture, and the pools that its columns refer to.
 
 All of it is JSON in the file's metadata. A pool is compressed, with zlib's checksum; a call is stored as its text in net.dict.
-A file that was damaged, or written again by another program, ends here as an error that says what is wrong. No Arrow here.
+A file that was damaged, or written again by another program, is reported here, by an error that names the fault. No Arrow here.
 """
 
 from __future__ import annotations
