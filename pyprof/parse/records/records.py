@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.types import Array
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
 
@@ -115,7 +115,7 @@ class Records:
     what to add to a time to have nanoseconds since 1970, -1 unknown (and of several captures together).
     """
 
-    columns: dict[str, npt.NDArray[Any]]
+    columns: dict[str, Array]
     strings: Strings = field(default_factory=Strings)
     stacks: list[Stack] = field(default_factory=list)
     calls: list[OpCall] = field(default_factory=list)
@@ -130,10 +130,10 @@ class Records:
     def __len__(self) -> int:
         return len(self.columns["kind"])
 
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+    def __getitem__(self, name: str) -> Array:
         return self.columns[name]
 
-    def select(self, rows: npt.NDArray[Any]) -> Records:
+    def select(self, rows: Array) -> Records:
         """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
         if rows.dtype == np.bool_ and rows.all():
             return self
@@ -149,7 +149,7 @@ class Records:
             self.counts, self.notes, self.source, self.utc_ns,
         )  # fmt: skip
 
-    def with_ops(self, columns: dict[str, npt.NDArray[Any]], calls: list[OpCall]) -> Records:
+    def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         """The same records with these columns and this pool of calls in place of theirs."""
         return Records(
             dict(self.columns.items()) | columns, self.strings, self.stacks, calls, self.gpus, self.seq_offsets,
@@ -178,7 +178,7 @@ def concatenate(parts: list[Records]) -> Records:
     if len(parts) == 1:
         return parts[0]
     whole = Records({}, notes=[note for part in parts for note in part.notes])
-    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in COLUMNS}
+    columns: dict[str, list[Array]] = {name: [] for name in COLUMNS}
     instances = 0
     for part in parts:
         names = np.array([whole.strings.code(text) for text in part.strings.values] + [-1], np.int64)

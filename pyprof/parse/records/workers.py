@@ -122,7 +122,7 @@ def _result(future: Future[Result]) -> Result | Exception:
 
 
 def _begin_process() -> None:
-    """End this process when the one that started it is killed, which alone reads its results. SIGTERM leaves no partial file."""
+    """End this process when the one that started it, and reads its results, is killed. SIGTERM leaves no partial file."""
     signal.signal(signal.SIGTERM, _terminated)
     parent = multiprocessing.parent_process()
     if parent is not None:

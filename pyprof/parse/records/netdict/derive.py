@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.types import Array
 from pyprof.markers import Kind, decode, is_backward_name
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.records.records import DIRECTIONS
 
-__all__ = ["Derived", "known", "whole_number"]
+__all__ = ["Derived", "Line", "known", "whole_number"]
+
+Line = dict[str, Any]  # one line of net.dict, as JSON or a literal gives it
 
 
 def whole_number(value: Any) -> int:
@@ -55,7 +58,7 @@ class Derived:
         self.last: dict[int, tuple[object, set[object], int]] = {}  # tid -> (what the run shares, kernels seen in it, instance)
         self.rows: list[_Row] = []
 
-    def ops(self, row: int, record: dict[str, Any], names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
+    def ops(self, row: int, record: Line, names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
         """instance, call, own and inner of one line; the forward op of a backward line is found in `finish`."""
         functions = [name for name in names if is_backward_name(name)]
         markers = [decode(str(text)) for text in record.get("marker", ())]
@@ -85,7 +88,7 @@ class Derived:
         text = f"~{call.name}{call.args!r}{call.kwargs!r}" if call.described else f"{call.name}(...)"
         return self.add_call(text, call)
 
-    def _instance(self, record: dict[str, Any], calls: list[OpCall], own: OpCall, backward: bool) -> int:
+    def _instance(self, record: Line, calls: list[OpCall], own: OpCall, backward: bool) -> int:
         """A run of kernels with the same markers down to the op's is one instance; where a forward kernel comes a second time,
         another has begun. Without markers the sequence numbers tell them apart."""
         tid = known(record.get("tid"))
@@ -101,7 +104,7 @@ class Derived:
         self.last[tid] = (shared, seen, instance)
         return instance
 
-    def finish(self, columns: dict[str, npt.NDArray[Any]]) -> None:
+    def finish(self, columns: dict[str, Array]) -> None:
         """Directions by thread, and backward rows joined to the last forward op with their number before them."""
         engine = self._engine_threads(columns["tid"])
         forward_of: dict[int, Instance] = {}  # by sequence number

@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import astuple
 
+from pyprof.arrays.types import Array
 from pyprof.errors import InputError
 from pyprof.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.opcall import OpCall, OpRules, sound_text
 from pyprof.parse.records.calltext import parse_call_text
-from pyprof.parse.records.netdict.derive import Derived, known, whole_number
+from pyprof.parse.records.netdict.derive import Derived, Line, known, whole_number
 from pyprof.parse.records.netdict.write import OPTIONAL
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
@@ -85,7 +85,7 @@ def read_lines(lines: Iterable[str], name: str, rules: OpRules) -> Records:
     return reader.records()
 
 
-def _literal(line: str) -> Any:
+def _literal(line: str) -> object:
     """The value of a line; None where it is neither JSON nor a Python literal."""
     for read in (json.loads, read_literal):
         try:
@@ -154,7 +154,7 @@ class _Reader:
         self.kind_columns.extend([values[name] for name in _OF_KIND])
         return len(self.kind_columns) // len(_OF_KIND) - 1
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Line) -> None:
         """Add any record."""
         values, numbers = self._values(record)
         if "kind" not in record:
@@ -164,7 +164,7 @@ class _Reader:
         self.rows.extend((self._add_kind(values), len(numbers), *[values[name] for name in _OWN]))
         self.numbers.extend(numbers)
 
-    def _values(self, record: dict[str, Any]) -> tuple[dict[str, int], list[int]]:
+    def _values(self, record: Line) -> tuple[dict[str, int], list[int]]:
         """All columns of a record, and its sequence numbers."""
         names, texts = _split(record.get("seqMarker", ()))
         numbers = [whole_number(number) for number in texts]
@@ -178,7 +178,7 @@ class _Reader:
                 values["own"] = values["call"]
         return values, numbers
 
-    def _plain(self, line: dict[str, Any]) -> dict[str, int]:
+    def _plain(self, line: Line) -> dict[str, int]:
         grid, block = (tuple(line.get(k) or (-1, -1, -1)) for k in ("grid", "block"))
         values = dict.fromkeys(COLUMNS, -1)
         values |= {f"grid_{axis}": whole_number(n) for axis, n in zip("xyz", grid, strict=True)}
@@ -198,7 +198,7 @@ class _Reader:
         values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
         return values
 
-    def _stack(self, line: dict[str, Any], names: tuple[str, ...], numbers: list[int], seq: int) -> int:
+    def _stack(self, line: Line, names: tuple[str, ...], numbers: list[int], seq: int) -> int:
         marker = _texts(line, "marker")
         backward = [i for i, name in enumerate(names) if numbers[i] == seq and is_backward_name(name)]
         stack = Stack(
@@ -215,7 +215,7 @@ class _Reader:
         )
         return self.stacks.setdefault(stack, len(self.stacks))
 
-    def _scope(self, line: dict[str, Any], stack: int) -> int:
+    def _scope(self, line: Line, stack: int) -> int:
         if "opLayer" not in line:
             return stack
         scope = Stack(layer=_texts(line, "opLayer"), trace=_texts(line, "opTrace"))
@@ -232,7 +232,7 @@ class _Reader:
             self.out.calls.append(call)
         return code
 
-    def _gpu(self, described: dict[str, Any]) -> int:
+    def _gpu(self, described: Line) -> int:
         major, _, minor = str(described.get("cc", "")).partition(".")
         cc = (whole_number(major), whole_number(minor)) if major and minor else None
         numbers = (whole_number(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
@@ -259,7 +259,7 @@ class _Reader:
         return out
 
 
-def _renumber(columns: dict[str, npt.NDArray[Any]]) -> None:
+def _renumber(columns: dict[str, Array]) -> None:
     """Instances far sparser than the records (lines chosen from a long file, or a damaged number) are numbered anew
     in their order: others keep arrays by that number."""
     both = np.stack([columns["instance"], columns["fwd_instance"]])
@@ -270,6 +270,6 @@ def _renumber(columns: dict[str, npt.NDArray[Any]]) -> None:
         columns[name] = np.where(columns[name] >= 0, np.searchsorted(known, columns[name]), -1)
 
 
-def _texts(line: dict[str, Any], key: str) -> tuple[str, ...]:
+def _texts(line: Line, key: str) -> tuple[str, ...]:
     found = line.get(key, ())
     return tuple(sound_text(str(text)) for text in ((found,) if isinstance(found, str) else found))

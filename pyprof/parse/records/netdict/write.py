@@ -8,7 +8,6 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -103,7 +102,7 @@ def _name(name: str) -> tuple[str, str]:
 
 
 def _gpu(gpu: GpuInfo) -> str:
-    known: dict[str, Any] = {"name": gpu.name}
+    known: dict[str, object] = {"name": gpu.name}
     if gpu.cc is not None:
         known["cc"] = f"{gpu.cc[0]}.{gpu.cc[1]}"
     known |= {key: getattr(gpu, key) for key in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes") if getattr(gpu, key) > 0}

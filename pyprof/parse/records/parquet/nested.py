@@ -19,7 +19,7 @@ from pyprof.parse.records.parquet.schema import Type
 __all__ = ["coded_texts", "to_column"]
 
 
-def to_column(kind: Type, values: Sequence[Any]) -> Any:
+def to_column(kind: Type, values: Sequence[Any]) -> pa.Array:
     """The values as an Arrow array. A list is any sequence, a struct a tuple of its fields; None is null, but for a struct."""
     if isinstance(kind, Mapping):
         columns = zip(*values, strict=True) if values else [()] * len(kind)
@@ -39,6 +39,6 @@ def to_column(kind: Type, values: Sequence[Any]) -> Any:
     return to_arrow(np.array([0 if value is None else value for value in values], kind), unknown)
 
 
-def coded_texts(codes: Ints, texts: Any) -> Any:
+def coded_texts(codes: Ints, texts: pa.Array) -> pa.Array:
     """Codes (-1: null) into an Arrow array of texts."""
     return pa.DictionaryArray.from_arrays(to_arrow(codes, codes < 0), texts, safe=False)

@@ -69,7 +69,7 @@ class _Store:
                 self.columns[name] = whole
         return whole if rows is None else whole[rows]
 
-    def _chunks(self, name: str) -> Iterator[Any]:
+    def _chunks(self, name: str) -> Iterator[pa.Array]:
         """A column piece by piece: one row group at a time takes memory beside what is made of it."""
         rows = 0
         try:
@@ -96,7 +96,7 @@ class _Store:
             parts.append(values.astype(dtype))  # a copy, so that Arrow's memory serves for the next piece
         return np.concatenate(parts)
 
-    def _codes(self, name: str, chunk: Any) -> Array:
+    def _codes(self, name: str, chunk: pa.Array) -> Array:
         """Texts as codes of Records."""
         code = self.strings.code if name == "name" else SPELLED[name].index
         try:

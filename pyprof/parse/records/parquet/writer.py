@@ -71,7 +71,7 @@ class _Tables:
 
     def _derived(
         self, calls: list[OpCall], stacks: list[Stack], gpus: list[str], names: list[str]
-    ) -> dict[str, tuple[str, Any]]:
+    ) -> dict[str, tuple[str, pa.Array]]:
         """Columns for people: the column of records whose codes they follow, and their value of each code, of -1 the last."""
         values: dict[str, tuple[str, list[Any]]] = {
             "mod": ("call", [call.module for call in calls]),
@@ -88,12 +88,12 @@ class _Tables:
         }
         return {name: (codes, to_column(self.types[name], [*each, None])) for name, (codes, each) in values.items()}
 
-    def columns(self, begin: int, end: int) -> dict[str, Any]:
+    def columns(self, begin: int, end: int) -> dict[str, pa.Array]:
         """All columns of some rows."""
         codes = {name: self.number[pool][self.records[name][begin:end]] for name, pool in _CODED.items()}
         return {column.name: self._column(column, begin, end, codes) for column in SCHEMA}
 
-    def _column(self, column: Column, begin: int, end: int, codes: dict[str, Ints]) -> Any:
+    def _column(self, column: Column, begin: int, end: int, codes: dict[str, Ints]) -> pa.Array:
         name, records = column.record, self.records
         if name in SPELLED:
             return coded_texts(records[name][begin:end].astype(np.int32), self.spelled[name])
@@ -108,7 +108,7 @@ class _Tables:
         return pa.ListArray.from_arrays(to_arrow((offsets - offsets[0]).astype(np.int32)), to_arrow(numbers))
 
 
-def _taken(values: Any, codes: Ints) -> Any:
+def _taken(values: pa.Array, codes: Ints) -> pa.Array:
     """The value of each code; -1 is the last."""
     if isinstance(values, pa.DictionaryArray):
         return coded_texts(to_numpy(values.indices, -1)[codes], values.dictionary)
