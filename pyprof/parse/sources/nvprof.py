@@ -6,6 +6,9 @@ up to compute capability 7.x and was dropped from CUDA 13, so this reader stays 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -92,13 +95,9 @@ class _NvprofReader:
             )
         return trace
 
-    def _string(self, string_id: int) -> int:
+    def _string(self, string_id: int, change: Callable[[str], str] = str) -> int:
         text = self.names.get(string_id)
-        return -1 if text is None else self.trace.strings.code(text)
-
-    def _kernel_name(self, string_id: int) -> int:
-        text = self.names.get(string_id)
-        return -1 if text is None else self.trace.strings.code(self.demangle(text))
+        return -1 if text is None else self.trace.strings.code(change(text))
 
     def _thread(self, tid: int) -> int:
         return self.thread_of.setdefault(tid & 0xFFFFFFFF, len(self.thread_of))
@@ -113,7 +112,7 @@ class _NvprofReader:
         columns = self.db.integers(table, _ACTIVITY | _KERNEL)
         static, dynamic = columns["smem_bytes"], columns.pop("dynamic")
         columns["smem_bytes"] = np.where(static < 0, -1, static + np.maximum(dynamic, 0))
-        columns["name"] = map_distinct(columns["name"], self._kernel_name)
+        columns["name"] = map_distinct(columns["name"], partial(self._string, change=self.demangle))
         return self._activities(ActivityKind.KERNEL, columns)
 
     def _copies(self, label: str, kind: int) -> Table:

@@ -6,7 +6,6 @@ The row of the begin names the range and, in a C union, its thread; the row of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from pyprof.parse.sources.sqlite_pages.btree import Block
 from pyprof.parse.sources.sqlite_pages.reader import Batch
 from pyprof.parse.sources.trace import Table, Trace, make_table
 
-__all__ = ["Ranges", "read_ranges"]
+__all__ = ["read_ranges"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,13 +26,6 @@ _COLUMNS = ("flags", "id", "timestamp", "name", "domain", "objectKind")
 _NEEDED = ("flags", "timestamp", "id", "objectKind", "objectId", "name")
 _PROCESS, _THREAD = 1, 2  # CUPTI_ACTIVITY_OBJECT_*
 _UNION_BYTES = 8  # of its 12 only those of its kind are initialised: process and thread are the first 8
-
-
-class Ranges(NamedTuple):
-    """table: the ranges; pids: processes that they name."""
-
-    table: Table
-    pids: set[int]
 
 
 class _MarkerRows:
@@ -52,10 +44,13 @@ class _MarkerRows:
         self.ends.append(np.stack(columns[:2])[:, flags == _END])
 
 
-def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int], int]) -> Ranges:
-    """All ranges, a start without an end left open; thread: the row of `threads` of a thread id."""
+def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int], int]) -> tuple[Table, set[int]]:
+    """All ranges, a start without an end left open, and the processes that they name.
+
+    thread: the row of `threads` of a thread id.
+    """
     if not db.has(_MARKER, *_NEEDED):
-        return Ranges(make_table("ranges"), set())
+        return make_table("ranges"), set()
     rows = db.collect(_MARKER, _COLUMNS, "objectId", _MarkerRows, blobs=True)
     begins = np.concatenate(rows.begins, axis=1)
     readable = begins[1] >= 0
@@ -79,7 +74,7 @@ def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int]
         "domain": map_distinct(domain, code_of_domain),
         "open": end < 0,
     }
-    return Ranges(make_table("ranges", columns), set(np.unique(pid[pid >= 0]).tolist()))
+    return make_table("ranges", columns), set(np.unique(pid[pid >= 0]).tolist())
 
 
 def _ends(ends: Ints, marker: Ints, begin: Ints) -> Ints:

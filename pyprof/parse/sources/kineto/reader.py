@@ -50,21 +50,15 @@ def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
 
 
 class _Threads(dict[tuple[int | str, int | str], int]):
-    """(pid, tid) as the file spells them -> row of `threads`; `keys_of` gives the numbers in the order of rows."""
+    """(pid, tid) as the file spells them -> number of the thread; numbers: by pid and tid as integers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.numbers: list[tuple[int, int]] = []
-        self._row: dict[tuple[int, int], int] = {}
+        self.numbers: dict[tuple[int, int], int] = {}
 
     def __missing__(self, key: tuple[int | str, int | str]) -> int:
-        numbers = (_integer(key[0]), _integer(key[1]))
-        row = self._row.get(numbers)
-        if row is None:
-            row = self._row[numbers] = len(self.numbers)
-            self.numbers.append(numbers)
-        self[key] = row
-        return row
+        number = self[key] = self.numbers.setdefault((_integer(key[0]), _integer(key[1])), len(self.numbers))
+        return number
 
 
 def _integer(value: int | str) -> int:
@@ -164,10 +158,10 @@ class _TraceReader:
 
     def _add_arrows(self, events: list[Event]) -> None:
         events = [e for e in events if e.cat == "fwdbwd"]
-        times = nanoseconds([e.ts for e in events]).tolist()
-        for event, when, row in zip(events, times, self._rows(events).tolist(), strict=True):
+        moments = nanoseconds([e.ts for e in events]).tolist()
+        for event, when, thread in zip(events, moments, self._rows(events).tolist(), strict=True):
             ends = self.arrows.begin if event.ph == "s" else self.arrows.end
-            ends[self.threads.numbers[row][0], event.id] = (row, when)
+            ends[_integer(event.pid), event.id] = (thread, when)
 
     def _add_names(self, events: list[Event]) -> None:
         named = [e for e in events if e.name == "thread_name"]
@@ -198,9 +192,9 @@ class _TraceReader:
         self.launches.give_geometry(trace.activities)
         self._check()
         self._give_sources()
-        numbers = self._used_threads()
+        numbers, row = self._used_threads()
         trace.threads, trace.processes = tables_of_threads(numbers, self.thread_names, trace)
-        self._give_forward_threads(numbers)
+        self._give_forward_threads(numbers, row)
         processes = len(trace.processes["pid"])
         owner = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         trace.activities["process"] = owner.astype(np.int32)
@@ -226,9 +220,10 @@ class _TraceReader:
         rows = np.flatnonzero((self.trace.kinds != Kind.LAYER) & (ranges["src"] < 0))
         ranges["src"][rows] = self.frames.sources(ranges["thread"][rows].astype(np.int64), ranges["start_ns"][rows])
 
-    def _used_threads(self) -> list[tuple[int, int]]:
-        """(pid, tid) of the threads that ran ops or launched; the columns `thread` then refer to these. Modules that ran on
-        others are dropped: Kineto writes frames of unknown threads under pid 0, tid 0."""
+    def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
+        """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
+        thread there by its first number, -1 without one. Modules that ran on others are dropped: Kineto writes frames of
+        unknown threads under pid 0, tid 0."""
         ranges, launches = self.trace.ranges, self.trace.launches
         layer = self.trace.kinds == Kind.LAYER
         used = np.unique(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
@@ -239,10 +234,10 @@ class _TraceReader:
         row[used] = np.arange(len(used))
         for table in (ranges, launches, self.trace.memory):
             table["thread"] = row[table["thread"]]
-        self.arrows = self.arrows.renumbered(row.tolist())
-        return [self.threads.numbers[i] for i in used.tolist()]
+        every = list(self.threads.numbers)
+        return [every[i] for i in used.tolist()], row.tolist()
 
-    def _give_forward_threads(self, numbers: list[tuple[int, int]]) -> None:
+    def _give_forward_threads(self, numbers: list[tuple[int, int]], row: list[int]) -> None:
         """Replace torch's own thread numbers by rows of `threads`; a forward thread outside the capture gets a row of its own,
         so that no op of another thread with the same sequence number is taken for the forward one."""
         trace, ranges = self.trace, self.trace.ranges
@@ -258,17 +253,17 @@ class _TraceReader:
             label=ranges["label"][rows],
             names=[marker.name for marker in trace.markers],
         )
-        known = forward_threads(ops, self.arrows)
+        known = forward_threads(ops, self.arrows.pairs(row))
         result = np.full(len(logical), -1, np.int64)
         absent: list[int] = []
         backward = ops.logical > 0
         ids = np.unique(np.stack([ops.process[backward], ops.logical[backward]]), axis=1)
         for pid, number in ids.T.tolist():
-            row = known.get((pid, number))
-            if row is None:
-                row = len(numbers) + len(absent)
+            forward = known.get((pid, number))
+            if forward is None:
+                forward = len(numbers) + len(absent)
                 absent.append(pids[pid])
-            result[rows[(ops.process == pid) & (ops.logical == number)]] = row
+            result[rows[(ops.process == pid) & (ops.logical == number)]] = forward
         ranges["fwd_thread"] = result.astype(np.int32)
         if absent:
             trace.threads = concatenated([trace.threads, make_table("threads", {"process": np.array(absent)})])

@@ -8,7 +8,7 @@ where most backward functions find an op that they are named after. It may be mi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,23 +23,20 @@ _SAMPLE = 5000
 _SHARE_NAMED = 0.5  # of the sequence numbers of a forward thread at least so many must lead to an op of the same name
 
 
-_Ends = dict[tuple[int, int | str | None], tuple[int, int]]
-
-
 class Arrows:
-    """The two ends of fwdbwd arrows by (process, id): row of thread and time."""
+    """The two ends of fwdbwd arrows by (process, id): the thread as it is first numbered, and the time."""
 
-    def __init__(self, begin: _Ends | None = None, end: _Ends | None = None) -> None:
-        self.begin, self.end = begin or {}, end or {}
+    def __init__(self) -> None:
+        self.begin: dict[tuple[int, int | str | None], tuple[int, int]] = {}
+        self.end: dict[tuple[int, int | str | None], tuple[int, int]] = {}
 
-    def renumbered(self, row: list[int]) -> Arrows:
-        """The arrows with threads renumbered; row: the new row of each old one, -1 where it is left out."""
-        ends = ({key: (row[at], when) for key, (at, when) in old.items() if row[at] >= 0} for old in (self.begin, self.end))
-        return Arrows(*ends)
-
-    def pairs(self) -> list[tuple[int, int, int]]:
-        """(forward thread, backward thread, time of the backward range) of each whole arrow."""
-        return [(self.begin[key][0], *self.end[key]) for key in self.end if key in self.begin]
+    def pairs(self, row: list[int]) -> Iterator[tuple[int, int, int]]:
+        """(forward thread, backward thread, time of the backward range) of each whole arrow; row: of `threads`, by the first
+        number of each thread, -1 where it is left out."""
+        for key, (backward, when) in self.end.items():
+            forward, _ = self.begin.get(key, (-1, 0))
+            if forward >= 0 and row[forward] >= 0 and row[backward] >= 0:
+                yield row[forward], row[backward], when
 
 
 class NumberedOps(NamedTuple):
@@ -54,14 +51,17 @@ class NumberedOps(NamedTuple):
     names: Sequence[str]
 
 
-def forward_threads(ops: NumberedOps, arrows: Arrows) -> dict[tuple[int, int], int]:
-    """(process, logical id) -> row of its thread; ids whose forward ops the capture does not hold are left out."""
+def forward_threads(ops: NumberedOps, arrows: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
+    """(process, logical id) -> row of its thread; ids whose forward ops the capture does not hold are left out.
+
+    arrows: `Arrows.pairs`.
+    """
     backward = np.flatnonzero(ops.logical > 0)
     at: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in backward.tolist():
         at[(int(ops.thread[row]), int(ops.start[row]))].append(row)
     votes: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
-    for forward, thread, when in arrows.pairs():
+    for forward, thread, when in arrows:
         for row in at.get((thread, when), ()):
             votes[(int(ops.process[row]), int(ops.logical[row]))][forward] += 1
     if votes:
