@@ -12,7 +12,7 @@ Importing this package does not import torch; using one of its functions does.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyprof.nvtx.api import enabled, init, instrument, pause, resume, shutdown, stats, step, wrap
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["enabled", "init", "instrument", "pause", "resume", "shutdown", "stats", "step", "wrap"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'pyprof.nvtx' has no attribute {name!r}")
     return getattr(import_module("pyprof.nvtx.api"), name)

@@ -6,7 +6,6 @@ Ops of torch's own namespaces are left alone: torch itself calls them all the ti
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -24,7 +23,7 @@ _OWN = frozenset("aten prim prims profiler inductor c10d _dtensor fsdp higher_or
 _wrappers: dict[int, tuple[object, Function | None]] = {}
 
 
-def _wrapper(op: Any, orig: Function) -> Function | None:
+def _wrapper(op: torch._ops.OpOverloadPacket | torch._ops.OpOverload, orig: Function) -> Function | None:
     """The wrapper of an op or of one overload, made at its first call."""
     known = _wrappers.get(id(op))
     if known is None:

@@ -69,7 +69,7 @@ def add_key(values: Iterable[Any], key: list[object]) -> None:
             add(kind)
 
 
-def _tensor(value: Any) -> object:
+def _tensor(value: torch.Tensor) -> object:
     try:
         shape = tuple(value.shape)
         dtype = str(value.dtype).removeprefix("torch.")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -55,7 +54,9 @@ class RangeMode(TorchFunctionMode):  # type: ignore[misc]
         self.table = table
         self.state: State = STATE
 
-    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
+    def __torch_function__(
+        self, func: Function, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         if torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
         call = self.table.get(func, func) if self.state.on else func

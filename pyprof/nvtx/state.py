@@ -6,11 +6,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyprof.nvtx.backend import Backend, Registry
 
 __all__ = ["MAX_CALLS", "STATE", "State", "Stats", "nothing"]
+
+E = TypeVar("E")
 
 MAX_CALLS = 8_192
 """Distinct calls (op, call site, shapes, dtypes, scalars) remembered before all are forgotten and described anew."""
@@ -47,7 +49,7 @@ class State:
         self.pop: Callable[[], object] = nothing
         self.backend: Backend | None = None
         self.registry: Registry | None = None
-        self.caches: list[dict[Any, Any]] = []
+        self.caches: list[dict[object, Any]] = []
         self.calls = 0
         self.generation = 0
         self.variants: dict[str, int] = {}
@@ -79,7 +81,7 @@ class State:
             cache.clear()
         self.calls = 0
 
-    def remember(self, cache: dict[Any, Any], key: object, entry: object) -> None:
+    def remember(self, cache: dict[object, E], key: object, entry: E) -> None:
         """Keep what was found out about a call, dropping all other calls where there are too many."""
         if self.calls >= MAX_CALLS:
             self.forget()

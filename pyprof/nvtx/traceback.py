@@ -26,7 +26,7 @@ _MAX_SITES = 65_536
 _plain: Runner = lambda call, args, kwargs: call(*args, **kwargs)  # noqa: E731 - all of it must be on one line
 _template: CodeType = _plain.__code__
 _runners: dict[tuple[int, int], tuple[CodeType, Runner]] = {}  # holds the code object, so that no other one gets its id
-_globals: dict[str, dict[str, Any]] = {}
+_globals: dict[str, dict[str, object]] = {}
 
 
 def _make(caller: FrameType) -> Runner:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +36,7 @@ class _Watch:
     def __init__(self, ready: Callable[[], None]) -> None:
         self._ready = ready
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """The spec that another finder gives for torch, with a loader that calls `ready` at its end."""
         if name != "torch":
             return None

@@ -10,11 +10,14 @@ import sys
 import threading
 from contextlib import ExitStack
 from functools import cache
-from types import TracebackType
-from typing import Any
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
 from pyprof.recording.steps import StepClock, Window
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Recorder", "profile"]
 
@@ -29,8 +32,8 @@ class Recorder:
         self.problem = ""
         self._shapes, self._defer = shapes, defer
         self._open = False
-        self._cuda: Any = None
-        self._emit: Any = None
+        self._cuda: ModuleType | None = None
+        self._emit: torch.autograd.profiler.emit_nvtx | None = None
         self._thread = 0
 
     def enter(self) -> None:

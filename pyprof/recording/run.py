@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +106,7 @@ def record(plan: Plan) -> Recording:
     return recording
 
 
-def _write(path: Path, value: dict[str, Any]) -> None:
+def _write(path: Path, value: Mapping[str, object]) -> None:
     try:
         path.write_text(json.dumps(value))
     except OSError as error:

@@ -12,9 +12,14 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+    from pyprof.nvtx.patch import Patches
 
 __all__ = ["StepClock", "Steps", "Window", "parse_steps"]
 
@@ -92,8 +97,8 @@ class StepClock:
         self._calls = 0
         self._optimizer: weakref.ref[object] | None = None
         self._local = threading.local()
-        self._patches: Any = None
-        self._hook: Any = None
+        self._patches: Patches
+        self._hook: RemovableHandle | None = None
 
     def start(self) -> None:
         """Begin step 0 and start counting."""
