@@ -92,7 +92,7 @@ class Timing:
         )
 
 
-def timeit(  # a public function's options
+def timeit(  # noqa: PLR0913 - the options of a public function, each by its name
     fn: Callable[..., object],
     *args: object,
     seconds: float = 0.3,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from pyprof.help import page
 from pyprof.opcall import OpCall
 from pyprof.prof.formulas import evaluate, is_structural, known
 from tests.prof.formulas.formula_oracles import Called, Dispatched, call, t
@@ -45,6 +46,9 @@ def test_every_op_of_the_dispatcher_has_a_formula_or_a_reason() -> None:
     lacking = [op for op in _ops() if not known(f"aten::{op}")]
     assert [op for op in lacking if not any(re.fullmatch(pattern, op) for pattern in WITHOUT)] == []
     assert [pattern for pattern in WITHOUT if not any(re.fullmatch(pattern, op) for op in lacking)] == []
+    text = " ".join(page("conventions").split())
+    if torch.__version__.startswith("2.13"):
+        assert f"Of the {len(_ops())} aten ops that take a tensor {len(_ops()) - len(lacking)} have one" in text
 
 
 def test_reasons_do_not_hide_what_has_a_formula() -> None:
