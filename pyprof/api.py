@@ -59,6 +59,7 @@ def summary(file: str | os.PathLike[str], gpu: str | None = None) -> str:
 class Rows:
     """A table that can be counted, iterated (each row a dict by column key, unknown is None) and shown in a notebook."""
 
+    @cached_property
     def _table(self) -> Table:
         raise NotImplementedError
 
@@ -67,10 +68,10 @@ class Rows:
         raise NotImplementedError
 
     def __len__(self) -> int:
-        return len(self._table().rows)
+        return len(self._table.rows)
 
     def __iter__(self) -> Iterator[dict[str, object]]:
-        rows = self._table()
+        rows = self._table
         keys = [header.key for header in rows.headers]
         return (dict(zip(keys, row, strict=True)) for row in zip(*map(_python, rows.values), strict=True))
 
@@ -116,6 +117,7 @@ class Loaded(Rows):
 
         return Frame(self._shown, None, self.records)
 
+    @cached_property
     def _table(self) -> Table:
         from pyprof.prof.columns import DEFAULT, RecordTable
 
@@ -178,19 +180,16 @@ class Ops(Rows):
         return f"<pyprof: ops{' by input shapes' if self.shapes else ''}, {len(self)} rows>"
 
     @cached_property
-    def _averages(self) -> Table:
+    def _table(self) -> Table:
         from pyprof.loading import op_rules
         from pyprof.parse.attribution.op_executions import executions
         from pyprof.prof.averages import averages
 
         return averages(executions(self.trace, op_rules()), ["op", "shape"] if self.shapes else ["op"])
 
-    def _table(self) -> Table:
-        return self._averages
-
     def _brief(self) -> Table:
         keys = ("op,shape," if self.shapes else "op,") + "self_cpu,cpu_total,self_device,device_total,calls,flops"
-        return _chosen(self._averages, keys).take(self._averages.rows[:_HTML_ROWS])
+        return _chosen(self._table, keys).take(self._table.rows[:_HTML_ROWS])
 
     def to_pandas(self, columns: str = "") -> pandas.DataFrame:
         """op, shape; self_cpu, self_cpu_pct, cpu_total, cpu_avg, self_device, self_device_pct, device_total, device_avg (ns and
@@ -199,7 +198,7 @@ class Ops(Rows):
         self: without the ops inside an op; total: with them. columns: keys separated by commas, all if empty; torch's own names
         (self_cpu_time_total, cuda_time_total, count, ...) are accepted for them, in ns as well. Raises UsageError for others.
         """
-        return _to_pandas(_chosen(self._averages, columns))
+        return _to_pandas(_chosen(self._table, columns))
 
 
 def _chosen(source: Source, columns: str) -> Table:

@@ -105,16 +105,12 @@ def other_dtypes(call: OpCall) -> list[Alternative]:
     if len(types) != 1:
         return []
     (old,) = types
-    found = []
-    for new in _HALVES[str(old)]:
-        dtype = lookup(new)
-        to_new = partial(_in_dtype, old=old, new=new)
-        found.append(Alternative(dtype.tag if dtype else new, call.map_tensors(to_new)))
-    return found
 
+    def changed(spec: TensorSpec, new: str) -> TensorSpec:
+        return replace(spec, dtype=new) if spec.dtype == old else spec
 
-def _in_dtype(spec: TensorSpec, old: str | None, new: str) -> TensorSpec:
-    return replace(spec, dtype=new) if spec.dtype == old else spec
+    dtypes = [found for name in _HALVES[str(old)] if (found := lookup(name)) is not None]
+    return [Alternative(dtype.tag, call.map_tensors(partial(changed, new=dtype.name))) for dtype in dtypes]
 
 
 def other_format(call: OpCall) -> Alternative | None:
