@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -315,7 +316,7 @@ def decode(text: str, *, keyed: bool = False, numbered: bool = False) -> Marker:
         (_TAIL in text, _decode_own),
         (text.startswith("{"), _decode_dict),
         (text.startswith("layer:"), lambda text: Marker(Kind.LAYER, text, text[len("layer:") :], scope="user")),
-        (True, lambda text: _decode_emit(text, keyed or ", sizes = " in text, numbered)),
+        (True, partial(_decode_emit, keyed=keyed or ", sizes = " in text, numbered=numbered)),
     )
     for applies, read in readers:
         with suppress(*UNREADABLE):  # it only looks like a marker

@@ -357,7 +357,10 @@ def _order(columns: Columns, trace: Trace) -> Ints:
     keys = [group, *gather(columns, order[tied], "pid", "device", "stream", "corr")]
     by_keys = np.lexsort(keys[::-1])
     order[tied] = order[tied][by_keys]
-    still, group = runs(np.logical_and.reduce([key[by_keys][1:] == key[by_keys][:-1] for key in keys]))
+    same = np.ones(max(len(tied) - 1, 0), np.bool_)
+    for key in keys:
+        same &= np.diff(key[by_keys]) == 0
+    still, group = runs(same)
     tied = tied[still]
     rows = order[tied]
     rest = ("tid", "launch_ns", "dur_ns", "kind", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")

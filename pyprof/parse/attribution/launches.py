@@ -191,8 +191,10 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
     if not found:
         return found, np.full(len(process), -1, np.int64)
     keys, _, inverse = distinct_rows(process, device)
-    codes = [code_of.get((p, d), code_of.get((-1, d), -1)) for p, d in keys.T.tolist()]
-    return found, np.array(codes, np.int64)[inverse]
+    codes = np.full(len(inverse), -1, np.int64)
+    for number, (of_process, ordinal) in enumerate(keys.T.tolist()):
+        codes[number] = code_of.get((of_process, ordinal), code_of.get((-1, ordinal), -1))
+    return found, codes[inverse]
 
 
 def _first_places(known: Ints, wanted: Ints) -> Ints:

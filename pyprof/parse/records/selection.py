@@ -35,7 +35,7 @@ def add_kinds(parser: argparse.ArgumentParser, default: str | None = SHOWN, show
 
 def kind_codes(kinds: str) -> list[int]:
     """The kinds in a comma-separated list, or `all`. Raises UsageError for an unknown kind or an empty list."""
-    names = ActivityKind.NAMES if kinds.strip() == "all" else [part.strip() for part in kinds.split(",")]
+    names = ActivityKind.NAMES if kinds.strip() == "all" else list(map(str.strip, kinds.split(",")))
     for name in names:
         if name not in ActivityKind.NAMES:
             raise UsageError(f"unknown kind {name!r} in --kinds {kinds!r}", f"kinds: {', '.join(ActivityKind.NAMES)}, all")

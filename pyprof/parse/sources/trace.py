@@ -191,12 +191,15 @@ def concatenated(tables: list[Table]) -> Table:
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
     joined: Table = {}
     for name in [*filled[0]]:
-        parts = [table.pop(name) for table in filled]
-        default = all(len(part) > 0 and part.strides == (0,) for part in parts)  # one value for all rows takes no memory
-        if default and len({part[0] for part in parts}) == 1:
-            joined[name] = np.broadcast_to(parts[0][0], sum(map(len, parts)))
-        else:
-            joined[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        first = filled[0][name]
+        same, rows, parts = len(first) > 0, 0, []
+        for table in filled:
+            part = table.pop(name)
+            same = same and part.strides == (0,) and len(part) > 0 and part[0] == first[0]
+            rows += len(part)
+            parts.append(part)
+        # One value for all rows takes no memory.
+        joined[name] = np.broadcast_to(first[0], rows) if same else parts[0] if len(parts) == 1 else np.concatenate(parts)
     return joined
 
 

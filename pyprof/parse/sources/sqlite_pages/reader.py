@@ -11,6 +11,7 @@ where values begin from sums of bytes within 8-byte words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ class Texts(NamedTuple):
     def to_bytes(self) -> list[bytes]:
         """Each text as bytes of its own."""
         raw = self.raw.tobytes()
-        return [raw[begin : begin + size] for begin, size in zip(self.begin.tolist(), self.size.tolist(), strict=True)]
+        return list(map(raw.__getitem__, map(slice, self.begin.tolist(), (self.begin + self.size).tolist())))
 
 
 class Batch(NamedTuple):
@@ -112,7 +113,7 @@ class PageReader(PageFile):
         for cells, wanted, share in self._cells(schema, columns, None):
             if not kept:  # as long as the first block lets expect
                 rows = int(len(cells.start) / share * 1.03) + 1
-                kept = [Growing(np.int32 if narrow else np.int64, rows) for _ in columns]
+                kept = list(map(Growing, repeat(np.int32 if narrow else np.int64, len(columns)), repeat(rows)))
             read = np.full((len(columns), len(cells.start)), -1, np.int64)
             decode(cells, wanted, read)
             for column, values in zip(kept, read, strict=True):
