@@ -7,6 +7,7 @@ that they describe nor the formats that write them are known here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -155,7 +156,7 @@ def choose(keys: str, among: Sequence[_Keyed], aliases: Mapping[str, str] | None
 
     Raises UsageError for an unknown column, with the nearest that exists, and where none is named.
     """
-    by_key = {column.key: column for column in among}
+    by_key = dict(zip(map(attrgetter("key"), among), among, strict=True))
     chosen = []
     for part in keys.split(","):
         key = part.strip().lower()
