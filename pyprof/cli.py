@@ -40,7 +40,7 @@ COMMANDS = (
     Command("ranks", "pyprof.report.ranks.command", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
     Command("gaps", "pyprof.report.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
     Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
-    Command("help", "pyprof.help", "explain a topic: terms, formats"),
+    Command("help", "pyprof.help", "explain a topic: terms, formats, columns, ..."),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
 

@@ -148,7 +148,10 @@ def _standard_input() -> io.BufferedReader:
 
 
 class Format(NamedTuple):
-    """One format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself."""
+    """One input format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself.
+
+    `parse FOLDER` takes the files whose names end as captures do: see `parse/records/dataset.py`.
+    """
 
     name: str
     sniff: Callable[[Input], bool]

@@ -15,7 +15,7 @@ from pyprof.tables.table import Header, Table, Texts, Values, texts
 __all__ = ["Cells", "add_tables", "joined", "listed", "one_table_option", "require_table", "selected"]
 
 Cells = list[tuple[Header, Values]]
-_OF_ONE_TABLE = ("plain", "csv", "jsonl", "parquet")  # formats that hold the rows of one table
+_OF_ONE_TABLE = [name for name, form in FORMATS.items() if not form.titled]
 
 
 def add_tables(parser: argparse.ArgumentParser, names: Iterable[str], file: bool = True) -> None:

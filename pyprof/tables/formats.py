@@ -233,12 +233,13 @@ def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[i
 
 
 class Format(NamedTuple):
-    """One output format. suffix: of files written so; before, between, after: what stands around several tables; binary:
-    whether it goes to a file only."""
+    """One output format. suffix: of files written so; titled: whether it names its tables, so that several can stand in one
+    output; before, between, after: what stands around them; binary: whether it goes to a file only."""
 
     write: Callable[[Table, IO[str]], None]
     help: str
     suffix: str
+    titled: bool = False
     before: str = ""
     between: str = "\n"
     after: str = ""
@@ -247,11 +248,11 @@ class Format(NamedTuple):
 
 FORMATS: dict[str, Format] = {
     "plain": Format(write_plain, "space-separated", ".txt"),
-    "table": Format(write_aligned, "aligned, nothing cut", ".table"),
+    "table": Format(write_aligned, "aligned, nothing cut", ".table", titled=True),
     "csv": Format(write_csv, "RFC 4180", ".csv"),
     "jsonl": Format(write_jsonl, "JSON lines", ".jsonl", between=""),
-    "json": Format(write_json, "one JSON object with a version", ".json", '{"schema": 1, ', ", ", "}\n"),
-    "markdown": Format(write_markdown, "Markdown", ".md"),
+    "json": Format(write_json, "one JSON object with a version", ".json", True, '{"schema": 1, ', ", ", "}\n"),
+    "markdown": Format(write_markdown, "Markdown", ".md", titled=True),
     "parquet": Format(write_parquet, "typed columns, to a file", ".parquet", binary=True),
 }
 

@@ -1,6 +1,6 @@
 """Trace -> Records: kernel -> launch -> stack of ranges -> op instance, and backward joined to forward.
 
-The steps of `attribute` are the rules of the README's "How a kernel finds its op", in their order. A table `rows` has one row a
+The steps of `attribute` are the rules of `pyprof help attribution` in their order. A table `rows` has one row a
 kernel (without a GPU one an op): each step adds columns to it and takes those that nothing after it needs. Rules 2 and 3 work
 slice by slice of the capture's time, the others on the whole. Numpy over all rows; Python only over distinct stacks. No file
 formats, no formulas: `OpRules` answers what must be known of ops.

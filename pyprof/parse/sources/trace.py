@@ -136,7 +136,7 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
     "memory": (
         _c("time_ns", "i8", "when memory was allocated or freed"),
         _c("thread", "i4", "row of `threads`"),
-        _c("bytes", "i8", "allocated, or freed where below 0", 0),
+        _c("bytes", "i8", "allocated, or freed where below 0 (a change, not what is in use; Kineto only)", 0),
         _c("device", "i4", "device ordinal; -1: the host's memory"),
     ),
     "graph_nodes": (

@@ -100,7 +100,8 @@ _FORWARD: dict[str, _Declaration] = {}
 _PLANS: dict[tuple[str, Callable[..., object]], Plan] = {}
 _KINDS = ("", "matmul", "copy", "structural")
 
-# Where an op is found: t torch, T Tensor, a aten, F torch.nn.functional, s torch.special, l torch.linalg, f torch.fft.
+# Where an op is found: t torch, T Tensor, a aten, F torch.nn.functional, s torch.special, l torch.linalg, f torch.fft;
+# A, L, X: the dispatcher's names of the last three.
 _PLACES = {
     "t": "torch.", "T": "Tensor.", "a": "aten::", "F": "torch.nn.functional.", "s": "torch.special.", "A": "aten::special_",
     "l": "torch.linalg.", "L": "aten::linalg_", "f": "torch.fft.", "X": "aten::fft_",
