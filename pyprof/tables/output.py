@@ -63,7 +63,8 @@ def choice(
 ) -> Choice:
     """What -c, --sort and --top choose among these columns; default: the columns without -c, all where empty.
 
-    Raises UsageError for an unknown column, a negative number of rows, and a format that needs a file.
+    Raises UsageError for an unknown column, a negative number of rows, a format that needs a file and an output that is an
+    input, InputError for an output that cannot be written.
     """
     if options.top is not None and options.top < 0:
         raise UsageError(f"--top takes a number of rows, not {options.top}", "for example --top 10")
@@ -131,6 +132,10 @@ def write(tables: Table | Sequence[Table], options: argparse.Namespace) -> None:
 def _format(options: argparse.Namespace) -> Format:
     """The format of --csv, -w or --format, of the suffix of -o, or the command's own."""
     output = getattr(options, "output", None)
+    if output is not None:
+        from pyprof.tables.files import check_output
+
+        check_output(Path(output), map(Path, _inputs(options)))
     name = "csv" if options.csv else "table" if options.width is not None else options.format
     if name is None and output is not None:
         name = next((name for name, form in FORMATS.items() if form.suffix == Path(output).suffix), None)
@@ -138,6 +143,12 @@ def _format(options: argparse.Namespace) -> Format:
     if form.binary and output is None:
         raise UsageError("this format is written to a file", "name it: -o FILE")
     return form if options.width is None else form._replace(write=partial(write_aligned, width=options.width))
+
+
+def _inputs(options: argparse.Namespace) -> Sequence[str]:
+    """The files that a command reads, none of which it may write; `words` are those of a command with commands of its own."""
+    given = getattr(options, "file", None) or getattr(options, "words", None) or []
+    return [given] if isinstance(given, str) else given
 
 
 def _visible(table: Table) -> Table:

@@ -7,10 +7,12 @@ A text is equal, or matches where it holds `*` or `?` and no value is written ex
 from __future__ import annotations
 
 import difflib
+import math
 import operator
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import translate
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -25,6 +27,7 @@ __all__ = ["Condition", "conditions", "matching"]
 _HINT = "for example --where 'op=linear,sil>50us,layer=*.attn.*'"
 _OPERATOR = r"(!=|>=|<=|=|>|<)"
 _ORDER: dict[str, Callable[[Any, Any], Any]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_LARGEST = Fraction(sys.float_info.max)
 _PREFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _UNIT = re.compile(r"([numkKMGTP]?)(i?)(s|B|FLOPs?|B/s|FLOP/s|%|)")
 _NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*([^\d\s]\S*)?")
@@ -91,8 +94,8 @@ def _equal(header: Header, values: Values, value: str) -> Bools:
         if isinstance(values, (Integers, Fractions)):
             return np.asarray((values.values == _number(value, header)) & ~values.unknown, np.bool_)
         if "*" in value or "?" in value:
-            glob = re.compile(re.escape(value).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
-            among = np.array([glob.fullmatch(text) is not None for text in texts], np.bool_)
+            glob = re.compile(translate(value.replace("[", "[[]")))  # in time that many `*` do not multiply
+            among = np.array([glob.match(text) is not None for text in texts], np.bool_)
     return among[codes]
 
 
@@ -104,6 +107,8 @@ def _number(text: str, header: Header) -> int | float:
         unit = f" with a unit such as {header.unit}" if header.unit else ""
         raise UsageError(f"--where: {header.key} is compared with a number{unit}, not {text!r}", _HINT)
     number = Fraction(found[1]) * scale
+    if abs(number) > _LARGEST:  # of what a float holds, and beyond every value
+        return math.inf if number > 0 else -math.inf
     return number.numerator if number.denominator == 1 else float(number)
 
 

@@ -64,6 +64,7 @@ def test_unknown_is_no_number_and_no_text(capture: Path, capsys: pytest.CaptureF
         ("op=*ear", "1,2,3"), ("op=l?near", "1,2,3"), ("op!=linear", "4,5"), ("layer=na,sil<1us", "1,2"),
         ("flops>=128", "1,2,3"), ("flops>=0.1k", "1,2,3"), ("flops<1kFLOP", "1,2,3"), ("delay<0", "1"), ("sil=100", "4,5"),
         ("sil=0.1us", "4,5"), ("kernel!=na", "1,2,3"), ("grid=1,1,1,op=linear", "1,2,3"), ("flops=na", "4,5"),
+        ("tflops<1e999", "1,2,3"), ("flops>-1e999", "1,2,3"), ("tflops>-1e999", "1,2,3"),
     ],
 )  # fmt: skip
 def test_conditions(capture: Path, capsys: pytest.CaptureFixture[str], where: str, rows: str) -> None:
@@ -110,6 +111,20 @@ def test_a_file_holds_what_is_printed(capture: Path, capsys: pytest.CaptureFixtu
     before = file.read_bytes()
     assert main(["prof", str(capture), "-o", str(file), "-w", "1"]) == 2  # fails when it writes: the old file stays
     assert file.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_output_is_no_input(capture: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    before, link = capture.read_bytes(), tmp_path / "link.csv"
+    link.symlink_to(capture)
+    for command in (["prof"], ["prof", "--group-by", "op"], ["summary"], ["gaps"], ["inductor"]):
+        for output in (capture, link):
+            assert main([*command, str(capture), "--format", "table", "-o", str(output)]) == 2
+            assert "the output is the input" in capsys.readouterr().err
+    assert capture.read_bytes() == before and link.is_symlink()
+
+
+def test_many_stars_match_in_little_time(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _column(capsys, capture, "idx", "--where", f"kernel={'*' * 30}{'*m' * 30}z") == []
 
 
 def test_parquet_is_typed(capture: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
