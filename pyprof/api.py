@@ -231,6 +231,9 @@ def _to_pandas(rows: Table) -> pandas.DataFrame:
         if isinstance(values, Fractions):
             series[header.key] = np.where(values.unknown, np.nan, values.values)
         elif isinstance(values, Integers):
+            if values.values.dtype == np.object_:  # sums beyond 64 bits are Python's own integers
+                series[header.key] = [pd.NA if value is None else value for value in _python(values)]
+                continue
             numbers = pd.array(values.values, dtype="Int64")
             numbers[values.unknown] = pd.NA
             series[header.key] = numbers

@@ -117,7 +117,7 @@ def write_markdown(table: Table, stream: IO[str]) -> None:
     """A table of GitHub's Markdown."""
 
     def cell(text: str) -> str:
-        return _one_line(text).replace("\\", "\\\\").replace("|", "\\|")
+        return re.sub(r"[\\|<*`]", r"\\\g<0>", _one_line(text))  # `f<float>` would be taken for HTML and vanish
 
     values = _fields(table, cell)
     rule = ["---" if isinstance(v, Texts) else "--:" for v in values]

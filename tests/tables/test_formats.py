@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof.api import _to_pandas
 from pyprof.errors import UsageError
 from pyprof.prof.columns import ALIASES, DEFAULT, HEADERS
-from pyprof.tables.formats import write_aligned, write_csv, write_plain
-from pyprof.tables.table import Fractions, Integers, Table, Texts, Values, choose
+from pyprof.tables.formats import FORMATS, write_aligned, write_csv, write_plain
+from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, choose
 
 KEYS = "idx,op,kernel,occ"
 
@@ -105,3 +106,16 @@ def test_an_unknown_column_names_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         choose("idx,kernal", HEADERS, ALIASES)
     assert "'kernal'" in str(caught.value) and "did you mean kernel?" in caught.value.hint
+
+
+def test_markdown_shows_templates_and_stars_as_they_are() -> None:
+    table, stream = Table([Header("name", "Name", "")], [Texts(np.array([0]), ["f<float>(int*)|`a\\b"])]), io.StringIO()
+    FORMATS["markdown"].write(table, stream)
+    assert stream.getvalue().splitlines()[2] == r"| f\<float>(int\*)\|\`a\\b |"
+
+
+def test_sums_beyond_64_bits_become_a_data_frame() -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    numbers = Integers(np.array([2**64, 5], object), np.array([False, True]))
+    frame = _to_pandas(Table([Header("flops", "FLOPs", "")], [numbers]))
+    assert frame["flops"][0] == 2**64 and frame["flops"].isna().tolist() == [False, True]
