@@ -168,33 +168,52 @@ def _causal(is_causal: object, corner: str) -> str:
     return corner if need(is_causal, "is_causal") else "full"
 
 
-@op("_flash_attention_forward", places="ta", kind="matmul")
-@op("_flash_attention_forward_no_dropout_inplace", places="ta", kind="matmul")
 @op("flash_attn::_flash_attn_forward", "flash_attn_3::fwd", kind="matmul", q="query", k="key", v="value", causal="is_causal",
     order="q k v dropout_p softmax_scale causal window_size_left window_size_right ...")  # fmt: skip
+def flash_package_forward(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, is_causal: object = False, window_size_left: object = None,
+    window_size_right: object = None,
+) -> Cost:  # fmt: skip
+    # That of the flash-attn package: github.com/Dao-AILab/flash-attention, flash_attn_interface.py.
+    return _flash(query, key, value, is_causal, (window_size_left, window_size_right)).forward()
+
+
+@op("_flash_attention_forward", "_flash_attention_forward_no_dropout_inplace", places="ta", kind="matmul")
 def flash_forward(
     query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object, cum_seq_k: object = None,
     max_q: object = None, max_k: object = None, is_causal: object = False, window_size_left: object = None,
     window_size_right: object = None,
 ) -> Cost:  # fmt: skip
-    # That of the flash-attn package: github.com/Dao-AILab/flash-attention, flash_attn_interface.py.
-    window = (window_size_left, window_size_right)
-    mask = _causal(is_causal, "bottom_right")
-    return _rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask, window).forward()
+    cu, longest = (cum_seq_q, cum_seq_k), (max_q, max_k)
+    return _flash(query, key, value, is_causal, (window_size_left, window_size_right), cu, longest).forward()
 
 
-@op("aten::_flash_attention_backward", kind="matmul")
 @op("flash_attn::_flash_attn_backward", kind="matmul", q="query", k="key", v="value", causal="is_causal",
     order="dout q k v out softmax_lse dq dk dv dropout_p softmax_scale causal window_size_left window_size_right ...",
 )  # fmt: skip
+def flash_package_backward(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, is_causal: object = UNKNOWN, window_size_left: object = None,
+    window_size_right: object = None,
+) -> Cost:  # fmt: skip
+    return _flash(query, key, value, is_causal, (window_size_left, window_size_right)).backward()
+
+
+@op("aten::_flash_attention_backward", kind="matmul")
 def flash_backward(
     query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object, cum_seq_k: object = None,
     max_q: object = None, max_k: object = None, is_causal: object = UNKNOWN, window_size_left: object = None,
     window_size_right: object = None,
 ) -> Cost:  # fmt: skip
-    window = (window_size_left, window_size_right)
-    mask = _causal(is_causal, "bottom_right")
-    return _rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask, window).backward()
+    cu, longest = (cum_seq_q, cum_seq_k), (max_q, max_k)
+    return _flash(query, key, value, is_causal, (window_size_left, window_size_right), cu, longest).backward()
+
+
+def _flash(
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object, window: _Two, cu: _Two = (None, None),
+    longest: _Two = (None, None),
+) -> _Heads:  # fmt: skip
+    """(B, S, H, D), or packed (T, H, D) with offsets; causal from the bottom right."""
+    return _rows_first((q, k, v), cu, longest, _causal(is_causal, "bottom_right"), window)
 
 
 def _efficient(q: TensorSpec, k: TensorSpec, v: TensorSpec, cu: _Two, longest: _Two, mask_type: object) -> _Heads:
