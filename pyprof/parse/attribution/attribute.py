@@ -22,15 +22,13 @@ from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices, ThreadFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, running_numbers, sequence_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, Records
-from pyprof.parse.sources.trace import ActivityKind, Trace
+from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
 
 __all__ = ["attribute", "innermost_ranges", "locate", "ops_around"]
 
 _COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
-_MEASURED = (
-    "kind", "start_ns", "device", "stream", "corr", "name", "regs", "smem_bytes", "bytes", "copykind", "graph_node",
-    "grid_x", "block_x", "grid_y", "block_y", "grid_z", "block_z",
-)  # fmt: skip
+# A name that activities and records share is the same number in both, without exception.
+_MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
 FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = range(5)  # codes of records.PHASES
 
 

@@ -16,12 +16,14 @@ from pyprof.arrays.types import Array
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
 
-__all__ = ["COLUMNS", "DIRECTIONS", "KEYS", "PHASES", "POOLED", "GpuInfo", "Records", "Stack", "concatenate"]
+__all__ = ["COLUMNS", "DIRECTIONS", "KEYS", "PHASES", "POOLED", "SCHEMA_VERSION", "GpuInfo", "Records", "Stack", "concatenate"]
 
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 
-# name: (numpy type, meaning)
+# Of net.parquet: another column, one less, or a change of name, type or meaning makes a new version.
+SCHEMA_VERSION = 3
+# name: (numpy type, meaning). An integer that is added here is written to and read from net.dict and Parquet.
 COLUMNS: dict[str, tuple[str, str]] = {
     "kind": ("i1", "ActivityKind code"),
     "start_ns": ("i8", "begin, in ns on the capture's clock"),

@@ -39,13 +39,15 @@ _SHARED = (
     "block", "kind", "phase",
 )  # fmt: skip
 _OPTIONAL_SHARED = (
-    "copykind", "call", "own", "inner", "opLayer", "opTrace", "byTime", "ranges", "open", "gpu", "pid", "rank", "step",
-    "recomputed", "regs", "smem",
+    "copykind", "call", "own", "inner", "opLayer", "opTrace", "byTime", "ranges", "open", "gpu",
+    *(key for key, field in OPTIONAL.items() if field.shared),
 )  # fmt: skip
+# Keys that are read from each line; what is not among them or above is not read at all.
+_OWN_INTEGERS = {key: field.column for key, field in OPTIONAL.items() if not field.shared}
+_INSTANCES = ("instance", "fwd_instance")
 _OWN_KEYS: tuple[tuple[str, Any] | tuple[str, Any, Any], ...] = (
     ("kDuration", _Int), ("seqMarker", list[str], ()), ("seqId", list[_Int], ()), ("subSeqId", _Int | str, 0),
-    *((key, _Int, -1) for key in ("start", "corr", "launch", "launchdur", "bytes", "graph_node")),
-    *((key, _Instance, -1) for key in ("instance", "fwd_instance")),
+    *((key, _Instance if column in _INSTANCES else _Int, -1) for key, column in _OWN_INTEGERS.items()),
 )  # fmt: skip
 _Line = msgspec.defstruct(
     "_Line",
@@ -54,9 +56,9 @@ _Line = msgspec.defstruct(
     gc=False,
 )
 # Columns of which each line has a number of its own, as they are collected after its kind and count of sequence numbers.
-_OWN = (
-    "dur_ns", "seq", "sub", "start_ns", "corr", "launch_ns", "launch_dur_ns", "bytes", "graph_node", "instance", "fwd_instance",
-)  # fmt: skip
+_OWN = ("dur_ns", "seq", "sub", *_OWN_INTEGERS.values())
+_SHARED_END = len(_SHARED) + len(_OPTIONAL_SHARED)  # where in a decoded line its own values begin
+_INTEGERS_BEGIN = _SHARED_END + 4  # behind kDuration, seqMarker, seqId, subSeqId
 _OF_KIND = tuple(name for name in COLUMNS if name not in _OWN)
 _decode = msgspec.json.Decoder(_Line).decode
 
@@ -118,24 +120,21 @@ class _Reader:
     def take(self, line: str) -> bool:
         """Add a line of pyprof's; False where it is something else, or must be looked at more closely."""
         try:
-            *shared, duration_ns, markers, seq_id, sub, start, corr, launch, launch_dur, size, node, instance, forward = (
-                astuple(_decode(line))
-            )
+            values = astuple(_decode(line))
+            duration_ns, markers, seq_id, sub = values[_SHARED_END:_INTEGERS_BEGIN]
             names, texts = _split(markers)
             numbers = array("q", map(int, texts))
         except (msgspec.MsgspecError, ValueError, OverflowError):
             return False
         seq = seq_id[0] if seq_id else -1
-        key = (b"\0".join(shared), names, *[number == seq for number in numbers])
+        key = (b"\0".join(values[:_SHARED_END]), names, *[number == seq for number in numbers])
         kind = self.kinds.get(key)
         if kind is None:
             kind = self._learn(key, line)
             if kind is None:
                 return False
-        self.rows.extend((
-            kind, len(numbers), duration_ns, seq, sub if isinstance(sub, int) else -1, start, corr, launch, launch_dur, size,
-            node, instance, forward,
-        ))  # fmt: skip
+        own = values[_INTEGERS_BEGIN:]
+        self.rows.extend((kind, len(numbers), duration_ns, seq, sub if isinstance(sub, int) else -1, *own))
         self.numbers.extend(numbers)
         return True
 
@@ -183,7 +182,7 @@ class _Reader:
         values = dict.fromkeys(COLUMNS, -1)
         values |= {f"grid_{axis}": whole_number(n) for axis, n in zip("xyz", grid, strict=True)}
         values |= {f"block_{axis}": whole_number(n) for axis, n in zip("xyz", block, strict=True)}
-        values |= {column: whole_number(line[key]) for key, column in OPTIONAL.items() if key in line}
+        values |= {field.column: whole_number(line[key]) for key, field in OPTIONAL.items() if key in line}
         if max(values["instance"], values["fwd_instance"]) >= _MAX_INSTANCE:
             raise ValueError("not the number of an instance")
         values |= {key: known(line.get(key)) for key in ("tid", "device", "stream")}

@@ -8,6 +8,7 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.calltext import call_text
 from pyprof.parse.records.netdict.original import Sequences, json_text
-from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.records.records import COLUMNS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["OPTIONAL", "keys_text", "lines"]
+__all__ = ["OPTIONAL", "Field", "keys_text", "lines"]
 
 
 _ROWS = 1 << 16  # whose pieces are in memory at once
@@ -62,7 +63,7 @@ class _Pieces:
 
     def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
         """Integer keys that are the same for many records; those left out that are not known."""
-        columns = [OPTIONAL[key] for key in keys]
+        columns = [OPTIONAL[key].column for key in keys]
         return self._each(rows, columns, lambda values: "".join(map(_optional, keys, values)))
 
     def ops(self, rows: slice) -> list[str]:
@@ -109,12 +110,27 @@ def _gpu(gpu: GpuInfo) -> str:
     return f', "gpu": {json_text(known)}'
 
 
-# Our integer keys: key in the line -> column; left out where unknown.
-OPTIONAL = {
-    "start": "start_ns", "pid": "pid", "rank": "rank", "corr": "corr", "launch": "launch_ns", "launchdur": "launch_dur_ns",
-    "instance": "instance", "fwd_instance": "fwd_instance", "step": "step", "recomputed": "recomputed", "regs": "regs",
-    "smem": "smem_bytes", "bytes": "bytes", "graph_node": "graph_node",
+class Field(NamedTuple):
+    """An integer of a line: its column; shared: whether thousands of lines have the same, so that it is read once for them."""
+
+    column: str
+    shared: bool
+
+
+_GRID, _BLOCK = (tuple(f"{kind}_{axis}" for axis in "xyz") for kind in ("grid", "block"))
+# Columns that a line holds in another way than as an integer that is left out where unknown.
+_OTHERWISE = {
+    "kind", "dur_ns", "tid", "device", "stream", "name", *_GRID, *_BLOCK, "copykind", "dir", "phase", "seq", "sub", "by_time",
+    *POOLED,
 }  # fmt: skip
+_FIRST = ("start_ns", "pid", "rank", "corr", "launch_ns", "launch_dur_ns", "instance", "fwd_instance")
+_THEN = ("step", "recomputed", "regs", "smem_bytes", "bytes", "graph_node")
+_SHARED = ("pid", "rank", "step", "recomputed", "regs", "smem_bytes")
+_IN_ORDER = (*_FIRST, *_THEN, *(name for name in COLUMNS if name not in {*_OTHERWISE, *_FIRST, *_THEN}))
+# Our integer keys in the order of the line, left out where unknown. A column that is new in Records is written last and
+# read from each line.
+OPTIONAL = {KEYS.get(name, name): Field(name, name in _SHARED) for name in _IN_ORDER}
+_LAST_KEYS = tuple(OPTIONAL)[len(_FIRST) :]
 _MEANINGS = {
     "kShortName": "short name of the kernel",
     "kDuration": "time of the kernel, in ns",
@@ -148,12 +164,11 @@ _MEANINGS = {
     "open": "1: some of those were never closed",
     "gpu": "the device: name, cc, sms, clock_hz, dram_bytes_per_s, l2_bytes as far as known",
 }
-_GRID, _BLOCK = (tuple(f"{kind}_{axis}" for axis in "xyz") for kind in ("grid", "block"))
 
 
 def keys_text() -> str:
     """One line for each key: name and meaning. For `pyprof help formats`."""
-    meanings = _MEANINGS | {key: COLUMNS[column][1] for key, column in OPTIONAL.items()}
+    meanings = _MEANINGS | {key: COLUMNS[field.column][1] for key, field in OPTIONAL.items()}
     return "\n".join(f"    {key:14} {meaning}" for key, meaning in meanings.items())
 
 
@@ -174,7 +189,7 @@ def _some_lines(records: Records, rows: slice, pieces: _Pieces, sequences: Seque
     )  # fmt: skip
     columns = (records[name][rows].tolist() for name in own)
     shared = (pieces.where(rows), pieces.numbers(rows, ("pid", "rank")))
-    rest = (pieces.numbers(rows, ("step", "recomputed", "regs", "smem", "bytes", "graph_node")), pieces.ops(rows))
+    rest = (pieces.numbers(rows, _LAST_KEYS), pieces.ops(rows))
     launched = ("start_ns", "corr", "launch_ns", "launch_dur_ns", "instance")
     whole = np.logical_and.reduce([records[column][rows] >= 0 for column in launched]).tolist()  # as nearly all are
     head, name_of, sequence = pieces.head, pieces.name_of, sequences.text

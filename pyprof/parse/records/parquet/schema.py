@@ -10,12 +10,11 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES, POOLED
+from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES, POOLED, SCHEMA_VERSION
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
 __all__ = ["SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "schema_text"]
 
-SCHEMA_VERSION = 3  # a change of name, type or meaning makes a new one
 Type = Union[str, list["Type"], dict[str, "Type"]]  # noqa: UP007  (Python 3.10 has no | of a text)
 
 # Columns of Records that are codes into fixed texts.
