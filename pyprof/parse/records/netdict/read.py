@@ -127,14 +127,14 @@ class _Reader:
         except (msgspec.MsgspecError, ValueError, OverflowError):
             return False
         seq = seq_id[0] if seq_id else -1
-        key = (b"\0".join(values[:_SHARED_END]), names, *[number == seq for number in numbers])
+        key = (b"\0".join(values[:_SHARED_END]), names, *map(seq.__eq__, numbers))
         kind = self.kinds.get(key)
         if kind is None:
             kind = self._learn(key, line)
             if kind is None:
                 return False
-        own = values[_INTEGERS_BEGIN:]
-        self.rows.extend((kind, len(numbers), duration_ns, seq, sub if isinstance(sub, int) else -1, *own))
+        first = (kind, len(numbers), duration_ns, seq, sub if isinstance(sub, int) else -1)
+        self.rows.extend(first + values[_INTEGERS_BEGIN:])
         self.numbers.extend(numbers)
         return True
 
