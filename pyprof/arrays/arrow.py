@@ -49,7 +49,7 @@ def to_arrow_texts(texts: Sequence[str | None]) -> Any:
 def to_numpy(array: Any, missing: int | float | bool | None = None) -> npt.NDArray[Any]:
     """An Arrow array of numbers or truth values, `missing` where null; a view of Arrow's memory where it can be one.
 
-    Raises ValueError for a null where nothing stands for it.
+    Raises ValueError for a null without a substitute.
     """
     validity, data = array.buffers()
     begin, end = array.offset, array.offset + len(array)

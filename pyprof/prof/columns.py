@@ -117,7 +117,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(lambda f: f.params, Header("params", "Params", "shapes and types of the op's arguments", width=0, grow=True)),
     Column(_records("dur_ns"), Header("sil", "Sil(ns)", "time of the kernel (silicon), in ns", "ns", 10)),
     Column(lambda f: f.of_verdict(attrgetter("tc"), "-"),
-           Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na cannot be told", width=2)),
+           Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na unknown", width=2)),
     Column(_records("device"), Header("device", "Device", "device ordinal", width=3)),
     Column(_records("stream"), Header("stream", "Stream", "stream", width=3)),
     Column(lambda f: f.shape("grid"), Header("grid", "Grid", "blocks: x,y,z", width=12)),

@@ -149,7 +149,7 @@ class _Costing:
     def _backward_from_forward(self, cost: Codes, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
 
-        Matrix products of one backward are told apart by the order in which they were launched.
+        Matrix products of one backward are distinguished by the order in which they were launched.
         """
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)

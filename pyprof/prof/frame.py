@@ -227,7 +227,7 @@ class Frame:
         """Time, operations and bytes of each record's instance over all its kernels; NaN unknown."""
         records, costs, group = self.records, self.costs, self._group
         instance, of_whole = records["instance"], self._whole["instance"]
-        if instance.max(initial=-1) > _MOST_SPARSE * len(of_whole):  # a few rows of a large capture, or a number that is none
+        if instance.max(initial=-1) > _MOST_SPARSE * len(of_whole):  # a few rows of a large capture, or a number out of range
             both = np.concatenate([instance, of_whole])
             place = np.where(both >= 0, np.unique(both, return_inverse=True)[1], -1)
             instance, of_whole = place[: len(instance)], place[len(instance) :]

@@ -105,8 +105,8 @@ def _from_links(records: Records) -> Records:
             calls.append(filled)
     code = np.array([made.get((call, own), -1) for call, own in pairs.T.tolist()], np.int32)[inverse]
     of_instance = np.full(int(records["instance"].max(initial=-1)) + int(records["fwd_instance"].max()) + 2, -1, np.int32)
-    told = rows[code >= 0]
-    of_instance[records["fwd_instance"][told]] = code[code >= 0]
+    filled_rows = rows[code >= 0]
+    of_instance[records["fwd_instance"][filled_rows]] = code[code >= 0]
     columns = {}
     forward = np.where(records["instance"] >= 0, of_instance[records["instance"]], -1)
     backward = np.where(records["fwd_instance"] >= 0, of_instance[records["fwd_instance"]], -1)

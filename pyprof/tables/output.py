@@ -77,7 +77,7 @@ def choice(
 def conditions_of(
     options: argparse.Namespace, headers: Sequence[Header], aliases: Mapping[str, str] | None = None
 ) -> Sequence[Condition]:
-    """The conditions of --where. Raises UsageError for what is none."""
+    """The conditions of --where. Raises UsageError for a text that cannot be read."""
     if not options.where:
         return ()
     from pyprof.tables.where import conditions
@@ -101,7 +101,7 @@ def ordered(values: Sequence[Values], rows: Ints) -> Ints:
 
 
 def arranged(source: Source, rows: Ints, chosen: Choice) -> Table:
-    """The rows in the order that --sort asks for, the first --top of them, with the columns of -c."""
+    """The rows in the order of --sort, the first --top of them, with the columns of -c."""
     if chosen.sort:
         rows = ordered([source.of(header.key) for header in chosen.sort], rows)
     rows = rows[: chosen.top]

@@ -63,7 +63,7 @@ def conditions(text: str | None, headers: Sequence[Header], aliases: Mapping[str
 def matching(source: Source, rows: Ints, wanted: Sequence[Condition]) -> Ints:
     """Those of the rows for which every condition holds.
 
-    Raises UsageError for a number or unit that is none, an order of texts, and a value that no row has with a stray comma or
+    Raises UsageError for a bad number or unit, an order of texts, and a value that no row has with a stray comma or
     comparison in it.
     """
     for condition in wanted:

@@ -204,7 +204,7 @@ def owners(forward: Side, backward: Side, forward_thread: Integers, markers: lis
     The numbers are counted per thread and printed as a peek at the counter: several ranges of a forward op share one number,
     and its owner is the last and deepest of them. forward_thread: the thread that ran forward where the source records it, else
     -1. Where several threads have such a range, the one whose op the autograd function is named after is it; where that does
-    not settle it the answer is none.
+    not settle it, it is unknown.
 
     Returns the index of each one's forward range (-1 none), how many had owners on several threads that nothing distinguishes,
     and how many had none at all.

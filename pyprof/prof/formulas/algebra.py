@@ -227,7 +227,7 @@ def _combine(higher: DType | None, lower: DType | None) -> DType | None:
 
 
 def promote(*operands: object, to_float: bool = False) -> str | None:
-    """The dtype of an arithmetic result, as torch.result_type has it; None where it cannot be told.
+    """The dtype of an arithmetic result, as torch.result_type has it; None where it is unknown.
 
     operands: TensorSpec, numbers, None or UNKNOWN. Assumes the default dtype float32. to_float: integers become floats, as in
     division and functions such as exp.
