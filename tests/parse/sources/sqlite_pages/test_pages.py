@@ -81,9 +81,9 @@ def insert(db: sqlite3.Connection, rows: Sequence[dict[str, Any]]) -> None:
 def by_sqlite(path: Path, columns: Sequence[str]) -> Rows:
     """The rows as SQLite reads them; not by an index, which has its own order."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-        present = {row[1] for row in db.execute("PRAGMA table_info(t)")}  # damage may have renamed some
-        parts = [f'coalesce("{column}", -1)' if column in present else "-1" for column in columns]
         db.text_factory = bytes
+        present = {row[1].decode("utf-8", "replace") for row in db.execute("PRAGMA table_info(t)")}  # damage may rename some
+        parts = [f'coalesce("{column}", -1)' if column in present else "-1" for column in columns]
         text = "coalesce(txt, '')" if "txt" in present else "x''"
         return db.execute(f"SELECT {', '.join(parts)}, {text} FROM t NOT INDEXED").fetchall()
 
