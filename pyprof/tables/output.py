@@ -123,9 +123,9 @@ def write(tables: Table | Sequence[Table], options: argparse.Namespace) -> None:
     if output is None:
         write_tables([_visible(table) for table in several] if sys.stdout.isatty() else several, form, sys.stdout)
         return
-    from pyprof.tables.files import terminated_by_exception, whole_text_file
+    from pyprof.tables.files import whole_text_file
 
-    with terminated_by_exception(), whole_text_file(Path(output)) as stream:
+    with whole_text_file(Path(output)) as stream:
         write_tables(several, form, stream)
 
 
