@@ -1,46 +1,47 @@
 """The body of a C++ kernel that TorchInductor generated, as text -> what it does with each pointer, and how many operations.
 
-Statements are read in their order, each within the loops around it; main loops and their tails differ in the range that their
-`if` tests. Knows no sizes of buffers and no modules; nothing is run.
+Its statements are rewritten as Python's, for which there is a parser, and read in their order, each within the loops around it;
+main loops and their tails differ in the range that their `if` tests. Knows no sizes of buffers and no modules; nothing is run.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
+from pyprof.report.compiled.syntax import called, names_in
 
 __all__ = ["CppBody"]
 
 Loops = dict[str, int | None]  # the variable of each loop, and how many values it takes (None: unknown)
+_TEMPLATE = re.compile(r"(?<=\w)\s*<(?:[^<>()]|\(\w*\))*>(?=\s*(?:[(.]|::|$|\w+\s*=))")
+_TO_PYTHON = tuple(
+    (re.compile(pattern), new)
+    for pattern, new in (
+        (r"\[[^\]]*\]\s*\([^)]*\)\s*\{[^}]*\}", "None"),  # a lambda passed to a reduction of a vector
+        (r"\bstatic_cast\b|\btemplate\b", ""),
+        (r"::", "."),
+        (r"\bfrom\b", "from_"),
+        (r"\b(\d[\d.]*(?:e[-+]?\d+)?)[LlUuFf]+\b", r"\1"),
+        (r"&&", "and"),
+        (r"\|\|", "or"),
+        (r"!(?!=)", "~"),
+        (r"(?<=[(,])\s*&\s*(?=\w)", "*"),  # an address
+        (r"^atomic_\w+\s*\(\*(\w+\[.*\])\s*,(.*)\)$", r"\1 += (\2)"),
+        (r"^(?:\*|(?:[\w.]+\s+)+(?=\w+\s*=[^=]))", ""),  # the type of a declaration
+        (r"^((?:\w+\s*=(?!=))?)([^?]*)\?(.*):(.*)$", r"\1 (\3) if (\2) else (\4)"),
+    )
+)
 _ALIAS = re.compile(r"\bauto\s+(\w+)\s*=\s*(\w+)\s*;")
-_FOR = re.compile(r"\bfor\s*\(")
+_FOR = re.compile(r"\bfor\s*\([^=;]*?(?P<name>\w+)\s*=(?P<low>[^;]*);[^;<]*<(?P<high>[^;]*);[^;]*?\)(?=\s*(?:$|\w))")
+_HEADER = re.compile(rf"{_FOR.pattern}|^(?:else\s*)?if\b")
+_RANGE = re.compile(r"(\w+) >= (\(?\d+\)?) and \1 < (\(?\d+\)?)")
+_LAMBDA = re.compile(r"(?:auto\s)?\s*(?P<name>\w+)\s*=\s*\[[^\]]*\]\s*(?:\(\s*\))?")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_LENGTH = re.compile(r"(?:static_cast<\w+>\()?\s*(\d+)L*\s*\)?")
-_IF = re.compile(r"\bif\s*\(")
-_RANGE = re.compile(
-    r"(?P<name>\w+) >= (?:static_cast<\w+>\()?(?P<low>\d+)L?\)? && (?P=name) < (?:static_cast<\w+>\()?(?P<high>\d+)L?\)?"
-)
-_ASSIGN = re.compile(r"(?:(?:auto|const|[\w:]+(?:<[^;=]*>)?)\s+)?(?P<name>\w*tmp\w*)\s*=(?!=)\s*(?P<value>.*)", re.DOTALL)
-_LAMBDA = re.compile(r"auto\s+(?P<name>\w+)\s*=\s*\[[^\]]*\]\s*(?:\(\s*\))?\s*$")
-_STORE = re.compile(r"(?P<value>.*)\.store\s*\(\s*(?P<name>\w+)", re.DOTALL)
-_TRANSPOSE = re.compile(r"transpose_mxn\s*<.*?>\s*\((?P<rest>.*)\)\s*$", re.DOTALL)  # (source, ld, destination, ld)
-_PUT = re.compile(r"\*?(?P<name>[A-Za-z_]\w*)\s*\[", re.DOTALL)
-_ATOMIC = re.compile(r"atomic_\w+(?:<[^;]*?>)?\s*\((?P<rest>.*)\)\s*$", re.DOTALL)
-_LOAD = re.compile(
-    r"(?:(?:\w+\.template cast<[^()]*>\(\)\s*)?\.template loadu<[^()]*>|\bloadu|\bfrom)\s*(?:<[^()]*>)?"
-    r"\((?=[A-Za-z_]\w*\s*(?:\+|\)|\.|,))"
-)
-_INDEXED = re.compile(r"\b(?P<name>[A-Za-z_]\w*)\[")
-_TEMPLATE = re.compile(r"(?<=\w)\s*<[^<>()]*>(?=\s*(?:\(|::|$))")
-_FUNCTION = re.compile(r"([A-Za-z_]\w*)\s*\(")
-_OPERATOR = re.compile(r"(?<=[\w)\]])\s+(?:[-+*/%]|[<>!=]=|<<|>>|[<>&|^]|&&|\|\|)\s+(?=[\w(~!-])")
-_TMP = re.compile(r"\b\w*tmp\w*")
-_HELPER = re.compile(r"&\s*(\w+)")  # where cascaded sums keep partial results
-_TERNARY = re.compile(r"^\s*\(?(?P<condition>[^?]*)\?", re.DOTALL)
+_LOADS = ("loadu", "from_")
 
 
 @dataclass
@@ -60,76 +61,87 @@ class CppBody:
     def __init__(self, pointers: set[str]) -> None:
         self.accesses = {name: Accesses() for name in pointers}
         self.flow = Flow(lambda lanes: product(lane.length for lane in lanes))
-        self._pointer_of = {name: name for name in pointers}  # by all names that the body has for it
+        self._pointers = dict(self.accesses)  # by all names that the body has for them
         self._scopes: list[_Scope] = []
         self._named: dict[str, Value] = {}  # the values of variables, and of memory by its name
 
     def read(self, body: str) -> None:
         """Follow all statements."""
-        self._pointer_of |= {new: old for new, old in _ALIAS.findall(body) if old in self.accesses}
+        self._pointers |= {new: self.accesses[old] for new, old in _ALIAS.findall(body) if old in self.accesses}
         for text, end in _chunks(body):
-            self._note_accesses(text)
+            self._follow(_HEADER.sub("", text).strip())
             if end == "{":
-                self._scopes.append(self._header(text))
-            elif end == ";":
-                self._statement(text)
-            else:
-                if text:
-                    self._statement(text)
-                if self._scopes and (closed := self._scopes.pop()).name:
-                    self._named[closed.name] = Value.of(closed.held)
+                self._scopes.append(self._scope(text))
+            elif end == "}" and self._scopes and (closed := self._scopes.pop()).name:
+                self._named[closed.name] = Value.of(closed.held)
+
+    def _follow(self, text: str) -> None:
+        """One statement; where it is not understood, neither is what it does with the pointers in it."""
+        try:
+            for statement in ast.parse(text).body:
+                self._statement(statement)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            self._pass_on(_WORD.findall(text))
+
+    def _pass_on(self, names: Iterable[str]) -> None:
+        """Pointers among these names go where they are not followed."""
+        for name in self._pointers.keys() & set(names):
+            self._pointers[name].known = False
 
     @property
     def _loops(self) -> Loops:
         """The loops around a statement, within the ranges that `if` leaves."""
         return {name: length for scope in self._scopes for name, length in (scope.loops | scope.ranges).items()}
 
-    def _note_accesses(self, text: str) -> None:
-        """Record the use of each pointer in a statement, by whole loops: their tails touch what main loops leave."""
-        loops = {name: length for scope in self._scopes for name, length in scope.loops.items()}
-        header = _FOR.search(text)
-        start = 0 if header is None else _closing(text, header.end() - 1)
-        for found in _WORD.finditer(text, start):
-            if found[0] in self._pointer_of:
-                _note_access(text, found.span(), self.accesses[self._pointer_of[found[0]]], loops)
-
-    def _header(self, text: str) -> _Scope:
-        scope = _Scope()
-        if (found := _LAMBDA.search(text)) is not None:
-            scope.name = found["name"]
-        elif (begin := _FOR.search(text)) is not None:
-            scope.loops = _loop_of(text[begin.end() : _closing(text, begin.end() - 1)])
-        elif _IF.search(text) is not None:
+    def _scope(self, header: str) -> _Scope:
+        if (found := _LAMBDA.fullmatch(header)) is not None:
+            return _Scope(name=found["name"])
+        if (found := _FOR.search(header)) is None:
             loops = self._loops
-            for found in _RANGE.finditer(text):
-                if found["name"] in loops:
-                    scope.ranges[found["name"]] = max(int(found["high"]) - int(found["low"]), 0)
-        return scope
+            return _Scope(ranges={name: _length(*ends) for name, *ends in _RANGE.findall(header) if name in loops})
+        lanes = found["name"].endswith(("_inner", "_tail"))  # of a vector: they add nothing
+        return _Scope({} if lanes else {found["name"]: _length(found["low"], found["high"])})
 
-    def _statement(self, text: str) -> None:
+    def _statement(self, statement: ast.stmt) -> None:
         within = next((scope.held for scope in reversed(self._scopes) if scope.name), list[Value]())
-        if (found := _ASSIGN.fullmatch(text)) is not None:
-            self._named[found["name"]] = self._value(found["value"], found["name"])
-            within.append(self._named[found["name"]])
-        elif (found := _STORE.match(text)) is not None:
-            self._write(found["name"], self._value(found["value"]))
-        elif (found := _TRANSPOSE.match(text)) is not None:
-            ends = [_WORD.findall(part)[:1] for part in _arguments(found["rest"])[:3:2]]
-            if len(ends) == 2 and all(ends):
-                self._write(ends[1][0], self._load(ends[0][0], found["rest"].partition(",")[0]))
-        elif (found := _ATOMIC.match(text)) is not None:
-            added = [part for part in _arguments(found["rest"]) if _TMP.search(part)][-1:]  # after address and index
-            self.flow.store(self.flow.apply(1, map(self._value, added)))
-        elif (found := _PUT.match(text)) is not None:
-            value = self._value(text[_closing(text, found.end() - 1) + 1 :].lstrip().lstrip("+-*/|&= "))
-            self._write(found["name"], value)
-            within.append(value)
-        elif text.startswith("return"):
-            within.append(self._value(text.removeprefix("return")))
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=node) if "tmp" in name:
+                self._named[name] = self._value(node, name)
+                within.append(self._named[name])
+            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=index)], value=node):
+                within.append(self._value(node))
+                self._write(name, index, within[-1])
+            case ast.AugAssign(target=ast.Subscript(value=ast.Name(id=name), slice=index), value=node):
+                self._write(name, index, self.flow.apply(1, [self._value(node)]), reads=True)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=node, attr="store"), args=[address, *_])):
+                self._write(_base(address), address, self._value(node))
+            case ast.Expr(value=ast.Call(args=[source, _, address, *_]) as node) if called(node) == "transpose_mxn":
+                self._write(_base(address), address, self._load(_base(source), [source]))  # the others are leading dimensions
+            case ast.Expr(value=ast.Call(args=[address, *others]) as node) if called(node).startswith("atomic_"):
+                added = [part for part in others if any("tmp" in name for name in names_in(part))][-1:]  # after the index
+                self._write(_base(address), address, self.flow.apply(1, map(self._value, added)), reads=True)
+            case ast.Return(value=ast.expr() as node):
+                within.append(self._value(node))
+            case ast.Expr(value=node) | ast.Assign(value=ast.BinOp() | ast.Call() as node):
+                self._value(node)
 
-    def _write(self, name: str, value: Value) -> None:
+    def _access(self, name: str, index: ast.expr, reads: bool, writes: bool) -> bool:
+        """Whether it is a pointer of the kernel, whose use is then recorded.
+
+        By whole loops: their tails touch what main loops leave. An index that was loaded takes at most one value a run.
+        """
+        if name not in self._pointers:
+            return False
+        words = _index_words([index])
+        indirect = any(word.startswith("tmp") for word in words)
+        loops = {loop: length for scope in self._scopes for loop, length in scope.loops.items()}
+        span = product(length for loop, length in loops.items() if indirect or loop in words)
+        self._pointers[name].note(reads, writes, ast.unparse(index).replace(name, ""), span)
+        return True
+
+    def _write(self, name: str, index: ast.expr, value: Value, *, reads: bool = False) -> None:
         """Through a pointer of the kernel it is needed; in memory of the kernel's own it waits to be read."""
-        if name in self._pointer_of:
+        if self._access(name, index, reads, True):
             self.flow.store(value)
         else:
             self._merge(name, value)
@@ -137,30 +149,37 @@ class CppBody:
     def _merge(self, name: str, value: Value) -> None:
         self._named[name] = Value.of([value, self._named.get(name, Value())])
 
-    def _value(self, text: str, target: str = "") -> Value:
+    def _load(self, name: str, index: list[ast.expr]) -> Value:
+        """It depends on the loops that its index names; from memory of the kernel's own it may depend on all of them."""
+        if not self._access(name, index[0], True, False):
+            stored = self._named.get(name, Value(data=True))
+            return Value(self._lanes(self._loops), stored.data, stored.steps)
+        words = _index_words(index)
+        derived = {lane.name for word in words for lane in self._named.get(word, Value()).lanes}
+        return Value(self._lanes(words | derived), True)
+
+    def _value(self, node: ast.expr, target: str = "") -> Value:
         """The value of an expression; all its operations are one step. target: the variable that it is assigned to."""
-        text, loaded = self._without_loads(text)
-        text = re.sub(r"\[[^\]]*\]\s*\([^)]*\)\s*\{[^}]*\}", "", text)  # a lambda passed to a reduction of a vector
-        while (shorter := _TEMPLATE.sub("", text)) != text:
-            text = shorter
-        used = _TMP.findall(text)
-        sums = "tmp_acc" in target
-        helpers = _HELPER.findall(text) if sums else []
-        indices = Value(self._lanes(_WORD.findall(text)))
-        stored = [[self._named.get(name, Value()) for name in names] for names in (used, helpers)]
-        values = [self._here(value) for value in (*stored[0], *loaded, indices, *stored[1])]
-        if sums:  # combining partial results after the loop is less than one operation a value
-            counted = loaded or any("tmp_acc" not in name for name in used)
-            result = self.flow.apply(_weight(_HELPER.sub("", text)) if counted else 0, values)
-            for name in helpers:
-                self._merge(name, result)
-            return result
-        if (found := _TERNARY.match(text)) is not None:
-            return self.flow.choose(self._value(found["condition"]), values[len(_TMP.findall(found["condition"])) :])
-        if "blendv" in text and used:
-            condition = values.pop(len(used) - 1)
-            return self.flow.choose(condition, values)
-        return self.flow.apply(_weight(text), values)
+        match node:
+            case ast.IfExp():
+                return self.flow.choose(self._value(node.test), map(self._value, (node.body, node.orelse)))
+            case ast.Call(func=ast.Attribute(attr="blendv"), args=[*options, condition]):
+                return self.flow.choose(self._value(condition), map(self._value, options))
+        nodes = list(_outside_addresses(node))
+        names = [part.id for part in nodes if isinstance(part, ast.Name)]
+        loads = [(_base(part.value), [part.slice]) for part in nodes if isinstance(part, ast.Subscript)]
+        loads += [(_base(part.args[0]), part.args) for part in nodes if isinstance(part, ast.Call) and _is_load(part)]
+        self._pass_on(names)
+        used = [name for name in names if "tmp" in name]
+        helpers = [_base(part) for part in nodes if isinstance(part, ast.Starred)] if "tmp_acc" in target else []
+        # Combining partial results after the loop is less than one operation a value.
+        partial = "tmp_acc" in target and all("tmp_acc" in name for name in (*used, *(name for name, _ in loads)))
+        stored = [self._named.get(name, Value()) for name in (*used, *helpers)]
+        values = [*stored, *(self._load(*load) for load in loads), Value(self._lanes(names))]
+        result = self.flow.apply(0 if partial else sum(map(_weight, nodes)), map(self._here, values))
+        for name in helpers:
+            self._merge(name, result)
+        return result
 
     def _lanes(self, words: Iterable[str]) -> frozenset[Lane]:
         """Those of the words that are loops here."""
@@ -171,142 +190,73 @@ class CppBody:
         """A value within the loops around a statement: on loops that have ended it no longer depends."""
         return Value(self._lanes(lane.name for lane in value.lanes), value.data, value.steps)
 
-    def _without_loads(self, text: str) -> tuple[str, list[Value]]:
-        """The expression with loads cut out, and their values."""
-        loads: list[Value] = []
-        for pattern in (_LOAD, _INDEXED):
-            while (found := pattern.search(text)) is not None:
-                end = _closing(text, found.end() - 1)
-                inside = text[found.end() : end]
-                name = found["name"] if pattern is _INDEXED else _WORD.findall(inside)[0]
-                loads.append(self._load(name, inside))
-                text = f"{text[: found.start()]} {text[end + 1 :]}"
-        return text, loads
-
-    def _load(self, name: str, index: str) -> Value:
-        """It depends on the loops that its index names; from memory of the kernel's own it may depend on all of them."""
-        if name not in self._pointer_of:
-            stored = self._named.get(name, Value(data=True))
-            return Value(self._lanes(self._loops), stored.data, stored.steps)
-        words = _index_words(index)
-        derived = {lane.name for word in words for lane in self._named.get(word, Value()).lanes}
-        return Value(self._lanes(words | derived), True)
-
 
 def _chunks(body: str) -> Iterator[tuple[str, str]]:
-    """(text, what ends it) of each statement or header: one of `;`, `{` and `}` outside of brackets."""
-    start = at = 0
-    while at < len(body):
-        character = body[at]
-        if character in "([":
-            at = _closing(body, at)
-        elif character in ";{}":
-            yield re.sub(r"(?m)^\s*#.*$", "", body[start:at]).strip(), character
-            start = at + 1
-        at += 1
-
-
-def _weight(text: str) -> int:
-    """Operations in an expression without loads."""
-    negative = len(re.findall(r"(?:^|[(,=])\s*-(?=[A-Za-z_(])", text))
-    names = [name for name in _FUNCTION.findall(text) if not name.startswith("tmp")]
-    return negative + len(_OPERATOR.findall(text)) + sum(weight_of(name) for name in names)
-
-
-def _note_access(body: str, span: tuple[int, int], result: Accesses, loops: Loops) -> None:
-    """Record the use of a pointer whose name is at body[slice(*span)]."""
-    start, end = span
-    before = body[max(start - 400, 0) : start].rstrip()
-    if body[end : end + 1] == "[":
-        close = _closing(body, end)
-        index, after = body[end + 1 : close], body[close + 1 : close + 4].lstrip()
-        reads = writes = True
-        if not re.search(r"atomic_\w+\s*\(\s*&$", before):
-            writes = bool(re.match(r"[-+*/|&^]?=(?!=)", after))
-            reads = not writes or after[:1] != "="
-    elif (call := _enclosing_call(before)) is not None:
-        function, number = call
-        index = body[end : next((at for at, character in _outside_brackets(body, end) if character in ",;)]"), len(body))]
-        if "atomic" in function:
-            reads = writes = True
-        elif "transpose_mxn" in function:
-            reads, writes = number == 0, number > 0
-        else:
-            writes = function.endswith(".store") or "store" in function.rpartition("::")[2]
-            reads = not writes
-            result.known &= writes or "load" in function
-    else:
-        return  # the definition of another name for it
-    result.note(reads, writes, index, _span(index, loops))
-
-
-def _enclosing_call(before: str) -> tuple[str, int] | None:
-    """Of the call whose argument begins where a text ends: its function and the number of arguments before."""
-    depth = number = 0
-    for position in range(len(before) - 1, -1, -1):
-        character = before[position]
-        if character in ")]}":
+    """(text as Python, what ends it) of each statement or header: one of `;`, `{` and `}` outside of brackets."""
+    start = depth = 0
+    for found in re.finditer(r"[][(){};]", body):
+        if found[0] in "([":
             depth += 1
-        elif character in "([{":
-            if not depth:
-                function = re.search(r"[\w:.<>, ()]*$", before[:position])
-                return (function[0].strip() if function else ""), number
-            depth -= 1
-        elif character == "," and not depth:
-            number += 1
-        elif character in ";=" and not depth:
-            return None
-    return None
+        elif found[0] in ")]":
+            depth = max(depth - 1, 0)
+        elif not depth:
+            yield _as_python(body[start : found.start()]), found[0]
+            start = found.end()
 
 
-def _span(index: str, loops: Loops) -> int | None:
-    """How many values an index takes at most over the loops around it; an index that was loaded takes at most one a run."""
-    words = _index_words(index)
-    indirect = any(word.startswith("tmp") for word in words)
-    return product(length for name, length in loops.items() if indirect or name in words)
+def _as_python(text: str) -> str:
+    """A statement or header of C++ as Python has it, without types; text that Python cannot parse where C++ has more."""
+    text = " ".join(re.sub(r"(?m)^\s*#.*$", "", text).split())
+    while (shorter := _TEMPLATE.sub("", text)) != text:
+        text = shorter
+    for pattern, new in _TO_PYTHON:
+        text = pattern.sub(new, text)
+    return text.strip()
 
 
-def _closing(text: str, at: int) -> int:
-    """Where the bracket at this position is closed; the end of the text where it is not."""
-    opening, closing = text[at], {"(": ")", "[": "]"}[text[at]]
-    depth = 0
-    for position in range(at, len(text)):
-        depth += (text[position] == opening) - (text[position] == closing)
-        if not depth:
-            return position
-    return len(text)
+def _weight(node: ast.AST) -> int:
+    """Operations in one node of an expression."""
+    match node:
+        case ast.Call():
+            function = called(node).rstrip("_")
+            return weight_of(function) if function and not function.startswith("tmp") else 0
+        case ast.Compare(ops=operators):
+            return len(operators)
+        case ast.BoolOp(values=values):
+            return len(values) - 1
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return int(not isinstance(operand, ast.Constant))
+    return int(isinstance(node, ast.BinOp))
 
 
-def _outside_brackets(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
-    """(position, character) of what no bracket encloses, up to the bracket that encloses the start, which comes last."""
-    depth = 0
-    for position in range(start, len(text)):
-        character = text[position]
-        depth += character in "(["
-        if not depth:
-            yield position, character
-        depth -= character in ")]"
-        if depth < 0:
-            return
+def _is_load(call: ast.Call) -> bool:
+    return called(call) in _LOADS and bool(call.args) and _base(call.args[0]) != ""
 
 
-def _arguments(text: str) -> list[str]:
-    """What commas outside of brackets separate."""
-    cuts = [-1, *(at for at, character in _outside_brackets(text) if character == ","), len(text)]
-    return [text[begin + 1 : end] for begin, end in pairwise(cuts)]
+def _outside_addresses(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of an expression without addresses and masks of what it loads."""
+    yield node
+    if not (isinstance(node, ast.Subscript) or (isinstance(node, ast.Call) and _is_load(node))):
+        for part in ast.iter_child_nodes(node):
+            yield from _outside_addresses(part)
 
 
-def _loop_of(header: str) -> Loops:
-    """The variable of a loop and how many values it takes; loops over the lanes of a vector add nothing."""
-    parts = header.split(";")
-    begin = re.search(r"(\w+)\s*=\s*(.+)", parts[0])
-    if len(parts) != 3 or begin is None or begin[1].endswith(("_inner", "_tail")):
-        return {}
-    lower, upper = _LENGTH.fullmatch(begin[2].strip()), re.fullmatch(r"\s*\w+\s*<\s*(.+?)\s*", parts[1])
-    until = _LENGTH.fullmatch(upper[1]) if upper else None
-    return {begin[1]: max(int(until[1]) - int(lower[1]), 0) if lower and until else None}
+def _base(node: ast.expr) -> str:
+    """The name at the beginning of an expression: the pointer of an address; empty where there is none."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.BinOp(left=part) | ast.Starred(value=part) | ast.Attribute(value=part) | ast.Call(func=part):
+            return _base(part)
+    return ""
 
 
-def _index_words(index: str) -> set[str]:
+def _length(low: str, high: str) -> int | None:
+    """How many values from `low` to before `high`; None where these are not numbers."""
+    ends = [text.strip(" ()") for text in (low, high)]
+    return max(int(ends[1]) - int(ends[0]), 0) if all(map(str.isdecimal, ends)) else None
+
+
+def _index_words(index: list[ast.expr]) -> set[str]:
     """The names in an index; the lanes of a vector count as the loop over vectors."""
-    return {word.removesuffix("_inner").removesuffix("_tail") for word in _WORD.findall(index)}
+    return {word.removesuffix("_inner").removesuffix("_tail") for part in index for word in names_in(part)}

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyprof.dtypes import lookup
 from pyprof.report.compiled.cpp_body import CppBody
 from pyprof.report.compiled.flow import Accesses
+from pyprof.report.compiled.syntax import called, literal, parsed
 from pyprof.report.compiled.triton_body import TritonBody
 
-__all__ = ["Kernel", "Pointer", "amount", "cpp_kernel", "dotted", "literal", "parsed", "triton_kernel"]
+__all__ = ["Kernel", "Pointer", "amount", "cpp_kernel", "triton_kernel"]
 
 _HEURISTICS = {
     "pointwise": "pointwise", "reduction": "reduction", "persistent_reduction": "persistent reduction", "template": "template",
@@ -49,21 +49,6 @@ class Kernel:
     operations: int | None = None
 
 
-def dotted(node: ast.expr) -> str:
-    """`a.b.c` of an expression, empty for others."""
-    if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def literal(node: ast.expr | None) -> object:
-    """The value of a literal, None for other expressions."""
-    try:
-        return None if node is None else ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
 def amount(value: object) -> float | None:
     """A number that can be an amount of bytes or operations, None for other values."""
     try:
@@ -71,13 +56,6 @@ def amount(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if 0 <= number < _NO_AMOUNT else None
-
-
-def parsed(text: str) -> ast.Module:
-    """The syntax tree, without the compiler's warnings. Raises what `ast.parse` raises."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)
 
 
 _C_FUNCTION = re.compile(r'extern "C"[^(;{]*\bvoid\b[^(;{]*?(\w+)\s*\((?P<list>[^)]*)\)', re.DOTALL)
@@ -129,7 +107,7 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
         return None
     category, facts = "", dict[str, object]()
     for node in (part for decorator in found.decorator_list for part in ast.walk(decorator)):
-        if isinstance(node, ast.Call) and (heuristic := dotted(node.func).rpartition(".")[2]) in _HEURISTICS:
+        if isinstance(node, ast.Call) and (heuristic := called(node)) in _HEURISTICS:
             category = _HEURISTICS[heuristic]
         if isinstance(node, ast.Dict):
             facts |= _facts(node)
@@ -154,7 +132,7 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
     calls = (decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call))
-    return any(dotted(call.func).rpartition(".")[2] in _HEURISTICS for call in calls)
+    return any(called(call) in _HEURISTICS for call in calls)
 
 
 def _facts(node: ast.Dict) -> dict[str, object]:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from pyprof.errors import InputError
 from pyprof.report.compiled.flow import product
-from pyprof.report.compiled.kernel_source import Kernel, Pointer, cpp_kernel, dotted, literal, parsed, triton_kernel
+from pyprof.report.compiled.kernel_source import Kernel, Pointer, cpp_kernel, triton_kernel
+from pyprof.report.compiled.syntax import dotted, literal, parsed
 
 __all__ = ["CompiledModule", "Fused", "Site", "find_modules", "read_module"]
 

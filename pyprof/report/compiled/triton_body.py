@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 
 from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
+from pyprof.report.compiled.syntax import called, names_in
 
 __all__ = ["TritonBody"]
 
@@ -34,71 +35,31 @@ class TritonBody:
     def block(self, body: list[ast.stmt]) -> None:
         """Read statements in the order of the text."""
         for statement in body:
-            self._follow(statement)
-            for part in ast.iter_child_nodes(statement):
-                if isinstance(part, ast.expr):
-                    self._note_accesses(part)
-            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                name = statement.targets[0].id
-                self._expressions[name] = statement.value
-                if name.endswith("numel") and isinstance(statement.value, ast.Constant):
-                    self._numels.add(name)
+            values = [self._value(part) for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
+            if isinstance(statement, ast.Assign):
+                self._values |= dict.fromkeys(names_in(statement.targets[0]), values[-1])
+                if isinstance(statement.targets[0], ast.Name):
+                    self._assigned(statement.targets[0].id, statement.value)
             elif isinstance(statement, (ast.For, ast.If, ast.While, ast.With)):
                 self.block(statement.body)
                 self.block(getattr(statement, "orelse", []))
 
-    def _note_accesses(self, expression: ast.expr) -> None:
-        accounted: set[int] = set()
-        for node in ast.walk(expression):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                function = node.func.attr
-                if function == "load" or function == "store" or function.startswith("atomic_"):
-                    accounted |= self._access(function, node.args[0])
-            if isinstance(node, ast.Name) and node.id in self.accesses and id(node) not in accounted:
-                self.accesses[node.id].known = False  # passed on, or under another name
+    def _assigned(self, name: str, value: ast.expr) -> None:
+        self._expressions[name] = value
+        if name.endswith("numel") and isinstance(value, ast.Constant):
+            self._numels.add(name)
 
-    def _access(self, function: str, address: ast.expr) -> set[int]:
-        """Record a load or store at `pointer + index`; returns the nodes that this accounts for."""
-        if not (isinstance(address, ast.BinOp) and isinstance(address.op, ast.Add) and isinstance(address.left, ast.Name)):
-            return set()
-        if address.left.id in self.accesses:
-            index = address.right
-            self.accesses[address.left.id].note(function != "store", function != "load", ast.dump(index), self._span(index))
-        return {id(address.left)}
-
-    def _span(self, index: ast.expr) -> int | None:
+    def _span(self, index: Value) -> int | None:
         """How many values an index takes at most; an index that was loaded takes at most one for each run."""
-        leaves: dict[str, int | None] = {}
-        indirect = self._leaves(index, leaves, set(), 0)
-        prefixes = {n.removesuffix("numel") for n in self._numels} if indirect else {leaf.partition(" ")[0] for leaf in leaves}
-        bound = product(self._numel(prefix) for prefix in prefixes)
-        return bound if indirect else _least(product(leaves.values()), bound)
+        if index.data:
+            return product(self._numel(name.removesuffix("numel")) for name in self._numels)
+        bound = product(self._numel(prefix) for prefix in {lane.runs for lane in index.lanes})
+        return _least(product(lane.length for lane in index.lanes), bound)
 
     def _numel(self, prefix: str) -> int | None:
         """How many runs `xindex` and the like have; None where that is not a constant."""
         value = self._resolved(ast.Name(f"{prefix}numel"))
         return value.value if isinstance(value, ast.Constant) and isinstance(value.value, int) else None
-
-    def _leaves(self, node: ast.expr, leaves: dict[str, int | None], seen: set[str], depth: int) -> bool:
-        """Collect the parts of an index that vary, with how many values each takes; whether any of it was loaded."""
-        if depth > _DEEPEST:
-            return True
-        if (extent := self._extent(node, depth)) is not None:
-            leaves[f"{extent[0]} {ast.dump(self._resolved(node))}"] = extent[1]
-            return False
-        if isinstance(node, ast.Name):
-            value = self._expressions.get(node.id) if node.id not in seen else None
-            seen.add(node.id)
-            return value is not None and self._leaves(value, leaves, seen, depth + 1)
-        parts: list[ast.expr] = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-        if isinstance(node, ast.Call):
-            parts = node.args
-            if isinstance(node.func, ast.Attribute):
-                if node.func.attr in ("load", "full"):
-                    return node.func.attr == "load"
-                parts = [*parts, node.func.value]
-        loaded = [self._leaves(part, leaves, seen, depth + 1) for part in parts]  # all of them are to be collected
-        return any(loaded)
 
     def _resolved(self, node: ast.expr) -> ast.expr:
         """The expression that a name was assigned, so that two names of one thing are one."""
@@ -126,16 +87,6 @@ class TritonBody:
             return prefix, _least(divisor, length)
         return prefix, None if length is None else -(-length // divisor)
 
-    def _follow(self, statement: ast.stmt) -> None:
-        if isinstance(statement, ast.Assign):
-            value = self._value(statement.value)
-            names = [node.id for node in ast.walk(statement.targets[0]) if isinstance(node, ast.Name)]
-            self._values |= dict.fromkeys(names, value)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and len(statement.value.args) > 1:
-            function = _function(statement.value) if isinstance(statement.value.func, ast.Attribute) else ""
-            if function == "store" or function.startswith("atomic_"):
-                self.flow.store(self.flow.apply(int(function != "store"), [self._value(statement.value.args[1])]))
-
     def _runs(self, lanes: frozenset[Lane]) -> int | None:
         """How often something runs: not more often than the kernel has runs, however its indices overlap."""
         lengths: dict[str, list[int | None]] = defaultdict(list)
@@ -147,6 +98,8 @@ class TritonBody:
         if (extent := self._extent(node)) is not None:
             return Value(frozenset([Lane(ast.dump(self._resolved(node)), *extent)]))
         if isinstance(node, ast.Name):
+            if node.id in self.accesses:
+                self.accesses[node.id].known = False  # passed on, or under another name
             return self._values.get(node.id, Value())
         if isinstance(node, ast.Call):
             return self._call(node)
@@ -157,10 +110,9 @@ class TritonBody:
         return self.flow.apply(weight, map(self._value, parts))
 
     def _call(self, node: ast.Call) -> Value:
-        name = _function(node)
-        if name == "load" and node.args:
-            address = node.args[0].right if isinstance(node.args[0], ast.BinOp) else node.args[0]
-            return Value(self._value(address).lanes, True)
+        name = called(node)
+        if node.args and (name in ("load", "store") or name.startswith("atomic_")):
+            return self._access(name, *node.args)
         if name in _NOTHING:
             return Value()
         arguments = [*self._object(node.func), *node.args]
@@ -173,6 +125,18 @@ class TritonBody:
         if name == "where" and values:
             return self.flow.choose(values[0], values[1:])
         return self.flow.apply(weight_of(name), values)
+
+    def _access(self, function: str, address: ast.expr, *others: ast.expr) -> Value:
+        """Record a load or store at `pointer + index`."""
+        match address:
+            case ast.BinOp(left=ast.Name(id=name), op=ast.Add(), right=index) if name in self.accesses:
+                place = self._value(index)
+                self.accesses[name].note(function != "store", function != "load", ast.dump(index), self._span(place))
+            case _:
+                place = self._value(address)
+        if function != "load" and others:
+            self.flow.store(self.flow.apply(int(function != "store"), [self._value(others[0])]))
+        return Value(place.lanes, True)
 
     def _object(self, function: ast.expr) -> list[ast.expr]:
         """The value whose method is called (`tmp0.to`), not the module that a function is from (`tl.exp`)."""
@@ -187,12 +151,6 @@ class TritonBody:
         partial = any(isinstance(part, ast.Name) and part.id.startswith("_tmp") for part in arguments) or name == "welford"
         result = self.flow.apply(0 if partial else 1, map(self._value, arguments))
         return Value(frozenset(lane for lane in result.lanes if not lane.runs.startswith("r")), result.data, result.steps)
-
-
-def _function(call: ast.Call) -> str:
-    """`exp` of `tl.exp(...)` and `exp(...)`, empty for other expressions."""
-    function = call.func
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
 
 
 def _least(one: int | None, other: int | None) -> int | None:
