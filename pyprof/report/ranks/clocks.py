@@ -75,15 +75,8 @@ def _in_common(members: Ints, rows: Floats) -> tuple[Ints, Floats]:
 def _components(count: int, groups: list[Ints]) -> Ints:
     """A number for each set of units that groups connect."""
     found = np.arange(count)
-    changed = True
-    while changed:
-        changed = False
-        for members in groups:
-            least = found[members].min()
-            if (found[members] != least).any():
-                changed = True
-                for old in np.unique(found[members]).tolist():
-                    found[found == old] = least
+    for members in groups:
+        found[np.isin(found, found[members])] = found[members].min()
     return found
 
 

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         _show(whole, options)
         sys.stdout.flush()
         for failure in whole.failures:
-            print(f"failed: {failure.reason}", file=sys.stderr)
+            print(f"failed: {failure}", file=sys.stderr)
         for note in whole.notes:
             print(f"note: {note}", file=sys.stderr)
     return 1 if whole.failures else 0

@@ -13,6 +13,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import map_distinct
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
@@ -109,34 +110,33 @@ class Meetings:
     def _key_codes(self, unit: Recorded) -> Ints:
         """A code into `keys` for each collective; streams are numbered in the order of their first collective."""
         lanes = {stream: lane for lane, stream in enumerate(dict.fromkeys(unit.stream.tolist()))}
-        lane = np.array([lanes[stream] for stream in unit.stream.tolist()], np.int64)
         width = len(lanes) + 1
-        distinct, inverse = np.unique(unit.code * width + lane, return_inverse=True)
-        codes: list[int] = []
-        for both in distinct.tolist():
+
+        def code(both: int) -> int:
             one = unit.collectives[both // width]
             key = _Key(one.kind, one.group, one.group_size, -1 if one.group else both % width, one.size_of_all)
-            codes.append(self.keys.setdefault(key, len(self.keys)))
+            return self.keys.setdefault(key, len(self.keys))
+
+        found = map_distinct(unit.code * width + map_distinct(unit.stream, lanes.__getitem__), code)
         if len(self.keys) > _MOST_KEYS:
             raise InputError(
                 "more than 500 thousand kinds of collectives: process groups that never come again cannot be compared",
                 "choose steps with --step A:B",
             )
-        found: Ints = np.array(codes, np.int64)[inverse.ravel()]
         return found
 
     def _step_codes(self, rank: int, step: Ints) -> Ints:
         """A code into `steps` for each collective."""
         seen = self._seen.setdefault(rank, {})
-        distinct, inverse = np.unique(step, return_inverse=True)
-        codes = []
-        for number in distinct.tolist():
-            before = seen.get(number, 0)
-            seen[number] = before + 1
-            codes.append(self.steps.setdefault((before, number), len(self.steps)))
+
+        def code(number: int) -> int:
+            seen[number] = seen.get(number, -1) + 1
+            return self.steps.setdefault((seen[number], number), len(self.steps))
+
+        found = map_distinct(step, code)
         if len(self.steps) > 1 << _STEP_BITS:
             raise InputError("more than 500 thousand steps at once", "choose some with --step A:B")
-        return np.array(codes, np.int64)[inverse.ravel()]
+        return found
 
     def units(self) -> Iterator[Attended]:
         """Each unit's part, in the order of `add`; meetings are numbered from 0."""

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.types import Ints
-from pyprof.errors import InputError
+from pyprof.errors import InputError, PyprofError
 from pyprof.parse.records.locations import File
 from pyprof.report.ranks import busy, collectives
 from pyprof.report.ranks.arrivals import Arrivals, Waits, arrivals, waits
 from pyprof.report.ranks.causes import WorkTimes
 from pyprof.report.ranks.clocks import Clocks, align
 from pyprof.report.ranks.meetings import Meetings, Recorded
-from pyprof.report.ranks.units import Choose, Failure, Unit, units_of
+from pyprof.report.ranks.units import Choose, Unit, units_of
 
 __all__ = ["RankFile", "Survey", "how_aligned", "survey"]
 
@@ -45,7 +45,7 @@ class Survey:
     def __init__(self) -> None:
         self.units: list[RankFile] = []
         self.busy: list[busy.Busy] = []
-        self.failures: list[Failure] = []
+        self.failures: list[PyprofError] = []
         self.meetings, self.work = Meetings(), WorkTimes()
         self._base: int | None = None  # so that times are small numbers, which a float holds exactly
 
@@ -123,13 +123,12 @@ def survey(files: Iterable[File], choose: Choose | None = None) -> Survey:
     try:
         for number, path in enumerate(files):
             for unit in units_of(path, choose):
-                if isinstance(unit, Failure):
+                if isinstance(unit, PyprofError):
                     whole.failures.append(unit)
                 else:
                     whole.add(unit, number)
         if not whole.units:
-            nothing = Failure("no files", "give captures of a GPU, or what pyprof parse wrote")
-            raise InputError(*next(iter(whole.failures), nothing))
+            raise next(iter(whole.failures), InputError("no files", "give captures of a GPU, or what pyprof parse wrote"))
     except BaseException:
         whole.__exit__()
         raise

@@ -20,7 +20,7 @@ from pyprof.parse.records.locations import File, fetched, is_folder, locate, mat
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 
-__all__ = ["Choose", "Failure", "Unit", "files_of", "units_of"]
+__all__ = ["Choose", "Unit", "files_of", "units_of"]
 
 Choose = Callable[[Records], Bools]  # a mask over records
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
@@ -40,13 +40,6 @@ class Unit(NamedTuple):
     begin_ns: int
 
 
-class Failure(NamedTuple):
-    """Why a file cannot be read, or compared with others."""
-
-    reason: str
-    hint: str
-
-
 def files_of(names: Sequence[str]) -> list[File]:
     """Of a data set its Parquet files by rank, else captures and records as they are named.
 
@@ -60,15 +53,15 @@ def files_of(names: Sequence[str]) -> list[File]:
     return list(found)
 
 
-def units_of(path: File, choose: Choose | None = None) -> Iterator[Unit | Failure]:
-    """The units in one file; a file that cannot be used is a Failure, not an error. choose: None for all records."""
+def units_of(path: File, choose: Choose | None = None) -> Iterator[Unit | PyprofError]:
+    """The units in one file; why a file cannot be used is yielded, not raised. choose: None for all records."""
     try:
         with fetched(path) as local:
             yield from _units(path, local, choose)
     except UsageError:
         raise
     except PyprofError as error:
-        yield Failure(str(error), error.hint)
+        yield error
 
 
 def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
