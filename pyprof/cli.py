@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import NamedTuple, NoReturn, Protocol, TextIO, cast
 
@@ -68,6 +69,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message, f"see {self.prog} --help")
 
     def print_help(self, file: object = None) -> None:
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
         print(self.format_help(), end="")  # argparse would ignore that it cannot be written
 
 
@@ -76,7 +78,9 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     if own_streams:
         _write_utf8()
     module = cast(_Runnable, import_module(command.module))
-    parser = _Parser(prog=prog, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    # argparse makes a formatter for every argument, and one without a width imports shutil to ask for the terminal's.
+    formatter = partial(argparse.RawDescriptionHelpFormatter, width=80)
+    parser = _Parser(prog=prog, description=module.__doc__, formatter_class=formatter)
     module.add_arguments(parser)
     options = parser.parse_args(arguments)
     if own_streams and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.columns import distinct_values
+
 __all__ = ["Segments", "between", "count_before", "depth", "latest", "spans", "summed", "union"]
 
 Ints = npt.NDArray[np.int64]
@@ -90,7 +92,7 @@ def union(group: Ints, start: Ints, end: Ints) -> Segments:
 
 def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusive: bool) -> Ints:
     """How many rows, sorted by (group, value), stand before each (group, time); inclusive: those of the same time too."""
-    distinct = np.unique(value)
+    distinct = distinct_values(value)
     width = len(distinct) + 1
     rows = group * width + np.searchsorted(distinct, value)
     wanted = asked * width + np.searchsorted(distinct, times, "right" if inclusive else "left")

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Bools, Integers, Ints
 
 __all__ = ["Forest", "crossing", "nest", "runs", "sort_ranges", "stable_order"]
@@ -85,7 +86,7 @@ def crossing(start: Ints, end: Ints, weight: Integers | Bools, forest: Forest | 
     if not (end[has_parent] > end[forest.parent[has_parent]]).any():
         return aside
     stack: list[int] = []
-    of_weight: dict[int, list[int]] = {number: [] for number in np.unique(weight).tolist()}  # the same, apart by weight
+    of_weight: dict[int, list[int]] = {number: [] for number in distinct_values(weight).tolist()}  # the same, apart by weight
     starts, ends, weights = start.tolist(), end.tolist(), weight.tolist()
 
     def leave() -> int:

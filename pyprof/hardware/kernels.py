@@ -54,9 +54,11 @@ class KernelClass(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One row of kernels.csv. kernel: the class of kernels that match, without what is read from their names."""
+    """One row of kernels.csv. kernel: the class of kernels that match, without what is read from their names; contains: texts
+    of which one is in every name that matches."""
 
-    pattern: re.Pattern[str]
+    regex: str
+    contains: tuple[str, ...]
     reads: str
     example: str
     kernel: KernelClass
@@ -70,9 +72,22 @@ def rules() -> tuple[Rule, ...]:
     """The rows of kernels.csv in order."""
     text = Path(__file__).with_name("kernels.csv").read_text(encoding="utf-8")
     return tuple(
-        Rule(re.compile(row["regex"]), row["reads"], row["example"], _class_of(row))
+        Rule(row["regex"], _contained(row["regex"]), row["reads"], row["example"], _class_of(row))
         for row in csv.DictReader(text.splitlines())
     )
+
+
+_NO_TEXT = re.compile(r"\\.|\[[^]]*\]|[.^$]")  # what matches other characters than itself, or none
+_GROUP = re.compile(r"\([^()]*\)")
+_OPTIONAL = re.compile(r".(?:[?*]|\{[^}]*\})")
+
+
+def _contained(regex: str) -> tuple[str, ...]:
+    """The longest literal of each alternative of a regex outside its groups; "", which is in every name, where it has none."""
+    text, groups = _NO_TEXT.sub(" ", regex), 1
+    while groups:
+        text, groups = _GROUP.subn(" ", text)
+    return tuple(max(re.split("[ +]+", one), key=len) for one in _OPTIONAL.sub(" ", text).split("|"))
 
 
 def _class_of(row: dict[str, str]) -> KernelClass:
@@ -102,7 +117,8 @@ def classify(name: str) -> KernelClass:
     """The class of a kernel by its name in any tool's spelling, mangled or not. Cached."""
     text = normalise(demangle(name))[:_LONGEST]
     for rule in rules():
-        if rule.pattern.search(text):
+        # Compiling all the patterns would take longer than reading a small capture; `re` keeps those that are used.
+        if any(part in text for part in rule.contains) and re.search(rule.regex, text):
             return _read(rule, text)
     return _UNKNOWN
 

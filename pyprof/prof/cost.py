@@ -14,7 +14,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
@@ -219,7 +219,7 @@ class _Costing:
     def _main_rows(self, main: Bools, product: Bools, cost: Codes, group: Ints) -> Bools:
         """In an op of matrix products the kernels that multiply, where it has any; else all but auxiliary ones."""
         has_matmul = (self._of_costs("matmul_flops") > 0)[cost]
-        multiplied = np.unique(group[has_matmul & product & (group >= 0)])
+        multiplied = distinct_values(group[has_matmul & product & (group >= 0)])
         return np.where(has_matmul & np.isin(group, multiplied), product, main)
 
     def _share(self, cost: Codes, group: Ints, main: Bools) -> None:
@@ -281,7 +281,7 @@ class _Costing:
     def _reasons(self, cost: Codes, compute: Bools) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         lacking = np.flatnonzero(compute & ((self.part["matmul_flops"] < 0) | (self.part["vector_flops"] < 0)))
-        for code in np.unique(cost[lacking]).tolist():
+        for code in distinct_values(cost[lacking]).tolist():
             rows = lacking[cost[lacking] == code]
             reason = self.why[code] if code >= 0 else "no op is known"
             count, time = found.get(reason, (0, 0))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.records.records import Records
 
@@ -49,7 +49,7 @@ def _look_ups(records: Records) -> Records:
     ops = [(bool(_LOOK_UP.search(c.op)), bool(_LOOK_UP_BACKWARD.search(c.op))) for c in records.calls] + [(False, False)]
     is_forward, is_backward = np.array(ops, np.bool_)[records["own"]].T
     forward, backward = np.flatnonzero(is_forward & (records["instance"] >= 0)), np.flatnonzero(is_backward)
-    if not len(forward) or not len(backward) or len(np.unique(records["pid"][np.concatenate([forward, backward])])) > 1:
+    if not len(forward) or not len(backward) or len(distinct_values(records["pid"][np.concatenate([forward, backward])])) > 1:
         return records
     launched = records["launch_ns"]
     look_ups = sorted(_groups(records["instance"][forward], forward), key=lambda rows: int(launched[rows].min()))

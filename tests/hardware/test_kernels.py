@@ -33,6 +33,13 @@ def test_every_rule_is_the_first_to_match_its_own_example(rule: Any) -> None:
         assert rule.kernel.tensor_core == "no"
 
 
+@given(st.data())
+def test_a_name_that_matches_a_rule_holds_one_of_its_texts(data: st.DataObject) -> None:
+    rule = data.draw(st.sampled_from(rules()))
+    name = data.draw(st.from_regex(rule.regex))
+    assert any(part in name for part in rule.contains)
+
+
 CUTLASS75 = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>(cutlass_75_tensorop::Params)"
 FFMA = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4_execute_kernel__5x_cublas"
 SM90 = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"

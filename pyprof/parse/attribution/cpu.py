@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns
+from pyprof.arrays.columns import Columns, distinct_values
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
@@ -36,7 +36,7 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
     here = np.arange(len(label))
     roots = formula_root == here
     idle = np.zeros(len(markers) + 1, np.bool_)
-    for code in np.unique(label[roots]).tolist():
+    for code in distinct_values(label[roots]).tolist():
         call = markers[code].call
         idle[code] = call is not None and capture.rules.moves(call)
     roots |= _without_formula(around, roots, roots & ~idle[label])
@@ -47,7 +47,7 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
     np.subtract.at(own_time, outer[outer >= 0], duration[at][outer >= 0])
     busiest = _busiest(nested, owner, duration, labels.inner[label] | labels.is_op[label])[at]
     name_of = np.empty(len(markers), np.int64)
-    for code in np.unique(label[busiest]).tolist():
+    for code in distinct_values(label[busiest]).tolist():
         call = markers[code].call
         name_of[code] = strings.code(markers[code].name if call is None else call.name)
     none = np.full(len(at), -1, np.int64)

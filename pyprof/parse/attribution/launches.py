@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_rows
+from pyprof.arrays.columns import Columns, distinct_rows, distinct_values
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.parse.records.records import GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
@@ -212,7 +212,7 @@ def _pair_code(process: Array, ids: Array, corr: Array) -> Ints:
     """One number for a process and one of the correlation ids in `corr`, ordered as (process, id)."""
     low, high = int(corr.min(initial=0)), int(corr.max(initial=0))
     if high - low >= 1 << 40:
-        distinct = np.unique(corr)
+        distinct = distinct_values(corr)
         ids, low, high = np.searchsorted(distinct, ids), 0, len(distinct) - 1
     code: Ints = process.astype(np.int64)
     code += 1  # in place: there are millions

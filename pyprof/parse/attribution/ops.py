@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
@@ -238,7 +238,7 @@ def owners(forward: Side, backward: Side, forward_thread: Integers, markers: lis
 
 def _last_before(group: Ints, start: Ints, wanted_group: Ints, before: Ints) -> Ints:
     """Index of the last row of a group that began before a time, -1 none; rows are sorted by (group, start)."""
-    times = np.unique(start)
+    times = distinct_values(start)
     rank = np.searchsorted(times, start)
     limit = np.searchsorted(times, before, "left")  # how many distinct times lie before
     width = len(times) + 1
@@ -332,7 +332,7 @@ def _forward_replay(op: Places, forward: Places, replays: Replays) -> Ints:
     replay, replay_ns, start_ns = replays
     own = op >= 0
     executions = distinct_rows(op[own], replay_ns[own], replay[own]).columns
-    times = np.unique(executions[1])
+    times = distinct_values(executions[1])
     known = executions[0] * (len(times) + 1) + np.searchsorted(times, executions[1]) + 1
     wanted = forward.astype(np.int64) * (len(times) + 1) + np.searchsorted(times, start_ns, "right")
     at = np.searchsorted(known, wanted, "right") - 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns
+from pyprof.arrays.columns import Columns, distinct_values
 from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.markers import Kind, Marker
@@ -304,7 +304,7 @@ class CaptureFacts:
         if not of_kind.any():
             return result
         inside = np.flatnonzero((self.labels.kind == kind)[ranges["label"]] & self.kept)
-        for number in np.unique(aside.thread[of_kind]).tolist():
+        for number in distinct_values(aside.thread[of_kind]).tolist():
             own, mine = np.flatnonzero(of_kind & (aside.thread == number)), np.flatnonzero(thread == number)
             begun = np.append(aside.start[own], np.iinfo(np.int64).min)
             last = np.searchsorted(begun[:-1], when[mine], "right") - 1  # -1 reads the element appended
@@ -334,9 +334,9 @@ class CaptureFacts:
     def _step_thread(self, steps: Rows, process: Ints) -> Ints:
         """The thread whose steps are those of its process: the main one, or the only one that marks any; -1 none."""
         aside = self.aside.thread[self.labels.kind[self.aside.label] == Kind.STEP]
-        marking = np.unique(np.concatenate([self.ranges["thread"][steps], aside])).astype(np.int64)
+        marking = distinct_values(np.concatenate([self.ranges["thread"][steps], aside])).astype(np.int64)
         result = np.where(np.isin(self.main[process], marking), self.main[process], -1)
-        for one in np.unique(process[(result < 0) & (process >= 0)]).tolist():
+        for one in distinct_values(process[(result < 0) & (process >= 0)]).tolist():
             mine = marking[self.process[marking] == one]
             if len(mine) == 1:
                 result[process == one] = mine[0]

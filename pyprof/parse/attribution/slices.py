@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, narrowest
+from pyprof.arrays.columns import Columns, distinct_values, narrowest
 from pyprof.arrays.nesting import stable_order
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Rows
 from pyprof.parse.attribution.ranges import NEVER
@@ -141,7 +141,7 @@ def _cuts(when: Ints, most: int) -> Ints:
     if slices < 2:
         return np.empty(0, np.int64)
     sample = np.sort(when[:: max(len(when) // (slices * 256), 1)])
-    cuts: Ints = np.unique(sample[np.arange(1, slices) * len(sample) // slices])
+    cuts: Ints = distinct_values(sample[np.arange(1, slices) * len(sample) // slices])
     return cuts[cuts > 0]
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.nesting import stable_order
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
 from pyprof.markers import Kind, Marker, is_backward_name
@@ -132,7 +132,7 @@ class Stacks:
         begin = np.searchsorted(times, self.aside.start[rows], "left")
         end = np.where(never, len(times), np.searchsorted(times, ends, "left"))
         shown = begin < end
-        changes = np.unique(np.concatenate([begin[shown], end[shown], [0, len(times)]]))
+        changes = distinct_values(np.concatenate([begin[shown], end[shown], [0, len(times)]]))
         events: dict[int, list[int]] = {}
         for index in np.flatnonzero(shown).tolist():
             events.setdefault(int(begin[index]), []).append(index)

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, overload
 
-import numpy as np
-
+from pyprof.arrays.columns import distinct_values
 from pyprof.errors import InputError, PyprofError
 from pyprof.parse.records.locations import File, Remote, fetched, find, is_folder, locate, matching, modified_ns, put
 from pyprof.parse.records.records import Records
@@ -137,7 +136,7 @@ def _parse_one(file: File, out: File, load: Load) -> Outcome:
     try:
         with fetched(file) as capture:
             records = load(capture)
-        ranks = np.unique(records["rank"])
+        ranks = distinct_values(records["rank"])
         rank = int(ranks[0]) if len(ranks) == 1 and ranks[0] >= 0 else named_rank(file)
         target = out / f"rank={rank if rank >= 0 else 'unknown'}" / f"{_key(file)}.parquet"
         _write(records, target, out)

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import map_distinct
+from pyprof.arrays.columns import distinct_values, map_distinct
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
 from pyprof.parse.sources.nvprof_names import Names
@@ -123,7 +123,7 @@ class _NvprofReader:
 
     def _launches(self, api: str) -> Table:
         columns = self.db.integers(f"CUPTI_ACTIVITY_KIND_{api}", _LAUNCH)
-        self.pids.update(np.unique(columns.pop("pid")).tolist())
+        self.pids.update(distinct_values(columns.pop("pid")).tolist())
         columns["thread"] = map_distinct(columns["thread"], self._thread)
         names = _API_NAMES[api]
         columns["name"] = map_distinct(
@@ -138,7 +138,7 @@ class _NvprofReader:
         ranges = self.trace.ranges
         seen = ranges["thread"] >= 0
         if seen.any():
-            begun = np.unique(ranges["thread"][seen & (ranges["start_ns"] == ranges["start_ns"][seen].min())])
+            begun = distinct_values(ranges["thread"][seen & (ranges["start_ns"] == ranges["start_ns"][seen].min())])
             threads["main"][begun[np.argmin(tids[begun])]] = 1
         return threads
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import map_distinct
+from pyprof.arrays.columns import distinct_values, map_distinct
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import Block
@@ -74,7 +74,7 @@ def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int]
         "domain": map_distinct(domain, code_of_domain),
         "open": end < 0,
     }
-    return make_table("ranges", columns), set(np.unique(pid[pid >= 0]).tolist())
+    return make_table("ranges", columns), set(distinct_values(pid[pid >= 0]).tolist())
 
 
 def _ends(ends: Ints, marker: Ints, begin: Ints) -> Ints:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
@@ -64,9 +65,7 @@ class Plan(NamedTuple):
 @cache
 def _table() -> dict[str, str]:
     """Line of the table by op."""
-    from importlib.resources import files  # slow to import, and not needed where no call has arguments
-
-    text = files("pyprof.prof.formulas").joinpath("arguments.txt").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("arguments.txt").read_text(encoding="utf-8")
     return dict(line.split(" ", 1) for line in text.splitlines())
 
 

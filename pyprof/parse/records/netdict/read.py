@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Array
 from pyprof.errors import InputError
 from pyprof.markers import UNREADABLE, is_backward_name, read_literal
@@ -264,7 +265,7 @@ def _renumber(columns: dict[str, Array]) -> None:
     both = np.stack([columns["instance"], columns["fwd_instance"]])
     if both.max(initial=-1) < 1_000_000 + 16 * both.shape[1]:
         return
-    known = np.unique(both[both >= 0])
+    known = distinct_values(both[both >= 0])
     for name in ("instance", "fwd_instance"):
         columns[name] = np.where(columns[name] >= 0, np.searchsorted(known, columns[name]), -1)
 

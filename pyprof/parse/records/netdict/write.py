@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.calltext import call_text
 from pyprof.parse.records.netdict.original import Sequences, json_text
@@ -31,7 +31,7 @@ class _Pieces:
     def __init__(self, records: Records) -> None:
         self.records = records
         strings = records.strings
-        self.name_of = {code: _name(strings[code]) for code in np.unique(records["name"]).tolist()}
+        self.name_of = {code: _name(strings[code]) for code in distinct_values(records["name"]).tolist()}
         self.head = [self._head(stack) for stack in records.stacks]
         self.ranges = [
             (f', "ranges": {json_text(list(s.ranges))}' if s.ranges else "") + (', "open": 1' if s.open else "")

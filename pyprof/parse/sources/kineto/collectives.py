@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.parse.sources.trace import Labels, Table
 
 __all__ = ["give_facts"]
@@ -45,7 +46,7 @@ def _innermost(ranges: Table, around: Ints, inner: Ints) -> Ints:
     """
     found = np.full(len(inner), -1, np.int64)
     start, end, thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]
-    for one in np.unique(thread[inner]).tolist():
+    for one in distinct_values(thread[inner]).tolist():
         here, own = around[thread[around] == one], np.flatnonzero(thread[inner] == one)
         here = here[np.argsort(start[here], kind="stable")]
         at = np.searchsorted(start[here], start[inner[own]], "right") - 1

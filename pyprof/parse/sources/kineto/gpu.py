@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.columns import distinct_rows
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, concatenated, make_table
 
@@ -152,7 +153,7 @@ def process_of_activities(activities: Table, launches: Table, threads: Table, pr
     if processes <= 1:
         return np.full(len(activities["corr"]), processes - 1, np.int64)
     corr, process = launches["corr"], threads["process"][launches["thread"]].astype(np.int64)
-    pairs = np.unique(np.stack([corr, process])[:, corr >= 0], axis=1)
+    pairs = distinct_rows(corr[corr >= 0], process[corr >= 0]).columns
     alone = np.ones(pairs.shape[1], np.bool_)  # an id that two processes used identifies neither
     same = pairs[0][1:] == pairs[0][:-1]
     alone[1:] &= ~same

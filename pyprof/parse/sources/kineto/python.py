@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.nesting import crossing, nest
 from pyprof.parse.sources.trace import Strings
 
@@ -81,7 +82,7 @@ class Frames:
             return result
         thread_of, begin, end, name, order = (np.concatenate(column) for column in zip(*self._parts, strict=True))
         rank, source = self._ranks()
-        for number in np.unique(thread).tolist():
+        for number in distinct_values(thread).tolist():
             rows = np.flatnonzero(thread_of == number)
             queries = np.flatnonzero(thread == number)
             if len(rows):

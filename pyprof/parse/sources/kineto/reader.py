@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto.collectives import give_facts
@@ -226,7 +227,7 @@ class _TraceReader:
         unknown threads under pid 0, tid 0."""
         ranges, launches = self.trace.ranges, self.trace.launches
         layer = self.trace.kinds == Kind.LAYER
-        used = np.unique(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
+        used = distinct_values(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
         keep = ~layer | np.isin(ranges["thread"], used)
         if not keep.all():
             self.trace.ranges = ranges = {name: column[keep] for name, column in ranges.items()}
@@ -257,7 +258,7 @@ class _TraceReader:
         result = np.full(len(logical), -1, np.int64)
         absent: list[int] = []
         backward = ops.logical > 0
-        ids = np.unique(np.stack([ops.process[backward], ops.logical[backward]]), axis=1)
+        ids = distinct_rows(ops.process[backward], ops.logical[backward]).columns
         for pid, number in ids.T.tolist():
             forward = known.get((pid, number))
             if forward is None:
