@@ -1,8 +1,9 @@
 """Many texts of NVTX ranges -> label codes, sequence numbers and op ids: what split_ids finds in each, by columns.
 
 In the bytes of a batch everything that changes with each call is taken away: the digits of emit_nvtx's numbers are read and
-overwritten with zeros, and input ids are cut off. Each distinct remainder is then read once, by split_ids itself. A text that
-deviates in any way is kept whole. This saves 3 of 4 seconds per million kernels; it is imported only where texts are many.
+overwritten with zeros, and input ids are cut off. Each distinct remainder is then read once, by split_ids itself; where that
+does not find the zeros, or finds what was cut off, the text is read whole. This saves 3 of 4 seconds per million kernels; it is
+imported only where texts are many.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pyprof.arrays.arrow import to_arrow, to_numpy
+from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.sqlite_pages.reader import Texts
 
 __all__ = ["EmitTexts"]
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
 Decode = Callable[[str], tuple[int, int, int]]
 
 _MOST_KNOWN = 100_000  # distinct remainders whose bytes are kept
-_WHOLE, _SEQ_ZEROS, _OP_ID_ZEROS, _CUT, _UNSURE = 0, 1, 2, 4, 8  # bits of what was done to a text
-_DIGITS = re.compile(rb"(, (?:seq|op_id) = )0+")
+_MOST_DIGITS = 16
+_SLACK = 32  # padding bytes around the texts: a key or a number may be looked for before a text or behind it
+_INPUTS = b", input_op_ids = ["
+_WHOLE, _SEQ_ZEROS, _OP_ID_ZEROS, _CUT = 0, 1, 2, 4  # bits of what was done to a text
+_NUMBERS = {_SEQ_ZEROS: b", seq = ", _OP_ID_ZEROS: b", op_id = "}  # in the order of the results
+_UNSURE = (-2, -2, -2)
 
 
 class EmitTexts:
@@ -48,9 +49,9 @@ class EmitTexts:
         whole = np.flatnonzero(batch.done == _WHOLE)
         seq[whole], op_id[whole] = split[which[whole], 1:].T
         # A whole text can equal the remainder of another; and the numbers of one that was misread are not zeros.
-        zeros = np.where(done[:, None] & [_SEQ_ZEROS, _OP_ID_ZEROS], 0, -1)
+        zeros = np.where(done[:, None] & [*_NUMBERS], 0, -1)
         sure = (done == _WHOLE) | (split[:, 1:] == zeros).all(axis=1)
-        for row in np.flatnonzero(batch.done != np.where(sure, done, _UNSURE)[which]).tolist():
+        for row in np.flatnonzero((batch.done != done[which]) | ~sure[which]).tolist():
             text = texts.raw[texts.begin[row] :][: texts.size[row]].tobytes()
             label[row], seq[row], op_id[row] = self.decode(_python(text))
         return label, seq, op_id
@@ -61,11 +62,15 @@ class EmitTexts:
             if len(self.known) >= _MOST_KNOWN:
                 self.known.clear()
             # The label does not depend on how many digits the numbers had.
-            whole = _DIGITS.sub(rb"\g<1>0", remainder) if done else remainder
+            whole = remainder
+            for bit, key in _NUMBERS.items():
+                whole = re.sub(key + b"0+", key + b"0", whole) if done & bit else whole
             found = self.known.get((whole, done))
             if found is None:
-                ended = whole + b"]" if done and whole.endswith(_INPUTS_KEY) else whole
-                found = self.known[whole, done] = self.decode(_python(ended))
+                found = self.decode(_python(whole + b"]" if done & _CUT else whole))
+                if done & _CUT and found != self.decode(_python(whole + b"0]")):  # what was cut off is part of the label
+                    found = _UNSURE
+                self.known[whole, done] = found
             self.known[remainder, done] = found
         return found
 
@@ -77,47 +82,10 @@ def _python(raw: bytes) -> str:
 # ---------------------------------------------------------------------------------------------- bytes
 
 
-def _word(text: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(text, "little"))
-
-
-_SLACK = 32  # padding bytes around the texts: words may begin before a text or end after it
-_EQUALS, _SPACE, _OPEN, _CLOSE, _BRACE = b"= []{"
-_NO_KEY, _SEQ, _OP_ID, _SIZES, _INPUTS = range(5)
-_INPUTS_KEY = b", input_op_ids = ["
-# The text before the "=" of a key.
-_BEFORE = {_SEQ: b", seq ", _OP_ID: b", op_id ", _SIZES: b", sizes ", _INPUTS: b", input_op_ids "}
-_BEFORE_WORD = {key: _word(text[-8:]) for key, text in _BEFORE.items()}
-_BEFORE_OTHER_WORD = _word(_BEFORE[_INPUTS][:8])
-_ALL = (1 << 64) - 1
-_FIRST = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)  # masks of a word's first bytes
-_LAST = np.array([_ALL - (_ALL >> 8 * count) for count in range(9)], np.uint64)
-_ZEROS, _HIGH, _SIX = map(np.uint64, (0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606))
-_UNSIGNED = b"18446744073709551615"  # what AccumulateGrad prints as its seq
-
-
-def _shapes() -> Bytes:
-    """Of the keys of a text in their order, 3 bits each: which keys it has, one bit each; 0 if not in emit_nvtx's order."""
-    shapes = np.zeros(1 << 12, np.uint8)
-    for given in range(1 << 4):
-        keys = [key for key in (_SEQ, _OP_ID, _SIZES, _INPUTS) if given & _bit(key)]
-        if _SEQ in keys or _OP_ID in keys:
-            shapes[sum(key << 3 * place for place, key in enumerate(keys))] = given
-    return shapes
-
-
-def _bit(key: int) -> int:
-    return 1 << (key - 1)
-
-
-_SHAPES = _shapes()
-_KEYS_IN = np.array([shape.bit_count() for shape in range(16)], np.int64)
-
-
 class _Batch:
     """A copy of the bytes of a batch, changed in place.
 
-    done: what was done to each text; numbers: its seq and op_id, -1 where it is whole.
+    done: what was done to each text; numbers: its seq and op_id, -1 where they were not read.
     """
 
     def __init__(self, texts: Texts) -> None:
@@ -127,12 +95,53 @@ class _Batch:
             raw, begin = np.frombuffer(b"".join(texts.to_bytes()), np.uint8), np.cumsum(size) - size
             self.order = np.arange(len(size))
         self.data = np.concatenate([padding := np.zeros(_SLACK, np.uint8), raw, padding])
-        self.words = np.ndarray((len(self.data) - 7,), "V8", self.data.data, strides=(1,))
-        self.begin = begin + _SLACK
-        self.end = self.begin + size
-        self.done = np.zeros(len(size), np.uint8)
-        self.numbers = np.full((2, len(size)), -1, np.int64)
-        self._find_keys()
+        self.begin = (begin + _SLACK)[self.order]  # in ascending order, as all that follows
+        self.end = self.begin + size[self.order]
+        done = np.zeros(len(size), np.uint8)
+        numbers = np.full((2, len(size)), -1, np.int64)
+        equals = np.flatnonzero(self.data == ord("="))
+        before = np.ndarray((len(self.data) - 7,), "V8", self.data.data, strides=(1,))[equals - 8].view("<u8")
+        rows, at = self._only(equals, before, _INPUTS)
+        cut = (self.data[at - 1] == ord("[")) & (self.data[self.end[rows] - 1] == ord("]")) & (at < self.end[rows])
+        self.end[rows[cut]] = at[cut]
+        done[rows[cut]] |= _CUT
+        for column, (bit, key) in enumerate(_NUMBERS.items()):
+            rows, at = self._only(equals, before, key)
+            value, read = self._take_numbers(at, self.end[rows])
+            numbers[column, rows[read]] = value[read]
+            done[rows[read]] |= bit
+        self.done, self.numbers = np.empty_like(done), np.empty_like(numbers)
+        self.done[self.order], self.numbers[:, self.order] = done, numbers
+
+    def _only(self, equals: Ints, before: Ints, key: bytes) -> tuple[Ints, Ints]:
+        """The texts that hold a key once, and where in the bytes it ends; before: the 8 bytes before each `=`."""
+        head, _, tail = key.partition(b"=")
+        word = np.uint64(int.from_bytes(head[-8:].rjust(8, b"\0"), "little"))
+        mask = np.uint64((1 << 64) - (1 << 8 * max(8 - len(head), 0)))
+        found = equals[before & mask == word]
+        row = np.searchsorted(self.begin, found, "right") - 1
+        inside = (row >= 0) & (found - len(head) >= self.begin[row]) & (found < self.end[row])
+        found, row = found[inside], row[inside]
+        differ = np.diff(row, prepend=-1, append=-1) != 0
+        once = differ[:-1] & differ[1:]
+        return row[once], found[once] + 1 + len(tail)
+
+    def _take_numbers(self, at: Ints, end: Ints) -> tuple[Ints, Bools]:
+        """The numbers that begin somewhere, and which of them could be read; of those zeros are left in the bytes."""
+        value, size = np.zeros((2, len(at)), np.int64)
+        longest = int(np.minimum(end - at, _MOST_DIGITS + 1).max(initial=0))
+        going = np.ones(len(at), np.bool_)
+        for place in range(longest):
+            digit = self.data[at + place] - np.uint8(ord("0"))
+            going &= (digit < 10) & (at + place < end)
+            if not going.any():
+                break
+            value = np.where(going, value * 10 + digit, value)
+            size += going
+        read = (size > 0) & (size <= _MOST_DIGITS)
+        for place in range(int(size.max(initial=0))):
+            self.data[at[read & (size > place)] + place] = ord("0")
+        return value, read
 
     def distinct(self) -> tuple[list[bytes], Ints]:
         """The distinct remainders, and the number of each text's own."""
@@ -140,113 +149,9 @@ class _Batch:
         if not rows:
             return [], np.empty(0, np.int64)
         # Arrow copies every other piece of those into which the texts cut the bytes.
-        cuts = np.empty(2 * rows, np.int32)
-        cuts[0::2], cuts[1::2] = self.begin[self.order], self.end[self.order]
+        cuts = np.stack([self.begin, self.end], axis=1).astype(np.int32)
         pieces = pa.Array.from_buffers(pa.binary(), 2 * rows - 1, [None, pa.py_buffer(cuts), pa.py_buffer(self.data)])
         which = np.empty(rows, np.int32)
         which[self.order] = np.arange(0, 2 * rows, 2, dtype=np.int32)
         found = pieces.take(to_arrow(which)).dictionary_encode()
         return found.dictionary.to_pylist(), to_numpy(found.indices).astype(np.int64)
-
-    def _word(self, at: Ints) -> Words:
-        return self.words[at].view("<u8")
-
-    def _find_keys(self) -> None:
-        """Cut the texts that hold the keys of emit_nvtx in their order; markers may hold anything."""
-        equals = np.flatnonzero(self.data == _EQUALS)
-        before = self._word(equals - 8)
-        keys = np.zeros(len(equals) + 4, np.uint8)
-        for key, word in _BEFORE_WORD.items():
-            same = (before if key != _SEQ else before >> np.uint64(16)) == word
-            keys[:-4] |= same.view(np.uint8) * np.uint8(key)
-        at = np.searchsorted(equals, self.begin)
-        count = np.searchsorted(equals, self.end) - at
-        four = np.ndarray((len(equals) + 1,), "V4", keys.data, strides=(1,))[at].view("<u4")
-        four &= _FIRST[np.minimum(count, 4)].astype(np.uint32)
-        packed = (four & 7) | (four >> 5 & 0o70) | (four >> 10 & 0o700) | (four >> 15 & 0o7000)
-        shape = _SHAPES[packed]
-        shape[(count > 4) | (self.data[self.begin] == _BRACE)] = 0
-        rows = np.flatnonzero(shape)
-        if len(rows):
-            self._cut(rows, shape[rows], equals, at[rows])
-
-    def _cut(self, rows: Ints, shape: Bytes, equals: Ints, at: Ints) -> None:
-        """Read and overwrite the numbers of texts, from the last key to the first; at: where the first "=" of each is."""
-        data, kept = self.data, self.end[rows]
-        end = kept.copy()  # of the part not looked at yet
-        fine = np.ones(len(rows), np.bool_)
-        done = np.full(len(rows), _CUT, np.uint8)
-        at = at + _KEYS_IN[shape]
-        some = np.flatnonzero(shape & _bit(_INPUTS))
-        if len(some):
-            at[some] -= 1
-            key = equals[at[some]]
-            fine[some] = (self._word(key - 15) == _BEFORE_OTHER_WORD) & (data[end[some] - 1] == _CLOSE)
-            fine[some] &= (data[key + 1] == _SPACE) & (data[key + 2] == _OPEN)
-            end[some], kept[some] = key - 15, key + 3
-        some = np.flatnonzero(shape & _bit(_SIZES))
-        if len(some):
-            # They must be closed before the next key: otherwise they would continue in the input ids.
-            at[some] -= 1
-            key = equals[at[some]]
-            fine[some] &= (data[key + 1] == _SPACE) & (data[key + 2] == _OPEN) & (data[end[some] - 1] == _CLOSE)
-            end[some] = key - 8
-        parts = []
-        for column, name, bit in ((1, _OP_ID, _OP_ID_ZEROS), (0, _SEQ, _SEQ_ZEROS)):
-            some = np.flatnonzero(shape & _bit(name))
-            at[some] -= 1
-            key, until = equals[at[some]], end[some]
-            found, plain = self._read(key, until)
-            self.numbers[column, rows[some]] = np.where(plain, found, -1)
-            fine[some] &= plain | (self._unsigned(key, until) if name == _SEQ else False)
-            done[some[plain]] |= bit
-            parts.append((some[plain], key[plain], until[plain]))
-            end[some] = key - len(_BEFORE[name])
-        for some, key, until in parts:
-            self._overwrite(key[fine[some]], until[fine[some]])
-        self.end[rows[fine]] = kept[fine]
-        self.done[rows[fine]] = done[fine]
-
-    def _unsigned(self, equals: Ints, end: Ints) -> Bools:
-        """Whether the number is the one that means no number."""
-        same: Bools = (end - equals == len(_UNSIGNED) + 2) & (self.data[equals + 1] == _SPACE)
-        for place in (0, 8, 12):
-            same &= self._word(equals + 2 + place) == _word(_UNSIGNED[place : place + 8])
-        return same
-
-    def _read(self, equals: Ints, end: Ints) -> tuple[Ints, Bools]:
-        """The numbers from behind "= " up to the ends, and which of them are 1 to 16 digits and nothing else."""
-        size = end - equals - 2
-        fine = (self.data[equals + 1] == _SPACE) & (size >= 1) & (size <= 16)
-        value, plain = _eight_digits(self._word(end - 8), np.clip(size, 0, 8))
-        fine &= plain
-        if len(long := np.flatnonzero(fine & (size > 8))):
-            high, plain = _eight_digits(self._word(end[long] - 16), size[long] - 8)
-            value[long] += high * 100_000_000
-            fine[long] = plain
-        return value, fine
-
-    def _overwrite(self, equals: Ints, end: Ints) -> None:
-        """Overwrite the digits from behind "= " up to the ends with zeros; at most 16."""
-        size = end - equals - 2
-        for start in (0, 8):
-            some = slice(None) if not start else np.flatnonzero(size > start)
-            at = equals[some] + 2 + start
-            mask = _FIRST[np.minimum(size[some] - start, 8)]
-            self.words[at] = ((self._word(at) & ~mask) | (_ZEROS & mask)).view("V8")
-
-
-def _eight_digits(words: Words, size: Ints) -> tuple[Ints, Bools]:
-    """The numbers that the last bytes of words spell, and whether those bytes are all digits.
-
-    Two digits become one number by a product and a sum in all bytes of the words at once, then four, then eight.
-    """
-    mask = _LAST[size]
-    words = (words & mask) | (_ZEROS & ~mask)
-    fine = ((words & _HIGH) == _ZEROS) & (((words + _SIX) & _HIGH) == _ZEROS)
-    words = words - _ZEROS
-    words = words * np.uint64(10) + (words >> np.uint64(8))
-    pairs = np.uint64(0x000000FF000000FF)
-    low = (words & pairs) * np.uint64(100 + (1_000_000 << 32))
-    high = (words >> np.uint64(16) & pairs) * np.uint64(1 + (10_000 << 32))
-    return ((low + high) >> np.uint64(32)).astype(np.int64), fine

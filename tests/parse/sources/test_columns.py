@@ -139,6 +139,7 @@ def as_texts(texts: list[str]) -> Texts:
 
 @given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=12), st.randoms())
 @example(["a, op_id = 4, sizes = [, input_op_ids = [(1,-1)]", "a, op_id = 4, sizes = [, input_op_ids = []"], random.Random(0))
+@example(["mm, seq = 000, seq = 18446744073709551615, op_id = 8", "mm, seq = 0, op_id = 12, op_id = 007"], random.Random(0))
 @example(["AddmmBackward, seq = 7", "AddmmBackward, seq = 8, sizes = [[4, 2]]", "AddmmBackward, op_id = 8"], random.Random(0))
 def test_texts_say_by_columns_what_they_say_alone(texts: list[str], order: random.Random) -> None:
     from pyprof.parse.sources.emit_texts import EmitTexts
