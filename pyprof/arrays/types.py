@@ -11,10 +11,11 @@ from typing import Any, NewType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Bools", "Floats", "Integers", "Ints", "Places", "Positions", "Rows"]
+__all__ = ["Array", "Bools", "Bytes", "Floats", "Integers", "Ints", "Places", "Positions", "Rows"]
 
 Array = npt.NDArray[Any]  # a column of whatever type its table declares
 Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.signedinteger[Any]]  # of any width
 Ints = npt.NDArray[np.int64]

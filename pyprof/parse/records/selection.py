@@ -11,15 +11,13 @@ import re
 import sys
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Bools
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 
 __all__ = ["SHOWN", "add_kinds", "add_window", "choose_kinds", "in_window", "kind_codes", "window_given"]
-
-Bools = npt.NDArray[np.bool_]
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")

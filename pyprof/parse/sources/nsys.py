@@ -10,20 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import repeat
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.columns import Growing, distinct_rows, map_distinct, narrowest
+from pyprof.arrays.types import Array, Ints
 from pyprof.errors import EmptyCapture
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
 __all__ = ["read"]
-
-Ints = npt.NDArray[np.int64]
 
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1
@@ -326,7 +323,7 @@ class _RangeRows:
             },
         )
 
-    def _domain_codes(self, domain: Ints) -> npt.NDArray[Any]:
+    def _domain_codes(self, domain: Ints) -> Array:
         if not self.domains:
             return np.broadcast_to(np.int32(-1), len(domain))
         codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_values, map_distinct
+from pyprof.arrays.types import Ints
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
 from pyprof.parse.sources.nvprof_names import Names
@@ -21,8 +21,6 @@ from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
 __all__ = ["read"]
-
-Ints = npt.NDArray[np.int64]
 
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")  # the second with concurrency tracing off
 # Columns of the trace's tables, each with its name in the file.

@@ -7,15 +7,14 @@ to it.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Ints
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import Batch, Texts
 from pyprof.parse.sources.trace import Labels
 
 __all__ = ["Names"]
 
-Ints = npt.NDArray[np.int64]
 _TABLE, _ID, _TEXT = "StringTable", "_id_", "value"
 _ROWS_AT_ONCE = 65_536
 

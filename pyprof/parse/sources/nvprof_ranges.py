@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_values, map_distinct
+from pyprof.arrays.types import Ints
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import Block
@@ -18,8 +18,6 @@ from pyprof.parse.sources.sqlite_pages.reader import Batch
 from pyprof.parse.sources.trace import Table, Trace, make_table
 
 __all__ = ["read_ranges"]
-
-Ints = npt.NDArray[np.int64]
 
 _MARKER, _START, _END = "CUPTI_ACTIVITY_KIND_MARKER", 2, 4
 _COLUMNS = ("flags", "id", "timestamp", "name", "domain", "objectKind")

@@ -13,17 +13,16 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from pyprof.arrays.types import Ints
 from pyprof.errors import InputError
 from pyprof.parse.sources.sqlite_pages.btree import SLACK
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, Texts
 
 __all__ = ["RowReader"]
 
-Ints = npt.NDArray[np.int64]
 Rows = Sequence[Sequence[Cell]]
 _BATCH_ROWS = 65_536
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import quote
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, NotACapture
 from pyprof.parse.sources.sqlite_pages.btree import DamagedFile
 from pyprof.parse.sources.sqlite_pages.reader import Batch, Cell, OddFile, PageReader, Schema
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Database"]
 
-Ints = npt.NDArray[np.int64]
 _LEAST_ROW_BYTES = 8
 # A damaged file can put bytes that are not text into SQLite's own message, which Python then fails to decode.
 _FAULTS = (sqlite3.Error, UnicodeDecodeError, DamagedFile)

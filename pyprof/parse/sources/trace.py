@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.types import Array, Ints
 from pyprof.markers import Marker, decode, split_ids
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ __all__ = [
     "make_table",
     "narrowed",
 ]
-
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
 
 
 class ActivityKind:

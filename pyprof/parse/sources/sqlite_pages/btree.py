@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SLACK", "Block", "Bytes", "Cells", "DamagedFile", "Ints", "OddFile", "PageFile", "varints"]
+from pyprof.arrays.types import Array, Bytes, Ints
 
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
+__all__ = ["SLACK", "Block", "Cells", "DamagedFile", "OddFile", "PageFile", "varints"]
 
 SLACK = 256  # spare bytes at the end of a block, so that a read of fixed width may run past the last cell
 _LONGEST_SPILL = 64 << 20  # bytes of payloads in overflow pages, per block
@@ -42,9 +41,9 @@ class Block:
 
     def __init__(self, raw: Bytes) -> None:
         self.raw = raw
-        self._windows: dict[Any, npt.NDArray[Any]] = {}
+        self._windows: dict[Any, Array] = {}
 
-    def gather(self, width: int, at: Ints) -> npt.NDArray[Any]:
+    def gather(self, width: int, at: Ints) -> Array:
         """`width` bytes from each position, as one void each: a memcpy of 3 ns for any width up to 128."""
         windows = self._windows.get(width)
         if windows is None:

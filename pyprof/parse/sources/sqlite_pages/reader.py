@@ -15,10 +15,10 @@ from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.columns import Growing, narrowest
-from pyprof.parse.sources.sqlite_pages.btree import Block, Bytes, Cells, Ints, OddFile, PageFile, varints
+from pyprof.arrays.types import Bools, Bytes, Ints
+from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
 
 __all__ = ["NOT_AN_INTEGER", "Batch", "Cell", "OddFile", "PageReader", "Schema", "Texts"]
 
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
     columns: Sequence[Ints]
     texts: Texts
 
-    def take(self, rows: Ints | npt.NDArray[np.bool_]) -> Batch:
+    def take(self, rows: Ints | Bools) -> Batch:
         """Some of the rows."""
         raw, begin, size = self.texts
         return Batch([column[rows] for column in self.columns], Texts(raw, begin[rows], size[rows]))
@@ -104,7 +104,7 @@ class PageReader(PageFile):
     """The tables of a database file. Every method raises OddFile where the file is unusual or broken, DamagedFile where tables
     share pages."""
 
-    def integers(self, schema: Schema, columns: Sequence[str], *, narrow: bool = False) -> list[npt.NDArray[np.int64]]:
+    def integers(self, schema: Schema, columns: Sequence[str], *, narrow: bool = False) -> list[Ints]:
         """Integer columns of a table in the order of its rows; NULL, and a column that the table lacks, is -1.
 
         narrow: in 32 bits those that fit. Raises OddFile also where a value is not an integer.
