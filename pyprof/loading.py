@@ -184,9 +184,12 @@ def _is_records(given: Input) -> bool:
 
     Other text under the name of records, or on standard input, passes too, so that the error names the line that is wrong.
     """
-    first, _, _ = given.head.decode(given.encoding, "replace").lstrip().partition("\n")
+    first, _, _ = given.text(_HEAD_BYTES).decode(given.encoding, "replace").lstrip().partition("\n")
     named = given.standard or given.path.suffix in (".dict", ".jsonl")
-    return named or (first.startswith("{") and re.search(_RECORD_KEY, first) is not None)
+    found = named or (first.startswith("{") and re.search(_RECORD_KEY, first) is not None)
+    if found and given.head.startswith(_GZIP):
+        raise InputError(f"{given.name}: records are not read compressed", "gunzip -c net.dict.gz | python -m pyprof.prof -")
+    return found
 
 
 def _read_nsys(given: Input) -> Trace:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.cli import main
-from pyprof.errors import NotACapture
+from pyprof.errors import InputError, NotACapture
 from pyprof.loading import Input, load, load_with_trace
 from tests.tiny import Nsys
 
@@ -161,3 +161,12 @@ def test_a_file_url_is_fetched(tmp_path: Path) -> None:
     path = nsys(tmp_path / "c.sqlite")
     found, trace = load_with_trace(f"file://{path}")
     assert trace is not None and len(found) == len(load(str(path)))
+
+
+def test_compressed_records_are_one_readable_line(tmp_path: Path) -> None:
+    path = records(tmp_path / "net.dict")
+    for name in ("z.dict", "z.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(path.read_bytes()))
+        with pytest.raises(InputError, match="records are not read compressed") as raised:
+            load(str(tmp_path / name))
+        assert "gunzip -c" in raised.value.hint

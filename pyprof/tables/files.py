@@ -34,8 +34,10 @@ def check_output(path: Path, inputs: Iterable[Path] = ()) -> None:
     if is_direct(path):
         return
     for given in inputs:
-        if path.exists() and given.exists() and path.samefile(given):
-            raise UsageError(f"{path}: the output is the input {given}", "give another name with -o")
+        # Of an input folder the files in the folders below are read; beside those a table may be written again.
+        part = given.is_dir() and given.resolve() in path.resolve().parents[1:]
+        if path.exists() and given.exists() and (part or path.samefile(given)):
+            raise UsageError(f"{path}: the output is {'part of ' * part}the input {given}", "give another name with -o")
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a directory", _HINT)
     if not (folder := _target(path).parent).is_dir():

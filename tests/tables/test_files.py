@@ -95,6 +95,17 @@ def test_the_input_is_never_the_output(tmp_path: Path) -> None:
     check_output(tmp_path / "other", [given])
 
 
+def test_a_file_in_a_folder_of_the_input_is_never_the_output(tmp_path: Path) -> None:
+    stored = tmp_path / "data" / "rank=0" / "a.parquet"
+    stored.parent.mkdir(parents=True)
+    stored.write_text("capture")
+    (tmp_path / "data" / "table.csv").write_text("of an earlier run")
+    with pytest.raises(UsageError, match="the output is part of the input"):
+        check_output(stored, [tmp_path / "data"])
+    check_output(stored.with_name("b.parquet"), [tmp_path / "data"])
+    check_output(tmp_path / "data" / "table.csv", [tmp_path / "data"])
+
+
 def test_what_keeps_a_file_from_being_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="it is a directory"):
         check_output(tmp_path)

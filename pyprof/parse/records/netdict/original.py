@@ -66,9 +66,12 @@ def _forward_name(name: str) -> str:
     return name.partition("Backward")[0]
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 def json_text(value: object) -> str:
     """JSON that is a Python literal as well: no escapes that Python reads differently, no lone surrogates."""
-    return sound_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    return sound_text(_encode(value))
 
 
 def _escaped(value: object) -> str:

@@ -22,7 +22,7 @@ from pyprof.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.opcall import OpCall, OpRules, sound_text
 from pyprof.parse.records.calltext import parse_call_text
 from pyprof.parse.records.netdict.derive import Derived, Line, known, whole_number
-from pyprof.parse.records.netdict.write import OPTIONAL
+from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
 
@@ -32,34 +32,34 @@ _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
 _MAX_INSTANCE = 1 << 62
 _MAX_KINDS = 1 << 16  # of lines that are remembered
 
+_MOST_UNKNOWN = 5  # keys that are reported
+
 _Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Instance = Annotated[int, msgspec.Meta(lt=_MAX_INSTANCE, ge=-(1 << 63))]
-# Keys whose values many lines share, compared as JSON: those of every line of pyprof's, and those left out where unknown.
-_SHARED = (
-    "kShortName", "kLongName", "layer", "trace", "reprMarkers", "marker", "mod", "op", "dir", "tid", "device", "stream", "grid",
-    "block", "kind", "phase",
-)  # fmt: skip
-_OPTIONAL_SHARED = (
-    "copykind", "call", "own", "inner", "opLayer", "opTrace", "byTime", "ranges", "open", "gpu",
-    *(key for key, field in OPTIONAL.items() if field.shared),
-)  # fmt: skip
-# Keys that are read from each line; what is not among them or above is not read at all.
+_KEYS = {*ALWAYS, *SOMETIMES, *OPTIONAL}
 _OWN_INTEGERS = {key: field.column for key, field in OPTIONAL.items() if not field.shared}
 _INSTANCES = ("instance", "fwd_instance")
-_OWN_KEYS: tuple[tuple[str, Any] | tuple[str, Any, Any], ...] = (
-    ("kDuration", _Int), ("seqMarker", list[str], ()), ("seqId", list[_Int], ()), ("subSeqId", _Int | str, 0),
-    *((key, _Instance if column in _INSTANCES else _Int, -1) for key, column in _OWN_INTEGERS.items()),
-)  # fmt: skip
+# Keys of which each line has its own values (altSeqId follows from others), and those whose values many share, as JSON.
+_OWN_KEYS: dict[str, tuple[Any, ...]] = {
+    "altSeqId": (msgspec.Raw, msgspec.Raw(b"")),
+    "kDuration": (_Int,), "seqMarker": (list[str], ()), "seqId": (list[_Int], ()), "subSeqId": (_Int | str, 0),
+    **{key: (_Instance if column in _INSTANCES else _Int, -1) for key, column in _OWN_INTEGERS.items()},
+}  # fmt: skip
+_SHARED: dict[str, tuple[Any, ...]] = {
+    **{key: (msgspec.Raw,) for key in ALWAYS if key not in _OWN_KEYS},
+    **{key: (msgspec.Raw, msgspec.Raw(b"")) for key in (*SOMETIMES, *OPTIONAL) if key not in _OWN_KEYS},
+}
 _Line = msgspec.defstruct(
     "_Line",
-    [*((key, msgspec.Raw) for key in _SHARED), *((key, msgspec.Raw, msgspec.Raw(b"")) for key in _OPTIONAL_SHARED), *_OWN_KEYS],
+    [(key, *kind) for key, kind in (_SHARED | _OWN_KEYS).items()],
     kw_only=True,
     gc=False,
+    forbid_unknown_fields=True,
 )
 # Columns of which each line has a number of its own, as they are collected after its kind and count of sequence numbers.
 _OWN = ("dur_ns", "seq", "sub", *_OWN_INTEGERS.values())
-_SHARED_END = len(_SHARED) + len(_OPTIONAL_SHARED)  # where in a decoded line its own values begin
-_INTEGERS_BEGIN = _SHARED_END + 4  # behind kDuration, seqMarker, seqId, subSeqId
+_SHARED_END = len(_SHARED)  # where in a decoded line its own values begin
+_INTEGERS_BEGIN = _SHARED_END + 5  # behind altSeqId, kDuration, seqMarker, seqId, subSeqId
 _OF_KIND = tuple(name for name in COLUMNS if name not in _OWN)
 _decode = msgspec.json.Decoder(_Line).decode
 
@@ -117,12 +117,13 @@ class _Reader:
         self.gpus: dict[GpuInfo, int] = {}
         self.call_code: dict[str, int] = {}
         self.derived = Derived(rules, self.add_call)
+        self.unknown: dict[str, int] = {}  # keys that are not read, each with the number of its lines
 
     def take(self, line: str) -> bool:
         """Add a line of pyprof's; False where it is something else, or must be looked at more closely."""
         try:
             values = astuple(_decode(line))
-            duration_ns, markers, seq_id, sub = values[_SHARED_END:_INTEGERS_BEGIN]
+            _, duration_ns, markers, seq_id, sub = values[_SHARED_END:_INTEGERS_BEGIN]
             names, texts = _split(markers)
             numbers = array("q", map(int, texts))
         except (msgspec.MsgspecError, ValueError, OverflowError):
@@ -157,6 +158,8 @@ class _Reader:
     def add(self, record: Line) -> None:
         """Add any record."""
         values, numbers = self._values(record)
+        for key in record.keys() - _KEYS:
+            self.unknown[key] = self.unknown.get(key, 0) + 1
         if "kind" not in record:
             names, _ = _split(record.get("seqMarker", ()))
             row = len(self.rows) // (2 + len(_OWN))
@@ -255,6 +258,8 @@ class _Reader:
         out.seq_offsets = np.concatenate([[0], np.cumsum(rows[:, 1])])
         out.seq_numbers = np.frombuffer(self.numbers, np.int64).copy()
         out.stacks, out.gpus = list(self.stacks), list(self.gpus)
+        for key, count in sorted(self.unknown.items(), key=str)[:_MOST_UNKNOWN]:
+            out.notes.append(f"the key {key!r} is unknown and was not read: lines of net.dict that have it: {count}")
         out.source = "original" if self.derived.rows else "dict"
         return out
 

@@ -7,21 +7,22 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
-
-import numpy as np
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, pairwise, repeat
+from typing import Any, NamedTuple
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.types import Array
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.calltext import call_text
 from pyprof.parse.records.netdict.original import Sequences, json_text
 from pyprof.parse.records.records import COLUMNS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["OPTIONAL", "Field", "keys_text", "lines"]
+__all__ = ["ALWAYS", "OPTIONAL", "SOMETIMES", "Field", "keys_text", "lines"]
 
 
+Members = dict[str, Any]
 _ROWS = 1 << 16  # whose pieces are in memory at once
 
 
@@ -30,39 +31,27 @@ class _Pieces:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        strings = records.strings
-        self.name_of = {code: _name(strings[code]) for code in distinct_values(records["name"]).tolist()}
-        self.head = [self._head(stack) for stack in records.stacks]
-        self.ranges = [
-            (f', "ranges": {json_text(list(s.ranges))}' if s.ranges else "") + (', "open": 1' if s.open else "")
-            for s in records.stacks
-        ]
-        self.scope = [f', "opLayer": {json_text(list(s.layer))}, "opTrace": {json_text(list(s.trace))}' for s in records.stacks]
-        self.call = [json_text(call_text(call)) for call in records.calls]
-        self.gpu = [_gpu(gpu) for gpu in records.gpus]
-
-    @staticmethod
-    def _head(stack: Stack) -> str:
-        return (
-            f', "layer": {json_text(list(stack.layer))}, "trace": {json_text(list(stack.trace))}, '
-            f'"reprMarkers": {json_text(list(stack.reprs))}, "marker": {json_text(list(stack.marker))}, '
-        )
+        names = {code: records.strings[code] for code in distinct_values(records["name"]).tolist()}
+        self.begin = {code: f'{{"kShortName": {json_text(short_name(name))}, "kDuration": ' for code, name in names.items()}
+        self.name = {code: json_text(name) for code, name in names.items()}
+        self.stacks = [_stack(stack) for stack in records.stacks]
+        self.head = [_members({key: stack[key] for key in _OF_STACK}) + ", " for stack in self.stacks]
+        self.calls = [*(json_text(call_text(call)) for call in records.calls), None]
+        self.gpus = [*(json_text(_described(gpu)) for gpu in records.gpus), None]
 
     def where(self, rows: slice) -> list[str]:
         """From tid to phase."""
-        columns = ("tid", "device", "stream", *_GRID, *_BLOCK, "name", "kind", "phase")
-        return self._each(rows, columns, self._where)
+        return self._each(rows, ("tid", "device", "stream", "name", "kind", "phase", *_GRID, *_BLOCK), self._where)
 
     def _where(self, values: list[int]) -> str:
-        tid, device, stream, *shape, name, kind, phase = values
-        return (
-            f', "tid": {_known(tid)}, "device": {_known(device)}, "stream": {_known(stream)}, "grid": {_shape(shape[:3])}, '
-            f'"block": {_shape(shape[3:])}, "kLongName": {self.name_of[name][1]}, '
-            f'"kind": "{ActivityKind.NAMES[kind]}", "phase": "{PHASES[phase]}"'
-        )
+        tid, device, stream, name, kind, phase, *sizes = values
+        known = {key: value if value >= 0 else '"na"' for key, value in (("tid", tid), ("device", device), ("stream", stream))}
+        shapes = {"grid": sizes[:3] if sizes[0] >= 0 else [], "block": sizes[3:] if sizes[3] >= 0 else []}
+        codes = {"kind": f'"{ActivityKind.NAMES[kind]}"', "phase": f'"{PHASES[phase]}"'}
+        return _members({**known, **shapes, "kLongName": self.name[name], **codes})
 
     def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
-        """Integer keys that are the same for many records; those left out that are not known."""
+        """Integers that are the same for many records; those left out that are not known."""
         columns = [OPTIONAL[key].column for key in keys]
         return self._each(rows, columns, lambda values: "".join(map(_optional, keys, values)))
 
@@ -71,43 +60,47 @@ class _Pieces:
         columns = ("kind", "copykind", "call", "own", "inner", "scope", "by_time", "stack", "gpu")
         return self._each(rows, columns, self._ops)
 
+    def _ops(self, values: list[int]) -> str:
+        kind, copykind, call, own, inner, scope, by_time, stack, gpu = values
+        ours, of_call = self.stacks[stack], self.stacks[scope]
+        moved = ours["layer"] != of_call["layer"] or ours["trace"] != of_call["trace"]
+        members = {
+            "copykind": f'"{COPY_KINDS.get(copykind, "other")}"' if kind == ActivityKind.MEMCPY else None,
+            "call": self.calls[call],
+            "own": self.calls[own] if own != call else None,
+            "inner": self.calls[inner],
+            "opLayer": of_call["layer"] if moved else None,
+            "opTrace": of_call["trace"] if moved else None,
+            "byTime": 1 if by_time else None,
+            "ranges": ours["ranges"],
+            "open": ours["open"],
+            "gpu": self.gpus[gpu],
+        }
+        return _members(members) + "}\n"
+
     def _each(self, rows: slice, columns: Sequence[str], piece: Callable[[list[int]], str]) -> list[str]:
         """The piece of each row, made once for each distinct row of the columns."""
         found = distinct_rows(*(self.records[name][rows] for name in columns))
         pieces = list(map(piece, found.columns.T.tolist()))
         return [pieces[code] for code in found.inverse.tolist()]
 
-    def _ops(self, values: list[int]) -> str:
-        kind, copykind, call, own, inner, scope, by_time, stack, gpu = values
-        parts = []
-        if kind == ActivityKind.MEMCPY:
-            parts.append(f', "copykind": "{COPY_KINDS.get(copykind, "other")}"')
-        if call >= 0:
-            parts.append(f', "call": {self.call[call]}')
-        if own >= 0 and own != call:
-            parts.append(f', "own": {self.call[own]}')
-        if inner >= 0:
-            parts.append(f', "inner": {self.call[inner]}')
-        if self.scope[scope] != self.scope[stack]:
-            parts.append(self.scope[scope])
-        if by_time:
-            parts.append(', "byTime": 1')
-        parts.append(self.ranges[stack])
-        if gpu >= 0:
-            parts.append(self.gpu[gpu])
-        return "".join(parts) + "}\n"
+
+def _members(values: Members) -> str:
+    """Keys and values, which are JSON or whole numbers, as they stand within a line; None is left out."""
+    return "".join([f', "{key}": {value}' for key, value in values.items() if value is not None])
 
 
-def _name(name: str) -> tuple[str, str]:
-    return f'{{"kShortName": {json_text(short_name(name))}, "kDuration": ', json_text(name)
+def _stack(stack: Stack) -> Members:
+    texts = {key: json_text(getattr(stack, name)) for key, name in _OF_STACK.items()}
+    return {**texts, "ranges": json_text(stack.ranges) if stack.ranges else None, "open": 1 if stack.open else None}
 
 
-def _gpu(gpu: GpuInfo) -> str:
-    known: dict[str, object] = {"name": gpu.name}
-    if gpu.cc is not None:
-        known["cc"] = f"{gpu.cc[0]}.{gpu.cc[1]}"
-    known |= {key: getattr(gpu, key) for key in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes") if getattr(gpu, key) > 0}
-    return f', "gpu": {json_text(known)}'
+def _described(gpu: GpuInfo) -> Members:
+    numbers = {key: getattr(gpu, key) for key in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes") if getattr(gpu, key) > 0}
+    return {"name": gpu.name, **({} if gpu.cc is None else {"cc": "{}.{}".format(*gpu.cc)}), **numbers}
+
+
+_OF_STACK = {"layer": "layer", "trace": "trace", "reprMarkers": "reprs", "marker": "marker"}
 
 
 class Field(NamedTuple):
@@ -130,8 +123,8 @@ _IN_ORDER = (*_FIRST, *_THEN, *(name for name in COLUMNS if name not in {*_OTHER
 # Our integer keys in the order of the line, left out where unknown. A column that is new in Records is written last and
 # read from each line.
 OPTIONAL = {KEYS.get(name, name): Field(name, name in _SHARED) for name in _IN_ORDER}
-_LAST_KEYS = tuple(OPTIONAL)[len(_FIRST) :]
-_MEANINGS = {
+# Of the other keys those of every line, then those that are left out where nothing is known.
+ALWAYS = {
     "kShortName": "short name of the kernel",
     "kDuration": "time of the kernel, in ns",
     "layer": "named layers, outermost first; where none was named the user's ranges",
@@ -153,6 +146,8 @@ _MEANINGS = {
     "kLongName": "whole name of the kernel",
     "kind": "kernel, graph, memcpy, memset or cpu",
     "phase": "forward, backward, optimizer, communication or copy",
+}
+SOMETIMES = {
     "copykind": "direction of a copy",
     "call": "the op with its arguments; of a backward kernel its forward's",
     "own": "the op of the instance itself, where it is not `call`",
@@ -168,7 +163,7 @@ _MEANINGS = {
 
 def keys_text() -> str:
     """One line for each key: name and meaning. For `pyprof help formats`."""
-    meanings = _MEANINGS | {key: COLUMNS[field.column][1] for key, field in OPTIONAL.items()}
+    meanings = ALWAYS | SOMETIMES | {key: COLUMNS[field.column][1] for key, field in OPTIONAL.items()}
     return "\n".join(f"    {key:14} {meaning}" for key, meaning in meanings.items())
 
 
@@ -182,45 +177,30 @@ def lines(records: Records) -> Iterator[str]:
 def _some_lines(records: Records, rows: slice, pieces: _Pieces, sequences: Sequences) -> Iterator[str]:
     offsets = records.seq_offsets[rows.start : rows.stop + 1]
     numbers = records.seq_numbers[offsets[0] : offsets[-1]].tolist()
-    bounds = (offsets - offsets[0]).tolist()
-    own = (
-        "name", "dur_ns", "stack", "dir", "seq", "sub", "start_ns", "corr", "launch_ns", "launch_dur_ns", "instance",
-        "fwd_instance",
-    )  # fmt: skip
-    columns = (records[name][rows].tolist() for name in own)
-    shared = (pieces.where(rows), pieces.numbers(rows, ("pid", "rank")))
-    rest = (pieces.numbers(rows, _LAST_KEYS), pieces.ops(rows))
-    launched = ("start_ns", "corr", "launch_ns", "launch_dur_ns", "instance")
-    whole = np.logical_and.reduce([records[column][rows] >= 0 for column in launched]).tolist()  # as nearly all are
-    head, name_of, sequence = pieces.head, pieces.name_of, sequences.text
-    for row, low, high, where, process, size, ops, known in zip(
-        zip(*columns, strict=True), bounds[:-1], bounds[1:], *shared, *rest, whole, strict=True
-    ):
-        name, duration, stack, direction, seq, sub, start, corr, launch, launch_dur, instance, forward = row
-        if known:
-            numbered = (
-                f', "start": {start}{process}, "corr": {corr}, "launch": {launch}, "launchdur": {launch_dur}, '
-                f'"instance": {instance}'
-            )
+    each = (numbers[low:high] for low, high in pairwise((offsets - offsets[0]).tolist()))
+    name, duration, stack, direction, seq, sub = (
+        records[name][rows].tolist() for name in ("name", "dur_ns", "stack", "dir", "seq", "sub")
+    )
+    parts: list[Iterable[str]] = [
+        map(pieces.begin.__getitem__, name),
+        map(str, duration),
+        map(pieces.head.__getitem__, stack),
+        map(sequences.text, stack, direction, each, seq, sub),
+        pieces.where(rows),
+    ]
+    for shared, keys in groupby(OPTIONAL, lambda key: OPTIONAL[key].shared):
+        if shared:
+            parts.append(pieces.numbers(rows, list(keys)))
         else:
-            numbered = (
-                f"{_optional('start', start)}{process}{_optional('corr', corr)}{_optional('launch', launch)}"
-                f"{_optional('launchdur', launch_dur)}{_optional('instance', instance)}"
-            )
-        served = f', "fwd_instance": {forward}' if forward >= 0 else ""
-        yield (
-            f"{name_of[name][0]}{duration}{head[stack]}{sequence(stack, direction, numbers[low:high], seq, sub)}{where}"
-            f"{numbered}{served}{size}{ops}"
-        )
+            parts += [_each_own(key, records[OPTIONAL[key].column][rows]) for key in keys]
+    yield from map("".join, zip(*parts, pieces.ops(rows), strict=True))
+
+
+def _each_own(key: str, values: Array) -> Iterable[str]:
+    if (values < 0).all():
+        return repeat("", len(values))
+    return (f', "{key}": {value}' if value >= 0 else "" for value in values.tolist())
 
 
 def _optional(key: str, value: int) -> str:
     return f', "{key}": {value}' if value >= 0 else ""
-
-
-def _known(value: int) -> str:
-    return str(value) if value >= 0 else '"na"'
-
-
-def _shape(sizes: list[int]) -> str:
-    return str(sizes) if sizes[0] >= 0 else "[]"

@@ -151,3 +151,16 @@ def test_the_help_page_names_every_key_of_a_line(captures: Path) -> None:
     keys = {key for name in CAPTURES for line in lines(load_capture(captures / name)) for key in json.loads(line)}
     named = {line.split()[0] for line in keys_text().splitlines()}
     assert keys <= named and len(keys) > 30
+
+
+def test_keys_that_are_not_known_are_reported(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel("k", 10, 20, 30)
+    n.kernel("k", 40, 50, 60)
+    ours = list(lines(attribute(open_trace(n.write(tmp_path / "n.sqlite")), op_rules())))
+    newer = [line[:-2] + ', "cluster": 2}\n' for line in ours]
+    for given_lines, count in ((ours, 0), (newer, 2), ([ours[0], newer[1]], 1), ([_original(cluster=2)], 1)):
+        found = read_lines(given_lines, "net.dict", op_rules())
+        note = f"the key 'cluster' is unknown and was not read: lines of net.dict that have it: {count}"
+        assert [message for message in found.messages() if "cluster" in message] == [note] * (count > 0)
+        assert len(found) == len(given_lines)
