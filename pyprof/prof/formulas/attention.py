@@ -155,7 +155,9 @@ def _lengths(t: TensorSpec, cu_seqlens: object, longest: object) -> tuple[int, i
     raise Missing("lengths of packed sequences are data, not recorded")
 
 
-def _rows_first(tensors: tuple[TensorSpec, TensorSpec, TensorSpec], cu: _Two, longest: _Two, mask: str, window: _Two) -> _Heads:
+def _rows_first(
+    tensors: tuple[TensorSpec, TensorSpec, TensorSpec], cu: _Two, longest: _Two, mask: str, window: _Two = (None, None)
+) -> _Heads:
     """cu: offsets of packed queries and keys, longest: the length of the longest of each; window: keys left and right."""
     q, k, v = tensors
     count, queries = _lengths(q, cu[0], longest[0])
@@ -164,103 +166,60 @@ def _rows_first(tensors: tuple[TensorSpec, TensorSpec, TensorSpec], cu: _Two, lo
     return _Heads(q, k, v, mask_pairs(queries, keys, mask, left, right), (count * q.shape[-2], queries, keys))
 
 
-def _causal(is_causal: object, corner: str) -> str:
-    return corner if need(is_causal, "is_causal") else "full"
+_PACKAGE = "dropout_p softmax_scale causal window_size_left window_size_right ..."
 
 
-@op("flash_attn::_flash_attn_forward", "flash_attn_3::fwd", kind="matmul", q="query", k="key", v="value", causal="is_causal",
-    order="q k v dropout_p softmax_scale causal window_size_left window_size_right ...")  # fmt: skip
-def flash_package_forward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, is_causal: object = False, window_size_left: object = None,
-    window_size_right: object = None,
-) -> Cost:  # fmt: skip
-    # That of the flash-attn package: github.com/Dao-AILab/flash-attention, flash_attn_interface.py.
-    return _flash(query, key, value, is_causal, (window_size_left, window_size_right)).forward()
+def _declare_both_ways(way: str, package: tuple[str, ...], before: str, *more: str) -> None:
+    """Ops of (B, S, H, D), or packed (T, H, D) with offsets, forward or backward: both take the same arguments.
+
+    package: the names in the flash-attn package (github.com/Dao-AILab/flash-attention, flash_attn_interface.py), before: its
+    arguments up to the options; more: other names of the dispatcher's op.
+    """
+    back = way == "backward"
+    places, cost = ("a", _Heads.backward) if back else ("ta", _Heads.forward)
+    absent: object = UNKNOWN if back else 0  # a backward is given all arguments
+
+    @op(*package, kind="matmul", q="query", k="key", v="value", causal="is_causal", order=f"{before} {_PACKAGE}")
+    def flash_package(
+        query: TensorSpec, key: TensorSpec, value: TensorSpec, is_causal: object = absent, window_size_left: object = None,
+        window_size_right: object = None,
+    ) -> Cost:  # fmt: skip
+        return flash(query, key, value, None, is_causal=is_causal, window_size_left=window_size_left,
+                     window_size_right=window_size_right)  # fmt: skip
+
+    @op(f"_flash_attention_{way}", *more, places=places, kind="matmul")
+    def flash(
+        query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object, cum_seq_k: object = None,
+        max_q: object = None, max_k: object = None, is_causal: object = absent, window_size_left: object = None,
+        window_size_right: object = None,
+    ) -> Cost:  # fmt: skip
+        mask = "bottom_right" if need(is_causal, "is_causal") else "full"
+        window = (window_size_left, window_size_right)
+        return cost(_rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask, window))
+
+    @op(f"_efficient_attention_{way}", places=places, kind="matmul")
+    def efficient(
+        query: TensorSpec, key: TensorSpec, value: TensorSpec, bias: object, cu_seqlens_q: object, cu_seqlens_k: object,
+        max_seqlen_q: object, max_seqlen_k: object, custom_mask_type: object = absent,
+    ) -> Cost:  # fmt: skip
+        mask = ("full", "top_left", "bottom_right")[need(custom_mask_type, "custom_mask_type")]
+        cu, longest = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
+        return cost(_rows_first((query, key, value), cu, longest, mask), opt(bias))
+
+    @op(f"_cudnn_attention_{way}", places=places, kind="matmul")
+    def cudnn(
+        query: TensorSpec, key: TensorSpec, value: TensorSpec, attn_bias: object, cum_seq_q: object, cum_seq_k: object,
+        max_q: object, max_k: object, is_causal: object = absent,
+    ) -> Cost:  # fmt: skip
+        if opt(cum_seq_q) is None:  # (B, H, S, D)
+            return cost(_dense(query, key, value, is_causal), opt(attn_bias))
+        mask = "top_left" if need(is_causal, "is_causal") else "full"
+        return cost(_rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask), opt(attn_bias))
 
 
-@op("_flash_attention_forward", "_flash_attention_forward_no_dropout_inplace", places="ta", kind="matmul")
-def flash_forward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object, cum_seq_k: object = None,
-    max_q: object = None, max_k: object = None, is_causal: object = False, window_size_left: object = None,
-    window_size_right: object = None,
-) -> Cost:  # fmt: skip
-    cu, longest = (cum_seq_q, cum_seq_k), (max_q, max_k)
-    return _flash(query, key, value, is_causal, (window_size_left, window_size_right), cu, longest).forward()
-
-
-@op("flash_attn::_flash_attn_backward", kind="matmul", q="query", k="key", v="value", causal="is_causal",
-    order="dout q k v out softmax_lse dq dk dv dropout_p softmax_scale causal window_size_left window_size_right ...",
-)  # fmt: skip
-def flash_package_backward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, is_causal: object = UNKNOWN, window_size_left: object = None,
-    window_size_right: object = None,
-) -> Cost:  # fmt: skip
-    return _flash(query, key, value, is_causal, (window_size_left, window_size_right)).backward()
-
-
-@op("aten::_flash_attention_backward", kind="matmul")
-def flash_backward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, cum_seq_q: object, cum_seq_k: object = None,
-    max_q: object = None, max_k: object = None, is_causal: object = UNKNOWN, window_size_left: object = None,
-    window_size_right: object = None,
-) -> Cost:  # fmt: skip
-    cu, longest = (cum_seq_q, cum_seq_k), (max_q, max_k)
-    return _flash(query, key, value, is_causal, (window_size_left, window_size_right), cu, longest).backward()
-
-
-def _flash(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object, window: _Two, cu: _Two = (None, None),
-    longest: _Two = (None, None),
-) -> _Heads:  # fmt: skip
-    """(B, S, H, D), or packed (T, H, D) with offsets; causal from the bottom right."""
-    return _rows_first((q, k, v), cu, longest, _causal(is_causal, "bottom_right"), window)
-
-
-def _efficient(q: TensorSpec, k: TensorSpec, v: TensorSpec, cu: _Two, longest: _Two, mask_type: object) -> _Heads:
-    """mask_type: 0 none, 1 causal from the top left, 2 from the bottom right."""
-    mask = ("full", "top_left", "bottom_right")[need(mask_type, "custom_mask_type")]
-    return _rows_first((q, k, v), cu, longest, mask, (-1, -1))
-
-
-@op("_efficient_attention_forward", places="ta", kind="matmul")
-def efficient_forward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, bias: object, cu_seqlens_q: object, cu_seqlens_k: object,
-    max_seqlen_q: object, max_seqlen_k: object, custom_mask_type: object = 0,
-) -> Cost:  # fmt: skip
-    cu, longest = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
-    return _efficient(query, key, value, cu, longest, custom_mask_type).forward(opt(bias))
-
-
-@op("aten::_efficient_attention_backward", kind="matmul")
-def efficient_backward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, bias: object, cu_seqlens_q: object, cu_seqlens_k: object,
-    max_seqlen_q: object, max_seqlen_k: object, custom_mask_type: object = UNKNOWN,
-) -> Cost:  # fmt: skip
-    cu, longest = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
-    return _efficient(query, key, value, cu, longest, custom_mask_type).backward(opt(bias))
-
-
-def _cudnn(q: TensorSpec, k: TensorSpec, v: TensorSpec, cu: _Two, longest: _Two, is_causal: object) -> _Heads:
-    """(B, H, S, D), or packed (T, H, D) with offsets; causal from the top left in both."""
-    if opt(cu[0]) is None:
-        return _dense(q, k, v, is_causal)
-    return _rows_first((q, k, v), cu, longest, _causal(is_causal, "top_left"), (-1, -1))
-
-
-@op("_cudnn_attention_forward", places="ta", kind="matmul")
-def cudnn_forward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, attn_bias: object, cum_seq_q: object, cum_seq_k: object,
-    max_q: object, max_k: object, is_causal: object = False,
-) -> Cost:  # fmt: skip
-    return _cudnn(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal).forward(opt(attn_bias))
-
-
-@op("aten::_cudnn_attention_backward", kind="matmul")
-def cudnn_backward(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, attn_bias: object, cum_seq_q: object, cum_seq_k: object,
-    max_q: object, max_k: object, is_causal: object = UNKNOWN,
-) -> Cost:  # fmt: skip
-    return _cudnn(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal).backward(opt(attn_bias))
+_declare_both_ways("forward", ("flash_attn::_flash_attn_forward", "flash_attn_3::fwd"), "q k v",
+                   "_flash_attention_forward_no_dropout_inplace")  # fmt: skip
+_declare_both_ways("backward", ("flash_attn::_flash_attn_backward",), "dout q k v out softmax_lse dq dk dv")
 
 
 # ---------------------------------------------------------------------------------------------- the fast path of nn.Transformer
