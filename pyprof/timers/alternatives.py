@@ -38,11 +38,8 @@ def _in_order_of(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a dense tensor of this shape with the dimension order of `spec` in memory."""
     given = spec.strides or contiguous_strides(spec.shape)
     order = sorted(range(len(shape)), key=lambda at: (-given[at], at))
-    strides, step = [0] * len(shape), 1
-    for at in reversed(order):
-        strides[at] = step
-        step *= max(shape[at], 1)
-    return tuple(strides)
+    dense = dict(zip(order, contiguous_strides(tuple(shape[at] for at in order)), strict=True))
+    return tuple(dense[at] for at in range(len(shape)))
 
 
 def _reshaped(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:

@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyprof.dtypes import lookup
-from pyprof.errors import PyprofError, ToolError, UsageError
+from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.timers.alternatives import Alternative, alternatives
 from pyprof.timers.replay import choose_device, replay, replayable
@@ -195,9 +195,7 @@ def _time(call: OpCall, device: str, options: argparse.Namespace, *, tf32: bool 
 def _try(alternative: Alternative, device: str, options: argparse.Namespace, base: Timing) -> list[str]:
     try:
         return _row(alternative.name, alternative.call, _time(alternative.call, device, options, tf32=alternative.tf32), base)
-    except PyprofError as error:
-        if not isinstance(error, (ToolError, UsageError)):
-            raise
+    except (ToolError, UsageError) as error:
         print(f"note: {alternative.name}: {error}", file=sys.stderr)
         return [alternative.name, *["na"] * (len(_HEADER) - 1)]
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -176,14 +177,6 @@ Args: TypeAlias = list[object]
 Kwargs: TypeAlias = dict[str, object]
 
 
-class _Bound(NamedTuple):
-    """A function of torch, and arguments as it takes them."""
-
-    function: Callable[..., object]
-    args: Args
-    kwargs: Kwargs
-
-
 def _callable(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs, device: str) -> Callable[[], object]:
     """The call as a function, after one successful try. Raises ToolError if no form of the op takes the arguments."""
     inner = ""
@@ -191,7 +184,7 @@ def _callable(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs, devic
         forms = _overloads(torch, call, args, kwargs)
     else:
         path = f"{call.module}.{call.op}".removeprefix("torch.").split(".")  # torch.nn.functional.linear, Tensor.add_
-        forms = [_Bound(_attribute(torch, path, call.name), args, kwargs)]
+        forms = [functools.partial(_attribute(torch, path, call.name), *args, **kwargs)]
     for form in forms:
         work = functools.partial(_run, torch, form, None if call.tensors else torch.device(device))
         try:
@@ -205,10 +198,10 @@ def _callable(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs, devic
     raise ToolError(f"{call.name} cannot be run here: {inner}", "choose another op")
 
 
-def _run(torch: ModuleType, form: _Bound, device: torch_types.device | None) -> object:
+def _run(torch: ModuleType, form: Callable[[], object], device: torch_types.device | None) -> object:
     """device: where a call without tensors makes its own."""
     with torch.no_grad(), contextlib.nullcontext() if device is None else device:
-        return form.function(*form.args, **form.kwargs)
+        return form()
 
 
 def _in_tf32(torch: ModuleType, work: Callable[[], object]) -> object:
@@ -231,21 +224,18 @@ def _attribute(owner: object, path: list[str], name: str) -> Any:
     return owner
 
 
-def _overloads(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs) -> list[_Bound]:
+def _overloads(torch: ModuleType, call: OpCall, args: Args, kwargs: Kwargs) -> list[functools.partial[object]]:
     """The forms of a dispatcher's op that may take these arguments, most likely first.
 
     A trace records all arguments of the schema in order, including keyword-only ones.
     """
     packet = _attribute(torch.ops, [call.module, call.op.partition(".")[0]], call.name)
-    exact: list[_Bound] = []
-    others: list[_Bound] = []
-    for name in packet.overloads():
-        overload = getattr(packet, name)
+    found = []
+    for overload in (getattr(packet, name) for name in packet.overloads()):
         schema = overload._schema.arguments
-        bound = _bind(schema, args, kwargs)
-        if bound is not None:
-            (exact if len(schema) == len(args) else others).append(_Bound(overload, *bound))
-    return exact + others
+        if (bound := _bind(schema, args, kwargs)) is not None:
+            found.append((len(schema) != len(args), functools.partial(overload, *bound[0], **bound[1])))
+    return [form for _, form in sorted(found, key=itemgetter(0))]
 
 
 def _bind(schema: Sequence[torch_types.Argument], args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:

@@ -102,15 +102,14 @@ def triton_kernel(source: str, name: str = "") -> Kernel | None:
 
 
 def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
-    found = next((f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and _is_kernel(f)), None)
-    if found is None:
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    decorated = ((f, call) for f in functions for call in f.decorator_list if isinstance(call, ast.Call))
+    found, heuristic = next(((f, call) for f, call in decorated if called(call) in _HEURISTICS), (None, None))
+    if found is None or heuristic is None:
         return None
-    category, facts = "", dict[str, object]()
-    for node in (part for decorator in found.decorator_list for part in ast.walk(decorator)):
-        if isinstance(node, ast.Call) and (heuristic := called(node)) in _HEURISTICS:
-            category = _HEURISTICS[heuristic]
-        if isinstance(node, ast.Dict):
-            facts |= _facts(node)
+    category, facts = _HEURISTICS[called(heuristic)], dict[str, object]()
+    for node in (part for part in ast.walk(heuristic) if isinstance(part, ast.Dict)):
+        facts |= _facts(node)
     parameters = [argument.arg for argument in found.args.args]
     given = facts.get("signature")
     kinds = given if isinstance(given, dict) else {}
@@ -128,11 +127,6 @@ def _triton_kernel(tree: ast.Module, name: str) -> Kernel | None:
     flop = amount(facts.get("kernel_flop")) or None  # 0 where Inductor did not count them
     operations = reader.flow.operations if category not in ("", "template", "user Triton") else None
     return Kernel(arguments, category, names, amount(facts.get("kernel_num_gb")), flop, operations)
-
-
-def _is_kernel(function: ast.FunctionDef) -> bool:
-    calls = (decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call))
-    return any(called(call) in _HEURISTICS for call in calls)
 
 
 def _facts(node: ast.Dict) -> dict[str, object]:

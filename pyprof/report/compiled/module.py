@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,38 +80,28 @@ class _Storage:
 @dataclass(frozen=True)
 class _View:
     storage: _Storage
-    elements: int | None
+    elements: int | None = None
     offset: object = 0
 
 
-class _Moved:
-    """What one kernel reads, or writes: every part of a storage once, all parts together not more than the storage holds."""
+def _moved(views: list[tuple[_View, Pointer]]) -> int | None:
+    """Bytes that one kernel reads, or writes; None where some size is unknown.
 
-    def __init__(self) -> None:
-        self._parts: dict[_Storage, dict[object, int | None]] = {}
-        self._capacity: dict[_Storage, int | None] = {}
-
-    def add(self, view: _View, pointer: Pointer) -> None:
-        """A view, all of it or less where the kernel's indices do not go so far."""
-        size: int | None = None
-        if view.elements is not None and pointer.itemsize is not None:
-            size = pointer.itemsize * (view.elements if pointer.most is None else min(view.elements, pointer.most))
-        parts = self._parts.setdefault(view.storage, {})
-        old = parts.get(view.offset, size)
-        parts[view.offset] = None if size is None or old is None else max(old, size)
-        self._capacity[view.storage] = product((view.storage.elements, pointer.itemsize))
-
-    @property
-    def bytes(self) -> int | None:
-        """None where some size is unknown."""
-        total = 0
-        for storage, parts in self._parts.items():
-            sizes = [size for size in parts.values() if size is not None]
-            if len(sizes) < len(parts):
-                return None
-            capacity = self._capacity[storage]
-            total += sum(sizes) if capacity is None or len(sizes) == 1 else min(sum(sizes), max(capacity, *sizes))
-        return total
+    Every part of a storage counts once, as far as the kernel's indices go, all parts together not more than the storage holds.
+    """
+    parts: dict[_Storage, dict[object, int]] = defaultdict(dict)
+    capacity: dict[_Storage, int | None] = {}
+    for view, pointer in views:
+        if view.elements is None or pointer.itemsize is None:
+            return None
+        size = pointer.itemsize * (view.elements if pointer.most is None else min(view.elements, pointer.most))
+        parts[view.storage][view.offset] = max(size, parts[view.storage].get(view.offset, 0))
+        capacity[view.storage] = product((view.storage.elements, pointer.itemsize))
+    total = 0
+    for storage, sizes in parts.items():
+        whole, held = sum(sizes.values()), capacity[storage]
+        total += whole if held is None else min(whole, max(held, *sizes.values()))
+    return total
 
 
 def find_modules(paths: list[Path]) -> list[Path]:
@@ -154,24 +145,22 @@ class _ModuleReader:
     def read(self, tree: ast.Module) -> None:
         """First all definitions, then the bodies that use them."""
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name):
-                self._definition(node.targets[0].id, node.value)
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name), *_], value=ast.Call(args=[first, second, *_]) as call):
+                    self._definition(name, call, first, second)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and re.fullmatch(r"call|partition_\d+", node.name):
                 self._block(node.body)
 
-    def _definition(self, name: str, call: ast.Call) -> None:
-        function = dotted(call.func)
-        if len(call.args) < 2:
-            return
-        first, source = (literal(argument) for argument in call.args[:2])
+    def _definition(self, name: str, call: ast.Call, *arguments: ast.expr) -> None:
         kernel: Kernel | None = None
-        if function.endswith("async_compile.cpp_pybinding") and isinstance(first, list) and isinstance(source, str):
-            kernel = cpp_kernel([str(kind) for kind in first], source)
-        elif function.endswith("async_compile.triton") and isinstance(source, str):
-            kernel = triton_kernel(source, str(first or ""))
-        elif function.endswith("rand_strided"):
-            self.inputs[name] = _elements(call.args[0], call.args[1])
+        match dotted(call.func).rpartition("async_compile.")[2], *map(literal, arguments):
+            case "cpp_pybinding", list() as types, str() as source:
+                kernel = cpp_kernel([str(kind) for kind in types], source)
+            case "triton", first, str() as source:
+                kernel = triton_kernel(source, str(first or ""))
+            case "rand_strided", _, _:
+                self.inputs[name] = _elements(*arguments)
         if kernel is not None:
             self.kernels[name] = Fused(name, kernel)
             self.defined[name] = call.lineno
@@ -180,22 +169,16 @@ class _ModuleReader:
         for statement in body:
             if isinstance(statement, (ast.With, ast.If, ast.Try, ast.For)):
                 self._block(statement.body)
-            elif isinstance(statement, ast.Assign):
-                self._assign(statement)
-            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-                self._call(statement.value)
-
-    def _assign(self, statement: ast.Assign) -> None:
-        target, value = statement.targets[0], statement.value
-        if isinstance(target, (ast.Tuple, ast.List)):  # the arguments of the graph, or of a part of it
-            for name in target.elts:
-                if isinstance(name, ast.Name):
-                    self.views.setdefault(name.id, _View(_Storage(True), self.inputs.get(name.id)))
-        elif isinstance(target, ast.Name):
-            if isinstance(value, ast.Call):
-                self._call(value)
-            view = self._value(value)
-            self.views[target.id] = view or _View(_Storage(True), None)
+            match statement:
+                case ast.Assign(targets=[ast.Tuple(elts=inputs) | ast.List(elts=inputs), *_]):  # of the graph or a part
+                    for name in (element.id for element in inputs if isinstance(element, ast.Name)):
+                        self.views.setdefault(name, _View(_Storage(True), self.inputs.get(name)))
+                case ast.Assign(targets=[ast.Name(id=name), *_], value=value):
+                    if isinstance(value, ast.Call):
+                        self._call(value)
+                    self.views[name] = self._value(value) or _View(_Storage(True))
+                case ast.Expr(value=ast.Call() as call):
+                    self._call(call)
 
     def _value(self, node: ast.expr) -> _View | None:
         """The view that an expression makes; None where it is not a known tensor."""
@@ -231,28 +214,18 @@ class _ModuleReader:
         if function.startswith(_NO_KERNEL):
             return
         for argument in [*node.args, *(k.value for k in node.keywords if k.arg == "out")]:
-            view = self._value(argument)  # a library function may write to whatever is passed to it
-            if view is not None:
+            if (view := self._value(argument)) is not None:  # a library function may write to whatever is passed to it
                 view.storage.ready = True
 
     def _site(self, kernel: str, node: ast.Call) -> Site:
-        read, written = _Moved(), _Moved()
-        touched: list[_Storage] = []
-        for pointer, argument in zip(self.kernels[kernel].kernel.arguments, node.args, strict=False):
-            if pointer is None:
-                continue
-            view = self._value(argument) or _View(_Storage(True), None)
-            if pointer.reads and view.storage.ready:
-                read.add(view, pointer)
-            if pointer.writes:
-                written.add(view, pointer)
-                touched.append(view.storage)
-        for storage in touched:
-            storage.ready = True
-        nodes, atens = self._comment(node.lineno)
-        if not nodes and not atens:
-            nodes, atens = self._comment(self.defined[kernel])
-        return Site(read.bytes, written.bytes, nodes, atens)
+        pairs = zip(self.kernels[kernel].kernel.arguments, node.args, strict=False)
+        views = [(self._value(value) or _View(_Storage(True)), pointer) for pointer, value in pairs if pointer is not None]
+        read = [(view, pointer) for view, pointer in views if pointer.reads and view.storage.ready]
+        written = [(view, pointer) for view, pointer in views if pointer.writes]
+        for view, _ in written:
+            view.storage.ready = True
+        names = self._comment(node.lineno)
+        return Site(_moved(read), _moved(written), *(names if any(names) else self._comment(self.defined[kernel])))
 
     def _comment(self, line: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The source nodes and ATen ops named in the comment above a line."""
