@@ -18,6 +18,7 @@ __all__: list[str] = []
     "unsqueeze_copy", "view_copy", "view_as_complex_copy", "view_as_real_copy",
     places="ta", kind="copy", order="input ...")  # fmt: skip
 @op("lift_fresh_copy", "_mkldnn_transpose", "_mkldnn_transpose_", "_mkldnn_reshape", "_reshape_copy", "_lazy_clone",
+    *(f"{place}mkldnn_reorder_conv{rank}d_weight" for rank in (2, 3) for place in ("torch._C._nn.", "aten::")),
     places="a", kind="copy", order="input ...")  # fmt: skip
 def clone(input: TensorSpec, **options: object) -> Cost:
     return copy_cost(input, gradient(input))
@@ -58,6 +59,8 @@ def copy_(input: object, src: object = None) -> Op:
 
 
 @op("_foreach_clone", "_to_cpu", "aten::flatten_dense_tensors", places="ta", kind="copy", order="tensors[] ...")
+@op("_nested_tensor_from_tensor_list", places="ta", kind="copy", order="tensors[] ...", list="tensors")
+@op("_cudnn_rnn_flatten_weight", places="ta", kind="copy", weight_arr="tensors")
 def foreach_clone(tensors: list[TensorSpec]) -> Cost:
     return copy_cost(tensors, [gradient(t) for t in tensors])
 

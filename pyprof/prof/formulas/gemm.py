@@ -281,6 +281,7 @@ def _addend(c: object, beta: object) -> TensorSpec | None:
 
 
 @op("addmm", "Tensor.addmm_", "aten::addmm_", "_addmm_activation", kind="matmul")
+@op("baddbmm", "Tensor.baddbmm_", "aten::baddbmm_", kind="matmul", batch1="mat1", batch2="mat2")
 def addmm(input: object, mat1: TensorSpec, mat2: TensorSpec, beta: object = 1, out: object = None) -> Op:
     m, n, k, batch = _sizes(mat1, mat2)
     made = spec((*mat1.shape[:-1], n), mat1.dtype)
@@ -290,11 +291,6 @@ def addmm(input: object, mat1: TensorSpec, mat2: TensorSpec, beta: object = 1, o
     # The sum that takes the gradient back to the shape of C; nothing runs where the shapes agree.
     if isinstance(input, TensorSpec) and input.shape != made.shape:
         yield from grad("bias", input, made.numel, made)
-
-
-@op("baddbmm", "Tensor.baddbmm_", "aten::baddbmm_", kind="matmul")
-def baddbmm(input: object, batch1: TensorSpec, batch2: TensorSpec, beta: object = 1, out: object = None) -> Op:
-    return addmm(input, batch1, batch2, beta, out)
 
 
 @op("Tensor.addbmm_", "aten::addbmm_", kind="matmul", backward=False)

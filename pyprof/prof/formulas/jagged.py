@@ -48,11 +48,6 @@ def padded_to_jagged(dense: TensorSpec, offsets: list[TensorSpec], total_L: obje
     return copy_cost(part, offsets, part)
 
 
-@op("_nested_tensor_from_tensor_list", places="ta", kind="copy", order="tensors[] ...", list="tensors")
-def nested_from_list(tensors: list[TensorSpec], **options: object) -> Cost:
-    return copy_cost(tensors, [gradient(t) for t in tensors])
-
-
 @op("_nested_from_padded", "_nested_from_padded_and_nested_example", "_nested_from_padded_tensor", "_nested_select_backward",
     "_nested_sum_backward", "_nested_tensor_from_mask", "_nested_tensor_from_mask_left_aligned",
     "_nested_tensor_softmax_with_shape", "nested_to_padded_tensor", "to_padded_tensor", "_nested_get_values_copy",

@@ -164,13 +164,9 @@ def cholesky_solve(input: TensorSpec, input2: TensorSpec) -> Cost:
 
 
 @op("lu_solve", "ldl_solve", places="lL", LD="LU")
+@op("lu_solve", input="B", LU_data="LU", LU_pivots="pivots")
 def lu_solve(LU: TensorSpec, B: TensorSpec, pivots: object = None) -> Cost:
     return _solved(LU, B, 0, opt(pivots))
-
-
-@op("lu_solve")
-def old_lu_solve(input: TensorSpec, LU_data: TensorSpec, LU_pivots: object = None) -> Cost:
-    return lu_solve(LU_data, input, LU_pivots)
 
 
 @op("lstsq", places="lL")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import copy_cost, gradient, nbytes, opt, product, spec, wants
+from pyprof.prof.formulas.algebra import gradient, nbytes, opt, product, spec, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
 __all__: list[str] = []
@@ -116,12 +116,6 @@ def cudnn_rnn_backward(input: TensorSpec, weight: list[TensorSpec], hx: TensorSp
     costs = [piece.cost for piece in made if isinstance(piece, Piece)]
     matmul, vector, moved = (sum(getattr(c, part) or 0 for c in costs) for part in ("matmul_flops", "vector_flops", "bytes"))
     return Cost(matmul, vector, None if any(c.bytes is None for c in costs) else moved)
-
-
-@op("_cudnn_rnn_flatten_weight", places="ta", kind="copy")
-def flatten_weight(weight_arr: list[TensorSpec]) -> Cost:
-    # All weights copied into one buffer.
-    return copy_cost(weight_arr, [gradient(w) for w in weight_arr])
 
 
 # ---------------------------------------------------------------------------------------------- cells

@@ -157,16 +157,12 @@ def topk(input: TensorSpec, k: object, dim: object = -1) -> Op:
 
 
 @op("searchsorted", places="ta")
+@op("bucketize", places="ta", boundaries="sorted_sequence")
 def searchsorted(sorted_sequence: TensorSpec, input: object, out_int32: object = False) -> Cost:
     length = sorted_sequence.shape[-1] if sorted_sequence.shape else 1
     queries = input if isinstance(input, TensorSpec) else spec((), sorted_sequence.dtype)
     written = "int32" if out_int32 is True else "int64"
     return vector(_comparisons(length + 1) * queries.numel, sorted_sequence, queries, spec(queries.shape, written))
-
-
-@op("bucketize", places="ta")
-def bucketize(input: object, boundaries: TensorSpec, out_int32: object = False) -> Cost:
-    return searchsorted(boundaries, input, out_int32)
 
 
 @op("isin", places="ta")

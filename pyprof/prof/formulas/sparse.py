@@ -83,8 +83,3 @@ def to_mkldnn(input: TensorSpec, dtype: object = None) -> Cost:
 @op("aten::to_mkldnn_backward", kind="copy")
 def to_mkldnn_backward(grad: TensorSpec, input: TensorSpec) -> Cost:
     return copy_cost(grad, gradient(input))
-
-
-@op(*(f"{place}mkldnn_reorder_conv{rank}d_weight" for rank in (2, 3) for place in ("torch._C._nn.", "aten::")), kind="copy")
-def mkldnn_reorder(input: TensorSpec) -> Cost:
-    return copy_cost(input, gradient(input))
