@@ -6,7 +6,7 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -143,20 +143,12 @@ class Records:
         lengths = np.diff(self.seq_offsets)[positions]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         take = np.repeat(self.seq_offsets[:-1][positions] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        columns = {}
-        for name, values in self.columns.items():
-            columns[name] = values[positions]
-        return Records(
-            columns, self.strings, self.stacks, self.calls, self.gpus, offsets, self.seq_numbers[take],
-            self.counts, self.notes, self.source, self.utc_ns,
-        )  # fmt: skip
+        columns = {name: values[positions] for name, values in self.columns.items()}
+        return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=self.seq_numbers[take])
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         """The same records with these columns and this pool of calls in place of theirs."""
-        return Records(
-            dict(self.columns.items()) | columns, self.strings, self.stacks, calls, self.gpus, self.seq_offsets,
-            self.seq_numbers, self.counts, self.notes, self.source, self.utc_ns,
-        )  # fmt: skip
+        return replace(self, columns={**self.columns, **columns}, calls=calls)
 
     def release(self, *names: str) -> None:
         """Give up the memory of columns that come from a file again when they are needed again; in memory they stay."""

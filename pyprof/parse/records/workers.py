@@ -105,20 +105,12 @@ def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item
             except BrokenProcessPool as error:  # a process died while others were still being handed out
                 yield item, error
         for future in as_completed(tasks):
-            result = _result(future)
-            yield tasks[future], result
+            yield tasks[future], _tried(Future.result, future)
         done = True
     finally:
         for future in tasks:
             future.cancel()
         executor.shutdown(wait=done)
-
-
-def _result(future: Future[Result]) -> Result | Exception:
-    try:
-        return future.result()
-    except Exception as error:
-        return error
 
 
 def _begin_process() -> None:

@@ -44,6 +44,10 @@ _DEVICE = {
     "dram_bytes_per_s": "memoryBandwidth", "l2_bytes": "l2CacheSize", "max_warps_per_sm": "maxWarpsPerSm",
     "max_blocks_per_sm": "maxBlocksPerSm", "regs_per_sm": "maxRegistersPerSm", "smem_per_sm_bytes": "maxShmemPerSm",
 }  # fmt: skip
+# Columns of `ranges` in the order in which they are collected; domain: its number in the order of appearance.
+_RANGE_COLUMNS = {
+    "start_ns": "i8", "end_ns": "i8", "free": "?", "thread": "i4", "domain": "i4", "label": "i4", "seq": "i4", "op_id": "i4",
+}  # fmt: skip
 _RANGE = ("start", "end", "eventType", "globalTid", "domainId", "textId")
 _PUSH_POP, _DOMAIN = (59, 70), 75
 _KINDS = (59, 60, 70, 71, _DOMAIN)  # push/pop and start/end; 70 and 71 are the same imported from a text file
@@ -252,8 +256,7 @@ class _RangeRows:
         self.names, self.trace, self.thread = names, trace, thread
         self.kinds = _KINDS if kinds else (-1,)
         self.codes = trace.labels.reader(rows)
-        # Start, end, whether it is a start/end range, thread, domain, label, seq and op_id.
-        self.columns = tuple(map(partial(Growing, rows=rows), ("i8", "i8", "?", "i4", "i4", "i4", "i4", "i4")))
+        self.columns = {name: Growing(dtype, rows) for name, dtype in _RANGE_COLUMNS.items()}
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> its number in the column of domains
         self.domain_names: dict[tuple[int, int], str] = {}
         self.unreadable = 0  # rows without a time or a thread
@@ -291,7 +294,7 @@ class _RangeRows:
         free = ~np.isin(event, (*_PUSH_POP, -1))
         thread = map_distinct(tid, self.thread).astype(np.int32)
         numbers = map(narrowest, (self._number_domains(tid, domain), label, seq, op_id))
-        for column, piece in zip(self.columns, (start, end, free, thread, *numbers), strict=True):
+        for column, piece in zip(self.columns.values(), (start, end, free, thread, *numbers), strict=True):
             column.append(piece)
 
     def _number_domains(self, tid: Ints, domain: Ints) -> Ints:
@@ -307,21 +310,9 @@ class _RangeRows:
 
     def table(self) -> Table:
         """All rows."""
-        start, end, free, thread, domain, label, seq, op_id = map(Growing.whole, self.columns)
-        return make_table(
-            "ranges",
-            {
-                "start_ns": start,
-                "end_ns": end,
-                "thread": thread,
-                "label": label,
-                "seq": seq,
-                "op_id": op_id,
-                "domain": self._domain_codes(domain),
-                "open": end == -1,
-                "free": free,
-            },
-        )
+        columns = {name: column.whole() for name, column in self.columns.items()}
+        codes, is_open = self._domain_codes(columns["domain"]), columns["end_ns"] == -1
+        return make_table("ranges", columns | {"domain": codes, "open": is_open})
 
     def _domain_codes(self, domain: Ints) -> Array:
         if not self.domains:

@@ -225,15 +225,13 @@ class _Reader:
         return self.stacks.setdefault(scope, len(self.stacks))
 
     def call(self, text: str) -> int:
-        code = self.call_code.get(text)
-        return self.add_call(text, parse_call_text(text)) if code is None else code
+        return self.call_code[text] if text in self.call_code else self.add_call(text, parse_call_text(text))
 
     def add_call(self, text: str, call: OpCall) -> int:
-        code = self.call_code.get(text)
-        if code is None:
-            code = self.call_code[text] = len(self.out.calls)
+        if text not in self.call_code:
+            self.call_code[text] = len(self.out.calls)
             self.out.calls.append(call)
-        return code
+        return self.call_code[text]
 
     def _gpu(self, described: Line) -> int:
         major, _, minor = str(described.get("cc", "")).partition(".")
