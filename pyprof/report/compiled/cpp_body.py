@@ -17,7 +17,7 @@ from pyprof.report.compiled.syntax import called, names_in
 __all__ = ["CppBody"]
 
 Loops = dict[str, int | None]  # the variable of each loop, and how many values it takes (None: unknown)
-_TEMPLATE = re.compile(r"(?<=\w)\s*<(?:[^<>()]|\(\w*\))*>(?=\s*(?:[(.]|::|$|\w+\s*=))")
+_TEMPLATE = re.compile(r"(?<=\w)\s*<(?:[^<>()]|\(\w*\))*>(?=\s*(?:[(.,>]|::|$|\w+\s*=))")
 _TO_PYTHON = tuple(
     (re.compile(pattern), new)
     for pattern, new in (
@@ -76,12 +76,13 @@ class CppBody:
                 self._named[closed.name] = Value.of(closed.held)
 
     def _follow(self, text: str) -> None:
-        """One statement; where it is not understood, neither is what it does with the pointers in it."""
+        """One statement; where it is not understood, neither is what it does with the pointers in it, nor what it computes."""
         try:
             for statement in ast.parse(text).body:
                 self._statement(statement)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self._pass_on(_WORD.findall(text))
+            self.flow.known &= not ("tmp" in text and "=" in text) or _LAMBDA.fullmatch(text) is not None
 
     def _pass_on(self, names: Iterable[str]) -> None:
         """Pointers among these names go where they are not followed."""

@@ -281,6 +281,31 @@ extern "C"  void  kernel(const float* in_ptr0, const float* in_ptr1, float* out_
     assert kernel.operations == 2 * 6 + 6 * 20 * 3 + 6 * 2  # the negation is in both parts of the loop
 
 
+def test_a_statement_that_is_not_understood_leaves_its_part_unknown() -> None:
+    source = """
+extern "C"  void  kernel(const bool* in_ptr0, const float* in_ptr1, float* out_ptr0)
+{
+    for(int64_t x0=static_cast<int64_t>(0L); x0<static_cast<int64_t>(8L); x0+=static_cast<int64_t>(1L))
+    {
+        alignas(64) float tmpbuf[16];
+        auto tmp0 = at::vec::VecMask<float,1>::from(in_ptr0 + static_cast<int64_t>(x0));
+        auto tmp1 = decltype(tmp0)(1)/(decltype(tmp0)(1) + tmp0.neg().exp());
+        out_ptr0[static_cast<int64_t>(x0)] = tmp1;
+        STRANGE
+    }
+}
+"""
+    types = ["const bool*", "const float*", "float*"]
+    for strange, operations in (("", 4 * 8), ("auto tmp9 = in_ptr1 ->* tmp1;", None)):
+        kernel = cpp_kernel(types, source.replace("STRANGE", strange))
+        assert kernel.operations == operations
+        assert [p and (p.itemsize, p.reads, p.writes, p.most) for p in kernel.arguments] == [
+            (1, True, False, 8),
+            (4, True, False, None),
+            (4, False, True, 8),
+        ]
+
+
 def test_what_is_not_a_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("x = 1\n")
     with pytest.raises(InputError, match="no compiled module"):
