@@ -143,7 +143,9 @@ class Records:
         lengths = np.diff(self.seq_offsets)[positions]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         take = np.repeat(self.seq_offsets[:-1][positions] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        columns = {name: values[positions] for name, values in self.columns.items()}
+        columns = dict(self.columns)
+        for name, values in columns.items():
+            columns[name] = values[positions]
         return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=self.seq_numbers[take])
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:

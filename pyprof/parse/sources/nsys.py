@@ -256,7 +256,8 @@ class _RangeRows:
         self.names, self.trace, self.thread = names, trace, thread
         self.kinds = _KINDS if kinds else (-1,)
         self.codes = trace.labels.reader(rows)
-        self.columns = {name: Growing(dtype, rows) for name, dtype in _RANGE_COLUMNS.items()}
+        growing = map(partial(Growing, rows=rows), _RANGE_COLUMNS.values())
+        self.columns = dict(zip(_RANGE_COLUMNS, growing, strict=True))
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> its number in the column of domains
         self.domain_names: dict[tuple[int, int], str] = {}
         self.unreadable = 0  # rows without a time or a thread
@@ -310,14 +311,12 @@ class _RangeRows:
 
     def table(self) -> Table:
         """All rows."""
-        columns = {name: column.whole() for name, column in self.columns.items()}
-        codes, is_open = self._domain_codes(columns["domain"]), columns["end_ns"] == -1
-        return make_table("ranges", columns | {"domain": codes, "open": is_open})
-
-    def _domain_codes(self, domain: Ints) -> Array:
-        if not self.domains:
-            return np.broadcast_to(np.int32(-1), len(domain))
+        columns: dict[str, Array] = dict(zip(self.columns, map(Growing.whole, self.columns.values()), strict=True))
+        columns["open"] = columns["end_ns"] == -1
         codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1
         for key, number in self.domains.items():
             codes[number] = self.trace.strings.code(self.domain_names.get(key, "(domain without a name)"))
-        return codes.astype(np.int16 if codes.max() < 1 << 15 else np.int32)[domain]
+        codes = codes.astype(np.int16 if codes.max() < 1 << 15 else np.int32)
+        domain = columns["domain"]
+        columns["domain"] = codes[domain] if self.domains else np.broadcast_to(codes[-1], len(domain))
+        return make_table("ranges", columns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_places
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import Batch, Texts
@@ -56,17 +57,14 @@ class Names:
 
     def split(self, names: Ints, labels: Labels) -> Ints:
         """Label, seq and op_id of the text of each id, as three rows; an unknown text is empty."""
-        at = self._find(names)
-        used = np.zeros(len(self._ids) + 1, np.bool_)
-        used[at] = True  # -1 is the last
-        found = np.full((3, len(used)), -1, np.int64)
-        if used[-1]:
+        rows, place = distinct_places(self._find(names), len(self._ids))
+        found = np.full((3, len(rows) + 1), -1, np.int64)
+        if (place < 0).any():
             found[:, -1] = labels.split("")
-        rows = np.flatnonzero(used[:-1])
         read = labels.reader(len(rows))
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[first : first + _ROWS_AT_ONCE]
             begin, size = self._begin[some], self._size[some]
             low, high = int(begin.min()), int((begin + size).max())
-            found[:, some] = read(Texts(self._raw[low:high], begin - low, size))
-        return found[:, at]
+            found[:, first : first + len(some)] = read(Texts(self._raw[low:high], begin - low, size))
+        return found[:, place]
