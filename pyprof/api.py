@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyprof.prof.frame import Frame
     from pyprof.tables.table import Source, Table, Values
 
-__all__ = ["Loaded", "Ops", "load", "summary", "table"]
-
 _KINDS = "kernel,graph,cpu"
 _HTML_ROWS = 10
 

@@ -23,8 +23,6 @@ TYPE_CHECKING = False  # of `typing`, whose import takes half as long as the int
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
-__all__ = ["COMMANDS", "main"]
-
 # The module holds `add_arguments(parser)` and `run(options)`, which returns the exit code; help: one line.
 Command = namedtuple("Command", "name module help")
 COMMANDS = (

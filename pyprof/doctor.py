@@ -18,8 +18,6 @@ from pyprof.errors import PyprofError, ToolError
 from pyprof.recording import probe
 from pyprof.recording.tools import ask, find_nsys, release
 
-__all__ = ["add_arguments", "run"]
-
 _SECONDS = 120
 _PROBE = (sys.executable, os.path.abspath(probe.__file__))
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DTYPES", "DType", "lookup"]
-
 
 class DType(NamedTuple):
     """One element type.

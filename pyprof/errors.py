@@ -13,8 +13,6 @@ The hint is the next command to type, or the next thing to look at. Must not kno
 
 from __future__ import annotations
 
-__all__ = ["EmptyCapture", "GateError", "InputError", "NotACapture", "PyprofError", "ToolError", "UsageError"]
-
 
 class PyprofError(Exception):
     """What went wrong, and a hint for the next step.

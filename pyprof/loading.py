@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyprof.parse.sources.sqlite import Database
     from pyprof.parse.sources.trace import Trace
 
-__all__ = ["load", "load_capture", "load_with_trace", "op_rules", "open_trace"]
-
 _HEAD_BYTES, _FIRST_BYTES = 1 << 20, 1 << 14
 _GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")

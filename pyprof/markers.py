@@ -25,22 +25,6 @@ from typing import NamedTuple
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown, checked_shape, format_call, parse_call, sound_text, sound_value
 
-__all__ = [
-    "UNREADABLE",
-    "Kind",
-    "Marker",
-    "decode",
-    "encode_layer",
-    "encode_op",
-    "encode_optimizer",
-    "encode_step",
-    "is_backward_name",
-    "read_literal",
-    "same_function",
-    "split_ids",
-]
-
-
 # What reading hostile text as a literal can raise: syntax, unhashable keys, huge integers, deep nesting.
 UNREADABLE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError)
 

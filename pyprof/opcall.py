@@ -25,21 +25,6 @@ from typing import Any, NamedTuple
 
 from pyprof.dtypes import lookup
 
-__all__ = [
-    "UNKNOWN",
-    "DTypeArg",
-    "OpCall",
-    "OpRules",
-    "TensorSpec",
-    "Unknown",
-    "checked_shape",
-    "contiguous_strides",
-    "format_call",
-    "parse_call",
-    "sound_text",
-    "sound_value",
-]
-
 # Limits for hostile text: no real call exceeds them, and beyond them reading would cost time, memory or the stack.
 _MAX_DEPTH = 64  # lists within lists
 _MAX_INTEGER = 10**40  # torch's have 64 bits

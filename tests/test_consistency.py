@@ -142,3 +142,9 @@ def test_no_two_test_files_have_one_name() -> None:
     """pytest collects neither then, though each runs alone."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
+
+
+def test_what_is_public_is_said_once() -> None:
+    """By a name without an underscore; packages that pass names on list them."""
+    listing = [path.name for path in FILES if path.name != "__init__.py" and "\n__all__" in path.read_text(encoding="utf-8")]
+    assert not listing

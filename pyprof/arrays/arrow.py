@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["to_arrow", "to_arrow_texts", "to_numpy"]
-
 _MOST_BYTES = 2**31 - 1
 
 

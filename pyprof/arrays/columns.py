@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from pyprof.arrays.types import Array, Ints
 
-__all__ = ["Columns", "Distinct", "Growing", "distinct_places", "distinct_rows", "distinct_values", "map_distinct", "narrowest"]
-
 _FIRST_ROWS = 1 << 16
 
 

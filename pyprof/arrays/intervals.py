@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_values
 
-__all__ = ["Segments", "between", "count_before", "depth", "latest", "spans", "summed", "union"]
-
 Ints = npt.NDArray[np.int64]
 
 

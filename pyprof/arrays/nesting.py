@@ -14,8 +14,6 @@ import numpy as np
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Bools, Integers, Ints
 
-__all__ = ["Forest", "crossing", "nest", "runs", "sort_ranges", "stable_order"]
-
 
 def stable_order(numbers: Integers) -> Ints:
     """np.argsort(numbers, kind="stable"), in time proportional to rows where the numbers are small."""

@@ -11,8 +11,6 @@ from typing import Any, NewType
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "Bools", "Bytes", "Floats", "Integers", "Ints", "Places", "Positions", "Rows"]
-
 Array = npt.NDArray[Any]  # a column of whatever type its table declares
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]

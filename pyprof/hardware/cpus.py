@@ -13,8 +13,6 @@ import platform
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["CpuPeak", "cache_path", "cpu_name", "peak", "save"]
-
 
 class CpuPeak(NamedTuple):
     """name: the CPU; threads: number of threads that were used; tflops: 10^12 FLOP/s of a large matrix product by dtype tag

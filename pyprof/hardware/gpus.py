@@ -19,8 +19,6 @@ from typing import NamedTuple, TypeGuard
 from pyprof.errors import InputError
 from pyprof.hardware.occupancy import SmLimits, architectures, limits
 
-__all__ = ["PRECISIONS", "Gpu", "find", "from_file", "load", "named", "ops_per_clock"]
-
 Capability = tuple[int, int]
 
 # Columns of gpus.csv that hold peaks. fp64 and fp32: CUDA cores; the others: Tensor Cores.

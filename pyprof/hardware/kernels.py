@@ -21,8 +21,6 @@ from pyprof.dtypes import lookup
 from pyprof.hardware.names import demangle, normalise
 from pyprof.hardware.precision import read_precision
 
-__all__ = ["KernelClass", "Verdict", "classify", "has_tensor_path", "rules", "verdict"]
-
 Capability = tuple[int, int]
 
 _PRODUCTS = frozenset({"gemm", "conv", "attention", "rnn"})

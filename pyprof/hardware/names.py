@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-__all__ = ["Demangler", "demangle", "normalise", "short_name"]
-
 _ANONYMOUS = "(anonymous namespace)"
 # Longer than any name a compiler writes by far; keeps the C demangler from being fed hostile text.
 _MAX_MANGLED = 1 << 16

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from pyprof.arrays.types import Floats, Ints
 
-__all__ = ["SmLimits", "active_blocks", "architectures", "limits", "theoretical_occupancy", "waves"]
-
 _WARP_THREADS = 32
 _REGISTERS = 65536  # 32-bit registers of a multiprocessor
 _REGISTER_UNIT = 256  # registers are allocated to a warp in multiples of this

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["READERS", "read_precision"]
-
 # Tokens of CUTLASS, xmma and the SASS kernels of cuBLAS and cuDNN.
 _TOKENS = {
     "f64": "fp64", "d": "fp64", "tf32": "tf32", "f32": "fp32", "fp32": "fp32", "cf32": "fp32", "cf64": "fp64", "c32": "fp32",

@@ -29,8 +29,6 @@ from pyprof.nvtx.state import STATE, Stats
 from pyprof.nvtx.traceback import Function
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
-__all__ = ["enabled", "init", "instrument", "pause", "resume", "shutdown", "stats", "step", "wrap"]
-
 _MODES = ("auto", "on")
 _METHODS = ("patch", "mode")
 _lock = threading.RLock()

@@ -19,8 +19,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from pyprof.errors import ToolError
 
-__all__ = ["MAX_TEXTS", "MAX_TEXT_BYTES", "Backend", "NvtxBackend", "Registry", "tool_attached"]
-
 MAX_TEXTS = 6_144
 """Distinct texts with shapes in one process; each costs about 1.4 kB under Nsight Systems."""
 

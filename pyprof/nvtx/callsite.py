@@ -16,8 +16,6 @@ import torch
 
 from pyprof.nvtx.state import STATE
 
-__all__ = ["ANCHOR", "add_stack", "find_frame", "is_library", "note", "sites"]
-
 MAX_DEPTH = 200
 """Frames visited before the search for one of the user's is given up."""
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["hide_from_compiler", "pass_through_compiler"]
-
 _frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
 
 

@@ -15,8 +15,6 @@ from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
-__all__ = ["patch_custom_ops"]
-
 _OWN = frozenset("aten prim prims profiler inductor c10d _dtensor fsdp higher_order rngprims".split())
 
 # By id of the op, which is kept beside its wrapper so that no other object gets this id; None for an op of torch's own.

@@ -13,8 +13,6 @@ import torch
 
 from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec, contiguous_strides
 
-__all__ = ["MAX_ITEMS", "MAX_STRING", "Unkeyable", "add_key", "describe_call", "describe_value"]
-
 MAX_ITEMS = 4096
 """Elements of a list that are described; a longer one is UNKNOWN."""
 

@@ -19,8 +19,6 @@ from pyprof.nvtx.patch import Patches
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 
-__all__ = ["Paths", "patch_layers"]
-
 _MAX_NAMES = 16
 """Names of one shared module that are looked at; bounds the work where modules hold each other in a ring."""
 

@@ -21,8 +21,6 @@ from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
-__all__ = ["patch_mode"]
-
 _Table = dict[Function, Function]
 
 

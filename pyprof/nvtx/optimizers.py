@@ -15,8 +15,6 @@ from pyprof.nvtx.patch import Patches, is_wrapper
 from pyprof.nvtx.state import STATE, State
 from pyprof.nvtx.traceback import Function, hide
 
-__all__ = ["patch_optimizers", "wrap_classes"]
-
 
 def _handle(name: str) -> object:
     try:

@@ -21,8 +21,6 @@ from pyprof.nvtx.targets import COLLECTIVES, FUNCTIONAL, NAMESPACES, PYTHON, REN
 from pyprof.nvtx.traceback import Function
 from pyprof.nvtx.wrapper import OpName, make_wrapper
 
-__all__ = ["Patches", "dress", "find_owner", "is_wrapper", "patch_collectives", "patch_ops", "targets"]
-
 _FUNCTIONS: Any = torch._C._VariableFunctionsClass
 _C_TYPES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _MISSING = object()

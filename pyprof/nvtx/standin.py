@@ -13,8 +13,6 @@ from typing import Any, NoReturn, SupportsIndex
 
 from pyprof.nvtx.traceback import Function
 
-__all__ = ["StandIn", "original"]
-
 _SHOWN = ("__module__", "__name__", "__qualname__", "__doc__")
 
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyprof.nvtx.backend import Backend, Registry
 
-__all__ = ["MAX_CALLS", "STATE", "State", "Stats", "nothing"]
-
 E = TypeVar("E")
 
 MAX_CALLS = 8_192

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["COLLECTIVES", "FUNCTIONAL", "NAMESPACES", "PYTHON", "RENAMED", "Namespace"]
-
 FUNCTIONAL = "torch.nn.functional"
 
 

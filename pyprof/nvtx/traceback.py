@@ -16,8 +16,6 @@ from typing import Any
 from pyprof.nvtx.callsite import note
 from pyprof.nvtx.compiling import pass_through_compiler
 
-__all__ = ["Function", "Runner", "hide", "runner"]
-
 Function = Callable[..., object]
 Runner = Callable[[Function, "tuple[object, ...]", "dict[str, object]"], object]
 

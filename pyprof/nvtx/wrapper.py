@@ -21,8 +21,6 @@ from pyprof.nvtx.state import STATE, State, nothing
 from pyprof.nvtx.traceback import Function, Runner, hide, runner
 from pyprof.opcall import UNKNOWN, OpCall
 
-__all__ = ["MAX_MARKER_BYTES", "MAX_VARIANTS", "OpName", "make_wrapper"]
-
 MAX_MARKER_BYTES = 60_000
 """Nsight Systems silently drops ranges whose text is longer than 65,416 bytes."""
 

@@ -19,8 +19,6 @@ from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import SHOWN, add_kinds, choose_kinds, kind_codes
 from pyprof.tables.files import check_output, is_direct, whole_file, whole_text_file
 
-__all__ = ["add_arguments", "run"]
-
 _FORMATS = (".dict", ".jsonl", ".parquet")
 
 

@@ -19,8 +19,6 @@ from pyprof.prof.columns import TORCH_COLUMNS, TORCH_KEYS
 from pyprof.tables.output import ordered
 from pyprof.tables.table import Fractions, Integers, Table, Texts, Values
 
-__all__ = ["averages", "keys_of"]
-
 
 def keys_of(text: str) -> list[str]:
     """The keys of `--group-by` for this table: `op`, or `op` and `shape`. Raises UsageError for others."""

@@ -15,13 +15,6 @@ from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
 
-# fmt: off
-__all__ = [
-    "ALIASES", "COLUMNS", "DEFAULT", "HEADERS", "SUMS", "SUMS_SHOWN", "TORCH_COLUMNS", "TORCH_KEYS", "TREE", "Column",
-    "RecordTable",
-"columns_text"]
-# fmt: on
-
 DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
 
 

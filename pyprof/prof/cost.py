@@ -24,8 +24,6 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 
-__all__ = ["Costs", "cost_records"]
-
 Codes = npt.NDArray[np.int32]
 
 _PARTS = ("matmul_flops", "vector_flops", "bytes")

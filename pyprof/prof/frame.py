@@ -30,8 +30,6 @@ from pyprof.prof.infer import infer
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, roofline
 from pyprof.tables.table import Fractions, Texts, texts
 
-__all__ = ["Frame", "operand_tag"]
-
 _MOST_SPARSE = 64  # times as many numbers of executions as there are rows before they are numbered anew
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 

@@ -18,8 +18,6 @@ from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Texts, Values, coded, sort_key
 
-__all__ = ["Groups", "group_by", "layer_tree"]
-
 _LEAST_KNOWN = 0.99  # of a group's time, for a sum over the rest to be called its sum
 
 

@@ -20,8 +20,6 @@ from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.parse.records.records import Records
 
-__all__ = ["INFERRED", "infer"]
-
 INFERRED = "inferred"
 """The keyword that marks a call of which something was filled in; its value names what."""
 

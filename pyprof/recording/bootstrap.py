@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyprof.recording.steps import StepClock, Steps
 
-__all__ = ["start"]
-
 
 def start(folder: str) -> None:
     """Record once torch is imported. folder: holds config.json, and takes the report of each process."""

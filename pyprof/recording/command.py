@@ -21,8 +21,6 @@ from pyprof.recording.run import INDUCTOR, Plan, Recording, choose_tool, record
 from pyprof.recording.steps import Steps, parse_steps
 from pyprof.tables.files import terminated_by_exception
 
-__all__ = ["add_arguments", "run"]
-
 _PYTHON_SUFFIXES = (".py", ".pyw", ".pyz", ".pyc")
 
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from pyprof.nvtx.patch import Patches
 
-__all__ = ["Exclusive"]
-
 _STARTERS = ("_prepare_profiler", "_enable_profiler")  # in torch.autograd.profiler: every recording in Python begins with these
 
 P = ParamSpec("P")

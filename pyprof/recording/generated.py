@@ -17,8 +17,6 @@ from pyprof.recording.results import Staging
 from pyprof.recording.run import INDUCTOR
 from pyprof.recording.tools import environment_with_pyprof
 
-__all__ = ["load_module", "own_inputs", "record_module", "wrap_kernels"]
-
 _WARM_UP = 3
 
 

@@ -9,8 +9,6 @@ import json
 import os
 import sys
 
-__all__ = ["describe_torch", "run_op"]
-
 
 def describe_torch() -> dict[str, object]:
     """version; cuda: the CUDA release that torch was built for, or None; devices: names of the GPUs that it can use."""

@@ -19,8 +19,6 @@ from pyprof.recording.steps import StepClock, Window
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Recorder", "profile"]
-
 
 class Recorder:
     """Ranges, emit_nvtx and the CUDA profiler, switched together. problem: why emit_nvtx records nothing; empty where it works.

@@ -21,8 +21,6 @@ from typing import BinaryIO
 
 from pyprof.errors import InputError, UsageError
 
-__all__ = ["Staging", "record_name"]
-
 _CAPTURES = (".json.gz", ".json", ".sqlite", ".nsys-rep")
 _RECORDS = ".dict"
 

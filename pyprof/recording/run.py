@@ -24,8 +24,6 @@ from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import ask, cuda_devices, find_nsys
 
-__all__ = ["INDUCTOR", "Plan", "Recording", "choose_tool", "record"]
-
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _KEYBOARD = ("SIGINT", "SIGQUIT")
 INDUCTOR = {

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from pyprof.nvtx.patch import Patches
 
-__all__ = ["StepClock", "Steps", "Window", "parse_steps"]
-
 Steps = tuple[tuple[int, int], ...]
 
 _MARK = "_pyprof_clock"

@@ -13,8 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["ask", "cuda_devices", "environment_with_pyprof", "find_nsys", "release"]
-
 _RELEASE = re.compile(r"\d+(?:\.\d+){1,4}")
 
 

@@ -23,8 +23,6 @@ from pyprof.prof.group import group_by
 from pyprof.tables.files import whole_text_file
 from pyprof.tables.table import choose, printed
 
-__all__ = ["print_top"]
-
 _WIDTH = 150
 _KINDS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 

@@ -28,8 +28,6 @@ from pyprof.recording.tools import environment_with_pyprof
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Capture", "Schedule", "capture", "schedule"]
-
 _FILE_SUFFIXES = (".json", ".json.gz")
 
 

@@ -22,8 +22,6 @@ from pyprof.prof.roofline import LATENCY, LAUNCH
 from pyprof.report.idle import HOST, Activities, find_gaps
 from pyprof.report.idle import LAUNCH as LATE_LAUNCH
 
-__all__ = ["Advice", "advise"]
-
 _LOAD_BYTES = 16  # what one load of a Tensor Core kernel takes where operands are aligned to it
 _CONVERSION = re.compile(r"nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw", re.IGNORECASE)
 _FUSED = re.compile(r"fused|multi_tensor_\w*(?:adam|lamb|sgd)|\bAdamFunctor|SGDFunctor|LAMBStage", re.IGNORECASE)

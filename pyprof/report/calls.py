@@ -19,8 +19,6 @@ from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
 from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
 
-__all__ = ["Calls", "calls_of", "origins"]
-
 _WAITS = re.compile(
     r"(cuda|cu|hip)(Device|Ctx|Stream|Event|Thread)Synchronize(_|$)"
     r"|(cuda|cu|hip)Memcpy(?!.*(Async|Batch))"

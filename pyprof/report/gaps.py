@@ -39,8 +39,6 @@ from pyprof.report.screen import Cells, add_tables, joined, require_table, selec
 from pyprof.tables.output import write
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
 
-__all__ = ["TABLES", "Report", "add_arguments", "run"]
-
 _SCREEN = 10  # rows of ops and of gaps on the screen
 _QUANTILES = (0.5, 0.9, 0.99)
 # What the streams table shows of an idle line: what needs no change first.

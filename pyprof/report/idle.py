@@ -28,8 +28,6 @@ from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.calls import Calls
 
-__all__ = ["REASONS", "Activities", "Gaps", "Lines", "find_gaps"]
-
 REASONS = ("sync", "host", "launch", "queued", "copy", "kernel", "unknown")
 SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
 _QUEUED_NS = 5_000

@@ -40,8 +40,6 @@ from pyprof.report.screen import Cells, add_tables, joined, listed, require_tabl
 from pyprof.tables.output import write
 from pyprof.tables.table import Fractions, Header, Integers, Table, Values
 
-__all__ = ["Busy", "Groups", "Sums", "add_arguments", "busy", "categories", "grouped", "kernels", "run"]
-
 _NO_AMOUNT = 1 << 53  # bytes or operations
 
 

@@ -12,8 +12,6 @@ from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching
 from pyprof.tables.table import Header, Table, Texts, Values, texts
 
-__all__ = ["Cells", "add_tables", "joined", "listed", "one_table_option", "require_table", "selected"]
-
 Cells = list[tuple[Header, Values]]
 _OF_ONE_TABLE = [name for name, form in FORMATS.items() if not form.titled]
 

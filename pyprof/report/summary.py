@@ -20,8 +20,6 @@ from pyprof.report.screen import Cells, add_tables, joined, listed, require_tabl
 from pyprof.tables.output import write
 from pyprof.tables.table import Fractions, Header, Integers, Table, coded
 
-__all__ = ["add_arguments", "lines", "run"]
-
 _LONGEST = 5
 
 

@@ -20,8 +20,6 @@ from typing import IO, BinaryIO, NoReturn
 
 from pyprof.errors import InputError, UsageError
 
-__all__ = ["check_output", "is_direct", "terminated_by_exception", "whole_file", "whole_text_file"]
-
 _HINT = "choose another name or place with -o"
 _STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
 

@@ -17,8 +17,6 @@ import numpy as np
 from pyprof.errors import ToolError, UsageError
 from pyprof.tables.table import Fractions, Header, Table, Texts, Values, printed
 
-__all__ = ["FORMATS", "Format", "visible", "write_aligned", "write_csv", "write_jsonl", "write_plain", "write_tables"]
-
 _BATCH_ROWS = 8_000
 _ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
 _MOST_WIDTH = 4_000  # characters of a field in an aligned table: one name of megabytes would pad every other line to its length

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyprof.arrays.types import Ints
     from pyprof.tables.where import Condition
 
-__all__ = ["Choice", "add_output", "arranged", "choice", "conditions_of", "matching", "ordered", "write"]
-
 
 class Choice(NamedTuple):
     """What the options choose of a table: columns; those that rows are ordered by; the number of rows, None: all."""

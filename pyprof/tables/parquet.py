@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts
 from pyprof.tables.table import Fractions, Integers, Table, Texts, Values
 
-__all__ = ["write"]
-
 _BATCH_ROWS = 1 << 18
 
 

@@ -16,8 +16,6 @@ from pyprof.arrays.arrow import to_arrow, to_arrow_texts
 from pyprof.arrays.types import Floats
 from pyprof.tables.table import Fractions, Texts, Values, printed
 
-__all__ = ["Rows"]
-
 _LARGEST = float(1 << 36)  # of a number times a power of ten that is rounded here; its last bit is far below _DOUBT
 _DOUBT = 1e-4  # how near to half between two whole numbers Python rounds instead
 _MOST_DIGITS = 6  # beyond, Arrow writes small decimals with an exponent

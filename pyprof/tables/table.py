@@ -16,13 +16,6 @@ import numpy.typing as npt
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
-# fmt: off
-__all__ = [
-    "AnyInts", "Fractions", "Header", "Integers", "Source", "Table", "Texts", "Values", "choose", "coded", "printed",
-    "sort_key", "texts",
-]
-# fmt: on
-
 Rows: TypeAlias = Ints | slice
 AnyInts: TypeAlias = npt.NDArray[Any]  # integers of any width, or Python's own (object) where 64 bits do not hold a sum
 

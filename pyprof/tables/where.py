@@ -22,8 +22,6 @@ from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import UsageError
 from pyprof.tables.table import Fractions, Header, Integers, Source, Values, choose, coded
 
-__all__ = ["Condition", "conditions", "matching"]
-
 _HINT = "for example --where 'op=linear,sil>50us,layer=*.attn.*'"
 _OPERATOR = r"(!=|>=|<=|=|>|<)"
 _ORDER: dict[str, Callable[[Any, Any], Any]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}

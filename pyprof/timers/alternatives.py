@@ -13,8 +13,6 @@ from pyprof.dtypes import lookup
 from pyprof.opcall import OpCall, TensorSpec, contiguous_strides
 from pyprof.prof import formulas
 
-__all__ = ["Alternative", "alternatives"]
-
 _UNIT_BYTES = 16  # one aligned load of a Tensor Core kernel: 8 elements of fp16, 4 of fp32, 16 of fp8
 _HALVES = {"float64": ("float32",), "float32": ("bfloat16", "float16"), "bfloat16": ("float16",), "float16": ("bfloat16",)}
 _GEMMS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "__matmul__"})

@@ -18,8 +18,6 @@ from pyprof.timers.timing import cache_bytes, timeit, torch_for
 if TYPE_CHECKING:
     import torch as torch_types
 
-__all__ = ["measure"]
-
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _SMALL, _LARGE = 256, 4096  # sides of the matrices
 _GEMM_S = 0.3  # seconds that one product may take

@@ -27,8 +27,6 @@ from pyprof.timers.timing import Timing, timeit
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
 
-__all__ = ["add_arguments", "run"]
-
 _HEADER = ("Call", "Time(us)", "best(us)", "p99(us)", "Spread", "Launches", "TFLOP/s", "GB/s", "Speedup")
 _SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
 

@@ -23,8 +23,6 @@ from pyprof.timers.timing import CpuClock, Timing, timeit, torch_for
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["COLUMNS", "Result", "bench"]
-
 Kernels = dict[str, tuple[Callable[..., object], list[object]]]  # by name: a kernel and the arguments of a call
 
 _ROUNDS = 5

@@ -22,8 +22,6 @@ from pyprof.timers.timing import torch_for
 if TYPE_CHECKING:
     import torch as torch_types
 
-__all__ = ["choose_device", "free_bytes", "replay", "replayable"]
-
 # Arguments that captures often leave out and that do not change the work of an op on a given device.
 _NEUTRAL = frozenset({"device", "generator", "layout", "memory_format", "non_blocking", "out", "pin_memory"})
 _SCALARS = ("number", "Scalar", "float")  # 1 is used for one that was not recorded: no op's time depends on it

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import torch
     from torch.autograd.profiler_util import FunctionEvent
 
-__all__ = ["CpuClock", "Timing", "cache_bytes", "quantile", "timeit", "torch_for"]
-
 Seconds: TypeAlias = tuple[float, ...]  # one for each call
 
 _MIN_CALLS, _MAX_CALLS = 10, 10_000

@@ -24,8 +24,6 @@ from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, runnin
 from pyprof.parse.records.records import COLUMNS, GpuInfo, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
 
-__all__ = ["attribute", "innermost_ranges", "locate", "ops_around"]
-
 _COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)

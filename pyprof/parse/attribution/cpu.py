@@ -16,8 +16,6 @@ from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested
 from pyprof.parse.sources.trace import ActivityKind
 
-__all__ = ["cpu_rows"]
-
 
 def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
     """The rows that `attribute` takes in place of GPU activities, with the position of each in `around` (`at`).

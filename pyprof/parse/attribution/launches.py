@@ -13,8 +13,6 @@ from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.parse.records.records import GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
 
-__all__ = ["gather", "gpus", "launch_of_activity", "launched", "ranks", "take"]
-
 
 def take(values: Array, index: Integers) -> Ints:
     """values[index] as int64, -1 where the index is -1."""

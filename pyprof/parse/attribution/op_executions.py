@@ -21,8 +21,6 @@ from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested
 from pyprof.parse.sources.trace import Trace
 
-__all__ = ["Executions", "executions"]
-
 _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE, Kind.OPTIMIZER, Kind.STEP, Kind.INTERNAL)
 _MODULE = "nn.Module: "  # frames of Python, which torch's table does not add up either
 

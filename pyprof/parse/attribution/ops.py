@@ -17,11 +17,6 @@ from pyprof.parse.attribution.launches import gather, take
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_order
 from pyprof.parse.sources.trace import Trace
 
-__all__ = [
-    "OpTable", "OpsAround", "Replays", "Side", "instances", "nearest", "op_table", "outermost", "owners", "settled",
-    "with_none",
-]  # fmt: skip
-
 UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole thread
 
 

@@ -20,19 +20,6 @@ from pyprof.opcall import OpRules
 from pyprof.parse.attribution.launches import gather, ranks
 from pyprof.parse.sources.trace import Trace
 
-__all__ = [
-    "CONTEXT",
-    "NEVER",
-    "CaptureFacts",
-    "LabelFacts",
-    "Nested",
-    "SetAside",
-    "by_thread",
-    "leaked",
-    "nest_all",
-    "nest_order",
-]
-
 NEVER = np.iinfo(np.int64).max  # the end of a range that was never closed
 CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
 _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op

@@ -21,8 +21,6 @@ from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
 from pyprof.parse.sources.trace import Table
 
-__all__ = ["MOST_KERNELS", "Slice", "SliceResults", "Slices", "ThreadFacts"]
-
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
 _ROWS = 1 << 20  # handled at a time

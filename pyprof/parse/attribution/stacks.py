@@ -22,8 +22,6 @@ from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside, by
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind, Trace
 
-__all__ = ["Placed", "Stacks", "main_numbers", "running_numbers", "sequence_numbers"]
-
 _Number = TypeVar("_Number", int, Ints)
 
 # A stack has bounds, for ranges pile up where a program leaks them or recurses.

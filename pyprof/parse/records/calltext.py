@@ -11,8 +11,6 @@ import json
 from pyprof.markers import UNREADABLE
 from pyprof.opcall import OpCall, format_call, parse_call, sound_text
 
-__all__ = ["call_text", "parse_call_text"]
-
 _PLACE = "op"  # a name that cannot be misread, in place of one in quotes
 
 

@@ -21,8 +21,6 @@ from pyprof.parse.records.records import Records
 from pyprof.parse.records.workers import on_dask, run_all
 from pyprof.tables.files import whole_file
 
-__all__ = ["Outcome", "expand", "named_rank", "parse_many", "stored"]
-
 Load = Callable[[Path], Records]
 _SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".sql", ".nvvp", ".nvprof", ".db", ".json", ".json.gz", ".trace")
 _RANK = re.compile(r"(?:^|[^a-z])(?:rank|worker|node)[-_=.]?(\d{1,6})(?!\d)", re.IGNORECASE)

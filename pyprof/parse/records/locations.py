@@ -17,8 +17,6 @@ from typing import Any
 
 from pyprof.errors import InputError, PyprofError, ToolError, UsageError
 
-__all__ = ["File", "Remote", "fetched", "find", "is_folder", "locate", "matching", "modified_ns", "put"]
-
 _URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")
 
 

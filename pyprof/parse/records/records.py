@@ -16,8 +16,6 @@ from pyprof.arrays.types import Array
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
 
-__all__ = ["COLUMNS", "DIRECTIONS", "KEYS", "PHASES", "POOLED", "SCHEMA_VERSION", "GpuInfo", "Records", "Stack", "concatenate"]
-
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 

@@ -17,8 +17,6 @@ from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 
-__all__ = ["SHOWN", "add_kinds", "add_window", "choose_kinds", "in_window", "kind_codes", "window_given"]
-
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}

@@ -18,8 +18,6 @@ from typing import NoReturn, TypeVar
 
 from pyprof.errors import ToolError
 
-__all__ = ["on_dask", "run_all"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Task = Callable[[Item], Result]

@@ -18,8 +18,6 @@ from pyprof.arrays.arrow import to_arrow, to_numpy
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.sqlite_pages.reader import Texts
 
-__all__ = ["EmitTexts"]
-
 Decode = Callable[[str], tuple[int, int, int]]
 
 _MOST_KNOWN = 100_000  # distinct remainders whose bytes are kept

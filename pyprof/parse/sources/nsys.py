@@ -20,8 +20,6 @@ from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
-__all__ = ["read"]
-
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1
 _KERNEL, _GRAPH = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"

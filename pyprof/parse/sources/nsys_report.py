@@ -11,8 +11,6 @@ from pathlib import Path
 
 from pyprof.errors import ToolError
 
-__all__ = ["exported"]
-
 
 @contextmanager
 def exported(path: Path, name: str) -> Iterator[Path]:

@@ -20,8 +20,6 @@ from pyprof.parse.sources.nvprof_ranges import read_ranges
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
-__all__ = ["read"]
-
 _KERNELS = ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", "CUPTI_ACTIVITY_KIND_KERNEL")  # the second with concurrency tracing off
 # Columns of the trace's tables, each with its name in the file.
 _ACTIVITY = {"start_ns": "start", "end_ns": "end", "device": "deviceId", "stream": "streamId", "corr": "correlationId"}

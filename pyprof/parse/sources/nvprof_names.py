@@ -14,8 +14,6 @@ from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import Batch, Texts
 from pyprof.parse.sources.trace import Labels
 
-__all__ = ["Names"]
-
 _TABLE, _ID, _TEXT = "StringTable", "_id_", "value"
 _ROWS_AT_ONCE = 65_536
 

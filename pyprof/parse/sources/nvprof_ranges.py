@@ -17,8 +17,6 @@ from pyprof.parse.sources.sqlite_pages.btree import Block
 from pyprof.parse.sources.sqlite_pages.reader import Batch
 from pyprof.parse.sources.trace import Table, Trace, make_table
 
-__all__ = ["read_ranges"]
-
 _MARKER, _START, _END = "CUPTI_ACTIVITY_KIND_MARKER", 2, 4
 _COLUMNS = ("flags", "id", "timestamp", "name", "domain", "objectKind")
 _NEEDED = ("flags", "timestamp", "id", "objectKind", "objectId", "name")

@@ -21,8 +21,6 @@ from pyprof.errors import InputError
 from pyprof.parse.sources.sqlite_pages.btree import SLACK
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch, Cell, Texts
 
-__all__ = ["RowReader"]
-
 Rows = Sequence[Sequence[Cell]]
 _BATCH_ROWS = 65_536
 

@@ -18,13 +18,11 @@ import numpy as np
 
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, NotACapture
-from pyprof.parse.sources.sqlite_pages.btree import DamagedFile
-from pyprof.parse.sources.sqlite_pages.reader import Batch, Cell, OddFile, PageReader, Schema
+from pyprof.parse.sources.sqlite_pages.btree import DamagedFile, OddFile
+from pyprof.parse.sources.sqlite_pages.reader import Batch, Cell, PageReader, Schema
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.rows import RowReader
-
-__all__ = ["Database"]
 
 _LEAST_ROW_BYTES = 8
 # A damaged file can put bytes that are not text into SQLite's own message, which Python then fails to decode.

@@ -20,21 +20,6 @@ from pyprof.markers import Marker, decode, split_ids
 if TYPE_CHECKING:
     from pyprof.parse.sources.sqlite_pages.reader import Texts
 
-__all__ = [
-    "COPY_KINDS",
-    "TABLES",
-    "ActivityKind",
-    "Array",
-    "ColumnType",
-    "Labels",
-    "Strings",
-    "Table",
-    "Trace",
-    "concatenated",
-    "make_table",
-    "narrowed",
-]
-
 
 class ActivityKind:
     """Codes of `activities.kind`, and their names in order."""

@@ -10,8 +10,6 @@ from pyprof.prof.formulas.algebra import broadcast, grad, gradient, need, promot
 from pyprof.prof.formulas.pointwise import elementwise
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op, spellings
 
-__all__: list[str] = []
-
 # op: (places, operations forward, operations backward, has an in-place form with a trailing underscore)
 _ACTIVATIONS: dict[str, tuple[str, int, int, bool]] = {
     "relu": ("tTaF", 1, 1, True),

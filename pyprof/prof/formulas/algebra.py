@@ -13,25 +13,6 @@ from pyprof.dtypes import DType, lookup
 from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.registry import Cost, Missing, Piece
 
-__all__ = [
-    "broadcast",
-    "copy_cost",
-    "dims",
-    "dtype_from",
-    "dtype_of",
-    "grad",
-    "gradient",
-    "nbytes",
-    "need",
-    "opt",
-    "pair",
-    "promote",
-    "result",
-    "spec",
-    "vector",
-    "wants",
-]
-
 DEFAULT_FLOAT = "float32"
 
 

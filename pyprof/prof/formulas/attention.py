@@ -16,8 +16,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__ = ["mask_pairs"]
-
 
 def mask_pairs(queries: int, keys: int, mask: str = "full", left: int = -1, right: int = -1) -> int:
     """(query, key) pairs that a mask leaves of one head: `full`, `top_left` or `bottom_right` causal, or with a window.

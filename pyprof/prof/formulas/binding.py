@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 
-__all__ = ["Missing", "Plan", "bind", "invoke", "plan"]
-
 
 class Missing(Exception):
     """Raised by a formula that needs an argument which the capture did not record."""

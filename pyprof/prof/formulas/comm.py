@@ -12,8 +12,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, nbytes, need, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
-__all__: list[str] = []
-
 
 def _flat(*values: object) -> Iterator[TensorSpec]:
     for value in values:

@@ -16,8 +16,6 @@ from pyprof.prof.formulas.algebra import dims, grad, nbytes, need, product, spec
 from pyprof.prof.formulas.gemm import number_backward, product_backward, product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, Op, forward, op
 
-__all__ = ["contraction_steps"]
-
 Indexed = tuple[str, ...]
 
 

@@ -16,8 +16,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import grad, gradient, nbytes, need, opt, pair, product, spec, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__: list[str] = []
-
 
 class _Options(NamedTuple):
     """How a kernel moves over its input, as recorded."""

@@ -8,8 +8,6 @@ from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
 from pyprof.prof.formulas.algebra import copy_cost, dtype_from, grad, gradient, need, opt, spec
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
-__all__: list[str] = []
-
 
 @op("clone", kind="copy", order="input ...")
 @op("Tensor.pin_memory", "aten::pin_memory", "aten::_pin_memory", "Tensor.__deepcopy__", kind="copy", order="input ...")

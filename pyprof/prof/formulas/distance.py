@@ -11,8 +11,6 @@ from pyprof.prof.formulas.algebra import broadcast, grad, gradient, nbytes, need
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op
 
-__all__: list[str] = []
-
 
 @op("_euclidean_dist", places="ta", kind="matmul", backward=False)
 @op("cdist", "_cdist_forward", places="ta", kind="matmul")

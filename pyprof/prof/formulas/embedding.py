@@ -11,8 +11,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, need, opt, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__: list[str] = []
-
 
 @op("aten::embedding", "torch.embedding", "torch.nn.functional.embedding", input="indices")
 def embedding(weight: TensorSpec, indices: TensorSpec, sparse: object = False) -> Op:

@@ -17,9 +17,6 @@ from pyprof.prof.formulas.algebra import grad, gradient, nbytes, opt, product, s
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, forward, op
 
-__all__ = ["also_writes", "cubes", "lu_parts", "per_matrix", "qr_flops", "real_of", "singular_values", "square",
-           "square_products", "weight"]  # fmt: skip
-
 
 def square(input: TensorSpec) -> tuple[int, int]:
     """Number of matrices and their size. Raises Missing for a vector."""

@@ -14,8 +14,6 @@ from pyprof.opcall import UNKNOWN, DTypeArg, TensorSpec
 from pyprof.prof.formulas.algebra import DEFAULT_FLOAT, broadcast, copy_cost, dtype_from, dtype_of, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
-__all__ = ["given_out", "made_dtype", "made_shape"]
-
 Options = Mapping[str, object]
 
 

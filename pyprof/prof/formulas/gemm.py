@@ -29,8 +29,6 @@ from pyprof.prof.formulas.algebra import (
 )
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, forward, op
 
-__all__ = ["number_backward", "product_backward", "product_cost"]
-
 
 def product_cost(m: int, n: int, k: int, *tensors: object, batch: int = 1, dtype: str | None = None) -> Cost:
     """`batch` products of (m,k) and (k,n) that together touch each of the tensors once; dtype: of the operands."""

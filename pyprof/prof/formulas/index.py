@@ -27,9 +27,6 @@ from pyprof.prof.formulas.algebra import (
 )
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__ = ["selected"]
-
-
 # ---------------------------------------------------------------------------------------------- joining
 
 

@@ -12,8 +12,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import nbytes
 from pyprof.prof.formulas.registry import Cost, op
 
-__all__: list[str] = []
-
 
 @op("inductor::*", order="")
 def generated(*args: object, **facts: object) -> Cost:

@@ -14,8 +14,6 @@ from pyprof.prof.formulas.algebra import grad, gradient, nbytes, need, product, 
 from pyprof.prof.formulas.pool import adaptive_windows, targets
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__: list[str] = []
-
 _TAPS = {"nearest": 0, "nearest-exact": 0, "area": 1, "linear": 2, "bilinear": 4, "bicubic": 16, "trilinear": 8,
          "lanczos": 36}  # fmt: skip
 

@@ -11,8 +11,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, gradient, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
-__all__: list[str] = []
-
 
 @op("_pack_padded_sequence", "_pad_packed_sequence", places="ta", composed=True)
 @op("torch.nn.utils.rnn.pack_padded_sequence", "torch.nn.utils.rnn.pad_packed_sequence", composed=True)

@@ -9,8 +9,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, dims, grad, gradient, need, opt, result, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
-__all__: list[str] = []
-
 
 @op("flip", "fliplr", "flipud", "roll", "rot90", "tril", "triu")
 @op("tril_", "triu_", places="Ta")

@@ -37,9 +37,6 @@ from pyprof.prof.formulas.factorisations import (
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Op, Piece, forward, op
 
-__all__: list[str] = []
-
-
 # ---------------------------------------------------------------------------------------------- functions of a matrix
 
 

@@ -12,8 +12,6 @@ from pyprof.prof.formulas.algebra import broadcast, grad, gradient, need, opt, p
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op
 from pyprof.prof.formulas.softmax import LOG_SOFTMAX_BACKWARD_OPERATIONS, SOFTMAX_OPERATIONS
 
-__all__: list[str] = []
-
 
 def _is_each(reduction: object, reduce: object = None) -> bool:
     """Whether the result is an element each, not their sum or mean."""

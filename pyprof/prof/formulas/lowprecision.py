@@ -13,8 +13,6 @@ from pyprof.prof.formulas.algebra import copy_cost, dtype_of, gradient, need, pr
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, op
 
-__all__: list[str] = []
-
 
 def _packing(dtype: str | None) -> int:
     """Values in one stored element."""

@@ -11,8 +11,6 @@ from pyprof.prof.formulas.index import selected
 from pyprof.prof.formulas.pointwise import elementwise
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
-__all__: list[str] = []
-
 
 @op("masked_fill", "Tensor.masked_fill_", "aten::masked_fill_")
 def masked_fill(input: TensorSpec, mask: TensorSpec, value: object = 0.0) -> Op:

@@ -13,8 +13,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__: list[str] = []
-
 _BACKWARD_INPUT, _BACKWARD_AFFINE = 7, 4  # operations an element for the gradient of the input, and of weight and bias
 
 

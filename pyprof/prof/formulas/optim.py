@@ -12,8 +12,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, gradient, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
-__all__: list[str] = []
-
 
 def _tensors(value: object) -> list[TensorSpec]:
     return [t for t in value if isinstance(t, TensorSpec)] if isinstance(value, (list, tuple)) else []

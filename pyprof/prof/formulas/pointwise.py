@@ -16,8 +16,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, grad, gradient, opt, promote, result, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op
 
-__all__ = ["common_shape", "elementwise", "given_dtype"]
-
 F = TypeVar("F", bound=Callable[..., object])
 
 

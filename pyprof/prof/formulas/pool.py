@@ -10,9 +10,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, pair, product, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
-__all__ = ["adaptive_windows", "targets"]
-
-
 # ---------------------------------------------------------------------------------------------- windows
 
 

@@ -11,8 +11,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, dtype_from, grad, gradient, need, opt, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
-__all__: list[str] = []
-
 _TO, _FROM, _MASK, _RANGE = 5, 2, 2, 2  # operations an element; the range: least and greatest
 
 

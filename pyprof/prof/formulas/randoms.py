@@ -10,8 +10,6 @@ from pyprof.prof.formulas.algebra import DEFAULT_FLOAT, broadcast, dtype_from, g
 from pyprof.prof.formulas.factory import given_out, made_dtype, made_shape
 from pyprof.prof.formulas.registry import Cost, op
 
-__all__: list[str] = []
-
 
 @op("randint", places="ta")
 def randint(*args: object, **more: object) -> Cost:

@@ -25,8 +25,6 @@ from pyprof.prof.formulas.algebra import (
 from pyprof.prof.formulas.pointwise import elementwise
 from pyprof.prof.formulas.registry import Cost, Op, op
 
-__all__ = ["placed", "sum_dtype"]
-
 
 def _axes(input: TensorSpec, dim: object) -> tuple[int, ...]:
     """Reduced dimensions: all where a dtype or bool is in the place of dim: aten::sum(self, dtype), var(x, unbiased)."""

@@ -14,30 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
-from pyprof.prof.formulas.binding import Missing, Plan, bind, invoke, plan
-
-__all__ = [
-    "Cost",
-    "Missing",
-    "Op",
-    "Piece",
-    "Result",
-    "evaluate",
-    "evaluate_backward",
-    "formula",
-    "forward",
-    "gives_way",
-    "has_backward",
-    "is_copy",
-    "is_structural",
-    "known",
-    "matmul_class",
-    "moves",
-    "names",
-    "op",
-    "params",
-    "spellings",
-]
+from pyprof.prof.formulas.binding import Missing as Missing  # formulas raise it
+from pyprof.prof.formulas.binding import Plan, bind, invoke, plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, opt, product, spec, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__: list[str] = []
-
 # Operations an element of the state without biases. LSTM: the two products added for each of 4 gates, three sigmoids of 4,
 # tanh, f·c + i·g 3, tanh(c), times o. GRU: two gates of a sum and a sigmoid, n = tanh(sum + r·sum) 3, (1 - z)·n + z·h 4.
 # RNN: a sum, tanh.

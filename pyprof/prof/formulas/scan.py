@@ -11,8 +11,6 @@ from pyprof.prof.formulas.algebra import dims, grad, gradient, need, opt, produc
 from pyprof.prof.formulas.reduction import placed, sum_dtype
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
-__all__: list[str] = []
-
 
 @op("cumsum")
 def cumsum(input: TensorSpec, dtype: object = None, out: object = None) -> Op:

@@ -10,8 +10,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import dims, dtype_of, grad, gradient, promote, reduced, result, spec, vector
 from pyprof.prof.formulas.registry import Cost, Op, op
 
-__all__ = ["LOG_SOFTMAX_BACKWARD_OPERATIONS", "SOFTMAX_OPERATIONS"]
-
 SOFTMAX_OPERATIONS = 5
 SOFTMAX_BACKWARD_OPERATIONS = 4  # grad·y, its sum, subtract, multiply
 LOG_SOFTMAX_BACKWARD_OPERATIONS = 4  # sum of grad, exp, multiply, subtract

@@ -11,8 +11,6 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, dtype_of, gradient, need, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, op, spellings
 
-__all__: list[str] = []
-
 _PRODUCTS = (
     "torch.sparse.mm", *spellings("smm"), "torch.sparse.addmm", *spellings("sspaddmm"), *spellings("hspmm", "ta"),
     "torch.sparse.sampled_addmm", "aten::sparse_sampled_addmm", "torch.sparse._sparse_addmm", "torch.sparse._sparse_mm",

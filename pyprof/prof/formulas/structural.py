@@ -9,8 +9,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, need, spec, vector
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
-__all__: list[str] = []
-
 # In torch, as methods and in the dispatcher alike; not every name exists in each. Views with a backward stand below.
 _VIEWS = """
     adjoint alias as_strided as_strided_ atleast_1d atleast_2d atleast_3d conj detach detach_ dsplit flatten hsplit imag

@@ -7,8 +7,6 @@ from pyprof.prof.formulas.algebra import grad, gradient, opt, promote, spec, wan
 from pyprof.prof.formulas.pointwise import common_shape, elementwise, given_dtype
 from pyprof.prof.formulas.registry import Cost, Op, op
 
-__all__: list[str] = []
-
 
 @op("clamp", "clip")
 def clamp(input: TensorSpec, min: object = None, max: object = None, out: object = None) -> Op:

@@ -13,8 +13,6 @@ from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, nbytes, need, opt, product, promote, spec, wants
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op
 
-__all__: list[str] = []
-
 _COMPLEX = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
 _REAL = {v: k for k, v in _COMPLEX.items()}
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from pyprof.errors import InputError, UsageError
 from pyprof.prof.formulas.registry import names
 
-__all__ = ["load_user_formulas"]
-
 _HINT = "decorate functions with @pyprof.formula; see help(pyprof.formula)"
 _LOADED: set[Path] = set()
 

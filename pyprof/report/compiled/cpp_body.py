@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
 from pyprof.report.compiled.syntax import called, names_in
 
-__all__ = ["CppBody"]
-
 Loops = dict[str, int | None]  # the variable of each loop, and how many values it takes (None: unknown)
 _TEMPLATE = re.compile(r"(?<=\w)\s*<(?:[^<>()]|\(\w*\))*>(?=\s*(?:[(.,>]|::|$|\w+\s*=))")
 _TO_PYTHON = tuple(

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Accesses", "Flow", "Lane", "Value", "product", "weight_of"]
-
 # Functions that are more than one operation, or none: casts, copies, constructors of vectors and masks, random numbers.
 _WEIGHTS = {
     "rsqrt": 2, "sigmoid": 4, "fmadd": 2, "fmsub": 2, "fnmadd": 2, "fma": 2, "welford_combine": 4, "welford_reduce": 4,

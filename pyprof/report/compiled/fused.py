@@ -26,8 +26,6 @@ from pyprof.prof.frame import Frame
 from pyprof.report.compiled.kernel_source import Kernel, amount, triton_kernel
 from pyprof.report.compiled.module import CompiledModule, Fused, Site
 
-__all__ = ["CATEGORIES", "Launch", "describe", "recorded_files"]
-
 CATEGORIES = (
     "pointwise", "reduction", "persistent reduction", "template", "foreach", "split scan", "user Triton", "cpp_fused", "gemm",
     "conv", "attention", "norm", "communication", "memcpy", "other",

@@ -16,8 +16,6 @@ from pyprof.report.compiled.flow import Accesses
 from pyprof.report.compiled.syntax import called, literal, parsed
 from pyprof.report.compiled.triton_body import TritonBody
 
-__all__ = ["Kernel", "Pointer", "amount", "cpp_kernel", "triton_kernel"]
-
 _HEURISTICS = {
     "pointwise": "pointwise", "reduction": "reduction", "persistent_reduction": "persistent reduction", "template": "template",
     "foreach": "foreach", "split_scan": "split scan", "cooperative_reduction": "reduction", "user_autotune": "user Triton",

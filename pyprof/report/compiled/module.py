@@ -19,8 +19,6 @@ from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.kernel_source import Kernel, Pointer, cpp_kernel, triton_kernel
 from pyprof.report.compiled.syntax import dotted, literal, parsed
 
-__all__ = ["CompiledModule", "Fused", "Site", "find_modules", "read_module"]
-
 _AOT_ID = re.compile(r"^# AOT ID: \['(?P<graph>\w+?)_(?P<direction>forward|backward|inference)'\]", re.MULTILINE)
 _NODES = re.compile(r"Source Nodes: \[(?P<nodes>[^\]]*)\](?:, Original ATen: \[(?P<atens>[^\]]*)\])?")
 _ZERO = ast.dump(ast.Constant(0))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import warnings
 
-__all__ = ["called", "dotted", "literal", "names_in", "parsed"]
-
 
 def parsed(text: str) -> ast.Module:
     """The syntax tree, without the compiler's warnings. Raises what `ast.parse` raises."""

@@ -13,8 +13,6 @@ from collections import defaultdict
 from pyprof.report.compiled.flow import Accesses, Flow, Lane, Value, product, weight_of
 from pyprof.report.compiled.syntax import called, names_in
 
-__all__ = ["TritonBody"]
-
 _INDEX = re.compile(r"(?P<prefix>[a-z]\d*_?)index")
 _REDUCTIONS = frozenset("sum max2 min2 any prod xor_sum max_with_index min_with_index welford".split())
 _SAME = frozenset("to broadcast_to broadcast reshape trans expand_dims".split())

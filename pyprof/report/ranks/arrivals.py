@@ -13,8 +13,6 @@ import numpy as np
 from pyprof.arrays.types import Ints
 from pyprof.report.ranks.meetings import Attended
 
-__all__ = ["Arrivals", "Waits", "arrivals", "waits"]
-
 _LATE = np.iinfo(np.int64).max
 Units = Callable[[], Iterator[Attended]]
 

@@ -15,8 +15,6 @@ from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 
-__all__ = ["COMMUNICATION", "COMPUTE", "COPY", "MEASURES", "Busy", "breakdown", "classes", "of_records"]
-
 COMPUTE, COMMUNICATION, COPY = range(3)
 # The columns of `Busy.times`: span = compute + exposed + copy + idle; communication = exposed + overlap.
 MEASURES = {

@@ -18,8 +18,6 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import Records
 from pyprof.report.ranks.busy import COMMUNICATION, classes
 
-__all__ = ["LATE_LAUNCH", "WorkTimes", "late_launches"]
-
 LATE_LAUNCH = ("-", "(launched late)")
 _CELLS = 1 << 21  # cells of the table of ranks and work in memory at once
 

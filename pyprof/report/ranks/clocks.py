@@ -15,8 +15,6 @@ import numpy as np
 from pyprof.arrays.types import Floats, Ints
 from pyprof.report.ranks.meetings import Attended
 
-__all__ = ["Clocks", "align"]
-
 _SAMPLES = 255  # collectives of a process group: their median is as good as that of all
 _ROUNDS = 5000
 

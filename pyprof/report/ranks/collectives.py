@@ -18,8 +18,6 @@ from pyprof.arrays.types import Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES, Records
 
-__all__ = ["Collective", "bus_factor", "describe", "of_records"]
-
 # By the letters of a name, in this order: the longer name before the one that is part of it.
 _KINDS = {
     "allreduce": "all_reduce", "reducescatter": "reduce_scatter", "allgather": "all_gather", "alltoall": "all_to_all",

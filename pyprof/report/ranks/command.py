@@ -23,8 +23,6 @@ from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import ordered, write
 from pyprof.tables.table import Table, Texts
 
-__all__ = ["add_arguments", "lines", "run"]
-
 _SHOWN = 10  # rows of a table on the screen
 # The tables there, and what decides which rows are shown.
 _SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": ""}

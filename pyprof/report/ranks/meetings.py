@@ -19,8 +19,6 @@ from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
 from pyprof.report.ranks.shift import FARTHEST, pair_up
 
-__all__ = ["Attended", "Meetings", "Recorded"]
-
 _STEP_BITS, _TURN_BITS = 19, 24
 _MOST_KEYS = 1 << (62 - _STEP_BITS - _TURN_BITS)
 

@@ -19,8 +19,6 @@ from pyprof.report.ranks.survey import Survey, how_aligned
 from pyprof.report.screen import Cells, joined, listed
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, texts
 
-__all__ = ["PER_STEP", "TABLES", "by_rank", "matrix_of", "slowest_ranks"]
-
 PER_STEP = (*MEASURES, "wait", "caused")  # what the matrix has of each rank and step
 _NAMED = 3  # ranks whose causes are looked for
 _RANK = Header("rank", "Rank", "rank in the job", width=2)

@@ -11,8 +11,6 @@ import numpy as np
 
 from pyprof.arrays.types import Bools, Ints
 
-__all__ = ["FARTHEST", "pair_up"]
-
 FARTHEST = 64  # collectives of one kind that a rank may be behind or ahead
 _LEAST = 8  # with fewer, times between them show nothing
 _JITTER_NS = 2_000

@@ -22,8 +22,6 @@ from pyprof.report.ranks.clocks import Clocks, align
 from pyprof.report.ranks.meetings import Meetings, Recorded
 from pyprof.report.ranks.units import Choose, Unit, units_of
 
-__all__ = ["RankFile", "Survey", "how_aligned", "survey"]
-
 _APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 

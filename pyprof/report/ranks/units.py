@@ -20,8 +20,6 @@ from pyprof.parse.records.locations import File, fetched, is_folder, locate, mat
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 
-__all__ = ["Choose", "Unit", "files_of", "units_of"]
-
 Choose = Callable[[Records], Bools]  # a mask over records
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 

@@ -16,8 +16,6 @@ from pyprof.markers import Kind, decode, is_backward_name
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.records.records import DIRECTIONS
 
-__all__ = ["Derived", "Line", "known", "whole_number"]
-
 Line = dict[str, Any]  # one line of net.dict, as JSON or a literal gives it
 
 

@@ -12,8 +12,6 @@ from typing import NamedTuple
 from pyprof.opcall import sound_text
 from pyprof.parse.records.records import DIRECTIONS, Stack
 
-__all__ = ["Legacy", "Sequences", "json_text", "legacy_view"]
-
 
 class Legacy(NamedTuple):
     """seqMarker, seqId, altSeqId, mod and op of the original's record."""

@@ -26,8 +26,6 @@ from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
 
-__all__ = ["read_lines"]
-
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
 _MAX_INSTANCE = 1 << 62
 _MAX_KINDS = 1 << 16  # of lines that are remembered

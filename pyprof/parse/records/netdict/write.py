@@ -19,9 +19,6 @@ from pyprof.parse.records.netdict.original import Sequences, json_text
 from pyprof.parse.records.records import COLUMNS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["ALWAYS", "OPTIONAL", "SOMETIMES", "Field", "keys_text", "lines"]
-
-
 Members = dict[str, Any]
 _ROWS = 1 << 16  # whose pieces are in memory at once
 

@@ -16,8 +16,6 @@ from pyprof.arrays.arrow import to_arrow, to_arrow_texts
 from pyprof.arrays.types import Ints
 from pyprof.parse.records.parquet.schema import Type
 
-__all__ = ["coded_texts", "to_column"]
-
 
 def to_column(kind: Type, values: Sequence[Any]) -> pa.Array:
     """The values as an Arrow array. A list is any sequence, a struct a tuple of its fields; None is null, but for a struct."""

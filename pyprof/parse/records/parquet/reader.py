@@ -19,8 +19,6 @@ from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, re
 from pyprof.parse.records.records import COLUMNS, POOLED, Records
 from pyprof.parse.sources.trace import Strings
 
-__all__ = ["read_file"]
-
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
 _MOST_BYTES = (1 << 31) - 1  # of the pools in the metadata
 _READ_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)

@@ -13,8 +13,6 @@ import numpy as np
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, KEYS, PHASES, POOLED, SCHEMA_VERSION
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "SPELLED", "Column", "Type", "arrow_type", "leaf_paths", "schema_text"]
-
 Type = Union[str, list["Type"], dict[str, "Type"]]  # noqa: UP007  (Python 3.10 has no | of a text)
 
 # Columns of Records that are codes into fixed texts.

@@ -18,10 +18,7 @@ import msgspec
 from pyprof.errors import InputError, NotACapture
 from pyprof.opcall import OpCall, sound_text
 from pyprof.parse.records.calltext import call_text, parse_call_text
-from pyprof.parse.records.parquet.schema import SCHEMA_VERSION
-from pyprof.parse.records.records import GpuInfo, Records, Stack
-
-__all__ = ["AGAIN", "KEY", "POOL_ERRORS", "Facts", "pool_key", "read_facts", "read_pool", "stored_facts", "stored_pool"]
+from pyprof.parse.records.records import SCHEMA_VERSION, GpuInfo, Records, Stack
 
 KEY = b"pyprof"
 AGAIN = "parse the capture again: pyprof parse CAPTURE -o net.parquet"

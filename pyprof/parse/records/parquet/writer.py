@@ -19,8 +19,6 @@ from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, Column, arrow_t
 from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_pool
 from pyprof.parse.records.records import POOLED, Records, Stack
 
-__all__ = ["write_file"]
-
 _ROWS = 1 << 17  # of a row group: what is in memory at once while writing
 _CODED = {**POOLED, "name": "name"}
 # Columns that grow steadily: their differences are small.

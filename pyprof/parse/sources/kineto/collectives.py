@@ -12,8 +12,6 @@ import numpy.typing as npt
 from pyprof.arrays.columns import distinct_values
 from pyprof.parse.sources.trace import Labels, Table
 
-__all__ = ["give_facts"]
-
 Ints = npt.NDArray[np.int64]
 
 

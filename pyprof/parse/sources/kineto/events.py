@@ -22,8 +22,6 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture
 
-__all__ = ["Event", "Facts", "Int", "TraceFile", "decode_args", "nanoseconds"]
-
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
 _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job

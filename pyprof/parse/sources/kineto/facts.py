@@ -10,8 +10,6 @@ import numpy as np
 from pyprof.markers import Kind
 from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
 
-__all__ = ["devices_of", "notes_of", "rank_of_file", "tables_of_threads"]
-
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {
     "cc_major": "computeMajor", "cc_minor": "computeMinor", "sms": "numSms", "regs_per_sm": "regsPerMultiprocessor",

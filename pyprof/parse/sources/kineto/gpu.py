@@ -15,8 +15,6 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, concatenated, make_table
 
-__all__ = ["Activities", "Launches", "process_of_activities", "times"]
-
 Ints = npt.NDArray[np.int64]
 
 _INT32 = (1 << 31) - 1

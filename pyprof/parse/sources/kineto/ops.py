@@ -19,8 +19,6 @@ from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
 from pyprof.parse.sources.kineto.events import Int
 from pyprof.parse.sources.trace import Labels
 
-__all__ = ["OpArgs", "OpLabels"]
-
 _EMPTY = msgspec.Raw(b"")
 _Number = int | float | str | None
 

@@ -16,8 +16,6 @@ from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.nesting import crossing, nest
 from pyprof.parse.sources.trace import Strings
 
-__all__ = ["MODULE_PREFIX", "Frames", "source_of_stack"]
-
 Ints = npt.NDArray[np.int64]
 
 MODULE_PREFIX = "nn.Module: "

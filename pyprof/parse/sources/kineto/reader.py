@@ -28,8 +28,6 @@ from pyprof.parse.sources.kineto.python import MODULE_PREFIX, Frames, source_of_
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
-__all__ = ["read"]
-
 Ints = npt.NDArray[np.int64]
 
 _GPU = {

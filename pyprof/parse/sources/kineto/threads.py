@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from pyprof.markers import same_function
 
-__all__ = ["Arrows", "NumberedOps", "forward_threads"]
-
 Ints = npt.NDArray[np.int64]
 _SAMPLE = 5000
 _SHARE_NAMED = 0.5  # of the sequence numbers of a forward thread at least so many must lead to an op of the same name

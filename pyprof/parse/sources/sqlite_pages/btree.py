@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from pyprof.arrays.types import Array, Bytes, Ints
 
-__all__ = ["SLACK", "Block", "Cells", "DamagedFile", "OddFile", "PageFile", "varints"]
-
 SLACK = 256  # spare bytes at the end of a block, so that a read of fixed width may run past the last cell
 _LONGEST_SPILL = 64 << 20  # bytes of payloads in overflow pages, per block
 _LEAF, _INTERIOR = 13, 5

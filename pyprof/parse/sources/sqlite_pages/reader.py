@@ -20,8 +20,6 @@ from pyprof.arrays.columns import Growing, narrowest
 from pyprof.arrays.types import Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
 
-__all__ = ["NOT_AN_INTEGER", "Batch", "Cell", "OddFile", "PageReader", "Schema", "Texts"]
-
 Cell = int | float | str | bytes | None  # what SQLite can hold in one cell
 NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the cell holds a fraction, a text or a blob
 
