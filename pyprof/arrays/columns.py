@@ -7,6 +7,7 @@ number, which sorts as the rows do. What the numbers mean is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +60,7 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
         key += values
         size *= width
     first, inverse = _first_and_inverse(key, size)
-    return Distinct(np.stack([column[first].astype(np.int64) for column in columns]), first, inverse)
+    return Distinct(np.stack([*map(itemgetter(first), columns)]).astype(np.int64), first, inverse)
 
 
 def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
@@ -70,6 +71,12 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
     number = np.cumsum(there) - 1
     number[-1] = -1
     return np.flatnonzero(there), number[places]
+
+
+def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values that stand there more than once, ascending."""
+    found = np.sort(values)
+    return distinct_values(found[1:][found[1:] == found[:-1]])
 
 
 def _packed(column: Array) -> tuple[Ints, int]:

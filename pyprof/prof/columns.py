@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.parse.records.records import DIRECTIONS, PHASES
+from pyprof.arrays.types import Ints
+from pyprof.hardware.names import short_name
+from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
-from pyprof.prof.frame import Frame
+from pyprof.prof.frame import Frame, Part, params
 from pyprof.prof.roofline import BOUNDS
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
 
@@ -51,7 +53,7 @@ def _cost(name: str) -> Callable[[Frame], Values]:
 
 
 def _idx(frame: Frame) -> Values:
-    return Integers.known(np.arange(1, len(frame.records) + 1))
+    return Integers.from_zero(frame.rows + 1)
 
 
 def _delay(frame: Frame) -> Values:
@@ -69,7 +71,8 @@ def _pool(name: str, pool: tuple[str, ...]) -> Callable[[Frame], Values]:
 
 
 def _call(column: str, attribute: str) -> Callable[[Frame], Values]:
-    return lambda frame: frame.of_call(column, attrgetter(attribute))
+    text = attrgetter(attribute)
+    return lambda frame: frame.of_call(column, text)
 
 
 def _copykind(frame: Frame) -> Values:
@@ -79,18 +82,28 @@ def _copykind(frame: Frame) -> Values:
 
 
 def _layer(frame: Frame) -> Values:
-    layers = [stack.layer for stack in frame.records.stacks]
-    return Texts(frame.records["scope"], [*map(":".join, layers)], layers)
+    return frame.of_stack(_layers)._replace(lists=[stack.layer for stack in frame.records.stacks])
+
+
+def _layers(stack: Stack) -> str:
+    return ":".join(stack.layer)
 
 
 def _trace(frame: Frame) -> Values:
-    traces = [stack.trace for stack in frame.records.stacks]
-    innermost = [basename(trace[-1]) if trace else "" for trace in traces]
-    return Texts(frame.records["scope"], [*map(",".join, traces)], traces, innermost)
+    traces, brief = [stack.trace for stack in frame.records.stacks], frame.of_stack(_innermost).pool
+    return frame.of_stack(_lines)._replace(lists=traces, brief=brief)
 
 
-def _src(frame: Frame) -> Values:
-    return texts(frame.records["scope"], [stack.trace[-1] if stack.trace else None for stack in frame.records.stacks])
+def _lines(stack: Stack) -> str:
+    return ",".join(stack.trace)
+
+
+def _src(stack: Stack) -> str | None:
+    return stack.trace[-1] if stack.trace else None
+
+
+def _innermost(stack: Stack) -> str:
+    return basename(_src(stack) or "")
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -106,8 +119,9 @@ COLUMNS: tuple[Column, ...] = (
     Column(_call("call", "module"),
            Header("mod", "Module", "module of the op: torch, Tensor, torch.nn.functional, aten, a class", width=15)),
     Column(_call("call", "op"), Header("op", "Op", "the op; of a backward kernel the forward op", width=15)),
-    Column(lambda f: f.short_names, Header("kernel", "Kernel", "short name of the kernel", width=0, grow=True)),
-    Column(lambda f: f.params, Header("params", "Params", "shapes and types of the op's arguments", width=0, grow=True)),
+    Column(lambda f: f.of_name(short_name), Header("kernel", "Kernel", "short name of the kernel", width=0, grow=True)),
+    Column(lambda f: f.of_call("call", params),
+           Header("params", "Params", "shapes and types of the op's arguments", width=0, grow=True)),
     Column(_records("dur_ns"), Header("sil", "Sil(ns)", "time of the kernel (silicon), in ns", "ns", 10)),
     Column(lambda f: f.of_verdict(attrgetter("tc"), "-"),
            Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na unknown", width=2)),
@@ -152,7 +166,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(lambda f: Integers.from_zero(f.roofline.lost_ns),
            Header("lost", "Lost(ns)", "time above the roofline; an op's adds up over its kernels", "ns", 10)),
     Column(_call("inner", "name"), Header("inner", "Inner", "innermost dispatcher op or autograd function", width=15)),
-    Column(_src, Header("src", "Src", "source line that called the op", width=20)),
+    Column(lambda f: f.of_stack(_src), Header("src", "Src", "source line that called the op", width=20)),
     Column(_copykind, Header("copykind", "CopyKind", "direction of a copy", width=8, empty="-")),
     Column(_records("regs"), Header("regs", "Regs", "registers per thread", width=4)),
     Column(_records("smem_bytes"), Header("smem", "SMem", "shared memory per block, in bytes", "B", 7)),
@@ -254,6 +268,10 @@ class RecordTable(NamedTuple):
     def of(self, key: str) -> Values:
         """The values of one column."""
         return _BY_KEY[key].compute(self.frame)
+
+    def take(self, rows: Ints) -> RecordTable:
+        """These rows only."""
+        return RecordTable(Part(self.frame, rows))
 
 
 def columns_text() -> str:

@@ -127,14 +127,14 @@ def _torch_table(options: argparse.Namespace) -> int:
 def _coverage(frame: Frame, inside: Ints) -> None:
     """How much of the time is attributed, has shapes and has FLOPs; and why the rest has none."""
     records, costs = frame.records, frame.costs
-    time = np.maximum(records["dur_ns"][inside], 0).astype(np.float64)
-    total = time.sum()
+    time = np.maximum(records["dur_ns"][inside], 0)
+    total = time.sum(dtype=np.float64)
     if not total:
         print(f"{len(inside)} rows, 0.000 ms", file=sys.stderr)
         return
     described = np.array([c.described and bool(c.tensors) for c in records.calls] + [False])[records["call"]]
-    masks = (records["call"] >= 0, described, costs.flops >= 0)
-    shares = [100 * time[mask[inside]].sum() / total for mask in masks]
+    masks = (records["call"] >= 0, described, (costs.matmul_flops >= 0) & (costs.vector_flops >= 0))
+    shares = [100 * time.sum(dtype=np.float64, where=mask[inside]) / total for mask in masks]
     print(
         f"{len(inside)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "
         f"FLOPs for {shares[2]:.1f} %",

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.columns import distinct_rows, distinct_values, repeated
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
@@ -79,7 +80,9 @@ class _Costing:
 
     def run(self) -> Costs:
         records = self.records
-        kernel, kernels = _classes(records)
+        names, _, inverse = distinct_rows(records["name"])
+        kernel, kernels = inverse.astype(np.int32), [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
+        del inverse
         main = np.array([*map(attrgetter("role"), kernels), "main"])[kernel] == "main"
         product = main & np.array([*map(attrgetter("is_product"), kernels), False], np.bool_)[kernel]
         compute = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
@@ -93,6 +96,7 @@ class _Costing:
         self._copies(compute)
         records.release("bytes", "copykind", "instance")
         reasons = self._reasons(cost, compute)
+        records.release("dur_ns", "name")
         matmul, vector, moved = self.part.values()
         return Costs(matmul, vector, moved, main, self.problem, self.problems, kernel, kernels, reasons)
 
@@ -157,7 +161,8 @@ class _Costing:
         forward = records["fwd_instance"][order]
         free = int(records["instance"].max(initial=-1)) + 1
         pieces_of: dict[int, tuple[formulas.Piece, ...]] = {}
-        for members in np.split(order, np.flatnonzero(np.diff(forward)) + 1) if len(order) else []:
+        for begin, end in pairwise(np.append(np.flatnonzero(np.diff(forward, prepend=-1)), len(order))):
+            members = order[begin:end]
             call = int(records["call"][members[0]])
             if call not in pieces_of:
                 pieces_of[call] = formulas.evaluate_backward(records.calls[call])
@@ -222,7 +227,10 @@ class _Costing:
 
     def _share(self, cost: Codes, group: Ints, main: Bools) -> None:
         """Divide each group's cost among its main rows by time; a row alone in its group carries all of it."""
-        several = self._several(group, cost, main)
+        costed = (cost >= 0) & (group >= 0)
+        shared = costed & np.isin(group, repeated(group[costed]))
+        main[costed & ~shared] = True
+        several = np.flatnonzero(shared)
         code = np.where(group >= 0, cost, np.int32(-1))
         for name in _PARTS:
             self.part[name] = self._of_costs(name)[code]
@@ -241,15 +249,6 @@ class _Costing:
         weight /= np.bincount(of, weight, groups)[of]
         for part in self.part.values():
             part[several] = _divided(part[several], weight, of, carrier)
-
-    def _several(self, group: Ints, cost: Codes, main: Bools) -> Ints:
-        """The rows with a cost that share their group with others; those alone in theirs are main."""
-        rows = np.flatnonzero((cost >= 0) & (group >= 0))
-        of = distinct_rows(group[rows]).inverse
-        alone: Bools = np.bincount(of)[of] == 1
-        main[rows[alone]] = True
-        several: Ints = rows[~alone]
-        return several
 
     def _problem_codes(self) -> Codes:
         """For each cost its matrix product's row of `problems`, -1 where it has none; the last is that of no cost."""
@@ -319,11 +318,6 @@ def _first_heaviest(of: Ints, weight: Ints | Floats, groups: int) -> Ints:
     result = np.full(groups, -1, np.int64)
     result[of[rows]] = rows  # the last written of a group is its first
     return result
-
-
-def _classes(records: Records) -> tuple[Codes, list[KernelClass]]:
-    distinct, _, inverse = distinct_rows(records["name"])
-    return inverse.astype(np.int32), list(map(classify, map(records.strings.__getitem__, distinct[0].tolist())))
 
 
 # Ops that compute one gradient of a convolution each -> the piece of the backward that it is.

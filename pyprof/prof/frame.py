@@ -1,36 +1,35 @@
-"""Records and costs -> everything that columns are read from, each part computed when the first column needs it.
+"""Records and costs -> everything that columns are read from, each thing computed when the first column needs it.
 
-Texts are made once for each distinct value, never for each record. Columns and formats are not known here.
+A frame can be taken apart by rows: costs, sums over the instances of ops, and texts are made once for all its records, the rest
+for the rows taken. Texts are made once for each distinct value, never for each record. Columns and formats are not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_places, distinct_rows, repeated
 from pyprof.arrays.types import Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.gpus import Gpu, find
 from pyprof.hardware.kernels import Verdict, verdict
-from pyprof.hardware.names import short_name
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
-from pyprof.parse.records.records import PHASES, GpuInfo, Records
+from pyprof.parse.records.records import PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer
-from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, roofline
-from pyprof.tables.table import Fractions, Texts, texts
+from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, roofline, terms
+from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
 
-_MOST_SPARSE = 64  # times as many numbers of executions as there are rows before they are numbered anew
+_T = TypeVar("_T")
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
@@ -45,28 +44,45 @@ class Frame:
         self.records = infer(records) if described else records
         self.given = gpu
         self._whole = records if whole is None else whole
+        self._all: Frame | None = None  # what this is a part of
+        self._texts = dict[tuple[str, object], Texts]()
+        self._verdicts = dict[tuple[int, ...], Verdict]()
+
+    @property
+    def rows(self) -> Ints:
+        """The numbers of these records, from 0."""
+        return np.arange(len(self.records))
 
     @cached_property
     def costs(self) -> Costs:
         return cost_records(self.records)
 
     def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
-        """A text made once for each distinct call; None is unknown."""
-        return texts(self.records[column], [*map(text, self.records.calls)])
+        """A text of each call; None is unknown."""
+        return self._coded(column, text, self.records.calls)
+
+    def of_stack(self, text: Callable[[Stack], str | None]) -> Texts:
+        """A text of each stack whose layers and source lines hold; None is unknown."""
+        return self._coded("scope", text, self.records.stacks)
+
+    def _coded(self, column: str, text: Callable[[_T], str | None], pool: Sequence[_T]) -> Texts:
+        """A text made once for each of the pool, and for the same function again never."""
+        made = (self._all or self)._texts
+        if (column, text) not in made:
+            made[column, text] = texts(np.append(np.arange(len(pool), dtype=np.int32), np.int32(-1)), [*map(text, pool)])
+        return made[column, text].take(self.records[column])
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
-        """A text for each distinct kernel name that these records use."""
-        names, _, inverse = distinct_rows(self.records["name"])
-        distinct = [self.records.strings[code] for code in names[0].tolist()]
-        return texts(inverse.astype(np.int32), [text(name) if name.strip() else None for name in distinct])
-
-    @cached_property
-    def short_names(self) -> Texts:
-        return self.of_name(short_name)
-
-    @cached_property
-    def params(self) -> Texts:
-        return self.of_call("call", _params)
+        """A text for each distinct kernel name that the records use, made once."""
+        made, strings = (self._all or self)._texts, self.records.strings
+        if ("name", text) not in made:
+            used, _ = distinct_places((self._all or self).records["name"], len(strings))
+            names = map(strings.__getitem__, used.tolist())
+            found = texts(np.arange(len(used)), [text(name) if name.strip() else None for name in names])
+            codes = np.full(len(strings) + 1, -1, np.int32)
+            codes[used] = found.codes
+            made["name", text] = found._replace(codes=codes)
+        return made["name", text].take(self.records["name"])
 
     def sequence(self, alternative: bool) -> Texts:
         """The sequence numbers that count, or the others as comma lists; empty where a stack has none."""
@@ -107,11 +123,9 @@ class Frame:
     @cached_property
     def roofline(self) -> Roofline:
         """Least times, limits and lost time of every record."""
-        records, costs = self.records, self.costs
-        kernels = records["kind"] == ActivityKind.KERNEL
-        parts = (costs.matmul_flops, costs.vector_flops, costs.bytes)
-        return roofline(self._group, records["dur_ns"], self._instance_sums["ns"], parts, kernels, self._peaks())
+        return roofline(self.records["dur_ns"], self.of_instance, self._peaks.l2_bytes)
 
+    @cached_property
     def _peaks(self) -> Peaks:
         """Once for each distinct (verdict, device): the rates that records are held against."""
         codes, verdicts = self.verdicts
@@ -126,7 +140,7 @@ class Frame:
         table = np.array(rows, np.float64).reshape(-1, 5)[inverse]
         cpu = self.records["kind"] == ActivityKind.CPU
         if cpu.any():
-            table[cpu] = self._cpu_peaks()[self.records["call"][cpu]]
+            table[cpu] = (self._all or self)._cpu_peaks[self.records["call"][cpu]]
         matmul, vector, dram, l2_bytes, least_ns = table.T
         return Peaks(matmul, vector, dram, l2_bytes, least_ns, _launch_ns(self.records))
 
@@ -138,6 +152,7 @@ class Frame:
         rates = (device.peak(found.math, found.unit), device.peaks.get(wide), device.dram_bytes_per_s, device.l2_bytes)
         return (*(np.nan if rate is None else float(rate) for rate in rates), LEAST_KERNEL_NS)
 
+    @cached_property
     def _cpu_peaks(self) -> Floats:
         """For each call what `pyprof doctor --calibrate` measured on this machine for its type."""
         measured = cpus.peak()
@@ -195,8 +210,11 @@ class Frame:
         """Once for each distinct (kernel name, op, device)."""
         records, costs = self.records, self.costs
         distinct, _, inverse = distinct_rows(costs.kernel, records["call"], records["gpu"])
-        found = [self._verdict(*key) for key in distinct.T.tolist()]
-        return inverse, found
+        known = (self._all or self)._verdicts
+        for key in (keys := [*map(tuple, distinct.T.tolist())]):
+            if key not in known:
+                known[key] = self._verdict(*key)
+        return inverse, [known[key] for key in keys]
 
     def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
         op = self.records.calls[call] if call >= 0 else None
@@ -211,40 +229,79 @@ class Frame:
         copy = np.isin(self.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))
         return texts(np.where(cpu | copy, len(found), codes), [*map(text, found), not_applicable])
 
-    # ------------------------------------------------------------------ rates of the instance
+    # ------------------------------------------------------------------ terms of the instance
 
     @cached_property
-    def _group(self) -> Ints:
-        """A number for each record's instance; a record without one is its own."""
-        instance = self.records["instance"].astype(np.int64)
-        alone = int(instance.max(initial=-1)) + 1 + np.arange(len(instance))
-        return distinct_rows(np.where(instance >= 0, instance, alone)).inverse
+    def _terms(self) -> Terms:
+        """Those of each record by itself."""
+        costs = self.costs
+        parts = (costs.matmul_flops, costs.vector_flops, costs.bytes)
+        return terms(self.records["dur_ns"], parts, self.records["kind"] == ActivityKind.KERNEL, self._peaks)
 
     @cached_property
-    def _instance_sums(self) -> dict[str, npt.NDArray[Any]]:
-        """Time, operations and bytes of each record's instance over all its kernels; NaN unknown."""
-        records, costs, group = self.records, self.costs, self._group
-        instance, of_whole = records["instance"], self._whole["instance"]
-        if instance.max(initial=-1) > _MOST_SPARSE * len(of_whole):  # a few rows of a large capture, or a number out of range
-            both = np.concatenate([instance, of_whole])
-            place = np.where(both >= 0, np.unique(both, return_inverse=True)[1], -1)
-            instance, of_whole = place[: len(instance)], place[len(instance) :]
-        time = np.bincount(of_whole[of_whole >= 0], self._whole["dur_ns"][of_whole >= 0], int(instance.max(initial=-1)) + 1)
-        alone = records["dur_ns"].astype(np.float64)
-        sums: dict[str, npt.NDArray[Any]] = {"ns": np.where(instance >= 0, time[instance] if len(time) else alone, alone)}
-        for name, values in (("flops", costs.flops), ("matmul", costs.matmul_flops), ("bytes", costs.bytes)):
-            sums[name] = np.bincount(group, np.where(values >= 0, values, np.nan))[group]
+    def of_instance(self) -> Terms:
+        """Those of each record's instance, over all its kernels and, for its time, those that are not among the records."""
+        place, sums = self._place(self.records["instance"]), (self._all or self)._sums
+        return Terms(*(np.where(place > 0, total[place], own) for total, own in zip(sums, self._terms, strict=True)))
+
+    @cached_property
+    def _several(self) -> Ints:
+        """The numbers of the instances of several records, ascending, behind -1. The others need no sums."""
+        found = repeated(self._whole["instance"])
+        return np.append(-1, found[found >= 0])
+
+    def _place(self, instance: Ints) -> Ints:
+        """Where each instance stands among those of several records; 0: it is none of them."""
+        several = (self._all or self)._several
+        place = np.searchsorted(several, instance, "right") - 1
+        return np.where(several[place] == instance, place, 0)
+
+    @cached_property
+    def _sums(self) -> Terms:
+        """The terms of each instance of several records, some records at a time."""
+        sums = Terms(*np.zeros((len(Terms._fields), len(self._several))))
+        instance, dur_ns = self._whole["instance"], self._whole["dur_ns"]
+        for start in range(0, len(instance), PART_ROWS):
+            some = slice(start, start + PART_ROWS)
+            np.add.at(sums.time_ns, self._place(instance[some]), dur_ns[some].astype(np.float64))
+        rows = np.flatnonzero(np.isin(self.records["instance"], self._several[1:]))
+        self._whole.release("instance", "dur_ns")
+        for start in range(0, len(rows), PART_ROWS):
+            part = Part(self, rows[start : start + PART_ROWS])
+            place = part._place(part.records["instance"])
+            for total, own in zip(sums[1:], part._terms[1:], strict=True):
+                np.add.at(total, place, own)
         return sums
 
     def rate(self, what: str) -> Fractions:
         """`flops` in TFLOP/s, `bytes` in GB/s, `ai` in FLOP/byte: of the instance over the time of all its kernels."""
-        sums = self._instance_sums
+        of = self.of_instance
         with np.errstate(divide="ignore", invalid="ignore"):
             if what == "ai":
-                ratio = sums["flops"] / sums["bytes"]
+                ratio = of.flops / of.bytes
             else:
-                ratio = sums[what] / sums["ns"] / (1e3 if what == "flops" else 1.0)
+                ratio = of.flops / of.time_ns / 1e3 if what == "flops" else of.bytes / of.time_ns
         return Fractions(ratio, ~np.isfinite(ratio), 3 if what == "flops" else 2)
+
+
+class Part(Frame):
+    """Some rows of a whole frame, with all that is known of them there, which may depend on others."""
+
+    rows: Ints = np.empty(0, np.int64)
+
+    def __init__(self, frame: Frame, rows: Ints) -> None:
+        self._all, self.rows = frame, rows
+        self.records, self.given = frame.records.select(rows), frame.given
+
+    @cached_property
+    def costs(self) -> Costs:
+        of, rows = (self._all or self).costs, self.rows
+        parts = of.matmul_flops[rows], of.vector_flops[rows], of.bytes[rows], of.main[rows], of.problem[rows]
+        return Costs(*parts, of.problems, of.kernel[rows], of.kernels, of.reasons)
+
+    @cached_property
+    def gpus(self) -> list[tuple[Gpu, list[str]]]:
+        return (self._all or self).gpus
 
 
 def _launch_ns(records: Records) -> Floats:
@@ -260,7 +317,8 @@ def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
     return gpu.with_measured(**recorded), notes
 
 
-def _params(op: OpCall) -> str | None:
+def params(op: OpCall) -> str | None:
+    """Shapes and types of an op's arguments, None unknown."""
     found = formulas.params(op)
     return None if found == "na" else found
 

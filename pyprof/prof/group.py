@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class Groups:
         self.ns = np.maximum(frame.records["dur_ns"][rows], 0)
         self.total_ns = _exact_sum(self.ns, group, count)
         self.kernels = np.bincount(group, minlength=count)
+        self.shown: Ints | slice = slice(None)
 
     def name(self, keys: Sequence[Header], values: Sequence[Values], order: Ints) -> None:
         """Give the columns that name each group, and the order of the groups."""
@@ -40,7 +42,13 @@ class Groups:
     def of(self, key: str) -> Values:
         """The values of one column."""
         compute = _COMPUTE.get(key)
-        return self.names.of(key) if compute is None else compute(self)
+        return (self.names.of(key) if compute is None else compute(self)).take(self.shown)
+
+    def take(self, groups: Ints) -> Groups:
+        """These groups only; their columns are computed with all others'."""
+        taken = copy(self)
+        taken.shown = groups
+        return taken
 
     def amount(self, values: AnyInts) -> Integers:
         """The exact sums of numbers of which those below 0 are unknown."""

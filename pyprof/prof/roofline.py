@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,23 @@ class Peaks:
     launch_ns: Floats
 
 
+class Terms(NamedTuple):
+    """Per record, or added up over its instance: what the roofline of an instance is made of. NaN unknown.
+
+    time_ns: its time; matmul_ns, vector_ns, memory_ns: the least time of its matrix operations, its vector operations and its
+    bytes; flops, bytes; kernels_ns: the shortest that its kernels take; launch_ns: the time of the calls that launched them.
+    """
+
+    time_ns: Floats
+    matmul_ns: Floats
+    vector_ns: Floats
+    memory_ns: Floats
+    flops: Floats
+    bytes: Floats
+    kernels_ns: Floats
+    launch_ns: Floats
+
+
 @dataclass(frozen=True)
 class Roofline:
     """Per record, of its instance. ceiling: FLOP/s that the device allows at this intensity; peak: least time over time, in
@@ -54,32 +72,28 @@ class Roofline:
     lost_ns: Ints
 
 
-def roofline(
-    group: Ints, dur_ns: Ints, time_ns: Floats, parts: Sequence[Ints], kernels: npt.NDArray[np.bool_], peaks: Peaks
-) -> Roofline:
-    """The roofline of every record.
-
-    group: number of the record's instance, 0 to n-1; dur_ns: its time; time_ns: that of all of the instance; parts: its matrix
-    operations, vector operations and bytes, -1 unknown; kernels: what counts as a kernel (and has its least time).
-    """
-    matmul, vector, moved = (np.where(part >= 0, part, np.nan).astype(np.float64) for part in parts)
-
-    def total(values: Floats) -> Floats:
-        sums: Floats = np.bincount(group, values)[group].astype(np.float64)
-        return sums
-
+def terms(dur_ns: Ints, parts: Sequence[Ints], kernels: npt.NDArray[np.bool_], peaks: Peaks) -> Terms:
+    """The terms of each record by itself. parts: its matrix operations, vector operations and bytes, -1 unknown; kernels: what
+    counts as a kernel (and has its least time)."""
+    matmul, vector, moved = (np.where(part >= 0, part, np.nan) for part in parts)
     with np.errstate(divide="ignore", invalid="ignore"):
-        compute = np.maximum(total(_time(matmul, peaks.matmul)), total(_time(vector, peaks.vector)))
-        memory = total(_time(moved, peaks.dram))
-        least = np.maximum(compute, memory)
-        peak = np.where(time_ns > 0, 100 * least / time_ns, np.nan)
-        ceiling = np.where(least > 0, total(matmul + vector) / least * 1e9, np.nan)
-        floor = total(np.where(kernels, peaks.least_ns, 0.0))
-        limit = np.where(compute >= memory, COMPUTE, MEMORY)
+        least = _time(matmul, peaks.matmul), _time(vector, peaks.vector), _time(moved, peaks.dram)
+    floor, launch = (np.where(kernels, each, 0.0) for each in (peaks.least_ns, peaks.launch_ns))
+    return Terms(dur_ns.astype(np.float64), *least, matmul + vector, moved, floor, launch)
+
+
+def roofline(dur_ns: Ints, instance: Terms, l2_bytes: Floats) -> Roofline:
+    """The roofline of every record. dur_ns: its time; instance: the terms of its instance; l2_bytes: size of its cache."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        compute = np.maximum(instance.matmul_ns, instance.vector_ns)
+        least = np.maximum(compute, instance.memory_ns)
+        peak = np.where(instance.time_ns > 0, 100 * least / instance.time_ns, np.nan)
+        ceiling = np.where(least > 0, instance.flops / least * 1e9, np.nan)
+        limit = np.where(compute >= instance.memory_ns, COMPUTE, MEMORY)
         over = peak > 100
-        cached = over & (limit == MEMORY) & (total(moved) <= peaks.l2_bytes)
-        launching = total(np.where(kernels, peaks.launch_ns, 0.0)) > time_ns
-        short = np.where(launching, LAUNCH, np.where(least < floor, LATENCY, limit))
+        cached = over & (limit == MEMORY) & (instance.bytes <= l2_bytes)
+        launching = instance.launch_ns > instance.time_ns
+        short = np.where(launching, LAUNCH, np.where(least < instance.kernels_ns, LATENCY, limit))
         bound = np.where(cached, L2, np.where(over, limit + OVER, short))
     known = ~np.isnan(peak)
     above = np.rint(dur_ns * np.clip(np.nan_to_num(1 - peak / 100), 0, None))  # of each record alone: no matter which are shown

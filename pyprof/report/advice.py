@@ -15,6 +15,7 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Bools, Integers, Ints
 from pyprof.dtypes import lookup
+from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame, operand_tag
@@ -85,7 +86,7 @@ def products(frame: Frame) -> list[Advice]:
     aligned = where(lambda kernel: kernel.align is not None, costs.kernels, costs.kernel)
     candidate = (off | used & aligned) & (costs.matmul_flops > 0) & (costs.bytes >= 0) & (costs.problem >= 0)
     rows = np.flatnonzero(candidate & (records["call"] >= 0))
-    names = frame.short_names
+    names = frame.of_name(short_name)
     # Convolutions have other sizes and switches: no advice on them.
     tags = [None if "conv" in call.op else operand_tag(call) for call in records.calls]
     pool = sorted({tag for tag in tags if tag})
@@ -140,7 +141,7 @@ def _change(dtype: str, problem: tuple[int, int, int, int], align: int | None) -
 
 def conversions(frame: Frame) -> list[Advice]:
     """Kernels that convert to channels last and back around convolutions; a model in channels last saves their whole time."""
-    records, names = frame.records, frame.short_names
+    records, names = frame.records, frame.of_name(short_name)
     converts = where(lambda name: _CONVERSION.search(name) is not None, names.pool, names.codes)
     around = where(lambda call: "conv" in call.op, records.calls, records["call"])
     rows = kernels_of(frame, np.flatnonzero(converts & around))
@@ -159,7 +160,7 @@ def unfused(frame: Frame) -> list[Advice]:
     writes it): those bytes over the DRAM bandwidth are the least time, the rest is the most that fusing can save.
     """
     records, costs = frame.records, frame.costs
-    name = frame.of_name(lambda text: text)
+    name = frame.of_name(str)
     fused = where(lambda text: _FUSED.search(text) is not None, name.pool, name.codes)
     stepping = (records["phase"] == PHASES.index("optimizer")) & ~fused
     names: dict[str, int] = {}

@@ -38,7 +38,7 @@ from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.report.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.output import write
-from pyprof.tables.table import Fractions, Header, Integers, Table, Values
+from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Values
 
 _NO_AMOUNT = 1 << 53  # bytes or operations
 
@@ -270,7 +270,7 @@ def _report(file: str, options: argparse.Namespace) -> int:
     return 0
 
 
-def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[Table]:
+def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[AnyTable]:
     if options.table in _TABLES:
         return [selected(_TABLES[options.table](groups, times), options)]
     return [categories(groups, times), selected(kernels(groups, times), options)]

@@ -10,7 +10,7 @@ import numpy as np
 from pyprof.errors import UsageError
 from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching
-from pyprof.tables.table import Header, Table, Texts, Values, texts
+from pyprof.tables.table import Header, LazyTable, Table, Texts, Values, texts
 
 Cells = list[tuple[Header, Values]]
 _OF_ONE_TABLE = [name for name, form in FORMATS.items() if not form.titled]
@@ -34,7 +34,7 @@ def joined(name: str, cells: Cells, title: str = "") -> Table:
     return Table([header for header, _ in cells], [values for _, values in cells], name, title)
 
 
-def selected(table: Table, options: argparse.Namespace) -> Table:
+def selected(table: Table, options: argparse.Namespace) -> LazyTable:
     """The rows and columns that the options choose. Raises UsageError for unknown columns and conditions."""
     chosen = choice(options, table.headers)
     rows = matching(table, table.rows, conditions_of(options, table.headers))

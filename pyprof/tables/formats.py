@@ -1,7 +1,7 @@
 """A table -> text or a file in one of FORMATS. A format is one function and its entry in that list; none knows a column.
 
 A format of text says what stands around the fields of a row. Rows are then made and written some at a time, since the texts of
-all fields together take many times the memory of the values.
+all fields together take many times the memory of the values; only where lines are aligned all rows are looked at before.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import TextIOWrapper
+from operator import attrgetter
 from typing import IO, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
 from pyprof.errors import ToolError, UsageError
-from pyprof.tables.table import Fractions, Header, Table, Texts, Values, printed
+from pyprof.tables.table import AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
 
-_BATCH_ROWS = 8_000
+_BATCH_ROWS = 2_000
 _ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
 _MOST_WIDTH = 4_000  # characters of a field in an aligned table: one name of megabytes would pad every other line to its length
 # Names come from the program and the file: what would steer a terminal is not passed on to one.
@@ -26,61 +28,74 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 class Lines(NamedTuple):
     """How a table is written: begin, each row by a %-template, end. unknown: the text of what is unknown; skipped: the number
-    of characters of the first row that are left out."""
+    of characters of the first row that are left out; finite: whether an infinite number is unknown."""
 
     begin: str
     row: str
     end: str = ""
     unknown: str = "na"
     skipped: int = 0
+    finite: bool = False
 
 
-def write_lines(lines: Lines, values: Sequence[Values], stream: IO[str]) -> None:
-    """Write rows in batches, by Arrow where there are many, no field is aligned, and it is installed."""
-    stream.write(lines.begin)
-    rows = len(values[0].unknown) if values else 0
-    by_arrow = _arrow_rows(lines, values) if rows >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(values) else None
-    for start in range(0, rows, _BATCH_ROWS):
-        part = slice(start, start + _BATCH_ROWS)
-        text = by_arrow(part) if by_arrow is not None else None
-        if text is None:
-            cells = [printed(v.take(part), lines.unknown) for v in values]
-            text = "".join(map(lines.row.__mod__, zip(*cells, strict=True)))
-        stream.write(text if start else text[lines.skipped :])
+def write_lines(lines: Lines, table: AnyTable, change: Callable[[str], str], stream: IO[str]) -> None:
+    """Write rows in batches, by Arrow where there are many, no field is aligned, and it is installed.
+
+    change: a text -> its field. What a terminal would obey is not written to one.
+    """
+    fields = [PerPool(partial(_field_texts, change, header.empty, stream.isatty())) for header in table.headers]
+    many = len(table.rows) >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(fields)
+    by_arrow = _arrow_rows(lines) if many else None
+    skipped, begin = lines.skipped, lines.begin
+    for part in table.parts():
+        stream.write(begin)  # not before the first rows are known: a damaged file may have none
+        begin = ""
+        values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
+        for start in range(0, len(values[0].unknown) if values else 0, _BATCH_ROWS):
+            batch = [v.take(slice(start, start + _BATCH_ROWS)) for v in values]
+            text = by_arrow(batch) if by_arrow is not None else None
+            if text is None:
+                cells = [printed(v, lines.unknown) for v in batch]
+                text = "".join(map(lines.row.__mod__, zip(*cells, strict=True)))
+            stream.write(text[skipped:])
+            skipped = 0
     stream.write(lines.end)
 
 
-def _arrow_rows(lines: Lines, values: Sequence[Values]) -> Callable[[slice], str | None] | None:
-    """The text of some rows, None where Arrow cannot make it; None where it is not installed or takes none of these texts."""
+def _arrow_rows(lines: Lines) -> Callable[[Sequence[Values]], str | None] | None:
+    """The text of some rows, None where Arrow cannot make it; None where it is not installed."""
     try:
         import pyarrow
 
         from pyprof.tables.rowtext import Rows
     except ImportError:
         return None
-    try:
-        made = Rows(values, lines.row.split("%s"), lines.unknown)
-    except (UnicodeEncodeError, pyarrow.ArrowException):
-        return None
+    made = Rows(lines.row.split("%s"), lines.unknown)
 
-    def text(part: slice) -> str | None:
+    def text(values: Sequence[Values]) -> str | None:
         try:
-            return made.text(part)
-        except pyarrow.ArrowException:
+            return made.text(values)
+        except (UnicodeEncodeError, pyarrow.ArrowException):
             return None
 
     return text
 
 
-def _fields(table: Table, change: Callable[[str], str]) -> list[Values]:
-    """The values as fields of a line, with a change made once to each distinct text."""
-    return [
-        Texts(v.codes, [change(text or header.empty) for text in v.pool]) if isinstance(v, Texts) else v
-        for header, v in zip(table.headers, table.values, strict=True)
-    ]
+def _field(values: Values, texts: PerPool[list[str]], finite: bool) -> Values:
+    """A column as fields of rows."""
+    if isinstance(values, Texts):
+        return Texts(values.codes, texts(values))
+    if finite and isinstance(values, Fractions):
+        return values._replace(unknown=values.unknown | ~np.isfinite(values.values))
+    return values
 
 
-def visible(text: str) -> str:
+def _field_texts(change: Callable[[str], str], empty: str, shown: bool, values: Texts) -> list[str]:
+    """The fields of a column's distinct texts; shown: on a terminal."""
+    return [change((_visible(text) if shown else text) or empty) for text in values.pool]
+
+
+def _visible(text: str) -> str:
     """A text without control characters."""
     return _CONTROL.sub("?", text)
 
@@ -89,13 +104,13 @@ def visible(text: str) -> str:
 
 
 def _solid(text: str) -> str:
-    return visible("_".join(text.split())) or "-"
+    return _visible("_".join(text.split())) or "-"
 
 
-def write_plain(table: Table, stream: IO[str]) -> None:
+def write_plain(table: AnyTable, stream: IO[str]) -> None:
     """One blank between fields and none inside, with a header line."""
-    headers = [_solid(header.text) for header in table.headers]
-    write_lines(Lines(" ".join(headers) + "\n", " ".join(["%s"] * len(headers)) + "\n"), _fields(table, _solid), stream)
+    headers = [*map(_solid, map(attrgetter("text"), table.headers))]
+    write_lines(Lines(" ".join(headers) + "\n", " ".join(["%s"] * len(headers)) + "\n"), table, _solid, stream)
 
 
 def _quoted(text: str) -> str:
@@ -104,63 +119,60 @@ def _quoted(text: str) -> str:
     return text
 
 
-def write_csv(table: Table, stream: IO[str]) -> None:
+def write_csv(table: AnyTable, stream: IO[str]) -> None:
     """RFC 4180: a header line, fields quoted where they must be, lines that end in CR LF."""
     headers = [_quoted(header.text) for header in table.headers]
     row = ",".join(["%s"] * len(headers)) + "\r\n"
-    write_lines(Lines(",".join(headers) + "\r\n", row), _fields(table, _quoted), stream)
+    write_lines(Lines(",".join(headers) + "\r\n", row), table, _quoted, stream)
 
 
-def write_markdown(table: Table, stream: IO[str]) -> None:
+def write_markdown(table: AnyTable, stream: IO[str]) -> None:
     """A table of GitHub's Markdown."""
 
     def cell(text: str) -> str:
         return re.sub(r"[\\|<*`]", r"\\\g<0>", _one_line(text))  # `f<float>` would be taken for HTML and vanish
 
-    values = _fields(table, cell)
-    rule = ["---" if isinstance(v, Texts) else "--:" for v in values]
+    table = table.whole()
+    rule = ["---" if isinstance(v, Texts) else "--:" for v in table.values]
     head = [" | ".join(cells) for cells in ([cell(header.text) for header in table.headers], rule)]
     title = f"{table.title}\n\n" if table.title else ""
-    row = f"| {' | '.join(['%s'] * len(values))} |\n"
-    write_lines(Lines(f"{title}| {head[0]} |\n| {head[1]} |\n", row), values, stream)
+    row = f"| {' | '.join(['%s'] * len(rule))} |\n"
+    write_lines(Lines(f"{title}| {head[0]} |\n| {head[1]} |\n", row), table, cell, stream)
 
 
 # ---------------------------------------------------------------------------------------------- keyed
 
 
-def _each_key_once(table: Table) -> Table:
+def _each_key_once(table: AnyTable) -> AnyTable:
     """A column that was chosen twice has one key."""
     first = {header.key: number for number, header in reversed(list(enumerate(table.headers)))}
     chosen = sorted(first.values())
-    return table._replace(headers=[table.headers[n] for n in chosen], values=[table.values[n] for n in chosen])
+    headers = [table.headers[n] for n in chosen]
+    if isinstance(table, LazyTable):
+        return table._replace(headers=headers)
+    return table._replace(headers=headers, values=[table.values[n] for n in chosen])
 
 
-def _json_rows(table: Table) -> tuple[str, list[Values]]:
-    """The template of an object, and the values as JSON writes them."""
+def _json_rows(table: AnyTable, lines: Callable[[str], Lines], stream: IO[str]) -> None:
+    """Objects as rows. lines: the template of an object -> what stands around it."""
     table = _each_key_once(table)
-    values: list[Values] = []
-    for v in table.values:
-        if isinstance(v, Texts):
-            v = Texts(v.codes, [json.dumps(text, ensure_ascii=False) for text in v.pool])
-        elif isinstance(v, Fractions):
-            v = v._replace(unknown=v.unknown | ~np.isfinite(v.values))  # JSON has no infinity
-        values.append(v)
-    return "{" + ", ".join(json.dumps(header.key).replace("%", "%%") + ": %s" for header in table.headers) + "}", values
+    row = "{" + ", ".join(json.dumps(header.key).replace("%", "%%") + ": %s" for header in table.headers) + "}"
+    table = table._replace(headers=[header._replace(empty="") for header in table.headers])
+    write_lines(lines(row), table, partial(json.dumps, ensure_ascii=False), stream)
 
 
-def write_jsonl(table: Table, stream: IO[str]) -> None:
+def write_jsonl(table: AnyTable, stream: IO[str]) -> None:
     """One JSON object a line; numbers are numbers, with the digits that the column prints; what is unknown is null."""
-    row, values = _json_rows(table)
-    write_lines(Lines("", f"{row}\n", unknown="null"), values, stream)
+    _json_rows(table, lambda row: Lines("", f"{row}\n", unknown="null", finite=True), stream)
 
 
-def write_json(table: Table, stream: IO[str]) -> None:
+def write_json(table: AnyTable, stream: IO[str]) -> None:
     """The rows as an array under the table's name."""
-    row, values = _json_rows(table)
-    write_lines(Lines(f"{json.dumps(table.name)}: [\n", f",\n{row}", "\n]", "null", skipped=2), values, stream)
+    begin = f"{json.dumps(table.name)}: [\n"
+    _json_rows(table, lambda row: Lines(begin, f",\n{row}", "\n]", "null", skipped=2, finite=True), stream)
 
 
-def write_parquet(table: Table, stream: IO[str]) -> None:
+def write_parquet(table: AnyTable, stream: IO[str]) -> None:
     """Typed columns under their keys, null for what is unknown."""
     try:
         from pyprof.tables.parquet import write
@@ -173,23 +185,29 @@ def write_parquet(table: Table, stream: IO[str]) -> None:
 
 
 def _one_line(text: str) -> str:
-    return visible(" ".join(text.split()))
+    return _visible(" ".join(text.split()))
 
 
-def write_aligned(table: Table, stream: IO[str], width: int | None = None) -> None:
+def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) -> None:
     """Aligned in lines of at most `width` characters, None: of as many as it takes; texts are cut, numbers are not.
 
     Raises UsageError where the columns need more than that.
     """
-    brief = [Texts(v.codes, v.brief) if isinstance(v, Texts) and v.brief is not None else v for v in table.values]
-    values = _fields(table._replace(values=brief), _one_line)
-    longest = [max(len(h.text), _longest(v)) for h, v in zip(table.headers, values, strict=True)]
-    least = [0 if h.grow else max(h.width, _least(v)) for h, v in zip(table.headers, values, strict=True)]
+    table = table.whole()
+    fields = [
+        Texts(v.codes, _field_texts(_one_line, header.empty, False, v if v.brief is None else v._replace(pool=v.brief)))
+        if isinstance(v, Texts)
+        else v
+        for header, v in zip(table.headers, table.values, strict=True)
+    ]
+    table = table._replace(values=fields)
+    longest = [max(len(h.text), _longest(v)) for h, v in zip(table.headers, fields, strict=True)]
+    least = [0 if h.grow else max(h.width, _least(v)) for h, v in zip(table.headers, fields, strict=True)]
     widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
-    forms = [f"%-{w}.{w}s" if isinstance(v, Texts) else f"%{w}s" for v, w in zip(values, widths, strict=True)]
+    forms = [f"%-{w}.{w}s" if isinstance(v, Texts) else f"%{w}s" for v, w in zip(fields, widths, strict=True)]
     head = " ".join(form % header.text[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
     title = f"{table.title}\n" if table.title else ""
-    write_lines(Lines(f"{title}{head}\n", " ".join(forms) + "\n"), values, stream)
+    write_lines(Lines(f"{title}{head}\n", " ".join(forms) + "\n"), table, str, stream)
 
 
 def _longest(values: Values) -> int:
@@ -234,7 +252,7 @@ class Format(NamedTuple):
     """One output format. suffix: of files written so; titled: whether it names its tables, so that several can stand in one
     output; before, between, after: what stands around them; binary: whether it goes to a file only."""
 
-    write: Callable[[Table, IO[str]], None]
+    write: Callable[[AnyTable, IO[str]], None]
     help: str
     suffix: str
     titled: bool = False
@@ -255,7 +273,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def write_tables(tables: Sequence[Table], form: Format, stream: IO[str]) -> None:
+def write_tables(tables: Sequence[AnyTable], form: Format, stream: IO[str]) -> None:
     """Tables in one format, one after another."""
     stream.write(form.before)
     for number, table in enumerate(tables):

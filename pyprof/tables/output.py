@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pyprof.errors import UsageError
-from pyprof.tables.formats import FORMATS, Format, visible, write_aligned, write_tables
-from pyprof.tables.table import Header, Source, Table, Texts, Values, choose, sort_key
+from pyprof.tables.formats import FORMATS, Format, write_aligned, write_tables
+from pyprof.tables.table import AnyTable, Header, LazyTable, Source, Table, Values, choose, sort_key
 
 if TYPE_CHECKING:
     from pyprof.arrays.types import Ints
@@ -98,28 +98,24 @@ def ordered(values: Sequence[Values], rows: Ints) -> Ints:
     return rows[np.lexsort(keys[::-1])] if keys and len(rows) else rows
 
 
-def arranged(source: Source, rows: Ints, chosen: Choice) -> Table:
+def arranged(source: Source, rows: Ints, chosen: Choice) -> LazyTable:
     """The rows in the order of --sort, the first --top of them, with the columns of -c."""
     if chosen.sort:
         rows = ordered([source.of(header.key) for header in chosen.sort], rows)
-    rows = rows[: chosen.top]
-    values: Sequence[Values] = [source.of(header.key) for header in chosen.columns]
-    if len(rows) < len(values[0].unknown) or (rows != np.arange(len(rows))).any():  # all as they are need no copy
-        values = [v.take(rows) for v in values]
-    return Table(chosen.columns, values)
+    return LazyTable(chosen.columns, source, rows[: chosen.top])
 
 
-def write(tables: Table | Sequence[Table], options: argparse.Namespace) -> None:
+def write(tables: AnyTable | Sequence[AnyTable], options: argparse.Namespace) -> None:
     """Write one table or several as the options say, to standard output or to the file of -o.
 
     Raises UsageError for a format that needs a file or one table, InputError where the file cannot be written.
     """
-    several = [tables] if isinstance(tables, Table) else tables
+    several = [tables] if isinstance(tables, (Table, LazyTable)) else tables
     form, output = _format(options), getattr(options, "output", None)
     if form.binary and len(several) > 1:
         raise UsageError("this format holds one table", f"choose one of {', '.join(table.name for table in several)}")
     if output is None:
-        write_tables([_visible(table) for table in several] if sys.stdout.isatty() else several, form, sys.stdout)
+        write_tables(several, form, sys.stdout)
         return
     from pyprof.tables.files import whole_text_file
 
@@ -147,9 +143,3 @@ def _inputs(options: argparse.Namespace) -> Sequence[str]:
     """The files that a command reads, none of which it may write; `words` are those of a command with commands of its own."""
     given = getattr(options, "file", None) or getattr(options, "words", None) or []
     return [given] if isinstance(given, str) else given
-
-
-def _visible(table: Table) -> Table:
-    """The same without control characters, which a terminal would obey."""
-    change = [v._replace(pool=[*map(visible, v.pool)]) if isinstance(v, Texts) else v for v in table.values]
-    return table._replace(values=change)

@@ -5,6 +5,7 @@ Units stand in the metadata of each field. Imported only for this format; raises
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -12,24 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts
-from pyprof.tables.table import Fractions, Integers, Table, Texts, Values
-
-_BATCH_ROWS = 1 << 18
+from pyprof.tables.table import AnyTable, Fractions, Integers, PerPool, Texts, Values
 
 
-def write(table: Table, stream: BinaryIO) -> None:
+def write(table: AnyTable, stream: BinaryIO) -> None:
     """Write the rows in groups, so that the arrays of one group only are in memory at once."""
-    pools = [_pool(values) for values in table.values]
-    fields = [
+    pools = [PerPool(_pool) for _ in table.headers]
+    parts = table.parts()
+    first = next(parts)
+    schema = pa.schema(
         pa.field(header.key, _kind(values), metadata={"header": header.text, "unit": header.unit, "help": header.help})
-        for header, values in zip(table.headers, table.values, strict=True)
-    ]
-    rows = len(table.rows)
-    with pq.ParquetWriter(stream, pa.schema(fields), compression="zstd") as writer:
-        for start in range(0, rows, _BATCH_ROWS):
-            part = table.take(slice(start, start + _BATCH_ROWS))
+        for header, values in zip(table.headers, first.values, strict=True)
+    )
+    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for part in chain([first], parts):
             arrays = [_array(values, pool) for values, pool in zip(part.values, pools, strict=True)]
-            writer.write_batch(pa.record_batch(arrays, schema=pa.schema(fields)))
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
 def _kind(values: Values) -> Any:
@@ -40,10 +39,8 @@ def _kind(values: Values) -> Any:
     return pa.dictionary(pa.int32(), pa.string()) if values.lists is None else pa.list_(pa.string())
 
 
-def _pool(values: Values) -> Any:
+def _pool(values: Texts) -> Any:
     """The distinct texts, or lists of them."""
-    if isinstance(values, (Integers, Fractions)):
-        return None
     if values.lists is None:
         return to_arrow_texts([text.encode(errors="replace").decode() for text in values.pool])
     parts = to_arrow_texts([part.encode(errors="replace").decode() for parts in values.lists for part in parts])
@@ -51,13 +48,13 @@ def _pool(values: Values) -> Any:
     return pa.ListArray.from_arrays(to_arrow(offsets), parts)
 
 
-def _array(values: Values, pool: Any) -> Any:
+def _array(values: Values, pool: PerPool[Any]) -> Any:
     if isinstance(values, Texts) and values.lists is not None:
-        return pool.take(to_arrow(values.codes.astype(np.int64), values.unknown))
+        return pool(values).take(to_arrow(values.codes.astype(np.int64), values.unknown))
     if isinstance(values, (Integers, Fractions)):
         if values.values.dtype == np.object_:  # sums beyond 64 bits
             rows = zip(values.values.tolist(), values.unknown.tolist(), strict=True)
             return to_arrow_texts([None if missing else str(n) for n, missing in rows]).cast(pa.decimal128(38))
         kind = np.int64 if isinstance(values, Integers) else np.float64
         return to_arrow(values.values.astype(kind), values.unknown)
-    return pa.DictionaryArray.from_arrays(to_arrow(values.codes.astype(np.int32), values.unknown), pool)
+    return pa.DictionaryArray.from_arrays(to_arrow(values.codes.astype(np.int32), values.unknown), pool(values))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts
 from pyprof.arrays.types import Floats
-from pyprof.tables.table import Fractions, Texts, Values, printed
+from pyprof.tables.table import Fractions, PerPool, Texts, Values, printed
 
 _LARGEST = float(1 << 36)  # of a number times a power of ten that is rounded here; its last bit is far below _DOUBT
 _DOUBT = 1e-4  # how near to half between two whole numbers Python rounds instead
@@ -22,25 +22,27 @@ _MOST_DIGITS = 6  # beyond, Arrow writes small decimals with an exponent
 
 
 class Rows:
-    """The rows of some columns, some at a time.
+    """The text of rows, some at a time.
 
     around: what stands before the first field, between two, and after the last; unknown: the text of what is unknown.
-    Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where there is more text at once than Arrow holds.
     """
 
-    def __init__(self, values: Sequence[Values], around: Sequence[str], unknown: str) -> None:
-        self.values, self.unknown = values, unknown
+    def __init__(self, around: Sequence[str], unknown: str) -> None:
+        self.unknown = unknown
         first, *between, last = (text.replace("%%", "%") for text in around)
         # One text between all fields is cheaper as a separator than as fields of its own.
         separator = between[0] if len(set(between)) == 1 else ""
         pieces = [first, *("" if separator else text for text in between), last]
         *self.around, self.separator, self.nothing = to_arrow_texts([*pieces, separator, ""])  # scalars
         self.inner = bool(first or (between and not separator))
-        self.pools = [to_arrow_texts(v.pool) if isinstance(v, Texts) else None for v in values]
+        self.pools = [PerPool(lambda values: to_arrow_texts(values.pool)) for _ in around[1:]]
 
-    def text(self, rows: slice) -> str:
-        """The lines of these rows."""
-        columns = [_texts(v.take(rows), pool) for v, pool in zip(self.values, self.pools, strict=True)]
+    def text(self, values: Sequence[Values]) -> str:
+        """The lines of these rows.
+
+        Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where there is more text than Arrow holds.
+        """
+        columns = [_texts(v, pool) for v, pool in zip(values, self.pools, strict=True)]
         how = {"null_handling": "replace", "null_replacement": self.unknown}
         if self.inner:
             columns = [piece for pair in zip(self.around, columns, strict=False) for piece in pair]
@@ -53,10 +55,10 @@ class Rows:
         return text
 
 
-def _texts(values: Values, pool: Any) -> Any:
+def _texts(values: Values, pool: PerPool[Any]) -> Any:
     """The fields of one column, null where unknown."""
     if isinstance(values, Texts):
-        return pool.take(to_arrow(values.codes, values.unknown))
+        return pool(values).take(to_arrow(values.codes, values.unknown))
     if isinstance(values, Fractions):
         return _fractions(values)
     if values.values.dtype == np.object_:  # sums beyond 64 bits

@@ -1,14 +1,16 @@
 """What a table is made of: values with a mask of what is unknown, headers, and both together.
 
-Values are columns: whole numbers, fractions, texts (and lists of them) as codes into a pool. Neither the records or reports
-that they describe nor the formats that write them are known here.
+Values are columns: whole numbers, fractions, texts (and lists of them) as codes into a pool. Long tables are computed in parts
+of their rows while they are written, for all columns together take many times the memory of what they are computed from.
+Neither the records or reports that they describe nor the formats that write them are known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
 Rows: TypeAlias = Ints | slice
+PART_ROWS = 1 << 15  # of a table whose columns are computed while it is written
 AnyInts: TypeAlias = npt.NDArray[Any]  # integers of any width, or Python's own (object) where 64 bits do not hold a sum
 
 
@@ -111,6 +114,9 @@ class Source(Protocol):
     def of(self, key: str) -> Values:
         """The values of one column."""
 
+    def take(self, rows: Ints) -> Source:
+        """These rows only."""
+
 
 class Table(NamedTuple):
     """Columns of equal length. name: of the table where a format names it; title: a line above it where people read it."""
@@ -132,6 +138,52 @@ class Table(NamedTuple):
     def take(self, rows: Rows) -> Table:
         """These rows only."""
         return self._replace(values=[values.take(rows) for values in self.values])
+
+    def parts(self) -> Iterator[Table]:
+        """All rows at once."""
+        yield self
+
+    def whole(self) -> Table:
+        """Itself."""
+        return self
+
+
+class LazyTable(NamedTuple):
+    """Columns and rows of a source, which are computed when the table is written."""
+
+    headers: Sequence[Header]
+    source: Source
+    rows: Ints
+    name: str = "rows"
+    title: str = ""
+
+    def parts(self) -> Iterator[Table]:
+        """Some rows after others, never none; all at once where they are in an order of their own, which scatters a part's."""
+        size = PART_ROWS if (self.rows[1:] > self.rows[:-1]).all() else len(self.rows)
+        for start in range(0, max(len(self.rows), 1), size):
+            part = self.source.take(self.rows[start : start + size])
+            yield Table(self.headers, [*map(part.of, map(attrgetter("key"), self.headers))], self.name, self.title)
+
+    def whole(self) -> Table:
+        """All rows at once."""
+        return Table(self.headers, [self.source.of(h.key).take(self.rows) for h in self.headers], self.name, self.title)
+
+
+AnyTable: TypeAlias = Table | LazyTable
+_Made = TypeVar("_Made")
+
+
+@dataclass
+class PerPool(Generic[_Made]):
+    """What is made of the distinct texts of a column, once for all parts of a table that share them."""
+
+    make: Callable[[Texts], _Made]
+    last: tuple[Sequence[str], _Made] | None = None
+
+    def __call__(self, values: Texts) -> _Made:
+        if self.last is None or self.last[0] is not values.pool:
+            self.last = values.pool, self.make(values)
+        return self.last[1]
 
 
 class Keyed(Protocol):

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pyprof.cli import main
 from pyprof.loading import load_capture
 from pyprof.parse.records.netdict.original import legacy_view
+from pyprof.prof import frame
 from pyprof.prof.columns import COLUMNS, HEADERS
 from pyprof.prof.frame import Frame
-from pyprof.tables import formats
+from pyprof.tables import formats, table
 from pyprof.tables.table import Table, printed
 
 CAPTURES = ["nvprof/v100_lm/net.sql", "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/h100_vit.json.gz"]
@@ -38,3 +40,25 @@ def test_written_in_parts_is_the_same(captures: Path, monkeypatch: pytest.Monkey
             write(table, stream)
             written.append(stream.getvalue())
         assert written[0] == written[1] and written[0].count("\n") == len(frame.records) + 1
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "plain", "markdown"])
+def test_tables_of_many_parts_are_those_of_one(
+    captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Op instances, texts and row groups go across parts."""
+    capture, columns = captures / CAPTURES[0], ",".join(header.key for header in HEADERS)
+    stored = tmp_path / "net.parquet"
+    writer = pytest.importorskip("pyprof.parse.records.parquet.writer", reason="pyarrow is not installed")
+    monkeypatch.setattr(writer, "_ROWS", 50)
+    assert main(["parse", str(capture), "-o", str(stored)]) == 0
+    written = []
+    for rows in (1 << 15, 7):
+        monkeypatch.setattr(table, "PART_ROWS", rows)
+        monkeypatch.setattr(frame, "PART_ROWS", rows)
+        for file in (capture, stored):
+            for more in ([], ["--where", "sil>2us"], ["--sort", "op,sil"]):
+                out = tmp_path / "out"
+                assert main(["prof", str(file), "-c", columns, "--format", form, "-o", str(out), *more]) == 0
+                written.append(out.read_bytes())
+    assert written[:6] == written[6:] and written[0] == written[3] and written[0] != written[1] != written[2]

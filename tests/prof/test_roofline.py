@@ -15,7 +15,7 @@ from pyprof.hardware import cpus
 from pyprof.loading import load, load_capture
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
-from pyprof.prof.roofline import BOUNDS, Peaks, roofline
+from pyprof.prof.roofline import BOUNDS, Peaks, Terms, roofline, terms
 from tests.tiny import Nsys
 
 GEMM = "volta_sgemm_128x64_tn"
@@ -29,7 +29,8 @@ def _one(matmul: int, vector: int, moved: int, ns: int, l2: float = 0, launch: f
     """One kernel on a device of 10 TFLOP/s in products, 1 TFLOP/s in the rest and 100 GB/s."""
     rates = [np.array([rate], np.float64) for rate in (10e12, 1e12, 100e9, l2, 1500, launch)]
     parts = [np.array([part]) for part in (matmul, vector, moved)]
-    found = roofline(np.array([0]), np.array([ns]), np.array([ns], np.float64), parts, np.array([True]), Peaks(*rates))
+    peaks = Peaks(*rates)
+    found = roofline(np.array([ns]), terms(np.array([ns]), parts, np.array([True]), peaks), peaks.l2_bytes)
     code = int(found.bound[0])
     return (BOUNDS[code] if code >= 0 else "na", float(found.peak[0]), float(found.ceiling[0]), int(found.lost_ns[0]))
 
@@ -79,8 +80,8 @@ def test_lost_time_adds_up_and_stays_within_the_time(rows: list[tuple[int, int, 
     ns, matmul, moved = (np.array([row[i] for row in rows]) for i in (1, 2, 3))
     rates = [np.full(len(rows), rate, np.float64) for rate in (1e14, 1e13, 1e12, 0, 1500, np.nan)]
     parts = (matmul, np.zeros_like(matmul), moved)
-    time_ns = np.bincount(group, ns)[group].astype(np.float64)
-    found = roofline(group, ns, time_ns, parts, np.ones(len(rows), np.bool_), Peaks(*rates))
+    own = terms(ns, parts, np.ones(len(rows), np.bool_), Peaks(*rates))
+    found = roofline(ns, Terms(*(np.bincount(group, each)[group] for each in own)), np.zeros(len(rows)))
     for number in range(int(group.max()) + 1):
         mine = group == number
         time = int(ns[mine].sum())

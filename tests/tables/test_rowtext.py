@@ -24,7 +24,7 @@ _FLOATS = st.lists(st.one_of(st.floats(), _HALVES, st.integers(0, 10**7).map(lam
 
 def _made(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:
     around = ["", *[separator] * (len(values) - 1), end]
-    return str(rowtext.Rows(values, around, "na").text(slice(0, 10**6)))
+    return str(rowtext.Rows(around, "na").text(values))
 
 
 def _joined(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:

@@ -138,11 +138,12 @@ class Records:
         if rows.dtype == np.bool_ and rows.all():
             return self
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        lengths = np.diff(self.seq_offsets)[positions]
+        first = self.seq_offsets[positions]
+        lengths = self.seq_offsets[positions + 1] - first
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        take = np.repeat(self.seq_offsets[:-1][positions] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        columns = dict(self.columns)
-        for name, values in columns.items():
+        take = np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])
+        columns = {}
+        for name, values in self.columns.items():
             columns[name] = values[positions]
         return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=self.seq_numbers[take])
 

@@ -340,6 +340,6 @@ def test_texts_beyond_the_dictionary_are_named(
 ) -> None:
     """A damaged page of texts can hold fewer than it did."""
     broken = pa.DictionaryArray.from_arrays(pa.array([code] * 3, pa.int32()), pa.array(["a"]), safe=False)
-    monkeypatch.setattr(reader._Store, "_chunks", lambda store, name: [broken])
+    monkeypatch.setattr(reader._Store, "_chunks", lambda store, name, groups: [broken])
     with pytest.raises(InputError, match="texts beyond its dictionary"):
         parquet.read(stored)["name"]

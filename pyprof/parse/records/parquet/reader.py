@@ -20,6 +20,7 @@ from pyprof.parse.records.records import COLUMNS, POOLED, Records
 from pyprof.parse.sources.trace import Strings
 
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
+_SEQUENCES = "seq_numbers"
 _MOST_BYTES = (1 << 31) - 1  # of the pools in the metadata
 _READ_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 _TYPES = {column.name: column.type for column in SCHEMA}
@@ -35,7 +36,7 @@ def read_file(path: Path) -> Records:
 
 
 class _Store:
-    """One open file: whole columns, and pools."""
+    """One open file: columns, and pools."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,38 +54,58 @@ class _Store:
                 raise InputError(f"{path}: it has no column {column.name!r}", AGAIN)
             if types[column.name] != expected:
                 raise InputError(f"{path}: its column {column.name!r} is {types[column.name]}, not {expected}", AGAIN)
-        self.rows: int = self.file.metadata.num_rows
         self.strings = Strings()
+        sizes = [self.file.metadata.row_group(group).num_rows for group in range(self.file.num_row_groups)]
+        self.begins = np.cumsum([0, *sizes])  # of row groups
         self.columns: dict[str, Array] = {}
-        self.pools: dict[str, list[Any]] = {}
+        self.last: dict[str, tuple[int, list[Array]]] = {}  # of each column the row group read last, for rows that follow
+        self.pools: dict[str, Any] = {}
 
     def column(self, name: str, rows: Array | None = None) -> Array:
         """A column, or these rows of it, of which the whole is then not kept."""
-        whole = self.columns.get(name)
-        if whole is None:
-            whole = self._read(name)
-            if rows is None:
-                self.columns[name] = whole
-        return whole if rows is None else whole[rows]
+        if rows is None:
+            if name not in self.columns:
+                self.columns[name] = self._read(name, range(len(self.begins) - 1))[0]
+            return self.columns[name]
+        first, (values,) = (0, [self.columns[name]]) if name in self.columns else self._around(name, rows)
+        chosen: Array = values[rows - first]
+        return chosen
 
-    def _chunks(self, name: str) -> Iterator[pa.Array]:
-        """A column piece by piece: one row group at a time takes memory beside what is made of it."""
-        rows = 0
+    def _around(self, name: str, rows: Array) -> tuple[int, list[Array]]:
+        """The first row of the row groups that hold these rows, and what `_read` gives of them."""
+        ends = (rows.min(), rows.max()) if len(rows) else (0, -1)
+        first, last = np.searchsorted(self.begins, ends, "right").tolist()
+        pieces = [self._read(name, range(0))]
+        for group in range(first - 1, last):
+            if name not in self.last or self.last[name][0] != group:
+                self.last[name] = group, self._read(name, range(group, group + 1))
+            pieces.append(self.last[name][1])
+        return int(self.begins[first - 1]), [*map(np.concatenate, zip(*pieces, strict=True))]
+
+    def _chunks(self, name: str, groups: range) -> Iterator[pa.Array]:
+        """A column in some row groups piece by piece: one of them at a time takes memory beside what is made of it."""
+        rows, expected = 0, int(self.begins[groups.stop] - self.begins[groups.start])
         try:
-            for group in range(self.file.num_row_groups):
+            for group in groups:
                 for chunk in self.file.read_row_group(group, [name]).column(0).chunks:
                     rows += len(chunk)
                     yield chunk
         except _READ_ERRORS as error:
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
-        if rows != self.rows:  # a damaged page can be passed over without an error
-            raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {self.rows}", _DAMAGED)
+        if rows != expected:  # a damaged page can be passed over without an error
+            raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {expected}", _DAMAGED)
         pa.default_memory_pool().release_unused()
 
-    def _read(self, name: str) -> Array:
+    def _read(self, name: str, groups: range) -> list[Array]:
+        """A column of Records in some row groups; of the sequence numbers how many each row has, and the numbers."""
+        if name == _SEQUENCES:
+            lists = [*self._chunks(name, groups)]
+            lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in lists]
+            numbers = [to_numpy(chunk.flatten()) for chunk in lists]
+            return [np.concatenate([np.empty(0, np.int64), *parts]) for parts in (lengths, numbers)]
         dtype, column = COLUMNS[name][0], _NAMES[name]
         parts = [np.empty(0, dtype)]
-        for chunk in self._chunks(column):
+        for chunk in self._chunks(column, groups):
             if _TYPES[column] == "text":
                 values = self._codes(name, chunk)
             else:
@@ -92,7 +113,7 @@ class _Store:
                 if name in POOLED and ((values < -1) | (values >= len(self.pool(POOLED[name])))).any():
                     raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
             parts.append(values.astype(dtype))  # a copy, so that Arrow's memory serves for the next piece
-        return np.concatenate(parts)
+        return [np.concatenate(parts)]
 
     def _codes(self, name: str, chunk: pa.Array) -> Array:
         """Texts as codes of Records."""
@@ -109,24 +130,25 @@ class _Store:
 
     def pool(self, name: str) -> Any:
         """All names of kernels, stacks, calls or devices of the file."""
-        if name == "strings":
-            self.column("name")
-            return self.strings
         if name in self.pools:
             return self.pools[name]
+        if name == "strings":
+            self.column("name")
+            self.pools[name] = self.strings
+            return self.strings
         try:
             self.pools[name] = read_pool(name, self.metadata[pool_key(name)])
         except POOL_ERRORS as error:
             raise InputError(f"{self.path}: its {name} cannot be read: {_first_line(error)}", _DAMAGED) from error
         return self.pools[name]
 
-    def sequences(self) -> tuple[Ints, Ints]:
-        """As Records has them: where each row's numbers begin, and the numbers."""
-        lengths, numbers = [np.zeros(1, np.int64)], [np.empty(0, np.int64)]
-        for chunk in self._chunks("seq_numbers"):
-            lengths.append(np.diff(to_numpy(chunk.offsets)))
-            numbers.append(to_numpy(chunk.flatten()))
-        return np.cumsum(np.concatenate(lengths)), np.concatenate(numbers)
+    def sequences(self, rows: Array | None) -> tuple[Ints, Ints]:
+        """As Records has them, of these rows or all: where each row's numbers begin, and the numbers."""
+        if rows is None:
+            rows = np.arange(self.begins[-1])
+        first, (lengths, numbers) = self._around(_SEQUENCES, rows)
+        chosen = Records({}, seq_offsets=np.append(0, np.cumsum(lengths)), seq_numbers=numbers).select(rows - first)
+        return chosen.seq_offsets, chosen.seq_numbers
 
 
 class _Columns(dict[str, Array]):
@@ -156,12 +178,8 @@ class _Stored(Records):
         if name in ("strings", "stacks", "calls", "gpus"):
             value = self._store.pool(name)
         elif name in ("seq_offsets", "seq_numbers"):
-            offsets, numbers = self._store.sequences()
-            if self._rows is not None:
-                whole = Records({}, seq_offsets=offsets, seq_numbers=numbers).select(self._rows)
-                offsets, numbers = whole.seq_offsets, whole.seq_numbers
-            self.seq_offsets, self.seq_numbers = offsets, numbers
-            return offsets if name == "seq_offsets" else numbers
+            self.seq_offsets, self.seq_numbers = self._store.sequences(self._rows)
+            return self.seq_offsets if name == "seq_offsets" else self.seq_numbers
         else:
             raise AttributeError(name)
         setattr(self, name, value)
@@ -184,6 +202,7 @@ class _Stored(Records):
         for name in set(names) - self._changed:
             self.columns.pop(name, None)
             self._store.columns.pop(name, None)
+            self._store.last.pop(name, None)
 
     def _with(self, columns: dict[str, Array], calls: list[OpCall] | None) -> Records:
         """Itself, with columns and calls that need not be read any more or differ from the file's."""
