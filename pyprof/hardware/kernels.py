@@ -239,6 +239,8 @@ def _on_device(kernel: KernelClass, cc: Capability | None, dtype: str) -> str:
         return kernel.unit
     if cc is None:
         return "mma"
+    if cc[0] == 9 and cc[1] > 0:  # gfx942 and later of AMD; NVIDIA's devices of this major number are 9.0
+        return "mfma"
     unit = _unit_by_major(cc[0])
     return _SYNC_UNITS.get(kernel.precision or dtype, "hmma") if unit == "hmma" else unit
 
@@ -271,7 +273,7 @@ def _why_not(kernel: KernelClass, precision: str) -> str:
 _HALVES = frozenset({"fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"})
 # tl.dot and the fused products of CUTLASS and cuDNN compute narrow types with matrix instructions only.
 _NARROW_MEANS_TENSOR = frozenset(
-    {"inductor_template", "triton_matmul", "triton_attention", "cutlass_device_gemm", "grouped_gemm", "paged_attn_prefill"}
+    "inductor_template triton_matmul triton_ogs triton_attention cutlass_device_gemm grouped_gemm paged_attn_prefill".split()
 )
 
 

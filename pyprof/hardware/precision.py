@@ -148,12 +148,12 @@ def _nvjet(match: re.Match[str]) -> tuple[str, str]:
 _SPELLED: tuple[tuple[str, str], ...] = (
     ("fp4", r"float_e2m1|__nv_fp4|Float4_e2m1|e2m1|E2m1"),
     ("fp8", r"float_e[45]m[23]|__nv_fp8|Float8_e|e4m3|E4m3|e5m2|E5m2"),
+    ("int8", r"\bsigned char|\bint8_t"),
     ("bf16", r"bfloat16|BFloat16"),
     ("fp16", r"half_t|__half|c10::Half|\bhalf\b"),
     ("tf32", r"tfloat32|\btf32"),
     ("fp64", r"\bdouble"),
     ("fp32", r"\bfloat"),
-    ("int8", r"\bsigned char|\bint8_t"),
 )
 # Type words within an identifier: `fmha_cutlassF_bf16_aligned`, `QkvE4m3OBfloat16`; the narrowest decides.
 _WORDS: tuple[tuple[str, str], ...] = (
@@ -191,6 +191,15 @@ def _tensile(match: re.Match[str]) -> tuple[str, str]:
     return precision, _TENSILE_TYPES.get(types[2], "") if len(types) == 3 else ""
 
 
+_OGS = r"matmul(?:_ogs)?_[NT]{3}_[a-z]+\d+\w*?x(?P<a>(?:mx|nv)?[a-z]+\d+)x(?P<b>(?:mx|nv)?[a-z]+\d+)(?=_|$)"
+
+
+def _ogs(match: re.Match[str]) -> tuple[str, str]:
+    """`_matmul_ogs_NNT_<D>x<A>x<B>_...` of triton_kernels: operands of two widths are multiplied as the wider."""
+    left, right = (re.sub("^(?:mx|nv)", "", match[side]) for side in "ab")
+    return _wider(left, right), ""
+
+
 _MATCHED: dict[str, tuple[str, Callable[[re.Match[str]], tuple[str, str]]]] = {
     "@cutlass": (_CUTLASS, _cutlass),
     "@cutlass3x": (_CUTLASS3, _cutlass3),
@@ -200,6 +209,7 @@ _MATCHED: dict[str, tuple[str, Callable[[re.Match[str]], tuple[str, str]]]] = {
     "@nvjet": (_NVJET, _nvjet),
     "@trtllm": (_TRTLLM, _trtllm),
     "@tensile": (_TENSILE, _tensile),
+    "@ogs": (_OGS, _ogs),
 }
 _LISTED = {"@template": _SPELLED, "@word": _WORDS}
 READERS = frozenset({*_MATCHED, *_LISTED})

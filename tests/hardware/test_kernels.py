@@ -48,6 +48,11 @@ GEMVX = (
     "(bool)1, (bool)1, (bool)0, (int)6, (bool)0, cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<const __nv_bfloat16>>>(T13)"
 )
 FA2 = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, (bool)0, (bool)0, cutlass::bfloat16_t>>"
+TINYGEMM = "void at::native::tinygemm_m16n8k16_chunk_kernel<at::native::ALayout_RM<0>, at::native::BLayout_TC_int4<8, 128>>(void const*)"
+VLLM_CUTLASS = (
+    "void cutlass::Kernel2<vllm::enable_sm%s_to_sm%s<cutlass::gemm::kernel::GemmWithEpilogueVisitor<cutlass::gemm::threadblock::"
+    "MmaMultistage<%s, cutlass::gemm::warp::MmaTensorOp<cutlass::gemm::GemmShape<64, 64, 64>>, cutlass::bfloat16_t>>>>"
+)
 V100, T4, A100, ADA, H100, B200, B300, PRO6000 = (7, 0), (7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)
 GELU = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&)>(int)"
 
@@ -122,6 +127,36 @@ VERDICTS: list[tuple[str, str | None, bool | None, tuple[int, int] | None, str |
     ("void splitKreduce_kernel<float, float, float, float>(cublasSplitKParams<float>)", "float", True, A100, "-", "memory", ""),
     (GELU, "bf16", True, H100, "-", "memory", ""),
     ("my_own_kernel", "bf16", True, H100, None, "unknown", ""),
+    # products in namespaces that hold other kernels too: vLLM, SGLang, ATen, FBGEMM, bitsandbytes, TensorRT-LLM
+    (TINYGEMM, None, None, A100, "1", "hmma", "bf16"),
+    ("void at::native::matrix_to_m16n8k16_Bint4_layout<8>(int)", None, None, A100, "-", "memory", ""),
+    ("void vllm::awq::gemm_forward_4bit_cuda_m16nXk32<128>(int, int, __half*, int*, __half*)", None, None, A100, "1", "hmma", "fp16"),
+    ("vllm::awq::dequantize_weights(int*, __half*, int*, __half*, int, int, int)", None, None, A100, "-", "memory", ""),
+    ("void vllm::gptq::gemm_half_q_half_gptq_4bit_kernel<true, 4>(__half const*)", None, None, A100, "0", "hfma2", "fp16"),
+    ("void vllm::gptq::reconstruct_exllama_4bit_kernel(unsigned int const*)", None, None, A100, "-", "memory", ""),
+    ("void vllm::moe::MarlinMoESingle<256, 4, 16, 4, 4, false, 8>(int4 const*)", "bfloat16", True, A100, "1", "hmma", "bf16"),
+    ("void marlin_moe_wna16::Marlin<__nv_bfloat16, 1125899906843648l, 256>(int4 const*)", None, None, H100, "1", "hmma", "bf16"),
+    ("void marlin::gptq_marlin_repack_kernel<256, 4, false>(unsigned int const*)", None, None, H100, "-", "memory", ""),
+    (VLLM_CUTLASS % ("89", "90", "cutlass::float_e4m3_t"), None, None, ADA, "1", "qmma", "fp8"),
+    (VLLM_CUTLASS % ("80", "89", "signed char"), None, None, A100, "1", "imma", "int8"),
+    ("void cutlass::Kernel2<vllm::enable_sm89_to_sm90<", None, None, ADA, "1", "hmma", ""),
+    ("void cutlass::Kernel<cutlass::gemm::kernel::GemmFpAIntB<cutlass::half_t, cutlass::gemm::warp::MmaTensorOp>>", None, None, A100, "1", "hmma", "fp16"),
+    ("void cutlass::Kernel<cutlass::gemm::kernel::Gemm<float, cutlass::gemm::warp::MmaSimt<float>>>", None, None, A100, "0", "fma", "fp32"),
+    ("void router_gemm_kernel_bf16_output<__nv_bfloat16, 128, 8, 4, 256, 7168>(int)", None, None, H100, "0", "fma", "fp32"),
+    ("void kgemm_4bit_inference_naive<__nv_bfloat16, 128, 16>(int)", None, None, A100, "0", "fma", "fp32"),
+    ("void fused_a_gemm_kernel<1, 2112, 7168, 16, 8, 256, 8>(__nv_bfloat16*)", None, None, H100, None, "unknown", ""),
+    ("void fbgemm_gpu::gqa_attn_splitk_wmma_kernel<8, true>(int)", None, None, H100, None, "unknown", ""),
+    ("void fbgemm_gpu::jagged_dense_bmm_kernel<int, float>(int)", None, None, A100, "0", "fma", "fp32"),
+    ("void fbgemm_gpu::permute_2D_data_kernel<false, int, int>(int)", None, None, A100, "-", "memory", ""),
+    ("void flash::flash_fwd_splitkv_mla_kernel<Traits<cutlass::bfloat16_t>>(int)", None, None, H100, "1", "wgmma", "bf16"),
+    ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x256x128x1_swiglu", None, None, H100, "1", "wgmma", "bf16"),
+    ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", None, None, (9, 4), "1", "mfma", "bf16"),
+    ("_kernel_matmul_fp8_row", None, None, H100, "1", "wgmma", "fp8"),
+    ("void vllm::some_kernel_of_tomorrow<float>(float*)", None, None, H100, None, "unknown", ""),
+    ("void at::native::some_kernel_of_tomorrow<float>(float*)", None, None, H100, None, "unknown", ""),
+    ("void cudnn::cnn::some_kernel_of_tomorrow<float>(float*)", None, None, H100, None, "unknown", ""),
+    ("void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<float>>(int)", None, None, (9, 4), "-", "memory", ""),
+    ("_ZN2ck16tensor_operation6device39kernel_grouped_conv_fwd_xdl_cshuffle_v3INS_28Gridwise", "bf16", True, (9, 4), "1", "mfma", "bf16"),
     ("my_own_kernel", "bf16", False, H100, "-", "unknown", ""),
     ("Memset (Device)", "bf16", True, H100, "-", "copy", ""),
     ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)", None, None, H100, "-", "comm", ""),
