@@ -17,8 +17,8 @@ Conventions
         casts, copies, cat, indexing, views 0
 
     Bytes are the algorithm's minimum: each input read once at its stored size (an expanded dimension is stored once), each
-    output written once, each in its own dtype; gathered rows are counted as many times as they are looked up. What only a
-    composite of several kernels keeps in memory between them is not counted.
+    output written once, each in its own dtype; what is gathered of an input is read as if it were all distinct, but at most the
+    whole input. What only a composite of several kernels keeps in memory between them is not counted.
 
 To add an op, write one function in its family's file, declared with `registry.op`; to add a family, one file: every module of
 this package is imported.

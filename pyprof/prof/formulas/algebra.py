@@ -122,6 +122,11 @@ def _cells(tensor: TensorSpec) -> int:
     return whole * run
 
 
+def gathered(of: TensorSpec, shape: Iterable[int]) -> TensorSpec:
+    """What is read of a tensor to gather elements of it in this shape: each once, so at most all that is stored."""
+    return spec((min(math.prod(shape), _cells(of)),), of.dtype)
+
+
 def _stored_bytes(tensor: TensorSpec) -> int | None:
     size = tensor.itemsize
     return None if size is None else math.ceil(_cells(tensor) * size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
-from pyprof.prof.formulas.algebra import copy_cost, dtype_from, grad, gradient, need, opt, spec
+from pyprof.prof.formulas.algebra import copy_cost, dtype_from, gathered, grad, gradient, need, opt, spec
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
 
@@ -135,7 +135,7 @@ for _name, _dtype in _CASTS.items():
 def _part(input: TensorSpec, taken: int, among: int) -> Cost:
     """A copy of `taken` of every `among` elements: only those are read."""
     part = spec((input.numel // max(among, 1) * taken,), input.dtype)
-    return copy_cost(part, part)
+    return copy_cost(gathered(input, part.shape), part)
 
 
 @op("narrow_copy", kind="copy")

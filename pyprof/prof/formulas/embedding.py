@@ -1,23 +1,24 @@
 """Embedding look-ups and bags. A look-up does no arithmetic; a bag adds its rows.
 
-Bytes: the indices, each row that is looked up (as often as it is looked up: which are equal is data) and the output. The
-gradient of the table is zeroed and then added to: read the incoming rows, read and write as many rows, and write the table's
-zeros.
+Bytes: the indices, each row that is looked up (as if no two were equal, which is data, but at most the table) and the output.
+The gradient of the table is zeroed and then added to: read the incoming rows, read and write as many rows (at most the table),
+and write the table's zeros.
 """
 
 from __future__ import annotations
 
 from pyprof.opcall import UNKNOWN, TensorSpec
-from pyprof.prof.formulas.algebra import copy_cost, grad, gradient, need, opt, spec, vector, wants
+from pyprof.prof.formulas.algebra import copy_cost, gathered, grad, gradient, need, opt, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
 
 @op("aten::embedding", "torch.embedding", "torch.nn.functional.embedding", input="indices")
 def embedding(weight: TensorSpec, indices: TensorSpec, sparse: object = False) -> Op:
     rows = spec((*indices.shape, weight.shape[-1]), weight.dtype)
-    yield copy_cost(indices, rows, rows)
+    table = gathered(weight, rows.shape)
+    yield copy_cost(indices, table, rows)
     if sparse is not True:
-        yield from grad("weight", weight, rows.numel, rows, rows, rows, indices)
+        yield from grad("weight", weight, rows.numel, rows, table, table, indices)
     elif wants(weight):  # the gradient is the rows and their indices
         yield Piece("weight", copy_cost(rows, rows, indices))
 
@@ -25,8 +26,8 @@ def embedding(weight: TensorSpec, indices: TensorSpec, sparse: object = False) -
 @op("aten::embedding_dense_backward", "aten::embedding_backward", grad="grad_output")
 def embedding_dense_backward(grad_output: TensorSpec, indices: TensorSpec, num_weights: object) -> Cost:
     table = spec((need(num_weights, "num_weights"), grad_output.shape[-1]), grad_output.dtype)
-    rows = gradient(grad_output)
-    return vector(rows.numel, grad_output, rows, rows, indices, table)
+    rows = gathered(table, grad_output.shape)
+    return vector(grad_output.numel, grad_output, rows, rows, indices, table)
 
 
 # ---------------------------------------------------------------------------------------------- bags
@@ -38,12 +39,13 @@ def embedding_bag(
 ) -> Op:
     size = weight.shape[-1]
     bags = indices.shape[0] if len(indices.shape) == 2 else (opt(offsets) or spec((1,), None)).numel
-    rows, made = spec((indices.numel, size), weight.dtype), spec((bags, size), weight.dtype)
+    rows, made = gathered(weight, (indices.numel, size)), spec((bags, size), weight.dtype)
+    added = indices.numel * size
     read = (indices, opt(offsets), opt(per_sample_weights))
     # The greatest of a bag leaves its position too.
     positions = spec((bags, size), "int64") if mode in ("max", 2) else None
-    yield vector(rows.numel * (2 if opt(per_sample_weights) else 1), *read, rows, made, positions)
-    yield from grad("weight", weight, rows.numel, made, *read, rows, rows)
+    yield vector(added * (2 if opt(per_sample_weights) else 1), *read, rows, made, positions)
+    yield from grad("weight", weight, added, made, *read, rows, rows)
 
 
 @op("torch.nn.functional.embedding_bag")
@@ -59,8 +61,9 @@ def functional_embedding_bag(
 def embedding_bag_dense_backward(grad: TensorSpec, indices: TensorSpec, *more: object) -> Cost:
     numbers = [m for m in more if isinstance(m, int) and not isinstance(m, bool)]
     count = numbers[0] if numbers else need(UNKNOWN, "num_weights")
-    rows = spec((indices.numel, grad.shape[-1]), grad.dtype)
-    return vector(rows.numel, grad, indices, rows, rows, spec((count, grad.shape[-1]), grad.dtype))
+    table = spec((count, grad.shape[-1]), grad.dtype)
+    rows = gathered(table, (indices.numel, grad.shape[-1]))
+    return vector(indices.numel * grad.shape[-1], grad, indices, rows, rows, table)
 
 
 @op("aten::_embedding_bag_sparse_backward")
@@ -76,8 +79,9 @@ def embedding_bag_sparse_backward(
 @op("aten::_embedding_bag_per_sample_weights_backward")
 def per_sample_weights_backward(grad: TensorSpec, weight: TensorSpec, indices: TensorSpec, offset2bag: object) -> Cost:
     # For each index the inner product of its row and its bag's gradient.
-    rows = spec((indices.numel, weight.shape[-1]), weight.dtype)
-    return vector(2 * rows.numel, grad, rows, indices, opt(offset2bag), spec((indices.numel,), grad.dtype))
+    size = weight.shape[-1]
+    rows = gathered(weight, (indices.numel, size))
+    return vector(2 * indices.numel * size, grad, rows, indices, opt(offset2bag), spec((indices.numel,), grad.dtype))
 
 
 @op("aten::embedding_sparse_backward")
@@ -92,8 +96,8 @@ def embedding_sparse_backward(padding_idx: object) -> Cost:
 @op("aten::_no_grad_embedding_renorm_", weight="input", input="indices")
 def embedding_renorm(input: TensorSpec, indices: TensorSpec) -> Cost:
     # The norm of each row that is looked up, 2 an element, and its scaling; rows are read and at the most all are written.
-    rows = spec((indices.numel, input.shape[-1]), input.dtype)
-    return vector(3 * rows.numel, indices, rows, rows)
+    rows = gathered(input, (indices.numel, input.shape[-1]))
+    return vector(3 * indices.numel * input.shape[-1], indices, rows, rows)
 
 
 # ---------------------------------------------------------------------------------------------- FBGEMM's tables of tables
@@ -106,16 +110,15 @@ _SPLIT = _DENSE.replace("dev_weights", "placeholder dev_weights uvm_weights lxu_
 
 
 def _bags(
-    weights: TensorSpec, tables: TensorSpec, total: object, indices: TensorSpec, offsets: TensorSpec
-) -> tuple[TensorSpec, TensorSpec]:
-    """The rows read, and the bags written.
+    tables: TensorSpec, total: object, indices: TensorSpec, offsets: TensorSpec, dtype: str | None
+) -> tuple[int, TensorSpec]:
+    """How many elements are looked up, and the bags written.
 
-    As many tables as offsets of weights, of `total` columns together: a row of the mean width is read for each index
+    As many tables as offsets of weights, of `total` columns together: a row of the mean width is looked up for each index
     (github.com/pytorch/FBGEMM, fbgemm_gpu/codegen).
     """
     count, columns = max(tables.numel, 1), need(total, "total_D")
-    rows = spec((round(indices.numel * columns / count),), weights.dtype)
-    return rows, spec(((offsets.numel - 1) // count, columns), weights.dtype)
+    return round(indices.numel * columns / count), spec(((offsets.numel - 1) // count, columns), dtype)
 
 
 @op("fbgemm::dense_embedding_codegen_lookup_function", order=_DENSE)
@@ -123,11 +126,11 @@ def fbgemm_dense_lookup(
     dev_weights: TensorSpec, weights_offsets: TensorSpec, total_D: object, indices: TensorSpec, offsets: TensorSpec,
     indice_weights: object = None,
 ) -> Op:  # fmt: skip
-    rows, bags = _bags(dev_weights, weights_offsets, total_D, indices, offsets)
-    weights = opt(indice_weights)
-    yield vector(rows.numel * (2 if weights else 1), rows, indices, offsets, weights, bags)
-    # For each index its bag's gradient is read and added; the table's gradient is written in full.
-    yield Piece("weight", vector(rows.numel, rows, indices, offsets, gradient(dev_weights)))
+    looked_up, bags = _bags(weights_offsets, total_D, indices, offsets, dev_weights.dtype)
+    weights, rows = opt(indice_weights), gathered(dev_weights, (looked_up,))
+    yield vector(looked_up * (2 if weights else 1), rows, indices, offsets, weights, bags)
+    # The bags' gradient is read, and added for each index of the bag; the table's gradient is written in full.
+    yield Piece("weight", vector(looked_up, bags, indices, offsets, gradient(dev_weights)))
 
 
 # Operations of the update, a weight: w -= r g; row-wise AdaGrad squares and adds a row first,
@@ -145,11 +148,11 @@ def _lookup(optimizer: str) -> None:
         yield next(fbgemm_dense_lookup(dev_weights, weights_offsets, total_D, indices, offsets, indice_weights))
         # The gradients of equal indices are added, then the optimizer updates each row touched, in place: at most as many as
         # there are indices, and at most the tables.
-        rows, _ = _bags(dev_weights, weights_offsets, total_D, indices, offsets)
-        touched = spec((min(rows.numel, dev_weights.numel),), dev_weights.dtype)
+        looked_up, bags = _bags(weights_offsets, total_D, indices, offsets, dev_weights.dtype)
+        touched = gathered(dev_weights, (looked_up,))
         state = [touched, touched] if optimizer == "adagrad" else []
-        operations = rows.numel + _UPDATE[optimizer] * touched.numel
-        yield Piece("weight", vector(operations, rows, indices, offsets, touched, touched, state))
+        operations = looked_up + _UPDATE[optimizer] * touched.numel
+        yield Piece("weight", vector(operations, bags, indices, offsets, touched, touched, state))
 
 
 for _optimizer in (*_UPDATE, *_FORWARD_ONLY):

@@ -1,6 +1,6 @@
 """Joining, indexing, gathering, scattering: ops that move chosen elements. They do no arithmetic, except where they accumulate.
 
-Bytes: an op that gathers reads the chosen elements (as often as they are chosen), its indices, and writes the result. An op
+Bytes: an op that gathers reads the chosen elements (at most the whole input), its indices, and writes the result. An op
 that scatters into a tensor in place reads its source and its indices and writes as many elements; where it accumulates it
 reads those as well. The functional form first copies the whole tensor. Backward: a gather adds the incoming rows to a zeroed
 gradient; a scatter passes the incoming gradient on, with zeros where elements were overwritten, and gathers its source's.
@@ -15,6 +15,7 @@ from pyprof.prof.formulas.algebra import (
     broadcast,
     copy_cost,
     dims,
+    gathered,
     grad,
     gradient,
     need,
@@ -79,14 +80,15 @@ def _rows(input: TensorSpec, dim: object, index: TensorSpec) -> tuple[int, ...]:
 
 def _accumulated(input: TensorSpec, rows: TensorSpec, *indices: object) -> Iterator[Piece]:
     """A zeroed gradient of the input into which the rows are added."""
-    return grad("input", input, rows.numel, rows, rows, rows, indices)
+    touched = gathered(gradient(input), rows.shape)
+    return grad("input", input, rows.numel, rows, touched, touched, indices)
 
 
 @op("index_select")
 def index_select(input: TensorSpec, dim: object, index: TensorSpec, out: object = None) -> Op:
     rows = spec(_rows(input, dim, index), input.dtype)
     output = result(out, rows.shape, input.dtype)
-    yield copy_cost(spec(output.shape, input.dtype), index, output)
+    yield copy_cost(gathered(input, output.shape), index, output)
     yield from _accumulated(input, rows, index)
 
 
@@ -110,23 +112,28 @@ def take_along_dim(input: TensorSpec, indices: TensorSpec, dim: object = None, o
 
 def _gather(input: TensorSpec, index: TensorSpec, shape: tuple[int, ...], out: object) -> Cost:
     output = result(out, shape, input.dtype)
-    return copy_cost(spec(output.shape, input.dtype), index, output)
+    return copy_cost(gathered(input, output.shape), index, output)
 
 
 @op("aten::gather_backward")
 def gather_backward(grad: TensorSpec, input: TensorSpec, index: TensorSpec) -> Cost:
-    return vector(grad.numel, grad, grad, grad, index, spec(input.shape, grad.dtype))
+    return _added(grad, index, spec(input.shape, grad.dtype))
 
 
 @op("aten::index_select_backward")
 def index_select_backward(grad: TensorSpec, self_sizes: object, index: TensorSpec) -> Cost:
-    return vector(grad.numel, grad, grad, grad, index, spec(need(self_sizes, "sizes"), grad.dtype))
+    return _added(grad, index, spec(need(self_sizes, "sizes"), grad.dtype))
+
+
+def _added(grad: TensorSpec, index: TensorSpec, whole: TensorSpec) -> Cost:
+    touched = gathered(whole, grad.shape)
+    return vector(grad.numel, grad, touched, touched, index, whole)
 
 
 @op("take")
 def take(input: TensorSpec, index: TensorSpec, out: object = None) -> Op:
     output = result(out, index.shape, input.dtype)
-    yield copy_cost(output, index, output)
+    yield copy_cost(gathered(input, output.shape), index, output)
     yield from _accumulated(input, spec(index.shape, input.dtype), index)
 
 
@@ -230,7 +237,7 @@ def index(input: TensorSpec, indices: list[TensorSpec] | list[object], out: obje
         yield Cost(0, 0, None)
     shape, tensors = selected(input, indices)
     output = result(out, shape, input.dtype)
-    yield copy_cost(output, tensors, output)
+    yield copy_cost(gathered(input, output.shape), tensors, output)
     yield from _accumulated(input, spec(shape, input.dtype), tensors)
 
 

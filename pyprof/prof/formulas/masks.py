@@ -6,7 +6,7 @@ How many elements a mask selects is data: where that is the size of the result, 
 from __future__ import annotations
 
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import broadcast, copy_cost, grad, gradient, need, opt, spec, vector
+from pyprof.prof.formulas.algebra import broadcast, copy_cost, gathered, grad, gradient, need, opt, spec, vector
 from pyprof.prof.formulas.index import selected
 from pyprof.prof.formulas.pointwise import elementwise
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
@@ -69,7 +69,7 @@ def masked_index(input: TensorSpec, mask: TensorSpec, indices: list[TensorSpec])
     # Gathered, and `fill` where the mask is not.
     shape, tensors = selected(input, indices)
     output = spec(broadcast(shape, mask.shape), input.dtype)
-    return vector(output.numel, output, mask, tensors, output)
+    return vector(output.numel, gathered(input, output.shape), mask, tensors, output)
 
 
 @op("_unsafe_masked_index_put_accumulate", places="ta")

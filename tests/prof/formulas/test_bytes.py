@@ -30,7 +30,7 @@ UNREAD = {
     r"_foreach_copy_": {"self"},
     r"_fused_\w+": {"state_steps"},  # a number a parameter
 }
-# Ops that read as many elements of this argument as they return: a part of it, or what indices ask for, as often as they do.
+# Ops that read as many elements of this argument as they return, but at most all: a part of it, or what indices ask for.
 PARTS = {
     r"(narrow|diagonal|slice|select|as_strided)_copy": "self",
     r"gather|index|index_select|take|_unsafe_masked_index": "self",
@@ -40,7 +40,7 @@ PARTS = {
 OTHERWISE = {
     r"scatter_|scatter_add_|scatter_reduce_|index_add_|index_put_|index_copy_|index_fill_|put_|index_reduce_": "touches the elements that indices name",
     r"(slice|select|diagonal|as_strided)_scatter": "the part of the input that is replaced need not be read",
-    r"_?embedding_(bag|dense_backward)\w*|_embedding_bag\w*": "rows as often as they are asked for; a table's gradient is added to",
+    r"_?embedding_(bag|dense_backward)\w*|_embedding_bag\w*": "which rows are equal is data; a table's gradient is added to",
     r"nll_loss(2d)?_forward": "reads one element a row; its second result is one number",
     r"trace": "reads the diagonal",
     r"_segment_reduce_backward": "a sum and a mean need neither the data nor the result",
@@ -64,7 +64,7 @@ def _expected(touch: Touch) -> int:
     unread = _find(UNREAD, touch.name) or set()
     part = _find(PARTS, touch.name)
     read = sum(size for name, size in touch.read.items() if name not in unread and name != part)
-    return read + sum(touch.changed.values()) + touch.made * (2 if part else 1)
+    return read + sum(touch.changed.values()) + touch.made + (min(touch.made, touch.read[part]) if part else 0)
 
 
 def _as_expanded(x: Any) -> Any:
