@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, repeated
-from pyprof.arrays.types import Floats, Ints
+from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.gpus import Gpu, find
@@ -27,6 +27,7 @@ from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, roofline, terms
+from pyprof.prof.waiting import waited_for_launch
 from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
 
 _T = TypeVar("_T")
@@ -141,8 +142,12 @@ class Frame:
         cpu = self.records["kind"] == ActivityKind.CPU
         if cpu.any():
             table[cpu] = (self._all or self)._cpu_peaks[self.records["call"][cpu]]
-        matmul, vector, dram, l2_bytes, least_ns = table.T
-        return Peaks(matmul, vector, dram, l2_bytes, least_ns, _launch_ns(self.records))
+        launch_ns = np.where((self._all or self)._waited[self.rows], self.records["launch_dur_ns"].astype(np.float64), np.nan)
+        return Peaks(*table.T, launch_ns)
+
+    @cached_property
+    def _waited(self) -> Bools:
+        return waited_for_launch(self.records, self._whole)
 
     def _peaks_of(self, found: Verdict, gpu: int) -> tuple[float, ...]:
         if gpu < 0 or gpu >= len(self.gpus):
@@ -302,12 +307,6 @@ class Part(Frame):
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:
         return (self._all or self).gpus
-
-
-def _launch_ns(records: Records) -> Floats:
-    """How long the call took that launched each record alone; a graph's launches many."""
-    alone = (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
-    return np.where(alone, records["launch_dur_ns"].astype(np.float64), np.nan)
 
 
 def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:

@@ -20,9 +20,9 @@ Floats = npt.NDArray[np.float64]
 
 BOUNDS = ("compute", "memory", "latency", "l2", "compute!", "memory!", "launch")
 """Texts of `Roofline.bound`: what limits the op. latency: at the roofline it would take less time than so many kernels take
-at all; launch: its kernels are shorter than the calls that launched them; l2: it moved its bytes faster than DRAM can, and they
-fit into the L2 cache; `!`: faster than the peaks allow, so a peak, a clock or a cost is not what was assumed, or the algorithm
-does less than the op's definition, as Winograd convolutions do."""
+at all; launch: its kernels are shorter than the calls that launched them, and the device waited for each of these; l2: it moved
+its bytes faster than DRAM can, and they fit into the L2 cache; `!`: faster than the peaks allow, so a peak, a clock or a cost
+is not what was assumed, or the algorithm does less than the op's definition, as Winograd convolutions do."""
 
 COMPUTE, MEMORY, LATENCY, L2, OVER, LAUNCH = 0, 1, 2, 3, 4, 6
 
@@ -34,7 +34,7 @@ LEAST_KERNEL_NS = 1500.0
 class Peaks:
     """Per record: what the device can do at most. matmul: FLOP/s of the unit that multiplied; vector: FLOP/s of the cores;
     dram: bytes/s; l2_bytes: size of the cache; least_ns: the shortest a kernel takes (0 on a CPU); launch_ns: how long the call
-    took that launched it. NaN unknown."""
+    took that launched it, if the device waited for it. NaN unknown, or did not wait."""
 
     matmul: Floats
     vector: Floats
