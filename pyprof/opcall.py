@@ -352,6 +352,16 @@ def parse_call(text: str, module: str, *, dispatcher: bool = False, all_strides:
     return OpCall(module, op, tuple(args), tuple(kwargs), dispatcher=dispatcher)
 
 
+CONVERSIONS = frozenset(
+    "aten::" + name
+    for name in (
+        "to", "contiguous", "type_as", "cpu", "cuda", "pin_memory", "to_dense", "_autocast_to_reduced_precision",
+        "_autocast_to_full_precision",
+    )
+)  # fmt: skip
+"""Ops of the dispatcher that call a copy where the tensor has not yet the type, the device or the layout, and else nothing."""
+
+
 class OpRules(NamedTuple):
     """What attribution must know about ops. The first three take a full name (`aten::mm`, `torch.nn.functional.linear`).
 

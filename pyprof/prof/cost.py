@@ -8,6 +8,7 @@ longest carries it. Unknown is -1 in every column here and stays unknown. No tex
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -19,7 +20,7 @@ from pyprof.arrays.columns import distinct_rows, distinct_values, repeated
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import KernelClass, classify
-from pyprof.opcall import OpCall
+from pyprof.opcall import CONVERSIONS, OpCall
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
@@ -123,13 +124,16 @@ class _Costing:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records = self.records
         forward_call = np.where(records["fwd_instance"] >= 0, records["call"], -1)
-        distinct, _, inverse = distinct_rows(records["own"], forward_call, self._annotated())
+        distinct, _, inverse = distinct_rows(records["own"], forward_call, self._told_inside())
         codes = np.full(distinct.shape[1], -1, np.int32)
         cpu = bool((records["kind"] == ActivityKind.CPU).any())
-        for index, (own, forward, annotated) in enumerate(distinct.T.tolist()):
+        for index, (own, forward, inside) in enumerate(distinct.T.tolist()):
             if own < 0:
                 continue
-            call = records.calls[own if annotated < 0 else annotated]
+            call = records.calls[own if inside < 0 else inside]
+            if cpu and inside == own:
+                codes[index] = self._add(Cost(0, 0, 0))  # a conversion of what was already as it is wanted
+                continue
             if cpu and call.module == "autograd" and call.dispatcher:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
@@ -139,14 +143,29 @@ class _Costing:
             codes[index] = self._add(result.cost, result.reason or _missing_dtype(result.cost))
         return np.where(compute, codes[inverse], np.int32(-1))
 
-    def _annotated(self) -> Ints:
-        """For each record of a collective whose tensors were in lists, and so not recorded, NCCL's annotation within it."""
+    def _told_inside(self) -> Ints:
+        """For each record the op within its own that recorded what that did not, -1 where its own is to be costed.
+
+        NCCL's annotation within a collective whose tensors were in lists; the copy within a conversion, and the filling within
+        `zeros_like`, where types were not recorded with the options. On the CPU a conversion without a copy: itself.
+        """
         records = self.records
-        if "c10d" not in map(attrgetter("module"), records.calls):
-            return np.broadcast_to(np.int64(-1), len(records))
-        bare = np.array([c.module == "c10d" and not c.tensors for c in records.calls] + [False], np.bool_)
-        named = np.array([c.module == "nccl" and bool(c.tensors) for c in records.calls] + [False], np.bool_)
-        return np.where(bare[records["own"]] & named[records["inner"]], records["inner"].astype(np.int64), -1)
+        calls, own, inner = records.calls, records["own"], records["inner"].astype(np.int64)
+        bare = _flags(calls, lambda call: call.module == "c10d" and not call.tensors)[own]
+        told = bare & _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors))[inner]
+        untyped = _flags(calls, lambda call: call.dispatcher and formulas.evaluate(call).cost == Cost(0, 0, None))[own]
+        if untyped.any():
+            told |= untyped & _flags(calls, _writes_typed)[inner] & self._only(inner)
+        cpu = records["kind"] == ActivityKind.CPU
+        if cpu.any():
+            told |= cpu & (inner == own) & _flags(calls, lambda call: call.name in CONVERSIONS)[own]
+        return np.where(told, inner, -1)
+
+    def _only(self, inner: Ints) -> Bools:
+        """Whether all rows of a record's instance have its inner op."""
+        instance = self.records["instance"].astype(np.int64)
+        several = distinct_rows(*distinct_rows(instance, inner).columns[:1])
+        return np.asarray(~np.isin(instance, several.columns[0][np.bincount(several.inverse) > 1]))
 
     def _backward_from_forward(self, cost: Codes, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
@@ -284,6 +303,16 @@ class _Costing:
             count, time = found.get(reason, (0, 0))
             found[reason] = count + len(rows), time + int(self.records["dur_ns"][rows].sum())
         return found
+
+
+def _flags(calls: list[OpCall], holds: Callable[[OpCall], bool]) -> Bools:
+    """For each call whether it holds, and False for code -1."""
+    return np.array([*map(holds, calls), False], np.bool_)
+
+
+def _writes_typed(call: OpCall) -> bool:
+    """Whether a dispatcher op writes into its first tensor and does nothing else, all types recorded: `copy_`, `fill_`."""
+    return call.op in ("copy_", "fill_", "zero_") and bool(call.tensors) and all(t.dtype for t in call.tensors)
 
 
 def _launch_order(pieces: list[formulas.Piece], function: str) -> list[formulas.Piece]:

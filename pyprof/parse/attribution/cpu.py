@@ -12,8 +12,8 @@ from pyprof.arrays.columns import Columns, distinct_values
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
-from pyprof.parse.attribution.ops import OpsAround, nearest
-from pyprof.parse.attribution.ranges import CaptureFacts, Nested
+from pyprof.parse.attribution.ops import OpsAround, nearest, with_none
+from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, Nested
 from pyprof.parse.sources.trace import ActivityKind
 
 
@@ -43,7 +43,8 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
     outer = owner[nested.parent[at]]
     own_time = duration.copy()
     np.subtract.at(own_time, outer[outer >= 0], duration[at][outer >= 0])
-    busiest = _busiest(nested, owner, duration, labels.inner[label] | labels.is_op[label])[at]
+    copied = labels.copy[label] & with_none(labels.copy[label][owner[nested.parent]])
+    busiest = _busiest(nested, owner, duration, labels.inner[label] | labels.is_op[label], copied)[at]
     name_of = np.empty(len(markers), np.int64)
     for code in distinct_values(label[busiest]).tolist():
         call = markers[code].call
@@ -88,10 +89,14 @@ def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
     return np.asarray(leaf & ~np.append(covered[nested.parent], False))
 
 
-def _busiest(nested: Nested, owner: Positions, duration: Ints, named: Bools) -> Ints:
-    """For each root the range of its instance with most time outside other ranges; the outermost of equals."""
+def _busiest(nested: Nested, owner: Positions, duration: Ints, named: Bools, copied: Bools) -> Ints:
+    """For each root the range of its instance with most time outside other ranges; the outermost of equals.
+
+    copied: the copies inside a copy; the innermost stands for it, since it says between which types it was.
+    """
     alone = duration.copy()
     np.subtract.at(alone, nested.parent, duration[:-1])  # what is in no other range is subtracted from the last element
+    alone[copied] = NEVER - len(alone) + np.flatnonzero(copied)
     rows = np.flatnonzero((owner >= 0) & named)
     order = rows[np.lexsort((rows, -alone[rows], owner[rows]))]
     owners, first = np.unique(owner[order], return_index=True)

@@ -77,13 +77,25 @@ class OpsAround:
         self._find_recomputed(capture.any_numbers)
         copy, backward = labels.copy[self.label], labels.backward[self.label]
         boundary = np.isin(self.kind, (Kind.BACKWARD, Kind.ENGINE))
-        self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, copy)
         self.last_op = nearest(nested, labels.is_op[self.label])
+        self.formula_root = outermost(nested, labels.candidate[self.label] | copy, boundary, self._apart(copy))
         self.backward = nearest(nested, backward, boundary & ~backward)
         self.engine = nearest(nested, self.kind == Kind.ENGINE)
         self.function = self._functions(nearest(nested, boundary), backward)
         self.inner = nearest(nested, labels.inner[self.label])
         self.optimizer = nearest(nested, self.kind == Kind.OPTIMIZER)
+
+    def _apart(self, copy: Bools) -> Bools:
+        """Rule 3: which copies are instances of their own wherever they are nested.
+
+        Not the one with which an op makes its own result, the clone that `masked_fill` fills: its formula counts that. Not the
+        copy that a copy calls; not a conversion that found the tensor as it is wanted, and called nothing.
+        """
+        caller, converts = with_none(self.last_op[self.nested.parent]), self.labels.converts[self.label]
+        works = self.labels.candidate[self.label] & ~copy
+        calls = np.zeros(len(copy), np.bool_)
+        calls[caller[self.labels.is_op[self.label]]] = True
+        return np.asarray(copy & ~copy[caller] & np.where(converts, calls, ~works[caller]))
 
     def _functions(self, edge: Positions, backward: Bools) -> Positions:
         """Rule 4: for each range the autograd function that a kernel launched in it serves.

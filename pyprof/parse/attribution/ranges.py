@@ -16,7 +16,7 @@ from pyprof.arrays.columns import Columns, distinct_values
 from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.markers import Kind, Marker
-from pyprof.opcall import OpRules
+from pyprof.opcall import CONVERSIONS, OpRules
 from pyprof.parse.attribution.launches import gather, ranks
 from pyprof.parse.sources.trace import Trace
 
@@ -44,6 +44,7 @@ class LabelFacts(NamedTuple):
     is_op: Bools  # may name the op of a kernel
     candidate: Bools  # an op with a formula that does work
     copy: Bools
+    converts: Bools  # a copy that is made only where the tensor is not yet as it is wanted
     backward: Bools  # an autograd function running backward, checkpoints excepted
     inner: Bools  # may be the innermost op: dispatcher ops and autograd functions
     context: Bools  # layers, steps, optimizers and the user's ranges
@@ -57,14 +58,14 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
     kinds, answers = [], []
     for marker in markers:
         call, name = marker.call, "" if marker.call is None else marker.call.name
-        copy = known = factory = False
+        copy = known = factory = converts = False
         if call is not None and name:
-            copy, factory = rules.is_copy(name), name in _FACTORIES
+            copy, factory, converts = rules.is_copy(name), name in _FACTORIES, name in CONVERSIONS
             known = rules.known(name) and not rules.is_structural(name) and not rules.gives_way(call)
         kinds.append(int(marker.kind))
-        answers.append((known, copy, factory, _CHECKPOINT in marker.name, _COMPILED in marker.name))
+        answers.append((known, copy, converts, factory, _CHECKPOINT in marker.name, _COMPILED in marker.name))
     kind = np.array([*kinds, -1], np.int8)
-    known_, copy_, factory_, checkpoint, compiled = np.array([*answers, (False,) * 5], np.bool_).T
+    known_, copy_, converts_, factory_, checkpoint, compiled = np.array([*answers, (False,) * 6], np.bool_).T
     function, call_ = kind == Kind.BACKWARD, np.isin(kind, (Kind.OP, Kind.DISPATCH))
     context = np.isin(kind, CONTEXT)
     return LabelFacts(
@@ -72,6 +73,7 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         is_op=call_ | (function & ~checkpoint),
         candidate=call_ & known_,
         copy=call_ & copy_,
+        converts=call_ & converts_,
         backward=function & ~checkpoint,
         inner=np.isin(kind, (Kind.DISPATCH, Kind.BACKWARD)),
         context=context,

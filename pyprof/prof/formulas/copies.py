@@ -73,35 +73,40 @@ def foreach_copy(input: list[TensorSpec], src: object = None) -> Cost:
 # ---------------------------------------------------------------------------------------------- casts
 
 
-def _target(input: TensorSpec, options: Iterable[object], numbers: bool) -> str | None:
-    """The dtype that the options give, also as a number of c10's where these are recorded; the input's where they give none."""
-    for option in options:
-        coded = numbers and isinstance(option, int) and not isinstance(option, bool)
-        if coded or isinstance(option, (DTypeArg, TensorSpec)):
-            return dtype_from(option)
-    return input.dtype
+def _target(input: TensorSpec, options: Iterable[object]) -> str | None:
+    """The dtype that the options give; the input's where they give none."""
+    return next((o.dtype for o in options if isinstance(o, (DTypeArg, TensorSpec))), input.dtype)
+
+
+def _dispatched_target(input: TensorSpec, options: tuple[object, ...]) -> str | None:
+    """The dtype that the dispatcher's options give, the first of them or after a device; None where it was not recorded."""
+    first = options[1:2] if options and isinstance(options[0], str) else options[:1]
+    if not first or first[0] is None:
+        return input.dtype
+    return dtype_from(first[0])
 
 
 def _cast_backward(input: TensorSpec, dtype: str | None) -> Op:
-    if dtype != input.dtype:
+    if dtype is not None and dtype != input.dtype:
         yield from grad("input", input, 0, spec(input.shape, dtype))
 
 
 @op("aten::_to_copy", "aten::to", kind="copy")
 @op("aten::_autocast_to_reduced_precision", "aten::_autocast_to_full_precision", kind="copy", backward=False)
 def aten_to(input: TensorSpec, *options: object, dtype: object = None, other: object = None, **more: object) -> Op:
-    """Where the new dtype was not recorded, the result is taken to be as wide as the source."""
-    yield copy_cost(input, spec(input.shape, _target(input, (*options[:1], dtype, other), True)))
-    yield from _cast_backward(input, _target(input, (*options, dtype, other), False) or input.dtype)
+    named = tuple(value for value in (dtype, other) if value is not None)
+    target = _dispatched_target(input, named or options)
+    yield copy_cost(input, spec(input.shape, target))
+    yield from _cast_backward(input, target)
 
 
 @op("Tensor.to", "Tensor.type", "Tensor.type_as", kind="copy")
 @op("aten::type_as", "Tensor.xpu", kind="copy", backward=False)
 @op("cuda", "cpu", "to_dense", "aten::_to_dense", places="Ta", kind="copy", backward=False)
 def to(input: TensorSpec, *options: object, dtype: object = None, other: object = None, **more: object) -> Op:
-    target = _target(input, (*options, dtype, other), False)
+    target = _target(input, (*options, dtype, other))
     yield copy_cost(input, spec(input.shape, target))
-    yield from _cast_backward(input, target or input.dtype)
+    yield from _cast_backward(input, target)
 
 
 _CASTS = {

@@ -42,8 +42,13 @@ def made_dtype(values: Iterable[object], more: Options, default: str | None) -> 
 
 def _sized_dtype(sizes: tuple[object, ...], more: Options, default: str | None) -> str | None:
     """The dtype, which the dispatcher gives as a code after a list of sizes."""
-    coded = dtype_from(sizes[1]) if _listed(sizes) and len(sizes) > 1 else None
-    return coded or made_dtype(sizes, more, default)
+    second = sizes[1] if _listed(sizes) and len(sizes) > 1 else None
+    return None if second is UNKNOWN else dtype_from(second) or made_dtype(sizes, more, default)
+
+
+def _chosen(dtype: object, default: str | None) -> str | None:
+    """The dtype of an argument, the default where it was left out, None where it was not recorded."""
+    return None if dtype is UNKNOWN else dtype_from(dtype) or default
 
 
 def given_out(more: Options) -> TensorSpec | None:
@@ -58,8 +63,7 @@ def _declare_sized(name: str, weight: int) -> None:
         if made is None:
             if sizes[:1] == (UNKNOWN,):
                 return Cost(0, None if weight else 0, None)
-            unknown = _listed(sizes) and sizes[1:2] == (UNKNOWN,)
-            made = spec(made_shape(sizes, more), None if unknown else _sized_dtype(sizes, more, DEFAULT_FLOAT))
+            made = spec(made_shape(sizes, more), _sized_dtype(sizes, more, DEFAULT_FLOAT))
         return vector(weight * made.numel, made)
 
 
@@ -75,19 +79,19 @@ def new_filled(input: TensorSpec, *sizes: object, **more: object) -> Cost:
 @op("full", places="ta", order="size fill_value dtype ...")
 def full(size: object, fill_value: object, dtype: object = None, out: object = None) -> Cost:
     by_value = {bool: "bool", int: "int64", complex: "complex64"}.get(type(fill_value), DEFAULT_FLOAT)
-    return copy_cost(opt(out) or spec(made_shape((size,), {}), dtype_from(dtype) or by_value))
+    return copy_cost(opt(out) or spec(made_shape((size,), {}), _chosen(dtype, by_value)))
 
 
 @op("new_full", places="Ta")
 def new_full(input: TensorSpec, size: object, dtype: object = None) -> Cost:
-    return copy_cost(spec(made_shape((size,), {}), dtype_from(dtype) or input.dtype))
+    return copy_cost(spec(made_shape((size,), {}), _chosen(dtype, input.dtype)))
 
 
 def _declare_like(*names: str, weight: int, order: str = "input dtype ...") -> None:
     @op(*names, places="ta", order=order)
     def like(input: TensorSpec, dtype: object = None) -> Cost:
         shape = need(input, "input").shape
-        made = spec(shape, dtype_from(dtype) or input.dtype)
+        made = spec(shape, _chosen(dtype, input.dtype))
         return vector(weight * made.numel, made)
 
 

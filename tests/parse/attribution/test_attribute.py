@@ -59,6 +59,26 @@ def test_copies_are_instances_of_their_own_and_one_chain_of_copies_is_one(tmp_pa
     assert gemm["call"].startswith("~?torch.nn.functional.linear") and gemm["instance"] != copy["instance"]
 
 
+def test_the_copy_with_which_an_op_makes_its_result_is_part_of_it(tmp_path: Path) -> None:
+    """masked_fill fills a clone; its formula counts both. The cast of its input is no part of that, a view makes no result."""
+    n = Nsys()
+    for number, (name, start, end) in enumerate(
+        [("masked_fill", 10, 100), ("clone", 20, 40), ("copy_", 22, 38), ("masked_fill_", 50, 90), ("masked_fill", 110, 200),
+         ("to", 112, 130), ("_to_copy", 114, 128), ("copy_", 116, 126), ("to", 132, 136), ("reshape", 140, 160),
+         ("clone", 142, 158), ("copy_", 144, 156), ("linear", 210, 290), ("layout", 220, 240), ("copy_", 225, 235)]
+    ):  # fmt: skip
+        n.range(f"aten::{name}, op_id = {number}", start, end)
+    for launch in (30, 60, 120, 134, 150, 180, 230, 250):
+        n.kernel("k", launch, 1000 + launch, 1001 + launch)
+    copies, known = ("aten::clone", "aten::copy_", "aten::to", "aten::_to_copy"), ("aten::masked_fill", "aten::masked_fill_")
+    rows = records_of(n, tmp_path, rules([*known, *copies, "aten::linear"], copies))
+    assert [row["call"].split("(")[0].removeprefix("~?") for row in rows] == [
+        "aten::masked_fill", "aten::masked_fill", "aten::to", "aten::masked_fill", "aten::clone", "aten::masked_fill",
+        "aten::copy_", "aten::linear",
+    ]  # fmt: skip
+    assert len({row["instance"] for row in rows}) == 6
+
+
 def test_correlation_ids_repeat_between_processes(tmp_path: Path) -> None:
     n = Nsys()
     for pid, op in ((7, "aten::mm"), (9, "aten::add")):
@@ -262,7 +282,8 @@ def test_without_gpu_rows_each_op_is_a_row_with_time_of_its_own(tmp_path: Path) 
     n.range("aten::linear, seq = 1, op_id = 1, sizes = [[4, 8], [2, 8], []]", 100, 400)
     n.range("aten::addmm, seq = 2, op_id = 2", 120, 390)
     n.range("aten::empty, op_id = 3", 130, 140)
-    n.range("aten::copy_, op_id = 4", 150, 200)
+    n.range("aten::reshape, op_id = 4", 145, 205)
+    n.range("aten::copy_, op_id = 5", 150, 200)
     n.range("mymod::thing, op_id = 6", 500, 600)
     n.range("aten::empty, op_id = 7", 510, 520)
     facts = rules(["aten::linear", "aten::addmm", "aten::copy_", "aten::empty"], ["aten::copy_"], ["aten::empty"])

@@ -197,17 +197,26 @@ class Oracle:
         return known[seen[-1]][:2] if seen else None
 
     def instance(self, stack: list[Range]) -> Range | None:
-        """The outermost op with a formula, a copy on its own, else the innermost op; a backward function begins anew."""
-        root: Range | None = None
+        """The outermost op with a formula, a copy that is apart, else the innermost op; a backward function begins anew."""
+        root, apart, caller = None, False, ""
         for r in stack:
             if r.kind in ("backward", "engine"):
-                root = None
-            elif r.kind == "op" and (r.op in COPIES and (root is None or root.op not in COPIES)):
-                root = r
-            elif r.kind == "op" and root is None and r.op in KNOWN:
-                root = r
+                root, apart = None, False
+            elif r.kind == "op" and r.op in (*KNOWN, *COPIES):
+                alone = r.op in COPIES and self.apart(r, caller)
+                if root is None or (alone and not apart):
+                    root, apart = r, alone
+            caller = r.op if r.kind in ("op", "backward") else caller
         ops = [r for r in stack if r.kind in ("op", "backward")]
         return root or (ops[-1] if ops else None)
+
+    def apart(self, copy: Range, caller: str) -> bool:
+        """Not what a copy calls, or an op with a formula; nor a conversion that calls nothing, but one that does."""
+        if copy.op != "aten::to" or caller in COPIES:
+            return caller not in (*KNOWN, *COPIES)
+        mine = [r for r in self.world.ranges if (r.pid, r.thread) == (copy.pid, copy.thread) and r.own_stack and r is not copy]
+        ops = [r for r in mine if r.kind in ("op", "backward")]
+        return any(copy.start <= r.start and (r.end or 0) <= (copy.end or 0) for r in ops)
 
     def engine_thread(self, pid: int) -> bool:
         return any(r.kind == "backward" and (r.pid, r.thread) == (pid, ENGINE) for r in self.world.ranges)

@@ -142,7 +142,8 @@ def same_in_slices(n: Nsys, path: Path) -> Records:
 def test_instances_that_begin_together_are_numbered_as_they_nest(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::addmm, op_id = 1", 10, 90)
-    n.range("aten::copy_, op_id = 2", 10, 20)
+    n.range("aten::reshape, op_id = 2", 10, 20)
+    n.range("aten::copy_, op_id = 3", 10, 20)
     n.kernel("copy", 15, 1000, 1001)  # of the inner one, in a slice before that of the outer one's kernel
     n.kernel("gemm", 80, 1002, 1003)
     assert same_in_slices(n, tmp_path / "net.sqlite")["instance"].tolist() == [1, 0]
@@ -151,7 +152,8 @@ def test_instances_that_begin_together_are_numbered_as_they_nest(tmp_path: Path)
 def test_replays_that_begin_together_are_numbered_as_their_ops_began(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::addmm, op_id = 1", 10, 90)
-    n.range("aten::copy_, op_id = 2", 12, 20)
+    n.range("aten::reshape, op_id = 2", 12, 20)
+    n.range("aten::copy_, op_id = 3", 12, 20)
     rows = [(15, 16, tid(), 1, None), (80, 81, tid(), 2, None)]
     n.rows["CUDA_GRAPH_NODE_EVENTS"] += rows
     corr = n.kernel("copy", 100, 1000, 1001, node=1)
