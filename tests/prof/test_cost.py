@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.loading import load, load_capture
+from pyprof.opcall import UNKNOWN
 from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.cost import cost_records
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import choose
+from tests.prof.formulas.formula_oracles import call, t
 from tests.tiny import Nsys
 
 GEMM, SPLITK, ADD = (
@@ -56,11 +58,11 @@ def test_without_a_main_kernel_the_longest_carries_it(tmp_path: Path) -> None:
 )
 def test_shares_are_whole_and_sum_exactly(tmp_path: Path, kernels: list[tuple[str, int]], calls: int) -> None:
     n = Nsys()
-    for call in range(calls):
-        n.range(CALL, 1000 * call, 1000 * call + 900)
+    for turn in range(calls):
+        n.range(CALL, 1000 * turn, 1000 * turn + 900)
         for at, (name, duration) in enumerate(kernels):
-            start = 10**9 * call + 10**8 * at
-            n.kernel(name, 1000 * call + 10 + at, start, start + duration)
+            start = 10**9 * turn + 10**8 * at
+            n.kernel(name, 1000 * turn + 10 + at, start, start + duration)
     costs = cost_records(_records(n, tmp_path))
     for part, total in ((costs.matmul_flops, FLOPS), (costs.bytes, BYTES)):
         assert part.sum() == calls * total and (part >= 0).all()
@@ -84,6 +86,26 @@ def test_a_cost_beyond_64_bits_is_unknown(tmp_path: Path) -> None:
     n.kernel(GEMM, 20, 0, 50)
     costs = cost_records(_records(n, tmp_path))
     assert costs.flops.tolist() == [-1] and costs.reasons == {"a cost beyond 64 bits": (1, 50)}
+
+
+def test_types_that_were_not_recorded_are_those_of_the_op_inside() -> None:
+    """Old traces of torch.profiler have the options of no op: what `to` casts to is told by the copy inside it alone."""
+    wide, narrow, whole = t(100), t(100, dtype="bfloat16"), t(100, dtype="int64")
+    calls = [
+        call("aten::to", wide, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN),
+        call("aten::copy_", narrow, wide, UNKNOWN),
+        call("aten::zeros_like", whole, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN),
+        call("aten::fill_", t(100, dtype="int32"), UNKNOWN),
+        call("aten::index", wide, UNKNOWN),  # selects by a mask: how much is data
+        call("aten::nonzero", whole),
+    ]
+    own, inner, instance = [0, 2, 4, 4, 0, 2], [1, 3, 4, 3, 0, 2], [0, 1, 2, 2, 3, 4]
+    columns = {"own": own, "call": own, "inner": inner, "instance": instance}
+    more = {"kind": [0] * 6, "name": [0] * 6, "dur_ns": [10] * 6}
+    records = Records({name: np.array(values, np.int32) for name, values in (columns | more).items()}, calls=calls)
+    records.strings.code("k")
+    assert cost_records(records).bytes.tolist() == [600, 400, -1, -1, -1, -1]
+    assert cost_records(records).matmul_flops.tolist()[:2] == [0, 0]
 
 
 def _linear_training(n: Nsys, inner_sizes: bool, products: int = 2) -> None:

@@ -131,6 +131,9 @@ class Records:
         return len(self.columns["kind"])
 
     def __getitem__(self, name: str) -> Array:
+        """A column; unknown in every record where it was not filled."""
+        if name not in self.columns:
+            return np.broadcast_to(np.dtype(COLUMNS[name][0]).type(-1), len(self))
         return self.columns[name]
 
     def select(self, rows: Array) -> Records:

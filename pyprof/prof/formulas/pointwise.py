@@ -162,7 +162,9 @@ def _binary(
     """
     new, in_place, swapped = _forms(text)
 
-    @_op_of_two(new, second, back is not None)
+    third = "alpha" if has_alpha else "rounding_mode"
+
+    @_op_of_two(new, second, third, back is not None)
     def binary(
         input: object, other: object, alpha: object = 1, rounding_mode: object = None, out: object = None, **options: object
     ) -> Op:
@@ -174,7 +176,7 @@ def _binary(
         if back and not rounded:
             yield from _gradients(input, other, back, reads)
 
-    @_op_of_two(in_place, second, back is not None)
+    @_op_of_two(in_place, second, third, back is not None)
     def binary_(input: object, other: object, alpha: object = 1, rounding_mode: object = None, **options: object) -> Op:
         return binary(input, other, alpha, rounding_mode, input)
 
@@ -184,8 +186,8 @@ def _binary(
             yield made._replace(name="input") if isinstance(made, Piece) else made
 
 
-def _op_of_two(names: list[str], second: str, backward: bool) -> Callable[[F], F]:
-    order = f"input {second} alpha ..."
+def _op_of_two(names: list[str], second: str, third: str, backward: bool) -> Callable[[F], F]:
+    order = f"input {second} {third} ..."
     return op(*names, places="tTa", kind="", composed=False, order=order, backward=backward, **{second: "other"})
 
 

@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.prof.formulas import evaluate_backward
+from pyprof.opcall import UNKNOWN
+from pyprof.prof.formulas import evaluate, evaluate_backward
 from tests.prof.formulas.counting_numbers import Number, cost_of, counted, numbers, places, sigmoid, total
-from tests.prof.formulas.formula_oracles import call, describe
+from tests.prof.formulas.formula_oracles import call, describe, t
 
 # ---------------------------------------------------------------------------------------------- convolution
 
@@ -224,3 +225,30 @@ def test_recurrent_layer(kind: str, biased: bool) -> None:
     count = counted(layer, expected)
     cost = cost_of(f"torch.{kind}", x, start, weights, biased, 1, 0.0, False, False, False)
     assert (cost.matmul_flops, cost.vector_flops) == (products[0], count - products[0])
+
+
+def test_what_a_conversion_casts_to() -> None:
+    """The dtype is the first of the dispatcher's options, or stands after a device; not recorded it is not known."""
+    one, rest = t(100, grad=True), (False, False, None)
+    for options, moved, backward in (
+        ((7, *rest), 1200, [1200]),
+        (("cuda:0", 5, *rest), 600, [600]),
+        ((None, None, "cuda:0", None), 800, []),
+        ((UNKNOWN,) * 4, None, []),
+    ):
+        recorded = call("aten::to", one, *options)
+        assert evaluate(recorded).cost.bytes == moved, options
+        assert [piece.cost.bytes for piece in evaluate_backward(recorded)] == backward, options
+    for name in ("zeros_like", "ones_like", "rand_like"):
+        assert [evaluate(call(f"aten::{name}", one, d)).cost.bytes for d in (UNKNOWN, None, 7)] == [None, 400, 800]
+    assert evaluate(call("aten::new_zeros", one, [10], UNKNOWN)).cost.bytes is None
+
+
+def test_a_division_rounds_where_its_third_argument_says_so() -> None:
+    """aten::div.Tensor_mode has the rounding mode where aten::add has its factor."""
+    whole = t(100, dtype="int64")
+    assert evaluate(call("aten::div", whole, whole)).cost.bytes == 2 * 800 + 400
+    assert evaluate(call("aten::div", whole, whole, "floor")).cost.bytes == 3 * 800
+    assert evaluate(call("aten::div", t(100), t(100), "floor")).cost.flops == 100
+    assert evaluate_backward(call("aten::div", t(100), t(100), "floor")) == ()
+    assert evaluate(call("aten::add", t(100), t(100), 2)).cost.flops == 200
