@@ -132,9 +132,10 @@ class Records:
 
     def __getitem__(self, name: str) -> Array:
         """A column; unknown in every record where it was not filled."""
-        if name not in self.columns:
+        try:
+            return self.columns[name]  # perhaps of a file that is read now
+        except KeyError:
             return np.broadcast_to(np.dtype(COLUMNS[name][0]).type(-1), len(self))
-        return self.columns[name]
 
     def select(self, rows: Array) -> Records:
         """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyprof.loading import load_capture
-from pyprof.opcall import OpCall
+from pyprof.opcall import UNKNOWN, OpCall
 from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.formulas import evaluate
 from pyprof.prof.frame import Frame
 from tests.kineto_to_nsys import convert
 
@@ -69,6 +70,13 @@ def test_with_our_markers_both_readers_say_the_same_of_every_kernel(captures: Pa
         # All but the bytes, and the calls, whose module is aten in one and torch in the other.
         assert row[:8] == other[:8], corr
         equal_bytes += row.bytes == other.bytes >= 0
+        if (
+            row.bytes != other.bytes
+            and row.own is not None
+            and UNKNOWN in row.own.args
+            and evaluate(row.own).cost.bytes is None
+        ):
+            continue  # an old trace: only the copy inside tells the type, which emit_nvtx does not; a marker has dtypes, not "?"
         if row.bytes != other.bytes:
             # Ops that C++ starts (gradients summed by the engine, copies within an op) carry no types under nsys: then unknown.
             assert other.bytes == -1 and not (_typed(other.own) and other.own is not None and other.own.tensors), (row, other)

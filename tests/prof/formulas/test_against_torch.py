@@ -343,7 +343,7 @@ SYNONYMS = {
     ("training", "train"), ("train", "generator"), ("mode", "interpolation_mode"), ("mode", "value"), ("momentum", "exponential_average_factor"),
     ("eps", "epsilon"), ("src", "source"), ("src", "value"), ("src", "dst"), ("value", "fill_value"), ("value", "dropout_p"), ("pad", "padding"),
     ("real", "abs"), ("imag", "angle"), ("dx", "dim"), ("state", "hx"), ("state", "cx"), ("save_invstd", "save_var"), ("train", "update"),
-    ("return_debug_mask", "scale"), ("scale", "dropout_mask"), ("enable_gqa", "scale"), ("alpha", "rtol"), ("rounding_mode", "atol"),
+    ("return_debug_mask", "scale"), ("scale", "dropout_mask"), ("enable_gqa", "scale"), ("rounding_mode", "rtol"),
     ("output", "output_tensor"), ("input", "input_tensor"), ("output", "tensor_list"), ("input", "tensor"), ("tensor", "tensors"),
     ("output", "output_tensor_list"), ("input", "input_tensor_list"), ("input", "input_list"), ("others", "gather_list"),
     ("others", "scatter_list"), ("input", "primal"), ("input", "inp"), ("input2", "A"), ("input2", "tau"), ("LU", "LD"), ("mode", "some"), ("tensors", "self"), ("value", "val"),
