@@ -12,8 +12,6 @@ from pyprof.arrays.types import Bools
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 
-__all__ = ["waited_for_launch"]
-
 
 def waited_for_launch(records: Records, whole: Records) -> Bools:
     """For each record whether its process's device, all streams together, was done with all before when the launch returned.
