@@ -365,7 +365,7 @@ CONVERSIONS = frozenset(
 class OpRules(NamedTuple):
     """What attribution must know about ops. The first three take a full name (`aten::mm`, `torch.nn.functional.linear`).
 
-    known: has a formula; is_copy: a copy or cast, which is an instance of its own, but as a step of another op; is_structural: a
+    known: has a formula; is_copy: a copy or cast, an instance of its own where it is no step of another op; is_structural: a
     view or an allocation. The others take a call. gives_way: the ops inside it describe it better than its own arguments;
     moves: it only copies or fills.
     """
