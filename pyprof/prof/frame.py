@@ -143,7 +143,8 @@ class Frame:
         if cpu.any():
             table[cpu] = (self._all or self)._cpu_peaks[self.records["call"][cpu]]
         launch_ns = np.where((self._all or self)._waited[self.rows], self.records["launch_dur_ns"].astype(np.float64), np.nan)
-        return Peaks(*table.T, launch_ns)
+        matmul, vector, dram, l2_bytes, least_ns = table.T
+        return Peaks(matmul, vector, dram, l2_bytes, least_ns, launch_ns)
 
     @cached_property
     def _waited(self) -> Bools:

@@ -19,23 +19,18 @@ def waited_for_launch(records: Records, whole: Records) -> Bools:
     whole: what the records were chosen from, which shows all that the device did. False where it is not known: without a launch
     of its own (the kernels of a CUDA graph have one in common), or with nothing before it on the device.
     """
-    returned = records["launch_ns"].astype(np.int64) + records["launch_dur_ns"]
     known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
-    ran = np.flatnonzero((whole["kind"] != ActivityKind.CPU) & (whole["start_ns"] >= 0))
-    if not len(ran):
-        return np.zeros(len(records), np.bool_)
-    pairs = [np.concatenate([records[name], whole[name][ran]]).astype(np.int64) for name in ("pid", "device")]
-    device = distinct_rows(*pairs).inverse
-    mine, others = device[: len(records)], device[len(records) :]
-    begin, end = whole["start_ns"][ran], whole["start_ns"][ran] + whole["dur_ns"][ran]
+    ran = (whole["kind"] != ActivityKind.CPU) & (whole["start_ns"] >= 0)
     result = np.zeros(len(records), np.bool_)
-    for number in np.unique(mine[known]).tolist():
-        there = np.flatnonzero(others == number)
-        there = there[np.argsort(begin[there], kind="stable")]
-        if not len(there):
-            continue
-        busy_until = np.maximum.accumulate(end[there])
-        rows = np.flatnonzero(known & (mine == number))
-        ahead = np.searchsorted(begin[there], records["start_ns"][rows], "left") - 1
-        result[rows] = (ahead >= 0) & (busy_until[ahead] <= returned[rows])
+    for pid, device in distinct_rows(records["pid"][known], records["device"][known]).columns.T.tolist():
+        there = np.flatnonzero(ran & (whole["pid"] == pid) & (whole["device"] == device))
+        begin, took = whole["start_ns"][there], whole["dur_ns"][there]
+        if (begin[1:] < begin[:-1]).any():  # several captures in one table
+            order = np.argsort(begin, kind="stable")
+            begin, took = begin[order], took[order]
+        busy_until = np.maximum.accumulate(begin + took)
+        rows = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
+        ahead = np.searchsorted(begin, records["start_ns"][rows], "left") - 1
+        returned = records["launch_ns"][rows] + records["launch_dur_ns"][rows]
+        result[rows[ahead >= 0]] = (busy_until[ahead] <= returned)[ahead >= 0]
     return result
