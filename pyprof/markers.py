@@ -4,7 +4,8 @@ Decoded are pyprof's own markers, the three kinds of dict and `layer:` of the or
 release; any other text is a range of the user. Must not know databases or torch. Nothing here raises for a text: one that looks
 like a marker and cannot be read is a user range.
 
-    pyprof     op     `linear(fp32[64,1024], fp32[10,1024], None) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}`
+    pyprof     op     `linear(fp32[64,1024], fp32[10,1024], None) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}`,
+                      under autocast with `"autocast":"cuda:bf16"` too
                layer  `encoder.layers.3 #pyprof{"layer":"TransformerEncoderLayer"}`
                step   `step 12 #pyprof{"step":12}`         optimizer  `AdamW.step #pyprof{"optimizer":"AdamW"}`
     original   `{'mod': .., 'op': .., 'args': [..]}`, `{'traceMarker': [..]}`, `{'mod': .., 'strRepr': ..}`, `layer:NAME`
@@ -23,6 +24,8 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from pyprof.autocast import Cast, run_call
+from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown, checked_shape, format_call, parse_call, sound_text, sound_value
 
 # What reading hostile text as a literal can raise: syntax, unhashable keys, huge integers, deep nesting.
@@ -49,7 +52,8 @@ class Marker(NamedTuple):
     """The meaning of one distinct range text.
 
     text: as recorded, without the ids that change with each call (seq, op_id, input_op_ids); name: what to show;
-    call: the op and its arguments (OP, DISPATCH, BACKWARD); src: source lines `file:line`, outermost first (OP, TRACE);
+    call: the op and its arguments (OP, DISPATCH, BACKWARD), under autocast with the types in which it ran; casts: those that
+    autocast made for it; src: source lines `file:line`, outermost first (OP, TRACE);
     scope: the origin of a layer's name, `module` (qualified, from the instrumenter) or `user`; own: written by pyprof's
     instrumenter, so that `text` follows its grammar; step: the number of a training step.
     """
@@ -62,6 +66,7 @@ class Marker(NamedTuple):
     scope: str = ""
     own: bool = False
     step: int | None = None
+    casts: tuple[Cast, ...] = ()
 
 
 # ---------------------------------------------------------------------------------------------- pyprof's own markers
@@ -73,9 +78,14 @@ def _with_tail(head: str, tail: dict[str, object]) -> str:
     return f"{head} #pyprof{json.dumps(tail, ensure_ascii=False, separators=(',', ':'))}"
 
 
-def encode_op(call: OpCall, src: tuple[str, ...] = ()) -> str:
-    """The text of an op's range; src: `file:line` of the call, or of all calls of its stack, outermost first."""
+def encode_op(call: OpCall, src: tuple[str, ...] = (), autocast: str = "") -> str:
+    """The text of an op's range; src: `file:line` of the call, or of all calls of its stack, outermost first.
+
+    call: as it was made; autocast: device and dtype of the region where it was made inside one (`cuda:bfloat16`).
+    """
     tail: dict[str, object] = {"mod": call.module}
+    if autocast:
+        tail["autocast"] = autocast
     if src:
         tail["src"] = src if len(src) > 1 else src[0]
     return _with_tail(format_call(call), tail)
@@ -101,8 +111,12 @@ def _decode_own(text: str) -> Marker | None:
     tail = json.loads("{" + rest)
     if "mod" in tail:
         call = parse_call(head, _text(tail["mod"]))
+        casts: tuple[Cast, ...] = ()
         src = tail.get("src", ())
-        return Marker(Kind.OP, text, call.op, call, tuple(map(_text, (src,) if isinstance(src, str) else src)), own=True)
+        if "autocast" in tail:
+            call, casts = _run(call, _text(tail["autocast"]))
+        lines = tuple(map(_text, (src,) if isinstance(src, str) else src))
+        return Marker(Kind.OP, text, call.op, call, lines, own=True, casts=casts)
     if "layer" in tail:
         return Marker(Kind.LAYER, text, head, scope="module", own=True)
     if "optimizer" in tail:
@@ -110,6 +124,15 @@ def _decode_own(text: str) -> Marker | None:
     if "step" in tail:
         return Marker(Kind.STEP, text, head, own=True, step=_step(tail["step"]))
     return None
+
+
+def _run(call: OpCall, region: str) -> tuple[OpCall, tuple[Cast, ...]]:
+    """A call under autocast as it ran. Raises ValueError for a region that is none."""
+    device, _, tag = region.partition(":")
+    found = lookup(tag)
+    if found is None:
+        raise ValueError(f"unknown dtype {tag!r}")
+    return run_call(call, device, found.name)
 
 
 def _text(value: object) -> str:

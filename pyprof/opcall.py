@@ -149,6 +149,13 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a copy that keeps the order of dimensions in memory and has neither holes nor repeated elements."""
+    order = sorted(range(len(shape)), key=lambda at: (-strides[at] if strides[at] else -math.inf, at))
+    made = dict(zip(order, contiguous_strides(tuple(shape[at] for at in order)), strict=True))
+    return tuple(made[at] for at in range(len(shape)))
+
+
 # ---------------------------------------------------------------------------------------------- writing
 
 

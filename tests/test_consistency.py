@@ -22,6 +22,7 @@ ORDER = [
     {"arrays", "dtypes"},
     {"tables", "hardware"},
     {"opcall"},
+    {"autocast"},
     {"markers"},
     {"parse/sources", "nvtx"},
     {"parse/records"},

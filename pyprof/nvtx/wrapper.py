@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pyprof.markers import encode_op
+from pyprof.nvtx.autocast import autocast_region, autocast_text, in_autocast
 from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, sites
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
@@ -73,11 +74,11 @@ def _settle(call: OpCall) -> OpCall:
     return blurred if STATE.count_variant(blurred.name + str(blurred)) > MAX_VARIANTS else call
 
 
-def _handle(name: OpName, call: OpCall, src: tuple[str, ...]) -> object:
+def _handle(name: OpName, call: OpCall, src: tuple[str, ...], autocast: str = "") -> object:
     """The handle of a call's range; with less text where it would be too long, or where too many are registered."""
     bare = name.bare()
     for shown, lines in ((_settle(call), src), (bare, src), (bare, src[-1:]), (bare, ())):
-        text = encode_op(shown, lines)
+        text = encode_op(shown, lines, autocast if shown.described else "")
         if len(text.encode("utf-8", "backslashreplace")) < MAX_MARKER_BYTES:
             handle = STATE.find(text, reserve=not shown.described)
             if handle is not None:
@@ -85,12 +86,13 @@ def _handle(name: OpName, call: OpCall, src: tuple[str, ...]) -> object:
     return None
 
 
-def _describe_guarded(name: OpName, args: tuple[object, ...], kwargs: dict[str, object]) -> OpCall:
-    """Describe so that no mode, subclass or tracer of the program sees its tensors being queried for their shapes."""
+def _describe_guarded(name: OpName, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[OpCall, str]:
+    """The call and the autocast region around it, found so that no mode, subclass or tracer of the program sees its tensors
+    being queried."""
     if _tracing() is not None:  # torch.jit.trace records each access to a shape
-        return name.bare()
+        return name.bare(), ""
     with _no_modes():
-        return describe_call(name.module, name.op, name.names, args, kwargs)
+        return describe_call(name.module, name.op, name.names, args, kwargs), autocast_text(args, kwargs)
 
 
 def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: FrameType) -> _Entry:
@@ -98,7 +100,8 @@ def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: Fra
     args, kwargs = call
     run = runner(frame)
     try:
-        handle = _handle(name, _describe_guarded(name, args, kwargs), sites(frame, whole=STATE.stack))
+        described, autocast = _describe_guarded(name, args, kwargs)
+        handle = _handle(name, described, sites(frame, whole=STATE.stack), autocast)
         if key is not None and handle is not None:
             STATE.remember(cache, key, (handle, run))
     except Exception as error:  # a defect of ours costs the description of the arguments, never the user's run
@@ -119,7 +122,8 @@ def guarded_key(caller: FrameType, args: tuple[object, ...], kwargs: dict[str, o
 
 
 def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, object]) -> object:
-    """What distinguishes this call from others: the place of the call, the user's line, and `add_key` of the arguments.
+    """What distinguishes this call from others: the place of the call, the user's line, `add_key` of the arguments, and the
+    autocast region around it.
 
     Nested tuples, since making them is faster than growing lists. Raises what `add_key` raises.
     """
@@ -142,6 +146,8 @@ def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, object]
                 key = (key, kind, value)
             else:
                 key = _flat_key(key, (value,))
+    if in_autocast():
+        key = (key, autocast_region(args, kwargs))
     return _flat_key(_flat_key(key, kwargs), kwargs.values()) if kwargs else key
 
 

@@ -3,22 +3,27 @@
 Old torch.profiler traces and emit_nvtx's text hold the sizes of tensors and no options: a convolution's output and whether a
 batch norm trained are unknown there. The backward tells both: the incoming gradient has the output's sizes, and only training
 has a backward of that kind. And the forward tells what a backward op makes: a gradient is summed to the size of what was
-broadcast, and the gradients of a tensor's parts are joined to its size. What is filled in so is marked (`INFERRED`). No costs
-here.
+broadcast, the gradients of a tensor's parts are joined to its size, and the gradient of a cast is cast back. The original
+PyProf recorded types before the casts of mixed precision: there the kernel's name tells those of a matrix product. What is
+filled in so is marked (`INFERRED`). No costs here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.dtypes import lookup
+from pyprof.hardware.kernels import classify
+from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.parse.records.records import Records
+from pyprof.prof import formulas
 
 INFERRED = "inferred"
 """The keyword that marks a call of which something was filled in; its value names what."""
@@ -30,7 +35,7 @@ _BATCH_NORM_BACKWARD = re.compile(r"batch_norm_backward$")
 
 def infer(records: Records) -> Records:
     """The same records where nothing is lacking; else a copy with further calls, rows and all else as they were."""
-    return _from_forward(_from_links(_look_ups(records)))
+    return _from_forward(_from_links(_from_kernels(_look_ups(records))))
 
 
 _LOOK_UP = re.compile(r"embedding_codegen_lookup\w*_function$")
@@ -102,9 +107,17 @@ def _from_links(records: Records) -> Records:
             made[call, own] = len(calls)
             calls.append(filled)
     code = np.array([made.get((call, own), -1) for call, own in pairs.T.tolist()], np.int32)[inverse]
-    of_instance = np.full(int(records["instance"].max(initial=-1)) + int(records["fwd_instance"].max()) + 2, -1, np.int32)
-    filled_rows = rows[code >= 0]
-    of_instance[records["fwd_instance"][filled_rows]] = code[code >= 0]
+    return _replaced_calls(records, calls, records["fwd_instance"][rows[code >= 0]], code[code >= 0])
+
+
+def _replaced_calls(
+    records: Records, calls: list[OpCall], instances: npt.NDArray[np.int64], code: npt.NDArray[np.int32]
+) -> Records:
+    """The records with these calls, codes into which these forward instances have from now on, and their backward with them."""
+    of_instance = np.full(
+        int(max(records["instance"].max(initial=-1), records["fwd_instance"].max(initial=-1))) + 2, -1, np.int32
+    )
+    of_instance[instances] = code
     columns = {}
     forward = np.where(records["instance"] >= 0, of_instance[records["instance"]], -1)
     backward = np.where(records["fwd_instance"] >= 0, of_instance[records["fwd_instance"]], -1)
@@ -112,6 +125,35 @@ def _from_links(records: Records) -> Records:
     for name, found in (("call", better), ("own", np.where(records["fwd_instance"] >= 0, -1, forward))):
         columns[name] = np.where(found >= 0, found, records[name]).astype(records[name].dtype)
     return records.with_ops(columns, calls)
+
+
+def _from_kernels(records: Records) -> Records:
+    """Matrix products that were called on fp32 in the original PyProf's markers, and whose kernel multiplied a 16-bit type."""
+    wanted = np.array([*map(_before_casts, records.calls), False], np.bool_)[records["call"]]
+    rows = np.flatnonzero(wanted & (records["instance"] >= 0) & (records["fwd_instance"] < 0))
+    calls, made = list(records.calls), dict[tuple[int, int], int]()
+    pairs, _, inverse = distinct_rows(records["call"][rows], records["name"][rows])
+    for call, name in pairs.T.tolist():
+        kernel = classify(records.strings[name])
+        dtype = lookup(kernel.precision)
+        if kernel.is_product and dtype is not None and dtype.bits == 16:
+            made[call, name] = len(calls)
+            calls.append(_in_type(calls[call], dtype.name))
+    if not made:
+        return records
+    code = np.array([made.get((call, name), -1) for call, name in pairs.T.tolist()], np.int32)[inverse]
+    return _replaced_calls(records, calls, records["instance"][rows[code >= 0]], code[code >= 0])
+
+
+def _before_casts(call: OpCall) -> bool:
+    """Whether a call's types may be those before casts: the original's markers do not tell."""
+    fp32 = any(tensor.dtype == "float32" for tensor in call.tensors)
+    return fp32 and call.flat and not call.dispatcher and formulas.matmul_class(call.name)
+
+
+def _in_type(call: OpCall, dtype: str) -> OpCall:
+    cast = call.map_tensors(lambda tensor: replace(tensor, dtype=dtype) if tensor.dtype == "float32" else tensor)
+    return cast._replace(kwargs=(*cast.kwargs, (INFERRED, "types")))
 
 
 _PARTS = frozenset("split split_with_sizes chunk unbind tensor_split unsafe_split unsafe_split_with_sizes unsafe_chunk".split())
@@ -173,7 +215,19 @@ def _zeroed(own: OpCall, forward: OpCall) -> OpCall | None:
     return _replaced(own, 1, list(whole.shape), "size")
 
 
-_FILL = {"sum": _summed, "cat": _joined, "stack": _joined, "new_zeros": _zeroed}
+def _cast_back(own: OpCall, forward: OpCall) -> OpCall | None:
+    """The gradient of a cast, in the types of the forward's the other way round."""
+    source = forward.tensors[0] if forward.tensors and formulas.is_copy(forward.name) else None
+    dtypes = [value.dtype for value in (*forward.args, *dict(forward.kwargs).values()) if isinstance(value, DTypeArg)]
+    if source is None or source.dtype is None or len(dtypes) != 1 or [t.dtype for t in own.tensors] != [None]:
+        return None
+    gradient = replace(own.tensors[0], dtype=dtypes[0])
+    return own._replace(args=(gradient, DTypeArg(source.dtype)), kwargs=(*own.kwargs, (INFERRED, "types")), flat=False)
+
+
+_FILL = {
+    "sum": _summed, "cat": _joined, "stack": _joined, "new_zeros": _zeroed, "to": _cast_back, "_to_copy": _cast_back,
+}  # fmt: skip
 
 
 def _replaced(own: OpCall, place: int, value: Any, what: str) -> OpCall:

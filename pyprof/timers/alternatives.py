@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pyprof.dtypes import lookup
-from pyprof.opcall import OpCall, TensorSpec, contiguous_strides
+from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, dense_strides
 from pyprof.prof import formulas
 
 _UNIT_BYTES = 16  # one aligned load of a Tensor Core kernel: 8 elements of fp16, 4 of fp32, 16 of fp8
@@ -32,16 +32,8 @@ def alternatives(call: OpCall, *, gpu: bool = False) -> list[Alternative]:
     return [entry for entry in found if entry is not None]
 
 
-def _in_order_of(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a dense tensor of this shape with the dimension order of `spec` in memory."""
-    given = spec.strides or contiguous_strides(spec.shape)
-    order = sorted(range(len(shape)), key=lambda at: (-given[at], at))
-    dense = dict(zip(order, contiguous_strides(tuple(shape[at] for at in order)), strict=True))
-    return tuple(dense[at] for at in range(len(shape)))
-
-
 def _reshaped(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
-    return replace(spec, shape=shape, strides=_in_order_of(spec, shape))
+    return replace(spec, shape=shape, strides=dense_strides(shape, spec.strides or contiguous_strides(spec.shape)))
 
 
 def _is_conv(call: OpCall) -> bool:

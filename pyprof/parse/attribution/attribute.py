@@ -19,6 +19,7 @@ from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
 from pyprof.parse.attribution.ops import OpsAround, OpTable, Replays, Side, instances, op_table, owners, settled, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
+from pyprof.parse.attribution.run_types import retyped
 from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices, ThreadFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, running_numbers, sequence_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, Records
@@ -46,7 +47,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     engine = _find_directions(capture, rows, results.threads)  # rule 4
     unpaired = _join_forward(capture, rows, results, engine)
     _find_steps(capture, rows)  # rule 5
-    ops = _find_ops(capture.trace, capture.ranges, rows)
+    ops = _find_ops(capture.trace, capture.ranges, rows, results)
     columns, devices = _measured(capture, capture.activities, rows)
     _find_phases(capture, rows, columns)
     calls = _number_instances(capture, rows, columns, ops)  # rule 6
@@ -142,6 +143,7 @@ def _add_slice(
     rows["op_row"][kernels] = row[around.root(own)]
     rows["inner"][kernels] = around.label[around.inner[own]]
     rows["optimizer"][kernels] = around.optimizer[own] >= 0
+    results.retyped.append(retyped(capture.trace, around))
     # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
     state = around.recomputed[own]
     rows["state"][kernels] = state
@@ -235,10 +237,11 @@ def _find_steps(capture: CaptureFacts, rows: Columns) -> None:
     rows["optimizer"] |= capture.aside_at(Kind.OPTIMIZER, thread, rows["when"], leaks=False) >= 0
 
 
-def _find_ops(trace: Trace, ranges: Columns, rows: Columns) -> OpTable:
+def _find_ops(trace: Trace, ranges: Columns, rows: Columns, results: SliceResults) -> OpTable:
     """The distinct ops, and in rows the places in them as op and forward_op; takes op_row, forward_row and all ranges."""
     op_row, forward_row = Rows(rows.take("op_row")), Rows(rows.take("forward_row"))
-    ops, rows["op"], rows["forward_op"] = op_table(trace, op_row, forward_row)
+    ran = tuple(map(np.concatenate, zip(*results.retyped, strict=True)))
+    ops, rows["op"], rows["forward_op"] = op_table(trace, op_row, forward_row, (Rows(ran[0]), ran[1]))
     for name in ("range_row", "range_thread", "when"):
         rows.take(name)
     ranges.clear()

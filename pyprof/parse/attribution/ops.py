@@ -286,8 +286,11 @@ class OpTable(NamedTuple):
     label: Array
 
 
-def op_table(trace: Trace, op: Rows, forward: Rows) -> tuple[OpTable, Places, Places]:
-    """The distinct ranges among those of kernels' own ops and of their forward ops, and the place of each of both."""
+def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) -> tuple[OpTable, Places, Places]:
+    """The distinct ranges among those of kernels' own ops and of their forward ops, and the place of each of both.
+
+    retyped: ranges whose label is to be another one than their own, and that label.
+    """
     place_of = np.full(len(trace.ranges["label"]) + 1, -1, np.int32)
     place_of[op] = place_of[forward] = 0
     place_of[-1] = -1
@@ -295,6 +298,10 @@ def op_table(trace: Trace, op: Rows, forward: Rows) -> tuple[OpTable, Places, Pl
     rows = rows[nest_order(trace, Rows(rows))]
     place_of[rows] = np.arange(len(rows))
     columns = gather(trace.ranges, rows, "start_ns", "thread", "label")
+    if len(retyped[0]):
+        place, label = place_of[retyped[0]], retyped[1]
+        columns[2] = columns[2].astype(np.int64)
+        columns[2][place[place >= 0]] = label[place >= 0]
     return OpTable(*map(with_none, columns)), Places(place_of[op]), Places(place_of[forward])
 
 

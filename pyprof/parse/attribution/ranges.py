@@ -24,6 +24,7 @@ NEVER = np.iinfo(np.int64).max  # the end of a range that was never closed
 CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)
 _CHECKPOINT = "CheckpointFunctionBackward"  # runs the forward again inside: a composite, not the backward of one op
 _COMPILED = "CompiledFunctionBackward"  # the backward graph of torch.compile
+_CASTS = frozenset({"aten::to", "aten::_to_copy"})
 # Ops on no tensor: they show no sequence number even where gradients are recorded, so that the lack of one means nothing.
 _FACTORIES = frozenset(
     "aten::" + name
@@ -50,22 +51,30 @@ class LabelFacts(NamedTuple):
     context: Bools  # layers, steps, optimizers and the user's ranges
     factory: Bools  # makes a tensor of none
     compiled: Bools  # the backward graph of torch.compile
+    name: Ints  # code of a dispatcher op's name, -1 none
+    bare_cast: Bools  # a cast of which only sizes were recorded
+    makes_casts: Bools  # a marker that knows what autocast cast for the op
     weight: Ints  # which of two that cross is set aside: the lighter
 
 
 def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
     """Look at each distinct marker once."""
-    kinds, answers = [], []
+    kinds, names, answers = [], [], []
+    codes: dict[str, int] = {}
     for marker in markers:
         call, name = marker.call, "" if marker.call is None else marker.call.name
-        copy = known = factory = converts = False
+        copy = known = factory = converts = bare_cast = False
         if call is not None and name:
             copy, factory, converts = rules.is_copy(name), name in _FACTORIES, name in CONVERSIONS
+            bare_cast = name in _CASTS and any(tensor.dtype is None for tensor in call.tensors)
             known = rules.known(name) and not rules.is_structural(name) and not rules.gives_way(call)
         kinds.append(int(marker.kind))
-        answers.append((known, copy, converts, factory, _CHECKPOINT in marker.name, _COMPILED in marker.name))
+        names.append(codes.setdefault(name, len(codes)) if marker.kind == Kind.DISPATCH else -1)
+        functions = (_CHECKPOINT in marker.name, _COMPILED in marker.name)
+        answers.append((known, copy, converts, factory, *functions, bare_cast, bool(marker.casts)))
     kind = np.array([*kinds, -1], np.int8)
-    known_, copy_, converts_, factory_, checkpoint, compiled = np.array([*answers, (False,) * 6], np.bool_).T
+    table = np.array([*answers, (False,) * 8], np.bool_)
+    known_, copy_, converts_, factory_, checkpoint, compiled, cast, casts = table.T
     function, call_ = kind == Kind.BACKWARD, np.isin(kind, (Kind.OP, Kind.DISPATCH))
     context = np.isin(kind, CONTEXT)
     return LabelFacts(
@@ -79,6 +88,9 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         context=context,
         factory=factory_,
         compiled=compiled,
+        name=np.array([*names, -1], np.int64),
+        bare_cast=cast,
+        makes_casts=casts,
         weight=np.select([call_ | function | (kind == Kind.ENGINE), ~context, kind != Kind.USER], [4, 3, 2], 1),
     )
 

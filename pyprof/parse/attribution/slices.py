@@ -18,6 +18,7 @@ from pyprof.arrays.columns import Columns, distinct_values, narrowest
 from pyprof.arrays.nesting import stable_order
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Rows
 from pyprof.parse.attribution.ranges import NEVER
+from pyprof.parse.attribution.run_types import Retyped
 from pyprof.parse.attribution.stacks import Stacks
 from pyprof.parse.sources.trace import Table
 
@@ -187,7 +188,8 @@ class SliceResults:
     autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread at that time.
 
     forward: of each slice the ranges that a backward one may name by number, as rows of `ranges`, with the rows of their ops
-    and their stacks. threads: see there.
+    and their stacks. retyped: of each slice the ranges of ops that ran in other types than they were called with. threads: see
+    there.
     """
 
     def __init__(self, rows: Columns, stacks: Stacks, threads: int) -> None:
@@ -199,6 +201,7 @@ class SliceResults:
             rows[name] = np.zeros(count, np.bool_)
         self.stacks, self.threads = stacks, ThreadFacts(threads)
         self.forward: list[tuple[Rows, Rows, Array]] = []
+        self.retyped: list[Retyped] = []
         self._numbers: list[tuple[Array, Array, Array]] = []
 
     def add_numbers(self, kernels: Ints, offsets: Ints, numbers: Ints) -> None:
