@@ -7,9 +7,7 @@ longest carries it. Unknown is -1 in every column here and stays unknown. No tex
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
@@ -18,13 +16,13 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values, repeated
 from pyprof.arrays.types import Bools, Floats, Ints
-from pyprof.dtypes import lookup
+from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import KernelClass, classify
-from pyprof.opcall import CONVERSIONS, OpCall
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
+from pyprof.prof.types import elements, told_inside, typed, with_dtype
 
 Codes = npt.NDArray[np.int32]
 
@@ -124,10 +122,10 @@ class _Costing:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records = self.records
         forward_call = np.where(records["fwd_instance"] >= 0, records["call"], -1)
-        distinct, _, inverse = distinct_rows(records["own"], forward_call, self._told_inside())
+        distinct, _, inverse = distinct_rows(records["own"], forward_call, told_inside(records), elements(records))
         codes = np.full(distinct.shape[1], -1, np.int32)
         cpu = bool((records["kind"] == ActivityKind.CPU).any())
-        for index, (own, forward, inside) in enumerate(distinct.T.tolist()):
+        for index, (own, forward, inside, element) in enumerate(distinct.T.tolist()):
             if own < 0:
                 continue
             call = records.calls[own if inside < 0 else inside]
@@ -138,34 +136,12 @@ class _Costing:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
             if forward >= 0 and forward != own:
-                call = _with_dtype(call, records.calls[forward])
+                call = with_dtype(call, records.calls[forward])
+            if element >= 0:
+                call = typed(call, DTYPES[element].name)
             result = formulas.evaluate(call)
             codes[index] = self._add(result.cost, result.reason or _missing_dtype(result.cost))
         return np.where(compute, codes[inverse], np.int32(-1))
-
-    def _told_inside(self) -> Ints:
-        """For each record the op within its own that recorded what that did not, -1 where its own is to be costed.
-
-        NCCL's annotation within a collective whose tensors were in lists; the copy within a conversion, and the filling within
-        `zeros_like`, where types were not recorded with the options. On the CPU a conversion without a copy: itself.
-        """
-        records = self.records
-        calls, own, inner = records.calls, records["own"], records["inner"].astype(np.int64)
-        bare = _flags(calls, lambda call: call.module == "c10d" and not call.tensors)[own]
-        told = bare & _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors))[inner]
-        untyped = _flags(calls, lambda call: call.dispatcher and formulas.evaluate(call).cost == Cost(0, 0, None))[own]
-        if untyped.any():
-            told |= untyped & _flags(calls, _writes_typed)[inner] & self._only(inner)
-        cpu = records["kind"] == ActivityKind.CPU
-        if cpu.any():
-            told |= cpu & (inner == own) & _flags(calls, lambda call: call.name in CONVERSIONS)[own]
-        return np.where(told, inner, -1)
-
-    def _only(self, inner: Ints) -> Bools:
-        """Whether all rows of a record's instance have its inner op."""
-        instance = self.records["instance"].astype(np.int64)
-        several = distinct_rows(*distinct_rows(instance, inner).columns[:1])
-        return np.asarray(~np.isin(instance, several.columns[0][np.bincount(several.inverse) > 1]))
 
     def _backward_from_forward(self, cost: Codes, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
@@ -305,16 +281,6 @@ class _Costing:
         return found
 
 
-def _flags(calls: list[OpCall], holds: Callable[[OpCall], bool]) -> Bools:
-    """For each call whether it holds, and False for code -1."""
-    return np.array([*map(holds, calls), False], np.bool_)
-
-
-def _writes_typed(call: OpCall) -> bool:
-    """Whether a dispatcher op writes into its first tensor and does nothing else, all types recorded: `copy_`, `fill_`."""
-    return call.op in ("copy_", "fill_", "zero_") and bool(call.tensors) and all(t.dtype for t in call.tensors)
-
-
 def _launch_order(pieces: list[formulas.Piece], function: str) -> list[formulas.Piece]:
     """Autograd takes a function's gradients in the alphabetical order of its arguments.
 
@@ -355,31 +321,6 @@ _PIECE_OF = {
     for library in ("cudnn", "miopen", "mkldnn")
     for what, piece in (("input", "dgrad"), ("weight", "wgrad"), ("weights", "wgrad"), ("bias", "bias"))
 }
-
-
-# Ops with operands of another type than their data.
-_OTHER_TYPES = re.compile(
-    r"where|mask|logical|bitwise|index|gather|scatter|embedding|nll_loss|cross_entropy|max_pool|fractional|unpool"
-    r"|dropout|take|put|select|sort|topk|kthvalue|median|mode|cummax|cummin|segment|ctc|one_hot|bucketize|searchsorted"
-    r"|^(?:eq|ne|lt|le|gt|ge|to|_to_copy|copy_|isnan|isinf|isfinite|any|all)_?$"
-)
-
-
-def _with_dtype(call: OpCall, forward: OpCall) -> OpCall:
-    """A call whose tensors have no dtype, with the one floating dtype of its forward op.
-
-    Unchanged where that has several, or where the call takes masks, indices or labels beside its data.
-    """
-    if all(t.dtype is not None for t in call.tensors) or _OTHER_TYPES.search(call.op):
-        return call
-    if formulas.is_copy(call.name) and _OTHER_TYPES.search(forward.op):  # perhaps of its mask or indices
-        return call
-    floats = {t.dtype for t in forward.tensors if (d := lookup(t.dtype)) is not None and d.kind in ("float", "complex")}
-    if len(floats) != 1:
-        return call
-    dtype = floats.pop()
-
-    return call.map_tensors(lambda tensor: tensor if tensor.dtype else replace(tensor, dtype=dtype))
 
 
 def _missing_dtype(cost: Cost) -> str:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyprof.loading import load, load_capture
-from pyprof.opcall import UNKNOWN
+from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.cost import cost_records
@@ -106,6 +106,20 @@ def test_types_that_were_not_recorded_are_those_of_the_op_inside() -> None:
     records.strings.code("k")
     assert cost_records(records).bytes.tolist() == [600, 400, -1, -1, -1, -1]
     assert cost_records(records).matmul_flops.tolist()[:2] == [0, 0]
+
+
+def test_types_in_lists_of_tensors_are_those_that_the_kernel_names() -> None:
+    """torch.profiler records the sizes of a TensorList and no types."""
+    sizes = [TensorSpec((4, 10)), TensorSpec((4, 20))]
+    calls = [call("aten::cat", sizes, 1), call("aten::_foreach_add_", [TensorSpec((100,))], 1.0)]
+    columns = {"own": [0, 0, 0, 1], "call": [0, 0, 0, 1], "inner": [0, 0, 0, 1], "instance": [0, 1, 1, 2], "name": [0, 1, 2, 3]}
+    columns |= {"kind": [0] * 4, "dur_ns": [10] * 4}
+    records = Records({name: np.array(values, np.int32) for name, values in columns.items()}, calls=calls)
+    cat = "void at::native::(anonymous namespace)::CatArrayBatchedCopy<%s, unsigned int, 2, 64, 64>(int)"
+    add = "void at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<1>, at::native::BinaryOpScalarFunctor<double, 1>>"
+    for name in (cat % "float", cat % "at::native::OpaqueType<2u>", "another", add):
+        records.strings.code(name)
+    assert cost_records(records).bytes.tolist() == [2 * 4 * 120, 2 * 120, 2 * 120, 2 * 8 * 100]
 
 
 def _linear_training(n: Nsys, inner_sizes: bool, products: int = 2) -> None:
