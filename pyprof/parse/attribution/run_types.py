@@ -54,8 +54,8 @@ def _ran(markers: list[Marker], root: int, outer: int, inner: int) -> OpCall | N
     called, made, ran = (markers[label].call for label in (root, outer, inner))
     if called is None or made is None or ran is None:
         return None
-    options = zip_longest(made.args, ran.args)
-    if root == outer and all(a == b or (a is None and b == _FP32) for a, b in options):
+    options = [pair for pair in zip_longest(made.args, ran.args) if pair[0] != pair[1]]
+    if root == outer and options and all(a is None and b == _FP32 for a, b in options):
         return called._replace(kwargs=(*called.kwargs, ("dtype", DTypeArg("float32"))))
     pairs = list(zip(made.tensors, ran.tensors, strict=False))
     if len(pairs) != max(len(made.tensors), len(ran.tensors)) or any(a.shape != b.shape for a, b in pairs):
