@@ -31,6 +31,6 @@ def waited_for_launch(records: Records, whole: Records) -> Bools:
         busy_until = np.maximum.accumulate(begin + took)
         rows = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
         ahead = np.searchsorted(begin, records["start_ns"][rows], "left") - 1
-        returned = records["launch_ns"][rows] + records["launch_dur_ns"][rows]
-        result[rows[ahead >= 0]] = (busy_until[ahead] <= returned)[ahead >= 0]
+        rows, ahead = rows[ahead >= 0], ahead[ahead >= 0]
+        result[rows] = busy_until[ahead] <= records["launch_ns"][rows] + records["launch_dur_ns"][rows]
     return result

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pyprof.loading import load, load_capture
+from pyprof.parse.records.records import Records
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
 from pyprof.prof.waiting import waited_for_launch
@@ -71,6 +72,12 @@ def test_nothing_is_said_of_kernels_without_a_launch_of_their_own(tmp_path: Path
     n.kernel("k", 200, 220, 230, corr=77, node=1)
     n.kernel("k", None, 240, 250, corr=77, node=2)
     assert _waited(n, tmp_path) == [False] * 4
+
+
+def test_a_kernel_whose_begin_was_not_recorded_did_not_wait_as_far_as_is_known() -> None:
+    columns = {"kind": [0, 0], "pid": [7, 7], "device": [0, 0], "launch_ns": [10, 30], "launch_dur_ns": [5, 5]}
+    records = Records({name: np.array(values) for name, values in columns.items()})
+    assert waited_for_launch(records, records).tolist() == [False, False]
 
 
 def test_what_is_not_shown_kept_the_device_busy_all_the_same(tmp_path: Path) -> None:
