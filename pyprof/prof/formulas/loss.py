@@ -35,11 +35,13 @@ _LOSSES = {
     "mse_loss": (2, 3),  # subtract, square; 2·(x - y)·g
     "l1_loss": (2, 3),
     "smooth_l1_loss": (5, 5),
+    "huber_loss": (5, 5),
     "soft_margin_loss": (5, 6),  # log(1 + exp(-y·x))
     "kl_div": (4, 2),  # y·(log y - x)
     "poisson_nll_loss": (3, 3),  # exp(x) - y·x
     "hinge_embedding_loss": (4, 3),
 }
+_WITH_BACKWARD = frozenset({"mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"})  # as an op of the dispatcher
 
 
 def _declare(name: str, weight: int, back: int) -> None:
@@ -47,24 +49,13 @@ def _declare(name: str, weight: int, back: int) -> None:
     def loss(input: object, target: object, reduction: object = "mean", reduce: object = None) -> Op:
         return _elementwise(weight, back, _is_each(reduction, reduce), input, target)
 
+    @op(*(f"aten::{name}_backward" for name in _WITH_BACKWARD.intersection([name])))
+    def loss_backward(grad_output: TensorSpec, input: TensorSpec, target: TensorSpec) -> Cost:
+        return vector(back * input.numel, grad_output, input, target, gradient(input))
+
 
 for _name, _row in _LOSSES.items():
     _declare(_name, *_row)
-
-
-@op("huber_loss", places="tFa")
-def huber_loss(input: object, target: object, reduction: object = "mean") -> Op:
-    return _elementwise(5, 5, _is_each(reduction), input, target)
-
-
-def _declare_backward(name: str, weight: int) -> None:
-    @op(f"aten::{name}_backward")
-    def loss_backward(grad_output: TensorSpec, input: TensorSpec, target: TensorSpec) -> Cost:
-        return vector(weight * input.numel, grad_output, input, target, gradient(input))
-
-
-for _name, _weight in {"mse_loss": 3, "smooth_l1_loss": 5, "huber_loss": 5, "soft_margin_loss": 6}.items():
-    _declare_backward(_name, _weight)
 
 
 # ---------------------------------------------------------------------------------------------- binary cross entropy

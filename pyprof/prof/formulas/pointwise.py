@@ -8,15 +8,12 @@ Activations are in activation.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import broadcast, grad, gradient, opt, promote, result, spec, vector, wants
 from pyprof.prof.formulas.registry import Cost, Op, Piece, op
-
-F = TypeVar("F", bound=Callable[..., object])
 
 
 def common_shape(*operands: object) -> tuple[int, ...]:
@@ -55,25 +52,22 @@ def _result_dtype(rule: str, *operands: object) -> str | None:
     return f"float{found.bits // 2}" if rule == "real" and found is not None and is_complex else dtype
 
 
-def _forms(text: str) -> tuple[list[str], list[str], list[str]]:
-    """Names of ops: new results, in place, and with swapped operands.
+def _forms(text: str) -> tuple[list[str], list[str]]:
+    """Names of ops, and those with swapped operands.
 
     `neg_` is neg and its in-place form neg_; `__add__` is an operator of Tensor, `__iadd__` one in place, and `~__rpow__` one
     whose first operand comes second.
     """
-    new: list[str] = []
-    in_place: list[str] = []
+    names: list[str] = []
     swapped: list[str] = []
     for name in text.split():
         if name.startswith("~"):
             swapped.append(f"Tensor.{name[1:]}")
         elif name.endswith("__"):
-            replaces = "__i" in name and name != "__invert__"
-            (in_place if replaces else new).append(name if "::" in name else f"Tensor.{name}")
+            names.append(name if "::" in name else f"Tensor.{name}")
         else:
-            new.append(name.removesuffix("_"))
-            in_place += [name] if name.endswith("_") else []
-    return new, in_place, swapped
+            names += dict.fromkeys((name, name.removesuffix("_")))
+    return names, swapped
 
 
 # ---------------------------------------------------------------------------------------------- one operand
@@ -84,18 +78,14 @@ def _unary(text: str, weight: int, rule: str, back: int | None = None, saved: in
 
     Without `back` there is no gradient; if both are 0 the gradient is passed on or is zero, and no kernel runs for it.
     """
-    new, in_place, _ = _forms(text)
+    names, _ = _forms(text)
 
-    @op(*new, places=places, order="input ...", backward=back is not None)
+    @op(*names, places=places, order="input ...", backward=back is not None)
     def unary(input: object, out: object = None, **options: object) -> Op:
         dtype = _result_dtype(rule, input) if isinstance(input, TensorSpec) else None
         yield elementwise(weight, input, dtype=dtype, out=out)
         if (back or saved) and wants(input):
             yield from grad("input", input, (back or 0) * input.numel, *[gradient(input)] * (1 + saved))
-
-    @op(*in_place, order="input ...", backward=back is not None)
-    def unary_(input: object, **options: object) -> Op:
-        return unary(input, input)
 
 
 _unary("abs_ absolute_ __abs__ angle", 1, "real", 2, 1)
@@ -130,15 +120,11 @@ _unary("logit", 3, "float", places="sA")
 _unary("expit", 4, "float", places="sA")
 
 
+@op("polygamma_", places="Ta", order="input n")
 @op("polygamma", places="tTasA", order="n input out")
-def polygamma(n: object, input: object, out: object = None) -> Cost:
+def polygamma(input: object, n: object = None, out: object = None) -> Cost:
     x = input if isinstance(input, TensorSpec) else n  # Tensor.polygamma has the tensor first
     return elementwise(1, x, dtype=promote(x, to_float=True), out=out)
-
-
-@op("polygamma_", places="Ta", order="input n")
-def polygamma_(input: TensorSpec) -> Cost:
-    return elementwise(1, input, dtype=input.dtype, out=input)
 
 
 @op("frexp", order="input ...")
@@ -160,11 +146,10 @@ def _binary(
     one: i the first operand, o the second, r the result. has_alpha: whether the op has a factor of the second operand.
     second: what the op calls that operand.
     """
-    new, in_place, swapped = _forms(text)
+    names, swapped = _forms(text)
+    order = f"input {second} {'alpha' if has_alpha else 'rounding_mode'} ..."
 
-    third = "alpha" if has_alpha else "rounding_mode"
-
-    @_op_of_two(new, second, third, back is not None)
+    @op(*names, kind="", places="tTa", composed=False, order=order, backward=back is not None, **{second: "other"})
     def binary(
         input: object, other: object, alpha: object = 1, rounding_mode: object = None, out: object = None, **options: object
     ) -> Op:
@@ -176,19 +161,10 @@ def _binary(
         if back and not rounded:
             yield from _gradients(input, other, back, reads)
 
-    @_op_of_two(in_place, second, third, back is not None)
-    def binary_(input: object, other: object, alpha: object = 1, rounding_mode: object = None, **options: object) -> Op:
-        return binary(input, other, alpha, rounding_mode, input)
-
     @op(*swapped, order="input other", backward=back is not None)
     def swapped_binary(input: object, other: object) -> Op:
         for made in binary(other, input):
             yield made._replace(name="input") if isinstance(made, Piece) else made
-
-
-def _op_of_two(names: list[str], second: str, third: str, backward: bool) -> Callable[[F], F]:
-    order = f"input {second} {third} ..."
-    return op(*names, places="tTa", kind="", composed=False, order=order, backward=backward, **{second: "other"})
 
 
 def _is_scaled(alpha: object) -> bool:
@@ -261,11 +237,6 @@ _special_binary("xlogy", 2)
 _special_binary("xlog1py", 3)
 
 
-@op("_add_relu", places="ta")
+@op("_add_relu", "_add_relu_", places="ta")
 def add_relu(input: object, other: object, alpha: object = 1, out: object = None) -> Cost:
     return elementwise(2 + _is_scaled(alpha), input, other, dtype=promote(input, other), out=out)
-
-
-@op("_add_relu_", places="ta")
-def add_relu_(input: TensorSpec, other: object, alpha: object = 1) -> Cost:
-    return add_relu(input, other, alpha, input)

@@ -8,6 +8,7 @@ backward is requested. Evaluation never raises. This file knows no op, no kernel
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -102,7 +103,7 @@ def op(
     uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it is here (`input="indices"`).
     order: the arguments of these names, where torch's table has another order or none; `""`: the function's own parameters.
     backward: whether these names have one (in-place ops often do not). kind, composed: as for `formula`. Decorate twice where
-    names of one op differ in any of these.
+    names of one op differ in any of these. Ops in place (`add_`) write their input: it is their `out`.
     """
     _check_kind(kind)
     full = [name for given in names for name in ((given,) if "." in given or "::" in given else spellings(given, places))]
@@ -150,6 +151,11 @@ def _register(names: Iterable[str], declared: _Declaration) -> None:
         if name in _FORWARD:
             raise ValueError(f"{name} has a formula already: {_FORWARD[name].function.__qualname__}")
         _FORWARD[name] = declared
+
+
+def _is_in_place(name: str) -> bool:
+    """Whether an op writes its result to its first tensor: `add_`, `__iadd__`."""
+    return (name.endswith("_") and not name.endswith("__")) or re.search(r"\b__i(?!nvert)\w+__$", name) is not None
 
 
 def _find(name: str) -> _Declaration | None:
@@ -257,6 +263,8 @@ def _evaluate(declared: _Declaration, call: OpCall, finish: Callable[[object], _
     try:
         how = _plan(call.name, declared)
         values, extra = bind(how, call)
+        if "out" in how.takes and _is_in_place(call.name):
+            values["out"] = values.get("input")
         return finish(invoke(declared.function, how, values, extra)), ""
     except Missing as missing:
         return None, f"{call.op}: {missing}"

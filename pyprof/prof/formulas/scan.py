@@ -12,6 +12,7 @@ from pyprof.prof.formulas.reduction import placed, sum_dtype
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
 
 
+@op("cumsum_", places="Ta", backward=False)
 @op("cumsum")
 def cumsum(input: TensorSpec, dtype: object = None, out: object = None) -> Op:
     yield vector(input.numel, input, result(out, input.shape, sum_dtype(input, dtype)))
@@ -19,16 +20,12 @@ def cumsum(input: TensorSpec, dtype: object = None, out: object = None) -> Op:
     yield from grad("input", input, input.numel, gradient(input))
 
 
+@op("cumprod_", places="Ta", backward=False)
 @op("cumprod")
-def cumprod(input: TensorSpec, dim: object, dtype: object = None, out: object = None) -> Op:
+def cumprod(input: TensorSpec, dtype: object = None, out: object = None) -> Op:
     yield vector(input.numel, input, result(out, input.shape, sum_dtype(input, dtype)))
     if wants(input):
         yield Piece("input", cumprod_backward(gradient(input), gradient(input), gradient(input)))
-
-
-@op("cumsum_", "cumprod_", places="Ta")
-def cumsum_(input: TensorSpec) -> Cost:
-    return vector(input.numel, input, input)
 
 
 @op("aten::cumprod_backward")

@@ -8,17 +8,12 @@ from pyprof.prof.formulas.pointwise import common_shape, elementwise, given_dtyp
 from pyprof.prof.formulas.registry import Cost, Op, op
 
 
-@op("clamp", "clip")
+@op("clamp", "clip", "clamp_", "clip_")
 def clamp(input: TensorSpec, min: object = None, max: object = None, out: object = None) -> Op:
     bounds = [b for b in (min, max) if b is not None and b is not UNKNOWN]
     # At least one bound is given, also where none was recorded.
     yield elementwise(len(bounds) or 1, input, *bounds, dtype=promote(input, *bounds), out=out)
     yield from grad("input", input, 2 * input.numel, gradient(input), gradient(input))
-
-
-@op("clamp_", "clip_")
-def clamp_(input: TensorSpec, min: object = None, max: object = None) -> Op:
-    return clamp(input, min, max, input)
 
 
 @op("where")
@@ -36,7 +31,7 @@ def where(condition: TensorSpec, input: object = None, other: object = None, out
             yield from grad(name, x, made.numel * (1 + (x.shape != shape)), condition, made)
 
 
-@op("addcmul", "addcdiv")
+@op("addcmul", "addcdiv", "addcmul_", "addcdiv_")
 def addcmul(input: object, tensor1: object, tensor2: object, out: object = None) -> Op:
     # input + value * tensor1 * tensor2 (or / tensor2)
     dtype = promote(input, tensor1, tensor2)
@@ -50,19 +45,9 @@ def addcmul(input: object, tensor1: object, tensor2: object, out: object = None)
             yield from grad(name, x, (2 + (x.shape != shape)) * made.numel, made, factor)
 
 
-@op("addcmul_", "addcdiv_")
-def addcmul_(input: TensorSpec, tensor1: object, tensor2: object) -> Op:
-    return addcmul(input, tensor1, tensor2, input)
-
-
-@op("lerp")
+@op("lerp", "lerp_")
 def lerp(input: object, end: object, weight: object, out: object = None) -> Op:
     yield elementwise(3, input, end, weight, dtype=given_dtype(input), out=out)
     made = spec(common_shape(input, end, weight), given_dtype(input))
     yield from grad("end", end, made.numel, made, opt(weight))
     yield from grad("input", input, 2 * made.numel, made, opt(weight))
-
-
-@op("lerp_")
-def lerp_(input: TensorSpec, end: object, weight: object) -> Op:
-    return lerp(input, end, weight, input)
