@@ -11,6 +11,7 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
+from pyprof.tables.table import PART_ROWS
 
 
 def waited_for_launch(records: Records, whole: Records) -> Bools:
@@ -23,14 +24,17 @@ def waited_for_launch(records: Records, whole: Records) -> Bools:
     ran = (whole["kind"] != ActivityKind.CPU) & (whole["start_ns"] >= 0)
     result = np.zeros(len(records), np.bool_)
     for pid, device in distinct_rows(records["pid"][known], records["device"][known]).columns.T.tolist():
-        there = np.flatnonzero(ran & (whole["pid"] == pid) & (whole["device"] == device))
-        begin, took = whole["start_ns"][there], whole["dur_ns"][there]
+        there = ran & (whole["pid"] == pid) & (whole["device"] == device)
+        begin, busy_until = whole["start_ns"][there], whole["dur_ns"][there]
+        busy_until += begin
         if (begin[1:] < begin[:-1]).any():  # several captures in one table
             order = np.argsort(begin, kind="stable")
-            begin, took = begin[order], took[order]
-        busy_until = np.maximum.accumulate(begin + took)
-        rows = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
-        ahead = np.searchsorted(begin, records["start_ns"][rows], "left") - 1
-        rows, ahead = rows[ahead >= 0], ahead[ahead >= 0]
-        result[rows] = busy_until[ahead] <= records["launch_ns"][rows] + records["launch_dur_ns"][rows]
+            begin, busy_until = begin[order], busy_until[order]
+        np.maximum.accumulate(busy_until, out=busy_until)
+        mine = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
+        for at in range(0, len(mine), PART_ROWS):
+            rows = mine[at : at + PART_ROWS]
+            ahead = np.searchsorted(begin, records["start_ns"][rows], "left") - 1
+            rows, ahead = rows[ahead >= 0], ahead[ahead >= 0]
+            result[rows] = busy_until[ahead] <= records["launch_ns"][rows] + records["launch_dur_ns"][rows]
     return result
