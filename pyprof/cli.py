@@ -36,6 +36,7 @@ COMMANDS = (
     ),
     Command("ranks", "pyprof.report.ranks.command", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
     Command("gaps", "pyprof.report.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
+    Command("counters", "pyprof.counters.command", "measured counters of each launch beside what the algorithm needs"),
     Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
     Command("help", "pyprof.help", "explain a topic: terms, formats, columns, ..."),
 )

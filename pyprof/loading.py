@@ -22,14 +22,17 @@ from pyprof.errors import InputError, NotACapture, UsageError
 if TYPE_CHECKING:
     from pyprof.opcall import OpRules
     from pyprof.parse.records.records import Records
+    from pyprof.parse.sources.measured.launches import Measured
     from pyprof.parse.sources.sqlite import Database
     from pyprof.parse.sources.trace import Trace
 
 _HEAD_BYTES, _FIRST_BYTES = 1 << 20, 1 << 14
 _GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
+_NCU_NAMES = (".ncu-rep", ".ncu-repz")
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
 _NVPROF_TABLE = "StringTable"
+_NO_COUNTERS = "give what `ncu --csv` or `ncu -o` wrote; `pyprof counters --metrics` prints the command line"
 _NSYS_TABLES = {
     "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -153,7 +156,7 @@ class Format(NamedTuple):
 
     name: str
     sniff: Callable[[Input], bool]
-    read: Callable[[Input], Trace | Records]
+    read: Callable[[Input], Trace | Records | Measured]
 
 
 def _is_torch_trace(given: Input) -> bool:
@@ -245,6 +248,27 @@ def _read_records(given: Input) -> Records:
     return records
 
 
+def _read_ncu_csv(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.ncu_csv import read
+
+    text = io.TextIOWrapper(given.stream(), given.encoding, "replace", newline="")
+    found = read(text, given.name)
+    text.detach()
+    return found
+
+
+def _read_ncu_report(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.ncu_report import read
+
+    return read(given.file()[1], given.name)
+
+
+def _is_ncu_csv(given: Input) -> bool:
+    from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv
+
+    return is_ncu_csv(given.head.decode(given.encoding, "replace"))
+
+
 CAPTURES = (
     Format("nvprof database", lambda given: _NVPROF_TABLE in given.tables, _read_nvprof),
     Format("nsys export", lambda given: not _NSYS_TABLES.isdisjoint(given.tables), _read_nsys),
@@ -256,15 +280,40 @@ RECORDS = (
     Format("Parquet file", lambda given: given.head.startswith(_PARQUET), _read_parquet),
     Format("net.dict", _is_records, _read_records),
 )
-FORMAT_NAMES = tuple(form.name for form in CAPTURES + RECORDS)
+
+
+def _is_hatchet(given: Input) -> bool:
+    from pyprof.parse.sources.measured.proton import is_hatchet
+
+    return is_hatchet(given.head.decode(given.encoding, "replace"))
+
+
+def _read_hatchet(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.proton import read_hatchet
+
+    return read_hatchet(given.stream(), given.name)
+
+
+COUNTERS = (
+    Format("report of Nsight Compute", lambda given: given.path.suffix in _NCU_NAMES, _read_ncu_report),
+    Format("CSV of Nsight Compute", _is_ncu_csv, _read_ncu_csv),
+    Format("profile of Proton", _is_hatchet, _read_hatchet),
+)
+FORMAT_NAMES = tuple(form.name for form in CAPTURES + RECORDS + COUNTERS)
 
 
 def _read(name: str, formats: tuple[Format, ...]) -> Trace | Records:
     """What an input of one of these formats holds. Raises NotACapture where it has none of them."""
+    return cast("Trace | Records", _read_any(name, formats))
+
+
+def _read_any(name: str, formats: tuple[Format, ...]) -> Trace | Records | Measured:
     with Input(name) as given:
         for form in formats:
             if form.sniff(given):
                 return form.read(given)
+        if any(form.sniff(given) for form in COUNTERS if form not in formats):
+            raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
         if given.folder:
             raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
         if given.head.startswith(_SQLITE):
@@ -309,6 +358,22 @@ def load_capture(path: Path) -> Records:
     return _attributed([_read(str(path), CAPTURES)], str(path))
 
 
+def load_counters(name: str) -> tuple[Measured, Trace | None]:
+    """Measured launches, and the trace that holds them where it holds more. Raises as `load` does.
+
+    Of a trace with samples only there are no launches.
+    """
+    from pyprof.parse.sources.measured.launches import Measured
+
+    found = _read_any(name, (*COUNTERS, *CAPTURES))
+    if isinstance(found, Measured):
+        return found, None
+    trace = cast("Trace", found)
+    if trace.measured is None and trace.samples is None:
+        raise NotACapture(f"{name}: there are no counters in it", _NO_COUNTERS)
+    return trace.measured or Measured("torch.profiler", [], {}, {}), trace
+
+
 def open_trace(path: Path) -> Trace:
     """The tables of a capture. Raises as `load_capture` does, ToolError where an nsys report needs an nsys that is missing."""
     return _read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
@@ -326,6 +391,11 @@ def _attributed(found: list[Trace | Records], name: str) -> Records:
         return attribute(cast("Trace", found.pop()), op_rules())
     except InputError as error:
         raise type(error)(f"{name}: {error}", error.hint) from error
+
+
+def attributed(trace: Trace, name: str) -> Records:
+    """The records of a trace that is kept. Raises InputError as `load` does."""
+    return _attributed([trace], name)
 
 
 def op_rules() -> OpRules:

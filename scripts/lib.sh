@@ -52,3 +52,38 @@ find_nsys() {
     if ! command -v nsys >/dev/null && [ -x "$own/nsys" ]; then PATH=$PATH:$own; fi
     command -v nsys >/dev/null
 }
+
+# unpack_debs WORK SUITE PACKAGE/SUITE...: unpack NVIDIA's tools from Debian's non-free packages into WORK/root. Needs neither root
+# nor a change of the system: apt gets lists and sources of its own, from the mirror that this machine's apt uses.
+unpack_debs() {
+    local work=$1 suite=$2 own mirror keys=/usr/share/keyrings/debian-archive-keyring.gpg here suites deb
+    shift 2
+    if ! command -v apt-get >/dev/null || ! command -v dpkg >/dev/null; then die "no apt-get and dpkg here; install it from NVIDIA"; fi
+    [ "$(dpkg --print-architecture)" = amd64 ] || die "Debian has it for amd64 only; install it from NVIDIA"
+    mkdir -p "$work/lists/partial" "$work/archives/partial" "$work/debs" "$work/root"
+    own=(-o "Dir::State::Lists=$work/lists" -o "Dir::Cache::Archives=$work/archives" -o Dir::Cache::pkgcache=
+        -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User= -o Debug::NoLocking=1)
+    mirror=$(apt-get "${own[@]}" update --print-uris 2>/dev/null | sed -n "s#^'\(.*/debian\)/dists/.*#\1#p" | head -n 1)
+    [ -n "$mirror" ] || die "apt here has no Debian mirror among its sources; install it from NVIDIA"
+    [ -r "$keys" ] || die "no $keys; apt-get install debian-archive-keyring"
+    here=$(. /etc/os-release && echo "${VERSION_CODENAME:-$suite}")
+    suites=$suite
+    [ "$here" = "$suite" ] || suites="$suite $here"
+    cat >"$work/debian.sources" <<EOF
+Types: deb
+URIs: $mirror
+Suites: $suites
+Components: main contrib non-free
+Architectures: amd64
+Signed-By: $keys
+EOF
+    own+=(-o "Dir::Etc::SourceList=$work/debian.sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Status=/dev/null
+        -o APT::Update::Post-Invoke-Success::= -o APT::Update::Error-Mode=any -o Acquire::Retries=3)
+    echo "${0##*/}: reading Debian's package lists ($suites)" >&2
+    apt-get "${own[@]}" -qq update >&2 || die "cannot read Debian's package lists; is there a network?"
+    echo "${0##*/}: downloading $1 and what it needs (hundreds of MB)" >&2
+    (cd "$work/debs" && apt-get "${own[@]}" -qq download "$@" >&2) || die "cannot download the packages"
+    for deb in "$work"/debs/*.deb; do
+        dpkg -x "$deb" "$work/root"
+    done
+}

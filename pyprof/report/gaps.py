@@ -35,8 +35,8 @@ from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.calls import Calls, calls_of, origins
 from pyprof.report.idle import REASONS, Activities, Gaps, find_gaps
-from pyprof.report.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.output import write
+from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
 
 _SCREEN = 10  # rows of ops and of gaps on the screen

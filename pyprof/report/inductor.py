@@ -36,8 +36,8 @@ from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
-from pyprof.report.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.output import write
+from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Values
 
 _NO_AMOUNT = 1 << 53  # bytes or operations

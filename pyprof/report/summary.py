@@ -16,8 +16,8 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.advice import advise
-from pyprof.report.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.output import write
+from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import Fractions, Header, Integers, Table, coded
 
 _LONGEST = 5

@@ -18,6 +18,8 @@ from pyprof.arrays.types import Array, Ints
 from pyprof.markers import Marker, decode, split_ids
 
 if TYPE_CHECKING:
+    from pyprof.parse.sources.kineto.counters import Samples
+    from pyprof.parse.sources.measured.launches import Measured
     from pyprof.parse.sources.sqlite_pages.reader import Texts
 
 
@@ -258,8 +260,8 @@ class Trace:
     """One capture.
 
     source: `nsys`, `nvprof` or `kineto`; session_end_ns: when recording stopped (-1 unknown); utc_ns: the difference between
-    nanoseconds since 1970 and a time of the trace (-1 unknown); notes: what the capture lacks and what to do about it, one
-    line each.
+    nanoseconds since 1970 and a time of the trace (-1 unknown); measured, samples: counters that were recorded with it, None
+    without; notes: what the capture lacks and what to do about it, one line each.
     """
 
     source: str
@@ -276,6 +278,8 @@ class Trace:
     version: str = ""
     session_end_ns: int = -1
     utc_ns: int = -1
+    measured: Measured | None = None
+    samples: Samples | None = None
     notes: list[str] = field(default_factory=list)
 
     @property

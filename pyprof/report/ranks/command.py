@@ -18,9 +18,9 @@ from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.report.ranks.results import PER_STEP, TABLES, by_rank, matrix_of, slowest_ranks
 from pyprof.report.ranks.survey import Survey, how_aligned, survey
 from pyprof.report.ranks.units import files_of
-from pyprof.report.screen import add_tables, one_table_option, selected
 from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import ordered, write
+from pyprof.tables.screen import add_tables, one_table_option, selected
 from pyprof.tables.table import Table, Texts
 
 _SHOWN = 10  # rows of a table on the screen

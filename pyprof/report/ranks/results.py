@@ -16,7 +16,7 @@ from pyprof.arrays.types import Ints
 from pyprof.report.ranks.busy import MEASURES
 from pyprof.report.ranks.collectives import bus_factor
 from pyprof.report.ranks.survey import Survey, how_aligned
-from pyprof.report.screen import Cells, joined, listed
+from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, texts
 
 PER_STEP = (*MEASURES, "wait", "caused")  # what the matrix has of each rank and step

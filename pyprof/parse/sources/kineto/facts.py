@@ -69,7 +69,7 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
     return make_table("threads", threads), make_table("processes", {"pid": np.array(pids, np.int64)})
 
 
-def notes_of(trace: Trace, shapes: bool, sources: bool, counters: int) -> list[str]:
+def notes_of(trace: Trace, shapes: bool, sources: bool) -> list[str]:
     """What the capture lacks, and what to do about it, one line each."""
     ops = any(marker.kind in (Kind.DISPATCH, Kind.BACKWARD) for marker in trace.markers)
     notes = []
@@ -81,8 +81,9 @@ def notes_of(trace: Trace, shapes: bool, sources: bool, counters: int) -> list[s
         )
     if ops and not sources:
         notes.append("no source lines or modules were recorded: pass with_stack=True to torch.profiler.profile")
-    if counters:
-        notes.append(f"{counters} ranges of measured counters were recorded in place of kernels: their times are not real")
+    if trace.measured is not None:
+        count = len(trace.measured)
+        notes.append(f"{count} ranges of measured counters were recorded in place of kernels: see `pyprof counters`")
     elif not len(trace.activities["kind"]) and len(trace.launches["corr"]):
         notes.append("the GPU's activity is missing: add ProfilerActivity.CUDA, and end other profilers of this GPU")
     if (trace.activities["process"] < 0).any():

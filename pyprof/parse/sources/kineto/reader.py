@@ -20,6 +20,7 @@ from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto.collectives import give_facts
+from pyprof.parse.sources.kineto.counters import CounterEvents
 from pyprof.parse.sources.kineto.events import Event, Int, TraceFile, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.facts import devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities, times
@@ -81,7 +82,7 @@ class _TraceReader:
         self.ranges: list[Table] = []
         self.memory: list[Table] = []
         self.thread_names: dict[tuple[int, int], str] = {}
-        self.counters = 0
+        self.counters = CounterEvents()
         self._sources: dict[str, int] = {"": -1}
 
     def read(self) -> Trace:
@@ -98,6 +99,7 @@ class _TraceReader:
         of_category = {
             **dict.fromkeys(_OPS, self._add_ops), **dict.fromkeys(_FRAMES, self._add_frames),
             "s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory,
+            "cuda_profiler_range": self.counters.add_ranges, "C": self.counters.add_samples,
         }  # fmt: skip
         if category in _GPU:
             self.activities.add(_GPU[category], events)
@@ -105,8 +107,6 @@ class _TraceReader:
             self.launches.add(events, self._rows(events))
         elif category in of_category:
             of_category[category](events)
-        elif category == "cuda_profiler_range":
-            self.counters += len(events)
 
     def _rows(self, events: list[Event]) -> Ints:
         threads = self.threads
@@ -273,12 +273,15 @@ class _TraceReader:
         if processes == 1:
             trace.processes["rank"] = np.full(1, rank_of_file(facts.distributedInfo, self.path), np.int32)
         base = facts.baseTimeNanoseconds
+        names = map(trace.strings.__getitem__, trace.devices["name"].tolist())
+        gpus = dict(zip(trace.devices["device"].tolist(), names, strict=True))
+        trace.measured, trace.samples = self.counters.measured(gpus), self.counters.samples()
         trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
         trace.version = f"Kineto schema {facts.schemaVersion}"
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [int(t["end_ns"].max()) for t in (trace.ranges, trace.launches, trace.activities) if len(t["end_ns"])]
         trace.session_end_ns = max(ends, default=-2) + 1
-        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1, self.counters)
+        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1)
 
 
 class _FrameArgs(msgspec.Struct, gc=False):

@@ -1,0 +1,126 @@
+"""Measured counters of each launch beside what the algorithm needs: FLOPs, bytes, intensity, Tensor Cores.
+
+    pyprof counters net.csv                        ncu --csv, or a report (.ncu-rep)
+    pyprof counters net.csv --trace net.sqlite     with ops, layers, times and needed FLOPs from a capture of the same program
+    pyprof counters trace.json                     counters that torch.profiler recorded
+    pyprof counters --metrics A100                 the command line of ncu that records what is used here
+
+ncu runs every launch alone, again and again, with clocks fixed: its times say nothing of the program, so times come from the
+capture only. Each row says how it was matched: exact, nvtx (by its ranges), order (by its neighbours), ambiguous, none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from pyprof.counters.collect import command_line
+from pyprof.counters.match import HOW, match
+from pyprof.counters.roofline import draw
+from pyprof.counters.samples import sample_table
+from pyprof.counters.table import HEADERS, CounterTable, Ops
+from pyprof.counters.trace import ops_of_ranges, ops_of_records
+from pyprof.errors import GateError, UsageError
+from pyprof.hardware import gpus
+from pyprof.hardware.gpus import Gpu
+from pyprof.loading import load_counters, load_with_trace, op_rules
+from pyprof.parse.records.selection import choose_kinds
+from pyprof.parse.sources.measured.launches import Measured, joined
+from pyprof.parse.sources.trace import Trace
+from pyprof.prof.columns import RecordTable
+from pyprof.prof.frame import Frame
+from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
+from pyprof.tables.screen import selected
+
+__all__ = ["DEFAULT", "add_arguments", "counter_table", "run"]
+
+DEFAULT = "idx,kernel,op_stack,top_op,bottom_op,flops_meas,flops_model,ratio,bytes_meas,bytes_model,ai,tc,match"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof counters`."""
+    parser.add_argument("file", metavar="FILE", nargs="*", help="what ncu wrote (--csv, .ncu-rep), or a torch.profiler trace")
+    parser.add_argument("--trace", metavar="CAPTURE", help="a capture of the same program: ops, times, needed FLOPs")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    parser.add_argument("--min-match", metavar="PERCENT", type=float, help="exit with 3 where less of the time was matched")
+    parser.add_argument("--metrics", metavar="GPU", nargs="?", const="", help="print ncu's command line for a device, and end")
+    parser.add_argument("--roofline", metavar="FILE", help="draw the measured roofline: FILE.html, or FILE.png (matplotlib)")
+    add_output(parser, columns=DEFAULT)
+    described = "  {0.key:15} {0.text:15} {0.help}".format
+    parser.epilog = "\n".join(["columns, and every metric of the file by its own name:", *map(described, HEADERS)])
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, match, print. Returns the exit code."""
+    if options.metrics is not None:
+        print(command_line(options.metrics))
+        return 0
+    if not options.file:
+        raise UsageError("no file was given", "pyprof counters net.csv [--trace net.sqlite]")
+    if options.min_match is not None and options.trace is None:
+        raise UsageError("--min-match needs a capture to match", "--trace net.sqlite")
+    gpu = gpus.named(options.gpu) if options.gpu is not None else None
+    loaded = [load_counters(file) for file in options.file]
+    measured = joined([found for found, _ in loaded])
+    traces = [trace for _, trace in loaded if trace is not None]
+    if not len(measured):
+        return _samples(traces, options)
+    table = counter_table(measured, traces[0] if traces else None, options.trace, gpu)
+    chosen = choice(options, table.headers, DEFAULT)
+    write(arranged(table, matching(table, table.rows, conditions_of(options, table.headers)), chosen), options)
+    sys.stdout.flush()
+    if options.roofline is not None:
+        draw(table, Path(options.roofline))
+    return _matched(table, options.min_match)
+
+
+def counter_table(measured: Measured, trace: Trace | None, capture: str | None = None, gpu: Gpu | None = None) -> CounterTable:
+    """Measured launches with their ops. trace: the one that holds them, if it is one; capture: name of a timeline of the same
+    program; gpu: what the user says that the device is. Raises as `load` does.
+    """
+    if capture is not None:
+        records, timeline = load_with_trace(capture)
+        shown = choose_kinds(records, "kernel")
+        found = match(measured.launches, shown)
+        stacks = ops_of_records(shown, timeline, op_rules(), found)
+        return CounterTable(measured, Ops(stacks, found, RecordTable(Frame(shown, gpu, records))), gpu)
+    if trace is not None and trace.measured is not None:
+        return CounterTable(measured, Ops(*ops_of_ranges(trace, op_rules())), gpu)
+    return CounterTable(measured, Ops(), gpu)
+
+
+def _samples(traces: list[Trace], options: argparse.Namespace) -> int:
+    """The table of a trace that holds samples only."""
+    if len(traces) != 1 or options.trace is not None:
+        raise UsageError("samples are of one trace, which holds the timeline too", "give that FILE alone")
+    from pyprof.loading import attributed
+
+    samples = traces[0].samples
+    assert samples is not None  # else it held no counters
+    records = attributed(traces[0], options.file[0])
+    write(selected(sample_table(samples, RecordTable(Frame(records))), options), options)
+    return 0
+
+
+def _matched(table: CounterTable, least: float | None) -> int:
+    """Print how launches were matched, and the share of the capture's time; returns the exit code."""
+    count, found = f"{len(table.measured)} measured launches", table.ops.match
+    if found is None:
+        print(f"{count}; --trace CAPTURE adds their ops, times and needed FLOPs", file=sys.stderr)
+        return 0
+    counts = np.bincount(found.how, minlength=len(HOW))
+    how = ", ".join(f"{number} {name}" for name, number in zip(HOW, counts.tolist(), strict=True) if number)
+    if table.ops.records is None:
+        print(f"{count}: {how}; their times are not real", file=sys.stderr)
+        return 0
+    time = table.ops.records.frame.records["dur_ns"].astype(np.float64)
+    settled = [fitting[0] for fitting in found.candidates if len(fitting) == 1]
+    share = 100 * time[np.unique(np.array(settled, np.int64))].sum() / max(time.sum(), 1)
+    print(f"{count}: {how}; {share:.1f} % of the capture's kernel time is matched", file=sys.stderr)
+    if least is not None and share < least:
+        hint = "record the same program with both tools"
+        raise GateError(f"{share:.1f} % of the kernel time is matched, less than {least:g} %", hint)
+    return 0

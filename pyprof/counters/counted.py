@@ -1,0 +1,143 @@
+"""Metrics of launches -> the FLOPs that they executed and the bytes that they moved, each only where it was counted.
+
+FLOPs of CUDA cores are thread instructions with the predicate on: an FMA is 2, an addition or multiplication 1, in half, single
+and double precision alike. Tensor Cores count their own operations (`sm__ops_path_tensor_...`); source types, opcodes and
+sparsity are levels of one count, and only one level is summed. Knows no kernel's name and no op.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.types import Bools, Floats
+from pyprof.parse.sources.measured.launches import Measured
+
+__all__ = ["CALIBRATED", "Counted", "counted", "known_sum"]
+
+_LETTERS = {"fp16": "h", "fp32": "f", "fp64": "d"}
+_WEIGHTS = {"add": 1, "mul": 1, "fma": 2}
+_COUNTS = {"fp16": "flop_count_hp", "fp32": "flop_count_sp", "fp64": "flop_count_dp"}
+_SOURCE = re.compile(r"sm__ops_path_tensor_src_(?P<type>[a-z]+\d+(?:_[a-z]+\d+)*?)(?P<to>_dst_[a-z\d]+)?\.sum")
+_OPCODE = re.compile(r"sm__ops_path_tensor_op_(?P<type>[a-z\d]+_src_[a-z]+\d+(?:_[a-z]+\d+)*?)(?P<to>_dst_[a-z\d]+)?\.sum")
+# Compute capabilities on which a product of known size showed that the tensor paths count FLOPs (2MNK), not multiply-adds.
+CALIBRATED = frozenset({"10.3"})
+
+
+class Counted(NamedTuple):
+    """Of each launch; NaN where it was not counted.
+
+    vector: FLOPs of CUDA cores by precision; tensor: of Tensor Cores; hfma_only: FLOPs of half-precision FMAs of launches that
+    neither add nor multiply halves: compilers copy registers with them, so they are likely no arithmetic; dram_bytes, l2_bytes,
+    l1_bytes: bytes to and from each level; time_ns: as the tool measured it, serialised and with clocks fixed; is_tensor_exact:
+    whether what the tensor paths count is known to be FLOPs on this device.
+    """
+
+    vector: dict[str, Floats]
+    tensor: Floats
+    hfma_only: Floats
+    dram_bytes: Floats
+    l2_bytes: Floats
+    l1_bytes: Floats
+    time_ns: Floats
+    is_tensor_exact: Bools
+
+    @property
+    def flops(self) -> Floats:
+        """All FLOPs that were counted.
+
+        Unknown where nothing was; and where Tensor Cores alone were counted and counted nothing, since CUDA cores then did it.
+        """
+        vector = known_sum(self.vector.values())
+        only_tensor = np.where(self.tensor > 0, self.tensor, np.nan)
+        return np.where(np.isnan(vector), only_tensor, vector + np.nan_to_num(self.tensor))
+
+    @property
+    def what(self) -> list[str]:
+        """Which FLOPs were counted of each launch: `tensor,fp32,fp64`; empty where none."""
+        parts = {"tensor": self.tensor, **self.vector}
+        known = np.array([~np.isnan(values) for values in parts.values()])
+        return [",".join(name for name, is_known in zip(parts, row, strict=True) if is_known) for row in known.T]
+
+
+def counted(measured: Measured) -> Counted:
+    """What the metrics of every launch count."""
+    time_ns = _first(measured.of("gpu__time_duration.sum"), measured.of("gpu__time_duration.avg"))
+    vector = {precision: _vector(measured, precision, time_ns) for precision in _LETTERS}
+    add, mul, fma = (_instructions(measured, f"h{op}", time_ns) for op in _WEIGHTS)
+    hfma_only = np.where((add == 0) & (mul == 0) & (fma > 0), 2 * fma, 0.0)
+    exact = np.array([launch.cc in CALIBRATED for launch in measured.launches], np.bool_)
+    return Counted(vector, _tensor(measured), hfma_only, *_bytes(measured, time_ns), time_ns, exact)
+
+
+def _vector(measured: Measured, precision: str, time_ns: Floats) -> Floats:
+    """FLOPs of CUDA cores in a precision: unknown where one of the three kinds of instruction was not counted."""
+    letter = _LETTERS[precision]
+    parts = [weight * _instructions(measured, letter + op, time_ns) for op, weight in _WEIGHTS.items()]
+    return _first(np.add.reduce(parts), measured.of(f"{_COUNTS[precision]}.sum"))
+
+
+def _instructions(measured: Measured, op: str, time_ns: Floats) -> Floats:
+    """Thread instructions of an opcode (`ffma`): counted, or what ncu's roofline sections keep, their rate a cycle."""
+    found = []
+    for unit in ("smsp", "sm"):
+        metric = f"{unit}__sass_thread_inst_executed_op_{op}_pred_on.sum"
+        cycles = _first(measured.of(f"{unit}__cycles_elapsed.avg"), _cycles(measured, unit, time_ns))
+        found += [measured.of(metric), np.rint(measured.of(f"{metric}.per_cycle_elapsed") * cycles)]
+    return _first(*found)
+
+
+def _cycles(measured: Measured, unit: str, time_ns: Floats) -> Floats:
+    return measured.of(f"{unit}__cycles_elapsed.avg.per_second") * time_ns * 1e-9
+
+
+def _tensor(measured: Measured) -> Floats:
+    """Operations of Tensor Cores, by source type where these were counted, else by opcode."""
+    return _first(*(_level(measured, pattern) for pattern in (_SOURCE, _OPCODE)))
+
+
+def _level(measured: Measured, pattern: re.Pattern[str]) -> Floats:
+    """The sum of one level of tensor metrics. A type's own count holds those by its result's type, which stand in for it."""
+    own: dict[str, Floats] = {}
+    by_result: dict[str, list[Floats]] = {}
+    for metric, values in measured.metrics.items():
+        if (match := pattern.fullmatch(metric)) is None:
+            continue
+        if match["to"] is None:
+            own[match["type"]] = values
+        else:
+            by_result.setdefault(match["type"], []).append(values)
+    unknown = np.full(len(measured), np.nan)
+    kinds = (_first(own.get(kind, unknown), known_sum(by_result.get(kind, [unknown]))) for kind in own | by_result)
+    return known_sum([unknown, *kinds])
+
+
+def _bytes(measured: Measured, time_ns: Floats) -> tuple[Floats, Floats, Floats]:
+    """Bytes of device memory, L2 and L1: counted, from sectors of 32 bytes, or from the rate and the time."""
+    levels = []
+    for level, sectors in (
+        ("dram__bytes", "dram__sectors"),
+        ("lts__t_bytes", "lts__t_sectors"),
+        ("l1tex__t_bytes", "l1tex__t_sectors"),
+    ):
+        both = measured.of(f"{level}_read.sum") + measured.of(f"{level}_write.sum")
+        rate = measured.of(f"{level}.sum.per_second") * time_ns * 1e-9
+        levels.append(_first(measured.of(f"{level}.sum"), both, 32 * measured.of(f"{sectors}.sum"), np.rint(rate)))
+    return levels[0], levels[1], levels[2]
+
+
+def _first(*columns: Floats) -> Floats:
+    """The first known of these in each row."""
+    found = columns[0]
+    for column in columns[1:]:
+        found = np.where(np.isnan(found), column, found)
+    return found
+
+
+def known_sum(columns: Iterable[Floats]) -> Floats:
+    """The sum of what is known in each row, NaN where nothing is."""
+    parts = np.array(list(columns))
+    return np.where(np.isnan(parts).all(axis=0), np.nan, np.nansum(parts, axis=0))

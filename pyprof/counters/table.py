@@ -1,0 +1,305 @@
+"""Measured launches, what was counted of them and the records that they are -> one table.
+
+What a row takes from a timeline is that of the record which the launch is; where several fit, what they have in common. Reads
+no file and prints nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.types import Floats, Ints
+from pyprof.counters.counted import Counted, counted, known_sum
+from pyprof.counters.match import HOW, Match
+from pyprof.counters.names import base
+from pyprof.hardware import gpus
+from pyprof.hardware.gpus import Gpu
+from pyprof.hardware.kernels import Verdict, classify, verdict
+from pyprof.parse.sources.measured.launches import Measured
+from pyprof.prof import formulas
+from pyprof.prof.columns import RecordTable
+from pyprof.prof.frame import operand_tag
+from pyprof.tables.screen import listed
+from pyprof.tables.table import Fractions, Header, Integers, Texts, Values
+
+__all__ = ["HEADERS", "CounterTable", "Ops", "headers_of"]
+
+
+class Ops(NamedTuple):
+    """The ops around each launch, outermost first, and the records that launches are.
+
+    match, records: None where there is no timeline; stacks: None where no ops were recorded.
+    """
+
+    stacks: Sequence[tuple[str, ...] | None] | None = None
+    match: Match | None = None
+    records: RecordTable | None = None
+
+
+class CounterTable:
+    """The columns, each computed when it is asked for."""
+
+    def __init__(self, measured: Measured, ops: Ops, gpu: Gpu | None = None) -> None:
+        """gpu: what the user says that the device is."""
+        self.measured, self.ops, self.given = measured, ops, gpu
+        self.headers = headers_of(measured)
+
+    def of(self, key: str) -> Values:
+        """The values of one column."""
+        column = _COLUMNS.get(key)
+        if column is not None:
+            return column[0](self)
+        metric = next(metric for metric in self.measured.metrics if metric.lower() == key)
+        return Fractions.not_nan(self.measured.of(metric), 6)
+
+    @property
+    def rows(self) -> Ints:
+        """The numbers of all rows."""
+        return np.arange(len(self.measured))
+
+    @cached_property
+    def counted(self) -> Counted:
+        """What the metrics count."""
+        return counted(self.measured)
+
+    # ------------------------------------------------------------------ of the timeline
+
+    def of_record(self, key: str) -> Values:
+        """A column of `prof`, of the record that each launch is; unknown where several fit and differ."""
+        if self.ops.records is None or self.ops.match is None:
+            return Texts(np.full(len(self.measured), -1), [])
+        values = self.ops.records.of(key)
+        if isinstance(values, Texts):
+            return values._replace(codes=self.ops.match.agreed(values.codes))
+        distinct, codes = np.unique(values.values, return_inverse=True)
+        found = self.ops.match.agreed(np.where(values.unknown, -1, codes.ravel()))
+        taken = np.append(distinct, distinct.dtype.type(0))[found]
+        return Integers(taken, found < 0) if isinstance(values, Integers) else Fractions(taken, found < 0, values.digits)
+
+    def number(self, key: str) -> Floats:
+        """The same as numbers, NaN unknown."""
+        values = self.of_record(key)
+        if isinstance(values, Texts):
+            return np.full(len(self.measured), np.nan)
+        return np.where(values.unknown, np.nan, values.values.astype(np.float64))
+
+    def needed(self, key: str) -> Values:
+        """FLOPs or bytes of the algorithm: of the record, or what a launch hook gave."""
+        hooks = [values for metric, values in self.measured.metrics.items() if re.fullmatch(rf"{key}\d*", metric)]
+        return self.of_record(key) if self.ops.records is not None or not hooks else _whole(known_sum(hooks))
+
+    @cached_property
+    def time_ns(self) -> Floats:
+        """Of the timeline; without one as ncu measured it."""
+        return self.counted.time_ns if self.ops.records is None else self.number("sil")
+
+    # ------------------------------------------------------------------ of the device
+
+    @cached_property
+    def gpus(self) -> list[Gpu]:
+        """The device of each launch: the user's, the timeline's, or what the file says of it."""
+        known: dict[object, Gpu] = {}
+        found = []
+        for launch in self.measured.launches:
+            key = launch.device, launch.cc
+            if key not in known:
+                known[key] = self.given or self._gpu(launch.device, launch.cc)
+            found.append(known[key])
+        return found
+
+    def _gpu(self, device: int, cc: str) -> Gpu:
+        name = self.measured.gpus.get(device, "")
+        if not name and self.ops.records is not None:
+            frame = self.ops.records.frame
+            codes = frame.records["gpu"][frame.records["device"] == device]
+            if len(codes) and codes[0] >= 0:
+                return frame.gpus[int(codes[0])][0]
+        major, _, minor = cc.partition(".")
+        capability = (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+        return gpus.find(name, capability)[0]
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Whether each used Tensor Cores, by its name, its op and its device."""
+        dtypes, matmul = self._operands()
+        pairs = zip(self.measured.launches, self.gpus, dtypes, matmul, strict=True)
+        return [verdict(classify(one.name), op_dtype=dtype, matmul=product, cc=gpu.cc) for one, gpu, dtype, product in pairs]
+
+    def _operands(self) -> tuple[Sequence[str | None], Sequence[bool | None]]:
+        """The element type of each launch's op, and whether it multiplies matrices."""
+        if self.ops.records is None or self.ops.match is None:
+            return [None] * len(self.measured), [None] * len(self.measured)
+        records = self.ops.records.frame.records
+        ops = [None if code < 0 else records.calls[code] for code in self.ops.match.agreed(records["call"]).tolist()]
+        return [op and operand_tag(op) for op in ops], [None if op is None else formulas.matmul_class(op.name) for op in ops]
+
+    # ------------------------------------------------------------------ columns
+
+    def ratio(self, part: Floats, whole: Floats, digits: int = 3) -> Values:
+        """One over the other; unknown without either."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = part / whole
+        return Fractions(found, ~np.isfinite(found), digits)
+
+    def flags(self) -> Values:
+        """Why a count is not what the op computed."""
+        uses = np.array([one.tc == "1" for one in self.verdicts])
+        halves = np.array([one.math in ("fp16", "bf16") for one in self.verdicts]) | (
+            self.counted.vector["fp16"] > self.counted.hfma_only
+        )
+        masks = {
+            "tensor_uncounted": uses & np.isnan(self.counted.tensor),
+            "uncalibrated": (self.counted.tensor > 0) & ~self.counted.is_tensor_exact,
+            "hfma": (self.counted.hfma_only > 0) & ~halves,
+        }
+        return listed(",".join(name for name, mask in masks.items() if mask[row]) for row in range(len(self.measured)))
+
+    def bound(self) -> Values:
+        """Which roof is lower at the measured intensity."""
+        limits = []
+        intensity = self.counted.flops / self.counted.dram_bytes
+        for value, gpu, peak in zip(intensity.tolist(), self.gpus, self.peaks.tolist(), strict=True):
+            known = gpu.dram_bytes_per_s and np.isfinite(value) and np.isfinite(peak)
+            limits.append(("math" if value * (gpu.dram_bytes_per_s or 0) >= peak else "memory") if known else None)
+        return listed(limits)
+
+    @cached_property
+    def peaks(self) -> Floats:
+        """FLOP/s of the unit that each launch used, NaN unknown."""
+        rates = [gpu.peak(one.math or "fp32", one.unit) for gpu, one in zip(self.gpus, self.verdicts, strict=True)]
+        return np.array([np.nan if rate is None else rate for rate in rates])
+
+    def roof(self) -> Floats:
+        """FLOP/s that the device allows at the measured intensity."""
+        bandwidth = np.array([gpu.dram_bytes_per_s or np.nan for gpu in self.gpus])
+        return np.fmin(self.peaks, bandwidth * self.counted.flops / self.counted.dram_bytes)
+
+    def op_at(self, place: int) -> Values:
+        """The outermost (0) or the innermost (-1) op around each launch."""
+        return listed((stack[place] if stack else None) for stack in self.stacks)
+
+    @property
+    def stacks(self) -> Sequence[tuple[str, ...] | None]:
+        """The ops around each launch."""
+        return self.ops.stacks if self.ops.stacks is not None else [None] * len(self.measured)
+
+
+def headers_of(measured: Measured | None = None) -> list[Header]:
+    """The columns of a table, and every metric of a file under its own name."""
+    own = [header for _, header in _COLUMNS.values()]
+    metrics = measured.metrics if measured is not None else {}
+    return own + [Header(metric.lower(), metric, "as it was measured, in base units") for metric in metrics]
+
+
+def _stacks(table: CounterTable) -> Values:
+    stacks = table.stacks
+    pool = {stack: code for code, stack in enumerate(dict.fromkeys(stack for stack in stacks if stack is not None))}
+    codes = np.array([-1 if stack is None else pool[stack] for stack in stacks], np.int64)
+    return Texts(codes, [" > ".join(stack) for stack in pool], [list(stack) for stack in pool])
+
+
+def _launch(attribute: str) -> Callable[[CounterTable], Values]:
+    return lambda table: Integers.from_zero(np.array([getattr(one, attribute) for one in table.measured.launches], np.int64))
+
+
+def _dim(attribute: str) -> Callable[[CounterTable], Values]:
+    def compute(table: CounterTable) -> Values:
+        dims = (getattr(one, attribute) for one in table.measured.launches)
+        return listed(None if dim is None else ",".join(map(str, dim)) for dim in dims)
+
+    return compute
+
+
+def _whole(values: Floats) -> Values:
+    """Counts, which are whole."""
+    unknown = np.isnan(values)
+    return Integers(np.where(unknown, 0, np.rint(values)).astype(np.int64), unknown)
+
+
+def _how(table: CounterTable) -> Values:
+    match = table.ops.match
+    return Texts(np.full(len(table.measured), -1) if match is None else match.how, HOW)
+
+
+def _record(key: str) -> Callable[[CounterTable], Values]:
+    return lambda table: table.of_record(key)
+
+
+_FLAGS = (
+    "tensor_uncounted: Tensor Cores ran and were not counted; uncalibrated: what they count was never held against a known "
+    "product on this device; hfma: FMAs of halves without other half arithmetic, likely copies of registers"
+)
+_Compute = Callable[[CounterTable], Values]
+_COLUMNS: dict[str, tuple[_Compute, Header]] = {
+    header.key: (compute, header)
+    for compute, header in (
+        (lambda t: Integers.known(t.rows + 1), Header("idx", "Idx", "number of the measured launch, from 1", width=4)),
+        (lambda t: listed(base(one.name) or None for one in t.measured.launches),
+         Header("kernel", "Kernel", "short name of the kernel", width=0, grow=True)),
+        (lambda t: listed(one.name or None for one in t.measured.launches),
+         Header("name", "Name", "its name as the tool wrote it", width=20)),
+        (_stacks, Header("op_stack", "OpStack", "ops around the launch, outermost first", width=20)),
+        (lambda t: t.op_at(0), Header("top_op", "TopOp", "the outermost of them", width=15)),
+        (lambda t: t.op_at(-1), Header("bottom_op", "BottomOp", "the innermost of them", width=15)),
+        (_record("op"), Header("op", "Op", "the op that `prof` names; of a backward kernel the forward op", width=15)),
+        (_record("layer"), Header("layer", "Layer", "layers around the op", width=10)),
+        (_record("phase"), Header("phase", "Phase", "forward, backward, ...", width=8)),
+        (_record("params"), Header("params", "Params", "shapes and types of the op's arguments", width=0, grow=True)),
+        (_record("step"), Header("step", "Step", "training step", width=4)),
+        (lambda t: _whole(t.counted.flops),
+         Header("flops_meas", "FLOPsMeasured", "FLOPs that were counted: FMA 2, Tensor Cores where counted", "FLOP", 12)),
+        (lambda t: t.needed("flops"),
+         Header("flops_model", "FLOPs", "FLOPs that the algorithm needs (of Proton: that its launch hook gave)", "FLOP", 12)),
+        (lambda t: t.ratio(t.counted.flops, t.number("flops")), Header("ratio", "Ratio", "counted over needed FLOPs")),
+        (lambda t: _whole(t.counted.dram_bytes),
+         Header("bytes_meas", "BytesMeasured", "bytes to and from device memory that were counted", "B", 12)),
+        (lambda t: t.needed("bytes"), Header("bytes_model", "Bytes", "least bytes of the algorithm", "B", 12)),
+        (lambda t: t.ratio(t.counted.dram_bytes, t.number("bytes")),
+         Header("bytes_ratio", "BytesRatio", "counted over least bytes")),
+        (lambda t: t.ratio(t.counted.flops, t.counted.dram_bytes, 2),
+         Header("ai", "AI", "measured intensity: FLOPs over bytes of device memory", "FLOP/B")),
+        (lambda t: t.ratio(t.counted.flops, t.counted.l2_bytes, 2),
+         Header("ai_l2", "AI(L2)", "FLOPs over bytes of L2", "FLOP/B")),
+        (lambda t: t.ratio(t.counted.flops, t.counted.l1_bytes, 2),
+         Header("ai_l1", "AI(L1)", "FLOPs over bytes of L1", "FLOP/B")),
+        (lambda t: t.ratio(t.number("flops"), t.number("bytes"), 2),
+         Header("ai_model", "AI(model)", "the algorithm's intensity", "FLOP/B")),
+        (lambda t: t.ratio(t.counted.flops, t.time_ns * 1e3),
+         Header("tflops", "TFLOP/s", "counted FLOPs over time", "TFLOP/s")),
+        (lambda t: t.ratio(t.counted.dram_bytes, t.time_ns, 2), Header("gbs", "GB/s", "counted bytes over time", "GB/s")),
+        (lambda t: t.ratio(1e11 * t.counted.flops / t.time_ns, t.roof(), 1),
+         Header("roof", "Roof(%)", "of what device memory and the unit allow at the measured intensity", "%")),
+        (CounterTable.bound, Header("bound", "Bound", "memory or math: which of them is the lower roof", width=6)),
+        (lambda t: listed(one.tc for one in t.verdicts),
+         Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable", width=2)),
+        (lambda t: listed(one.unit or None for one in t.verdicts), Header("unit", "Unit", "unit that multiplied", width=6)),
+        (_how, Header("match", "Match", "how its record was found: exact, nvtx, order, ambiguous, none", width=9)),
+        (CounterTable.flags,
+         Header("flags", "Flags", _FLAGS, width=10, empty="-")),
+        (lambda t: listed(what or None for what in t.counted.what),
+         Header("counted", "Counted", "which FLOPs were counted", width=10)),
+        (lambda t: _whole(t.counted.tensor), Header("flops_tensor", "FLOPs(TC)", "counted on Tensor Cores", "FLOP", 12)),
+        *((lambda t, of=of: _whole(t.counted.vector[of]),
+           Header(f"flops_{of}", f"FLOPs({of})", f"counted on CUDA cores in {of}", "FLOP", 12))
+          for of in ("fp16", "fp32", "fp64")),
+        (lambda t: _whole(t.counted.l2_bytes), Header("l2_bytes", "L2Bytes", "bytes through L2", "B", 12)),
+        (lambda t: _whole(t.counted.l1_bytes), Header("l1_bytes", "L1Bytes", "bytes through L1", "B", 12)),
+        (_record("sil"), Header("sil", "Sil(ns)", "time in the capture", "ns", 10)),
+        (lambda t: _whole(t.counted.time_ns),
+         Header("tool_ns", "ToolTime(ns)", "time as the tool measured it; ncu runs kernels alone with clocks fixed", "ns", 10)),
+        (_dim("grid"), Header("grid", "Grid", "blocks: x,y,z", width=12)),
+        (_dim("block"), Header("block", "Block", "threads of a block: x,y,z", width=12)),
+        (_launch("device"), Header("device", "Device", "device ordinal", width=3)),
+        (_launch("stream"), Header("stream", "Stream", "stream", width=3)),
+        (_launch("pid"), Header("pid", "PId", "process")),
+        (_launch("times"), Header("launches", "Launches", "launches that the row sums up", width=4)),
+        (lambda t: listed(" > ".join(one.scopes) for one in t.measured.launches),
+         Header("ranges", "Ranges", "NVTX ranges or scopes around the launch, outermost first", width=20, empty="-")),
+    )
+}  # fmt: skip
+HEADERS = headers_of()

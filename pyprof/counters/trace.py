@@ -1,0 +1,101 @@
+"""A capture -> the ops around each measured launch. Knows no metric."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from pyprof.arrays.types import Ints
+from pyprof.counters.match import AMBIGUOUS, NONE, ORDER, Match
+from pyprof.markers import Kind
+from pyprof.opcall import OpRules
+from pyprof.parse.attribution.attribute import ops_around
+from pyprof.parse.attribution.ranges import CaptureFacts
+from pyprof.parse.records.records import Records
+from pyprof.parse.sources.trace import Trace
+
+__all__ = ["ops_at", "ops_of_ranges", "ops_of_records"]
+
+OpStack = tuple[str, ...]
+_OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)
+_LAUNCHES = re.compile(r"(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
+
+
+def ops_at(trace: Trace, rules: OpRules, thread: Ints, when: Ints) -> list[OpStack]:
+    """The names of the ops open on each thread (row of `threads`) at each time, outermost first, without their namespaces.
+
+    Each distinct innermost range is looked at once.
+    """
+    capture = CaptureFacts(trace, rules)
+    nested = ops_around(capture).nested
+    at = nested.innermost(thread, when)
+    known: dict[int, OpStack] = {-1: ()}
+    label, parent = capture.ranges["label"], nested.parent
+    for position in at.tolist():
+        chain = []
+        while position not in known:
+            chain.append(position)
+            position = int(parent[position])
+        for inner in reversed(chain):
+            marker = trace.markers[label[nested.row[inner]]]
+            name = marker.call.op if marker.call is not None else marker.name
+            known[inner] = known[position] + ((name,) if marker.kind in _OPS else ())
+            position = inner
+    return [known[position] for position in at.tolist()]
+
+
+def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], Match]:
+    """The ops around the launches that torch.profiler measured, which have an order and no times.
+
+    The n-th was launched by the n-th call that launches a kernel. Where there are more of one than of the other, each may
+    belong to several calls: it has their ops where these agree, else none.
+    """
+    assert trace.measured is not None
+    count, calls = len(trace.measured), _kernel_launches(trace)
+    stacks = ops_at(trace, rules, trace.launches["thread"][calls].astype(np.int64), trace.launches["start_ns"][calls])
+    spare = len(calls) - count
+    found: list[OpStack | None] = []
+    for row in range(count):
+        first, last = sorted((row, row + spare))
+        fitting = set(stacks[max(first, 0) : last + 1])
+        found.append(fitting.pop() if len(fitting) == 1 else None)
+    how = [ORDER if not spare else NONE if not len(calls) else AMBIGUOUS] * count
+    return found, Match([[] for _ in found], np.array(how, np.int64))
+
+
+def _kernel_launches(trace: Trace) -> Ints:
+    """The calls that launch one kernel, in order of begin, without driver calls inside a runtime call."""
+    launches = trace.launches
+    names, code = np.unique(launches["name"], return_inverse=True)
+    launching = np.array([_LAUNCHES.match(trace.strings[name]) is not None for name in names.tolist()], np.bool_)
+    rows = np.flatnonzero(launching[code.ravel()]) if len(code) else np.zeros(0, np.int64)
+    rows = rows[np.lexsort((-launches["end_ns"][rows], launches["start_ns"][rows], launches["thread"][rows]))]
+    ends = launches["end_ns"][rows]
+    same = np.append(False, launches["thread"][rows][1:] == launches["thread"][rows][:-1])
+    inside = same & (ends <= np.append(-1, ends[:-1])) if len(rows) else same[:0]
+    rows = rows[~inside]
+    return rows[np.argsort(launches["start_ns"][rows], kind="stable")]
+
+
+def ops_of_records(records: Records, trace: Trace | None, rules: OpRules, match: Match) -> list[OpStack | None]:
+    """The ops around the records that launches are; where several fit and differ, none.
+
+    Without the capture itself, the op and the innermost op of the record.
+    """
+    rows = np.unique(np.array([row for fitting in match.candidates for row in fitting], np.int64))
+    of_row = dict(zip(rows.tolist(), _ops_of_rows(records, trace, rules, rows), strict=True))
+    fitting = [{of_row[row] for row in candidates} for candidates in match.candidates]
+    return [stacks.pop() if len(stacks) == 1 else None for stacks in fitting]
+
+
+def _ops_of_rows(records: Records, trace: Trace | None, rules: OpRules, rows: Ints) -> Sequence[OpStack]:
+    if trace is None:
+        both = zip(records["call"][rows].tolist(), records["inner"][rows].tolist(), strict=True)
+        return [tuple(records.calls[code].op for code in dict.fromkeys(codes) if code >= 0) for codes in both]
+    pids = trace.processes["pid"][trace.threads["process"]].tolist()
+    threads = {key: row for row, key in enumerate(zip(pids, trace.threads["tid"].tolist(), strict=True))}
+    keys = zip(records["pid"][rows].tolist(), records["tid"][rows].tolist(), strict=True)
+    thread = np.array([threads.get(key, -1) for key in keys], np.int64)
+    return ops_at(trace, rules, thread, records["launch_ns"][rows])

@@ -1,0 +1,90 @@
+"""Counter events of a torch.profiler trace -> measured launches, and samples of the whole device.
+
+Torch up to CUDA 12.6 wrote a `cuda_profiler_range` for each launch, in order of launch, whose times are made up; newer ones
+write `hardware_counters`: what a device did in the time before each sample. Must not know what metrics mean.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from pyprof.arrays.types import Floats, Ints
+from pyprof.parse.sources.kineto.events import Event, nanoseconds
+from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
+
+__all__ = ["CounterEvents", "Samples"]
+
+_NO_NAME = "__missing__"
+
+
+class Samples(NamedTuple):
+    """One value a row. time_ns: when it was taken; device; metric: code into metrics; value: as the trace has it."""
+
+    time_ns: Ints
+    device: Ints
+    metric: Ints
+    value: Floats
+    metrics: list[str]
+
+
+class CounterEvents:
+    """Collects both kinds, a block of events at a time."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, Launch, dict[str, float]]] = []
+        self._samples: list[tuple[int, int, str, float]] = []
+
+    def add_ranges(self, events: list[Event]) -> None:
+        """`cuda_profiler_range` events; the device is their pid."""
+        moments = nanoseconds([event.ts for event in events]).tolist()
+        for event, when in zip(events, moments, strict=True):
+            name = "" if event.name == _NO_NAME else event.name
+            self._ranges.append((when, Launch(name, device=_ordinal(event.pid)), _numbers(event)))
+
+    def add_samples(self, events: list[Event]) -> None:
+        """Events of phase C; those of other counters than a device's are passed over."""
+        for event in events:
+            if event.cat == "hardware_counters":
+                when = int(nanoseconds([event.ts])[0])
+                self._samples += [(when, _ordinal(event.pid), event.name, value) for value in _numbers(event).values()]
+
+    def measured(self, gpus: dict[int, str]) -> Measured | None:
+        """The launches in the order of their times; None where none was measured. gpus: names of devices."""
+        if not self._ranges:
+            return None
+        builder = Builder()
+        for _, launch, values in sorted(self._ranges, key=lambda one: one[0]):
+            row = builder.launch(launch)
+            for metric, value in values.items():
+                builder.put(row, metric, value)
+        return builder.built("torch.profiler", gpus)
+
+    def samples(self) -> Samples | None:
+        """All samples; None where there are none."""
+        if not self._samples:
+            return None
+        times, devices, names, values = zip(*sorted(self._samples), strict=True)
+        code = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        metric = np.array([code[name] for name in names], np.int64)
+        return Samples(np.array(times, np.int64), np.array(devices, np.int64), metric, np.array(values), list(code))
+
+
+def _ordinal(pid: int | str) -> int:
+    """The device in `GPU 0 Counters`, or in a number; -1 unknown."""
+    found = re.search(r"\d+", pid) if isinstance(pid, str) else None
+    return pid if isinstance(pid, int) else int(found[0]) if found else -1
+
+
+def _numbers(event: Event) -> dict[str, float]:
+    """The values of an event by their names; the only name of a sample is empty."""
+    try:
+        found = msgspec.json.decode(bytes(event.args), type=dict[str, object])
+    except msgspec.DecodeError:
+        return {}
+    return {
+        key: float(value) for key, value in found.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

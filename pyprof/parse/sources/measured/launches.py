@@ -1,0 +1,173 @@
+"""Measured: what every source of hardware counters turns its file into.
+
+One row is one launch that a tool measured (of Proton: all launches of a kernel below one scope, and their number). Metrics
+are columns under Nsight Compute's names, in base units: bytes, ns, hz, and counts; NaN where a launch was not measured so. Must
+not know what metrics mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.types import Floats, Ints
+from pyprof.errors import InputError
+
+__all__ = ["Builder", "Dim", "Launch", "Measured", "decimal_mark", "joined", "number", "scale"]
+
+Dim = tuple[int, int, int]
+
+
+class Launch(NamedTuple):
+    """What was measured, without its metrics.
+
+    name: of the kernel, as the tool wrote it; grid, block: None unknown; pid, device, stream: -1 unknown; cc: compute
+    capability as text; scopes: NVTX ranges or Proton's scopes around it, outermost first; times: launches that it sums up.
+    """
+
+    name: str
+    grid: Dim | None = None
+    block: Dim | None = None
+    pid: int = -1
+    device: int = -1
+    stream: int = -1
+    cc: str = ""
+    scopes: tuple[str, ...] = ()
+    times: int = 1
+
+
+class Measured(NamedTuple):
+    """Launches in the order in which they were measured, and their metrics.
+
+    tool: what wrote the file; gpus: names of devices by ordinal.
+    """
+
+    tool: str
+    launches: Sequence[Launch]
+    metrics: Mapping[str, Floats]
+    gpus: Mapping[int, str]
+
+    def __len__(self) -> int:
+        return len(self.launches)
+
+    def of(self, metric: str) -> Floats:
+        """A metric of every launch, NaN where it was not measured."""
+        found = self.metrics.get(metric)
+        return np.full(len(self), np.nan) if found is None else found
+
+    def take(self, rows: Ints) -> Measured:
+        """These launches only."""
+        launches = [self.launches[row] for row in rows.tolist()]
+        return self._replace(launches=launches, metrics={key: values[rows] for key, values in self.metrics.items()})
+
+
+def joined(parts: Sequence[Measured]) -> Measured:
+    """The launches of several files, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    metrics = dict.fromkeys(metric for part in parts for metric in part.metrics)
+    columns = {metric: np.concatenate([part.of(metric) for part in parts]) for metric in metrics}
+    gpus = {device: name for part in parts for device, name in part.gpus.items()}
+    tools = ", ".join(dict.fromkeys(part.tool for part in parts))
+    return Measured(tools, [one for part in parts for one in part.launches], columns, gpus)
+
+
+class Builder:
+    """Collects launches and single values of their metrics."""
+
+    def __init__(self) -> None:
+        self._launches: list[Launch] = []
+        self._cells: dict[str, dict[int, float]] = {}
+
+    def launch(self, launch: Launch) -> int:
+        """The row of a new launch."""
+        self._launches.append(launch)
+        return len(self._launches) - 1
+
+    def put(self, row: int, metric: str, value: float | None) -> None:
+        """One value, None unknown; the first that is known stays."""
+        cells = self._cells.setdefault(metric, {})
+        if value is not None:
+            cells.setdefault(row, value)
+
+    def built(self, tool: str, gpus: Mapping[int, str]) -> Measured:
+        """Everything as columns."""
+        columns = {}
+        for metric, cells in self._cells.items():
+            column = columns[metric] = np.full(len(self._launches), np.nan)
+            column[list(cells)] = list(cells.values())
+        return Measured(tool, self._launches, columns, gpus)
+
+
+# ---------------------------------------------------------------------------------------------- units
+
+_PREFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "K": 3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_BASES = {
+    "byte": "byte", "B": "byte", "bit": "bit", "second": "s", "sec": "s", "s": "s", "hz": "hz", "Hz": "hz", "FLOP": "FLOP",
+    **{base: base for base in ("inst", "cycle", "warp", "block", "thread", "register", "sector", "request", "cluster")},
+}  # fmt: skip
+_ATOM = re.compile(rf"([numkKMGTP]?)({'|'.join(sorted(_BASES, key=len, reverse=True))})s?")
+
+
+def scale(unit: str) -> tuple[int, str]:
+    """(power of ten, base unit) of a unit in any of ncu's spellings: `Mbyte` (6, byte), `usecond` and `us` (3, ns),
+    `Gbyte/second` (9, byte/s), `cycle/nsecond` (9, cycle/s); (0, the unit) of one that is not known.
+
+    ncu's prefixes are powers of 1000.
+    """
+    power, bases = 0, []
+    for sign, part in zip((1, -1), unit.strip().split("/"), strict=False):
+        atom = _ATOM.fullmatch(part)
+        if atom is None:
+            return 0, unit.strip()
+        power += sign * _PREFIXES[atom[1]]
+        bases.append(_BASES[atom[2]])
+    if bases == ["s"]:
+        return power + 9, "ns"
+    return power, "/".join(bases)
+
+
+# ---------------------------------------------------------------------------------------------- numbers
+
+_GROUPED = re.compile(r"[-+]?\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*(?:[eE][-+]?\d+)?")
+
+
+def decimal_mark(texts: Iterable[str]) -> str:
+    """`.` or `,`: the mark before the decimals, as the numbers of one file show it.
+
+    `1,275,068,416` has commas between thousands, `27.595.520` points, `65,77` a decimal comma; `1,234` alone could be either:
+    commas then stand between thousands. Raises InputError where some numbers show the one and some the other.
+    """
+    shown = {mark for text in texts if (mark := _shown_mark(text)) is not None}
+    if len(shown) > 1:
+        raise InputError("its numbers have decimal points and decimal commas", "write it again in one locale: LC_ALL=C ncu ...")
+    return shown.pop() if shown else "."
+
+
+def _shown_mark(text: str) -> str | None:
+    marks: list[str] = re.findall(r"[.,]", text)
+    if not marks or _GROUPED.fullmatch(text) is None:
+        return None
+    if len(set(marks)) > 1:
+        return marks[-1]
+    whole, *groups = re.split(r"[.,]", text.lstrip("+-"))
+    are_thousands = all(len(group) == 3 for group in groups) and len(whole) <= 3 and whole != "0"
+    if len(groups) > 1:  # a version has two points as well, and shows nothing
+        return {".": ",", ",": "."}[marks[0]] if are_thousands else None
+    return None if are_thousands else marks[0]
+
+
+def number(text: str, mark: str, power: int = 0) -> float | None:
+    """A printed number times a power of ten, rounded once; None for `n/a`, an empty text and any other."""
+    text = text.strip()
+    if _GROUPED.fullmatch(text) is None:
+        return None
+    plain = re.sub(r"[^\d+\-eE" + re.escape(mark) + "]", "", text).replace(mark, ".")
+    try:
+        return float(Decimal(plain).scaleb(power))
+    except InvalidOperation:
+        return None

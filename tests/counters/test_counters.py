@@ -1,0 +1,230 @@
+"""`pyprof counters` from end to end: traces with counters, files of ncu beside a capture, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyprof.cli import main
+from pyprof.counters.collect import metrics
+from pyprof.hardware.gpus import load
+
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+PID = 100
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, str]]:
+    assert main(["counters", *map(str, arguments), "--csv"]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def event(cat: str, name: str, ts: float, dur: float, pid: Any = PID, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": pid, "ts": ts, "dur": dur, "args": args}
+
+
+def op(name: str, ts: float, dur: float) -> dict[str, Any]:
+    return event("cpu_op", name, ts, dur, **{"External id": int(ts) + 1})
+
+
+def launch(corr: int, ts: float, name: str = "cudaLaunchKernel") -> dict[str, Any]:
+    return event("cuda_runtime", name, ts, 5, correlation=corr)
+
+
+def counted(number: int, name: str = "k") -> dict[str, Any]:
+    return event("cuda_profiler_range", name, 1000.0 + number, 1, pid=0, **{FFMA: number})
+
+
+def trace(folder: Path, *events: dict[str, Any]) -> Path:
+    path = folder / "trace.json"
+    facts = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0}],
+    }
+    path.write_text(json.dumps({**facts, "traceEvents": events}))
+    return path
+
+
+# ---------------------------------------------------------------------------------------------- counters in a trace
+
+
+def test_the_nth_range_is_of_the_nth_launch_whatever_call_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = [
+        op("aten::linear", 0, 90),
+        op("aten::addmm", 10, 70),
+        launch(1, 20, "cuLaunchKernelEx"),
+        launch(2, 40, "cudaLaunchKernelExC"),
+        event("cuda_driver", "cuLaunchKernelEx", 41, 3, correlation=2),  # inside the call above
+        op("aten::relu", 100, 50),
+        launch(3, 110),
+        event("cuda_runtime", "cudaMemcpyAsync", 120, 5, correlation=4),
+    ]
+    path = trace(tmp_path, *calls, counted(2, "b"), counted(1, "a"), counted(3, "__missing__"))
+    found = rows_of(capsys, path, "-c", f"kernel,op_stack,top_op,bottom_op,match,{FFMA}")
+    assert [row["Kernel"] for row in found] == ["a", "b", "na"]
+    assert [row["OpStack"] for row in found] == ["linear > addmm", "linear > addmm", "relu"]
+    assert (found[0]["TopOp"], found[0]["BottomOp"], found[0]["Match"]) == ("linear", "addmm", "order")
+    assert [float(row[FFMA]) for row in found] == [1, 2, 3]
+
+
+def test_unequal_counts_give_what_is_certain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = [op("aten::a", 0, 50), launch(1, 10), launch(2, 20), launch(3, 30), op("aten::b", 100, 50), launch(4, 110)]
+    found = rows_of(capsys, trace(tmp_path, *calls, counted(1), counted(2), counted(3)), "-c", "top_op,match")
+    assert [row["TopOp"] for row in found] == ["a", "a", "na"]  # the third was launched by a or by b
+    assert {row["Match"] for row in found} == {"ambiguous"}
+    found = rows_of(capsys, trace(tmp_path, *calls[:2], *calls[4:], *map(counted, range(3))), "-c", "top_op")
+    assert [row["TopOp"] for row in found] == ["a", "na", "b"]
+
+
+def test_a_real_trace_with_counters(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = captures / "kineto" / "a100_alexnet_cupti_counters.json.gz"
+    found = rows_of(capsys, path, "-c", "kernel,op_stack,top_op,flops_meas,flags,tc")
+    assert len(found) == 77 and sum(int(row["FLOPsMeasured"]) for row in found) == 80_231_038_456
+    of_op: dict[str, list[int]] = {}
+    for row in found:
+        of_op.setdefault(row["TopOp"], []).append(int(row["FLOPsMeasured"]))
+    assert (len(of_op["conv2d"]), sum(of_op["conv2d"])) == (38, 49_873_387_520)
+    assert (len(of_op["linear"]), sum(of_op["linear"])) == (12, 30_162_550_784)
+    assert found[5]["OpStack"] == "conv2d > convolution > _convolution > cudnn_convolution"
+    assert found[5]["Kernel"].startswith("fft2d_r2c") and int(found[5]["FLOPsMeasured"]) == 234_946_560
+    assert sum("hfma" in row["Flags"] for row in found) == 17
+    # Of AlexNet at batch 128: the first convolution counts all of its FLOPs, and so do the linear layers.
+    assert int(found[1]["FLOPsMeasured"]) / (2 * 128 * 64 * 55 * 55 * 3 * 11 * 11) == pytest.approx(1.015, abs=5e-4)
+    linear = 2 * 128 * (9216 * 4096 + 4096 * 4096 + 4096 * 1000)
+    assert sum(of_op["linear"]) / 2 / linear == pytest.approx(1.005, abs=5e-4)
+    tensor = [row for row in found if row["TC"] == "1"]
+    assert len(tensor) == 6 and all(row["Flags"] == "tensor_uncounted" for row in tensor)
+    assert max(int(row["FLOPsMeasured"]) for row in tensor) < 1e-3 * 2 * 128 * 256 * 13 * 13 * 384 * 9
+
+
+# ---------------------------------------------------------------------------------------------- samples
+
+
+def test_samples_are_means_over_the_time_of_an_ops_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(corr: int, ts: float, dur: float) -> dict[str, Any]:
+        return event("kernel", "k", ts, dur, pid=0, correlation=corr, device=0, stream=7)
+
+    def sample(ts: float, value: float, name: str = "gpu__dram_throughput") -> dict[str, Any]:
+        return {
+            "ph": "C",
+            "cat": "hardware_counters",
+            "name": name,
+            "pid": "GPU 0 Counters",
+            "tid": 0,
+            "ts": ts,
+            "args": {"": value},
+        }
+
+    path = trace(
+        tmp_path, op("aten::a", 0, 20), launch(1, 5), op("aten::b", 30, 20), launch(2, 35), kernel(1, 100, 30), kernel(2, 130, 20),
+        *(sample(ts, value) for ts, value in ((100, 99), (110, 10), (120, 20), (140, 60), (160, 0))), sample(100, 5, "sm__x"),
+    )  # fmt: skip
+    found = rows_of(capsys, path)
+    assert [(row["Op"], row["Kernels"], row["Time(ns)"]) for row in found] == [("a", "1", "30000"), ("b", "1", "20000")]
+    # a: 10 us at 10, 10 at 20, 10 at 60; b: 10 us at 60, 10 at 0.
+    assert [float(row["gpu__dram_throughput"]) for row in found] == [30, 30]
+    assert {row["sm__x"] for row in found} == {"na"}  # one sample covers no time
+
+
+# ---------------------------------------------------------------------------------------------- ncu beside a capture
+
+
+def test_ncu_beside_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A product of 8x16 by 16x4: 1024 FLOPs and 4*(128+64+32) bytes are needed, 2048 FLOPs and 1792 bytes were counted."""
+    shapes = {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"], "External id": 1}
+    size = {"grid": [4, 1, 1], "block": [128, 1, 1], "device": 0, "stream": 7, "correlation": 1}
+    name = "void ns::gemm_kernel<int, false>(float const*, float*)"
+    capture = trace(
+        tmp_path, event("cpu_op", "aten::mm", 0, 50, **shapes), launch(1, 10), event("kernel", name, 100, 2, pid=0, **size)
+    )
+    ncu = tmp_path / "net.csv"
+    sass = [FFMA, FFMA.replace("ffma", "fadd"), FFMA.replace("ffma", "fmul")]
+    header = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", *sass, "dram__bytes.sum"]
+    row = [
+        "0",
+        "9",
+        "void gemm_kernel<int, 0>(const float *, float *)",
+        "(128, 1, 1)",
+        "(4, 1, 1)",
+        "0",
+        "8.0",
+        "1000",
+        "48",
+        "0",
+        "1.792",
+    ]
+    text = io.StringIO()
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows([header, [""] * 10 + ["Kbyte"], row])
+    ncu.write_text("hello\n" + text.getvalue())
+    columns = (
+        "kernel,op_stack,op,flops_meas,flops_model,ratio,bytes_meas,bytes_model,bytes_ratio,ai,ai_model,tflops,sil,match,tc"
+    )
+    (found,) = rows_of(capsys, ncu, "--trace", capture, "-c", columns)
+    assert found["Kernel"] == "gemm_kernel" and found["OpStack"] == "mm" and found["Match"] == "exact"
+    assert (found["FLOPsMeasured"], found["FLOPs"], found["Ratio"]) == ("2048", "1024", "2.000")
+    assert (found["BytesMeasured"], found["Bytes"], found["BytesRatio"]) == ("1792", "896", "2.000")
+    assert (found["AI"], found["AI(model)"], found["TFLOP/s"], found["Sil(ns)"]) == ("1.14", "1.14", "0.001", "2000")
+    assert main(["counters", str(ncu), "--trace", str(capture), "--min-match", "100"]) == 0
+    page = tmp_path / "roofline.html"
+    assert main(["counters", str(ncu), "--trace", str(capture), "--roofline", str(page), "--gpu", "A100-SXM-80GB"]) == 0
+    assert page.read_text().count("<circle") == 4 and "<script" not in page.read_text()  # two points, and their two keys
+    ncu.write_text(ncu.read_text().replace("gemm_kernel", "other"))
+    capsys.readouterr()
+    assert main(["counters", str(ncu), "--trace", str(capture), "--min-match", "50"]) == 3
+    assert "0.0 % of the kernel time is matched" in capsys.readouterr().err
+
+
+def test_the_published_ncu_files(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted((captures / "ncu" / "rtx5090_details").glob("*.metrics.csv"))
+    found = rows_of(capsys, *files, "--gpu", "RTX 5090", "-c", "flops_meas,bytes_meas,ai,roof,bound,flags")
+    assert len(found) == 10 and all(int(row["BytesMeasured"]) > 0 for row in found)
+    known = {number for number, row in enumerate(found, 1) if row["FLOPsMeasured"] != "na"}
+    assert (
+        known
+        == {3, 5, 9}
+        == {number for number, row in enumerate(found, 1) if "na" not in (row["AI"], row["Roof(%)"], row["Bound"])}
+    )
+    assert {row["Flags"] for row in found} == {"-", "uncalibrated"}
+    assert [found[at - 1]["Bound"] for at in (3, 5, 9)] == ["math", "math", "memory"]
+
+
+# ---------------------------------------------------------------------------------------------- the rest
+
+
+def test_the_command_line_for_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["counters", "--metrics", "H100-SXM"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith("ncu --csv ") and "sm__ops_path_tensor_src_fp16.sum" in line and "src_fp16_dst" not in line
+    assert main(["counters", "--metrics"]) == 0
+    assert "tensor" not in capsys.readouterr().out
+    for gpu, _ in load():
+        assert FFMA in metrics(gpu.arch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "no file was given"),
+        (["{capture}"], 1, "there are no counters in it"),
+        (["{ncu}", "--min-match", "5"], 2, "--min-match needs a capture"),
+        (["{ncu}", "-c", "nothing"], 2, "there is no column 'nothing'"),
+        (["{ncu}", "--roofline", "x.txt"], 2, ".html or .png"),
+        (["{ncu}", "--roofline", "x.html"], 1, "no launch has FLOPs, bytes and time"),
+        (["--metrics", "no such"], 1, "there is no device"),
+    ],
+)
+def test_what_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    capture = trace(tmp_path, op("aten::a", 0, 20), launch(1, 5), event("kernel", "k", 100, 5, pid=0, correlation=1))
+    ncu = tmp_path / "net.csv"
+    ncu.write_text('"ID","Process ID","Kernel Name","Device","CC","x__y.sum"\n"","","","","",""\n"0","9","k","0","8.0","5"\n')
+    given = [argument.format(capture=capture, ncu=ncu) for argument in arguments]
+    assert main(["counters", *given]) == code
+    assert message in capsys.readouterr().err
+    assert main(["prof", str(ncu)]) == 1
+    assert "measured counters, not a capture" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""CSV of Nsight Compute in the variants that its versions and options write."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import pytest
+
+from pyprof.errors import InputError
+from pyprof.parse.sources.measured.launches import Measured
+from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv, read
+
+_BEFORE = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+_RULES = '"Rule Name","Rule Type","Rule Description","Estimated Speedup Type","Estimated Speedup"'
+_DETAILS = f'{_BEFORE},"Section Name","Metric Name","Metric Unit","Metric Value",{_RULES}'
+
+
+def launch(number: int, name: str = "k", pid: int = 7) -> str:
+    return f'"{number}","{pid}","python","host","{name}","1","13","(128, 1, 1)","(152, 4, 1)","0","9.0"'
+
+
+def measured(text: str) -> Measured:
+    return read(io.StringIO(text), "net.csv")
+
+
+def value(found: Measured, metric: str, row: int = 0) -> float | None:
+    number = float(found.of(metric)[row])
+    return None if math.isnan(number) else number
+
+
+def test_raw_page() -> None:
+    found = measured(
+        f'{_BEFORE},"dram__bytes_read.sum","gpu__time_duration.sum","sm__x.sum","device__attribute_display_name"\n'
+        '"","","","","","","","","","","","Mbyte","usecond","inst",""\n'
+        f'{launch(0, "void f<int, 4>(float *)")},"4.195712","31.872000","","NVIDIA H200"\n'
+        f'{launch(1)},"0.000032","1.5","n/a","NVIDIA H200"\n'
+    )
+    assert [one.name for one in found.launches] == ["void f<int, 4>(float *)", "k"]
+    first = found.launches[0]
+    assert (first.grid, first.block, first.pid, first.device, first.stream) == ((152, 4, 1), (128, 1, 1), 7, 0, 13)
+    assert first.cc == "9.0" and found.gpus == {0: "NVIDIA H200"}
+    assert value(found, "dram__bytes_read.sum") == 4_195_712 and value(found, "dram__bytes_read.sum", 1) == 32
+    assert value(found, "gpu__time_duration.sum") == 31_872 and value(found, "gpu__time_duration.sum", 1) == 1_500
+    assert value(found, "sm__x.sum") is None and value(found, "sm__x.sum", 1) is None and value(found, "nothing") is None
+
+
+def test_details_page_with_rules_labels_and_output_of_the_program() -> None:
+    found = measured(
+        "step 1, loss 2.5\n"
+        '==PROF== Connected to process 7\n"quoted" line of the program\n'
+        f"{_DETAILS}\n"
+        f'{launch(0)},"GPU Speed Of Light Throughput","Memory Throughput","%","19.66",\n'
+        f'{launch(0)},"Memory Workload Analysis","Memory Throughput","Gbyte/s","345.14",\n'
+        f'{launch(0)},"Command line profiler metrics","flop_count_sp.sum","","n/a",\n'
+        f'{launch(0)},"Command line profiler metrics","dram__bytes_write.sum","Kbyte","1,024.5",\n'
+        f'{launch(0)},"A Section To Come","New Thing","warp","3",\n'
+        f'{launch(0)},"Occupancy","","","","TheoreticalOccupancy","OPT","Two lines,\nwith a ""word"", 1.5","global","80.34"\n'
+        "step 2, loss 2.25\n"
+        f'{launch(1)},"GPU Speed Of Light Throughput","Duration","us","6.75",\n'
+    )
+    assert len(found) == 2
+    assert value(found, "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed") == 19.66
+    assert value(found, "dram__bytes.sum.per_second") == 345.14e9
+    assert value(found, "flop_count_sp.sum") is None
+    assert value(found, "dram__bytes_write.sum") == 1_024_500
+    assert value(found, "A Section To Come: New Thing") == 3
+    assert value(found, "gpu__time_duration.sum", 1) == 6_750 and value(found, "gpu__time_duration.sum") is None
+
+
+@pytest.mark.parametrize("label", ["dram__bytes.sum", "DRAM Bytes dram__bytes.sum", "DRAM Bytes (dram__bytes.sum)"])
+def test_names_of_metrics_as_the_options_print_them(label: str) -> None:
+    found = measured(f'{_DETAILS}\n{launch(0)},"Section","{label}","byte","5",\n')
+    assert value(found, "dram__bytes.sum") == 5
+
+
+def test_an_old_version_without_grid_block_and_device() -> None:
+    found = measured(
+        '"ID","Process ID","Process Name","Host Name","Kernel Name","Kernel Time","Context","Stream","Section Name",'
+        '"Metric Name","Metric Unit","Metric Value"\n'
+        '"0","7","python","host","k","2021-Jan-01 10:00:00","1","7","S","gpu__time_duration.sum","nsecond","1,075"\n'
+    )
+    one = found.launches[0]
+    assert (one.grid, one.block, one.device, one.cc) == (None, None, -1, "")
+    assert value(found, "gpu__time_duration.sum") == 1_075
+
+
+def test_a_european_locale() -> None:
+    rows = [("dram__bytes.sum", "byte", "27.595.520"), ("gpu__time_duration.sum", "us", "65,77"), ("x__y.sum", "", "1.234")]
+    lines = "".join(f'{launch(0)},"S","{metric}","{unit}","{text}",\n' for metric, unit, text in rows)
+    for text in (_DETAILS + "\n" + lines, (_DETAILS + "\n" + lines).replace('","', '";"').replace('",\n', '";\n')):
+        found = measured(text)
+        assert value(found, "dram__bytes.sum") == 27_595_520
+        assert value(found, "gpu__time_duration.sum") == 65_770
+        assert value(found, "x__y.sum") == 1_234
+
+
+def test_several_runs_in_one_file() -> None:
+    one = f'{_DETAILS}\n{launch(0, "a")},"S","x__y.sum","","1",\n'
+    two = f'==PROF== Connected\n{_BEFORE},"x__y.sum"\n"","","","","","","","","","","",""\n{launch(0, "b")},"2"\n'
+    found = measured(one + two + f'{_DETAILS}\n{launch(0, "c", pid=8)},"S","x__y.sum","","3",\n')
+    assert [launch.name for launch in found.launches] == ["a", "b", "c"]
+    assert found.of("x__y.sum").tolist() == [1, 2, 3]
+
+
+def test_nvtx_ranges_from_outside_in() -> None:
+    header = _BEFORE.replace(
+        '"Kernel Name"', '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg","Kernel Name"'
+    )
+    ranges = (
+        '1  ""<default domain>:layer.0:none:none:none:none:none:none""  ""mine:{\'op\': \'mm\'}:none:none:none:none:none:none""'
+    )
+    row = launch(0).replace('"host",', f'"host","{ranges}",')
+    found = measured(f'{header},"x__y.sum"\n{"," * 12}\n{row},"1"\n')
+    assert found.launches[0].scopes == ("layer.0", "mine:{'op': 'mm'}")
+    assert value(found, "x__y.sum") == 1
+
+
+def test_what_is_no_table_of_launches() -> None:
+    assert is_ncu_csv(f"loss 1\n{_DETAILS}\n") and not is_ncu_csv('"ID","Name"\n1,2\n')
+    with pytest.raises(InputError, match="no launch was measured"):
+        measured(f"{_DETAILS}\n==PROF== no kernels\n")
+    with pytest.raises(InputError, match="sums over launches"):
+        measured(f'{_BEFORE},"Invocations","Metric Name","Metric Unit","Average"\n{launch(0)},"3","x__y.sum","","1"\n')
+
+
+def test_both_kinds_of_csv_of_a_real_kernel_agree(captures: Path) -> None:
+    files = sorted((captures / "ncu" / "rtx5090_details").glob("*.details.csv"))
+    assert len(files) == 10
+    for file in files:
+        other = file.with_name(file.name.replace("details", "metrics"))
+        with file.open() as one, other.open() as two:
+            details, metrics = read(one, "one"), read(two, "two")
+        both = set(details.metrics) & set(metrics.metrics)
+        assert len(both) == 9
+        for metric in both:
+            assert value(details, metric) == value(metrics, metric)
+        with file.open() as stream:
+            rows = [row for row in csv.DictReader(stream) if row["Metric Name"]]
+        # `Duration` and a percentage each are printed again under their metric's own name.
+        assert len(details.metrics) == len(rows) - 2
+        assert not [metric for metric in details.metrics if ": " in metric]
