@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
     from pyprof.parse.records.records import Records
+    from pyprof.parse.sources.measured.launches import Measured
     from pyprof.parse.sources.trace import Trace
     from pyprof.prof.frame import Frame
     from pyprof.tables.table import Source, Table, Values
@@ -35,9 +36,9 @@ def load(file: str | os.PathLike[str]) -> Loaded:
         capture.ops().to_pandas()                           # one row an op and its input shapes
         print(capture.summary())                            # what to fix first
     """
-    from pyprof.loading import load_with_trace
+    from pyprof.loading import load_everything
 
-    return Loaded(os.fspath(file), *load_with_trace(os.fspath(file)))
+    return Loaded(os.fspath(file), *load_everything(os.fspath(file)))
 
 
 def table(file: str | os.PathLike[str], columns: str = "", kinds: str = _KINDS) -> pandas.DataFrame:
@@ -90,11 +91,11 @@ class Loaded(Rows):
     """The content of a file, as `load` returns it.
 
     file: its name; records: one row a GPU activity (or an op on the CPU), as columns; trace: the tables of a capture, None if
-    the file holds records. Counting and iteration cover the rows and the columns that `pyprof prof` shows by default.
+    the file holds records; measured: its hardware counters, None without. Counting and iteration cover the rows and the columns that `pyprof prof` shows by default.
     """
 
-    def __init__(self, file: str, records: Records, trace: Trace | None) -> None:
-        self.file, self.records, self.trace = file, records, trace
+    def __init__(self, file: str, records: Records, trace: Trace | None, measured: Measured | None = None) -> None:
+        self.file, self.records, self.trace, self.measured = file, records, trace, measured
 
     def __repr__(self) -> str:
         time_ns = int(self._shown["dur_ns"].clip(min=0).sum())
@@ -158,6 +159,21 @@ class Loaded(Rows):
         if self.trace is None:
             raise InputError(f"{self.file}: records hold no ops inside others", "load the capture itself")
         return Ops(self.trace, shapes)
+
+    def counters(self, trace: str | None = None) -> pandas.DataFrame:
+        """Measured launches, one row each, with the columns of `pyprof counters` and every metric; unknown is NA.
+
+        op_stack, top_level_op, bottom_level_op are named as HolisticTraceAnalysis names them. trace: a capture of the same
+        program, which adds ops, times and needed FLOPs to what ncu measured. Raises InputError for a file without counters.
+        """
+        from pyprof.counters.command import counter_table
+        from pyprof.tables.table import Table
+
+        if self.measured is None:
+            raise InputError(f"{self.file}: there are no counters in it", "`pyprof counters --metrics` prints how to record them")
+        table = counter_table(self.measured, self.trace, trace)
+        frame = _to_pandas(Table(table.headers, [table.of(header.key) for header in table.headers]))
+        return frame.rename(columns={"top_op": "top_level_op", "bottom_op": "bottom_level_op"})
 
     def summary(self, gpu: str | None = None) -> str:
         """The text of `pyprof summary`. gpu: hold rates against this device (a name or a JSON file)."""

@@ -358,6 +358,23 @@ def load_capture(path: Path) -> Records:
     return _attributed([_read(str(path), CAPTURES)], str(path))
 
 
+def load_everything(name: str) -> tuple[Records, Trace | None, Measured | None]:
+    """As `load_with_trace`, and measured counters where the file holds them; a file of nothing else has no records."""
+    from pyprof.parse.sources.measured.launches import Measured
+
+    if "://" in name:
+        return *load_with_trace(name), None
+    found = _read_any(name, CAPTURES + RECORDS + COUNTERS)
+    if isinstance(found, Measured):
+        from pyprof.parse.records.records import empty
+
+        return empty(found.tool), None, found
+    from pyprof.parse.sources.trace import Trace
+
+    trace = found if isinstance(found, Trace) else None
+    return _attributed([found], name), trace, trace.measured if trace is not None else None
+
+
 def load_counters(name: str) -> tuple[Measured, Trace | None]:
     """Measured launches, and the trace that holds them where it holds more. Raises as `load` does.
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pyprof.hardware import gpus
 
-__all__ = ["command_line", "metrics"]
-
 _EVERY = (
     "gpu__time_duration.sum",
     "dram__bytes_read.sum",

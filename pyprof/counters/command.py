@@ -35,8 +35,6 @@ from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
 from pyprof.tables.screen import selected
 
-__all__ = ["DEFAULT", "add_arguments", "counter_table", "run"]
-
 DEFAULT = "idx,kernel,op_stack,top_op,bottom_op,flops_meas,flops_model,ratio,bytes_meas,bytes_model,ai,tc,match"
 
 

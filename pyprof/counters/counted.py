@@ -16,8 +16,6 @@ import numpy as np
 from pyprof.arrays.types import Bools, Floats
 from pyprof.parse.sources.measured.launches import Measured
 
-__all__ = ["CALIBRATED", "Counted", "counted", "known_sum"]
-
 _LETTERS = {"fp16": "h", "fp32": "f", "fp64": "d"}
 _WEIGHTS = {"add": 1, "mul": 1, "fma": 2}
 _COUNTS = {"fp16": "flop_count_hp", "fp32": "flop_count_sp", "fp64": "flop_count_dp"}

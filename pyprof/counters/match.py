@@ -21,8 +21,6 @@ from pyprof.parse.records.records import Records
 from pyprof.parse.sources.measured.launches import Dim, Launch
 from pyprof.parse.sources.trace import ActivityKind
 
-__all__ = ["HOW", "Match", "match"]
-
 # exact: as many launches of this kernel and size on both sides; nvtx: the ranges around it decide; order: the only place where
 # its neighbours fit as well; ambiguous: several places; none.
 HOW = ("exact", "nvtx", "order", "ambiguous", "none")

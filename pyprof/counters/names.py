@@ -13,8 +13,6 @@ from functools import lru_cache
 
 from pyprof.hardware.names import demangle, normalise
 
-__all__ = ["base", "same_kernels", "words"]
-
 _INSTANCE = re.compile(r"\(instance (\d+)\)")
 _PARENTHESES = re.compile(r"\([^()]*\)")
 _QUALIFIER = re.compile(r"\b[A-Za-z_]\w*::")

@@ -20,8 +20,6 @@ from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.hardware.gpus import Gpu
 from pyprof.tables.files import whole_text_file
 
-__all__ = ["Point", "Roof", "draw", "points", "roofs", "svg"]
-
 LEVELS = ("DRAM", "L2", "L1", "algorithm")
 _COLOURS = {"DRAM": "#1f6feb", "L2": "#2da44e", "L1": "#bf8700", "algorithm": "#8c959f"}
 _WIDTH, _HEIGHT, _MARGIN = 960, 600, 70

@@ -16,8 +16,6 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, coded
 
-__all__ = ["sample_table"]
-
 _GROUPED = ("step", "layer", "op")
 
 

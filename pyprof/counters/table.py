@@ -27,8 +27,6 @@ from pyprof.prof.frame import operand_tag
 from pyprof.tables.screen import listed
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values
 
-__all__ = ["HEADERS", "CounterTable", "Ops", "headers_of"]
-
 
 class Ops(NamedTuple):
     """The ops around each launch, outermost first, and the records that launches are.

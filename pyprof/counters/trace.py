@@ -16,8 +16,6 @@ from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import Trace
 
-__all__ = ["ops_at", "ops_of_ranges", "ops_of_records"]
-
 OpStack = tuple[str, ...]
 _OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)
 _LAUNCHES = re.compile(r"(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")

@@ -172,6 +172,11 @@ class Records:
         return numbers
 
 
+def empty(source: str) -> Records:
+    """No records at all."""
+    return Records({name: np.empty(0, dtype) for name, (dtype, _) in COLUMNS.items()}, source=source)
+
+
 def concatenate(parts: list[Records]) -> Records:
     """Records of several files one after another; instances of different files stay different."""
     if len(parts) == 1:

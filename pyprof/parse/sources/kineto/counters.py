@@ -16,8 +16,6 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
 from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
 
-__all__ = ["CounterEvents", "Samples"]
-
 _NO_NAME = "__missing__"
 
 

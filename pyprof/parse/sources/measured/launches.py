@@ -17,8 +17,6 @@ import numpy as np
 from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import InputError
 
-__all__ = ["Builder", "Dim", "Launch", "Measured", "decimal_mark", "joined", "number", "scale"]
-
 Dim = tuple[int, int, int]
 
 

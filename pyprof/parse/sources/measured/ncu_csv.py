@@ -17,8 +17,6 @@ from typing import IO
 from pyprof.errors import InputError
 from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, decimal_mark, number, scale
 
-__all__ = ["is_ncu_csv", "read"]
-
 _HEADER = re.compile(r'^\ufeff?"?ID"?([,;])"?Process ID"?\1.*"?Kernel Name"?', re.MULTILINE)
 _ROW = re.compile(r'"?\d*"?[,;]')
 

@@ -11,8 +11,6 @@ from typing import Any
 from pyprof.errors import InputError, ToolError
 from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, scale
 
-__all__ = ["read"]
-
 
 def read(path: Path, name: str) -> Measured:
     """All launches of a report. Raises ToolError where the package is missing, InputError where it cannot read the file."""

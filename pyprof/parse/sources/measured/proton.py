@@ -1,7 +1,7 @@
 """A profile of Triton's Proton (`.hatchet`, a tree of scopes) -> Measured.
 
-A row is a kernel below one scope: its time, its number of launches, and the FLOPs and bytes that its launch hook gave (`flops16`,
-`bytes`), which are what its author says, not what was counted. Must not know what metrics mean.
+A row is a kernel below one scope: its time, its number of launches, and the FLOPs and bytes that its launch hook gave
+(`flops16`, `bytes`), which are what its author says, not what was counted. Must not know what metrics mean.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import msgspec
 
 from pyprof.errors import InputError
 from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
-
-__all__ = ["is_hatchet", "read_hatchet"]
 
 _TIME = "time (ns)"
 _MOST_DEEP = 900  # scopes
