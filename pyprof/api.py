@@ -91,7 +91,8 @@ class Loaded(Rows):
     """The content of a file, as `load` returns it.
 
     file: its name; records: one row a GPU activity (or an op on the CPU), as columns; trace: the tables of a capture, None if
-    the file holds records; measured: its hardware counters, None without. Counting and iteration cover the rows and the columns that `pyprof prof` shows by default.
+    the file holds records; measured: its hardware counters, None without. Counting and iteration cover the rows and the columns
+    that `pyprof prof` shows by default.
     """
 
     def __init__(self, file: str, records: Records, trace: Trace | None, measured: Measured | None = None) -> None:
@@ -170,7 +171,9 @@ class Loaded(Rows):
         from pyprof.tables.table import Table
 
         if self.measured is None:
-            raise InputError(f"{self.file}: there are no counters in it", "`pyprof counters --metrics` prints how to record them")
+            raise InputError(
+                f"{self.file}: there are no counters in it", "`pyprof counters --metrics` prints how to record them"
+            )
         table = counter_table(self.measured, self.trace, trace)
         frame = _to_pandas(Table(table.headers, [table.of(header.key) for header in table.headers]))
         return frame.rename(columns={"top_op": "top_level_op", "bottom_op": "bottom_level_op"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple
 
@@ -46,9 +47,19 @@ class CounterTable:
         """gpu: what the user says that the device is."""
         self.measured, self.ops, self.given = measured, ops, gpu
         self.headers = headers_of(measured)
+        self._shown: Ints | slice = slice(None)
 
     def of(self, key: str) -> Values:
         """The values of one column."""
+        return self._whole(key).take(self._shown)
+
+    def take(self, rows: Ints) -> CounterTable:
+        """These rows only; their columns are computed with all others'."""
+        taken = copy(self)
+        taken._shown = rows
+        return taken
+
+    def _whole(self, key: str) -> Values:
         column = _COLUMNS.get(key)
         if column is not None:
             return column[0](self)

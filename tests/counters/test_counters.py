@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import pyprof
 from pyprof.cli import main
 from pyprof.counters.collect import metrics
+from pyprof.errors import InputError
 from pyprof.hardware.gpus import load
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
@@ -228,3 +230,18 @@ def test_what_is_refused(
     assert message in capsys.readouterr().err
     assert main(["prof", str(ncu)]) == 1
     assert "measured counters, not a capture" in capsys.readouterr().err
+
+
+def test_counters_in_python(tmp_path: Path) -> None:
+    path = trace(tmp_path, op("aten::linear", 0, 90), op("aten::addmm", 10, 70), launch(1, 20), counted(7, "k"))
+    frame = pyprof.load(path).counters()
+    assert frame.loc[0, ["op_stack", "top_level_op", "bottom_level_op"]].tolist() == ["linear > addmm", "linear", "addmm"]
+    assert frame.loc[0, FFMA] == 7 and frame["flops_meas"].isna().all()  # additions and products were not counted
+    ncu = tmp_path / "net.csv"
+    ncu.write_text(
+        '"ID","Process ID","Kernel Name","Device","CC","dram__bytes.sum"\n"","","","","",""\n"0","9","k","0","8.0","5"\n'
+    )
+    loaded = pyprof.load(ncu)
+    assert len(loaded) == 0 and loaded.counters().loc[0, "bytes_meas"] == 5
+    with pytest.raises(InputError, match="no counters"):
+        pyprof.load(trace(tmp_path, op("aten::a", 0, 20))).counters()
