@@ -7,19 +7,25 @@ the program that initialises CUDA. Each process writes a report for `pyprof run`
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pyprof.recording.steps import StepClock, Steps
+
+
+# Called when a step begins, when the trace becomes too large, at the end (did the program record itself?); is it recorded now?
+_Recorder = tuple[Callable[[int], None], Callable[[], None], Callable[[], bool], Callable[[], bool]]
 
 
 def start(folder: str) -> None:
@@ -69,7 +75,9 @@ class Session:
         self._pid = os.getpid()
         self._clock: StepClock | None = None
         self._end: Callable[[], None] = lambda: None
+        self._what: Callable[[], str] = lambda: ""  # what was recorded, where that is to be said
         self._traces: list[str] = []
+        self._ended = False
         self.notes: list[str] = []
 
     def begin(self) -> None:
@@ -82,6 +90,14 @@ class Session:
         except Exception as error:  # the program must run even if recording fails
             self._note(f"nothing was recorded: {error}")
         atexit.register(self._finish)
+        leave = os._exit
+
+        @functools.wraps(leave)
+        def _exit(status: int) -> NoReturn:
+            self._finish()
+            leave(status)
+
+        os._exit = _exit
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
@@ -90,7 +106,8 @@ class Session:
     def _report(self) -> None:
         """Write the report; again whenever it changes, since a process may be killed."""
         steps = 0 if self._clock is None else self._clock.number
-        found = {"traces": self._traces, "steps": steps, "notes": self.notes}
+        notes = [*filter(None, [self._what()]), *self.notes]
+        found = {"traces": self._traces, "steps": steps, "notes": notes, "ended": self._ended}
         path = self._folder / f"process-{self._pid}.json"
         part = path.with_suffix(".part")
         try:
@@ -100,8 +117,9 @@ class Session:
             return
 
     def _finish(self) -> None:
-        if os.getpid() != self._pid:  # forked
+        if os.getpid() != self._pid or self._ended:  # forked, or by os._exit in a function for the end
             return
+        self._ended = True
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -110,12 +128,25 @@ class Session:
             self._note(f"the recording could not be ended: {error}")
         self._report()
 
+    def _safe(self, function: Callable[..., None]) -> Callable[..., None]:
+        """The same function, which notes an error instead of raising it into the program."""
+
+        def call(*args: object) -> None:
+            try:
+                function(*args)
+            except Exception as error:
+                self._note(f"a part of the recording failed: {error}")
+
+        return call
+
     # ------------------------------------------------------------------ torch.profiler
 
     def _claim(self) -> str:
         """A file that no other process of this run writes; for several windows a folder."""
-        name, rank = self._config["name"], os.environ.get("RANK", "")
-        if rank.isdecimal() and not self._config["ranked"]:
+        from pyprof.recording.tools import job_rank
+
+        name, rank = self._config["name"], job_rank()
+        if rank and not self._config["ranked"]:
             name = f"{name}.rank{rank}"
         try:
             os.close(os.open(self._folder / f"{os.path.basename(name)}.claim", os.O_CREAT | os.O_EXCL))
@@ -124,33 +155,69 @@ class Session:
         return name if self._steps is not None and len(self._steps) > 1 else f"{name}.json.gz"
 
     def _written(self, trace: Path) -> None:
-        self._traces.append(str(trace))
+        if str(trace) not in self._traces:
+            self._traces.append(str(trace))
         self._report()
 
     def _begin_torch(self) -> None:
+        from pyprof.recording.growth import Growth
         from pyprof.recording.steps import StepClock
+
+        begins, stop, end, recording = self._automatic() if self._steps is None else self._chosen(self._steps)
+        growth = Growth(self._config["limit"], recording, self._safe(stop))
+
+        def end_all() -> None:
+            growth.stop()
+            clock.stop()
+            if recording() and sys.stderr is not None and sys.stderr.isatty():
+                print("pyprof: the program has ended; what was recorded is being written", file=sys.stderr, flush=True)
+            if end():
+                self.notes.append("the program used torch.profiler itself: not recorded from then on; use --tool nsys")
+
+        self._clock = clock = StepClock(self._safe(begins))
+        self._end = end_all
+        clock.start()
+        growth.start()
+
+    def _chosen(self, steps: Steps) -> _Recorder:
+        """Those steps, or everything where none are given."""
+        from pyprof.recording.automatic import TOO_LARGE
         from pyprof.recording.torchprof import Capture, Chosen
 
-        plan = None if self._steps is None else Chosen(self._steps)
-        recording = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written)
-        recording.on_failure = self._note
-        recording.__enter__()
-        Capture.program = recording
+        capture = Capture(self._claim(), schedule=Chosen(steps) if steps else None, table=0, on_trace=self._written)
+        capture.on_failure = self._note
+        capture.__enter__()
+        Capture.program = capture
         thread = threading.get_ident()
 
         def begins(number: int) -> None:
-            while recording.steps < number and threading.get_ident() == thread:
-                recording.step()
+            while capture.steps < number and threading.get_ident() == thread and os.getpid() == self._pid:
+                capture.step()
 
-        def end() -> None:
-            clock.stop()
-            recording.__exit__(None, None, None)
-            if recording.gave_way:
-                self.notes.append("the program used torch.profiler itself: not recorded from then on; use --tool nsys")
+        def stop() -> None:
+            if capture.stop():
+                self._note(f"the recording was stopped, {TOO_LARGE}")
 
-        self._clock = clock = StepClock(begins)
-        self._end = end
-        clock.start()
+        def end() -> bool:
+            capture.__exit__(None, None, None)
+            return capture.gave_way
+
+        return begins, stop, end, capture.recording
+
+    def _automatic(self) -> _Recorder:
+        """The first steps after warm-up, or everything where there are none."""
+        from pyprof.recording.automatic import Automatic
+
+        automatic = Automatic(self._claim(), self._written, self._note)
+        self._what = lambda: automatic.note
+        automatic.begin()
+        _at_first_compile(self._safe(automatic.compiling), self._safe(automatic.compiled))
+
+        def end() -> bool:
+            automatic.end()
+            return automatic.gave_way
+
+        return automatic.begins, automatic.stop, end, automatic.recording
 
     # ------------------------------------------------------------------ nsys
 
@@ -158,6 +225,7 @@ class Session:
         import torch
 
         from pyprof.nvtx import api
+        from pyprof.recording.automatic import STEPS, WARM
         from pyprof.recording.profile import Recorder
         from pyprof.recording.steps import StepClock, Window
 
@@ -167,6 +235,11 @@ class Session:
         api.held_back = True
         window = Window(self._steps or ((0, sys.maxsize),), recorder.enter, recorder.leave)
 
+        def begins(number: int) -> None:
+            window.begins(number)
+            if number == WARM + STEPS and self._steps is None:
+                (self._folder / "complete").touch()  # `pyprof run` has nsys stop
+
         def end() -> None:
             clock.stop()
             if recorder.problem:
@@ -174,10 +247,30 @@ class Session:
             if clock.strayed:
                 self.notes.append("an optimizer steps on a thread that did not start the program: its steps are not marked")
 
-        self._clock = clock = StepClock(window.begins, mark=True)
+        self._clock = clock = StepClock(begins, mark=True)
         self._end = end
         clock.start()
         if not torch.backends.cuda.is_built():
             self._note("this torch has no CUDA: ops of the backward pass are not recorded, only pyprof's own ranges are")
             if self._config["capture_range"]:
                 self._note("without CUDA nothing starts recording at the requested steps: record without --steps")
+
+
+def _at_first_compile(begins: Callable[..., None], ends: Callable[..., None]) -> None:
+    """Have these called when torch.compile begins and ends to compile, from its first use on: importing it takes seconds."""
+    import torch
+
+    from pyprof.nvtx.patch import Patches
+
+    patches, compiler = Patches(), torch.compile
+
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        patches.undo()
+        with suppress(ImportError, AttributeError):  # an older torch
+            from torch._dynamo.callback import callback_handler
+
+            callback_handler.register_start_callback(begins)
+            callback_handler.register_end_callback(ends)
+        return compiler(*args, **kwargs)
+
+    patches.wrap(torch, "compile", compile)

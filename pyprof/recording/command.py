@@ -2,8 +2,12 @@
 
     pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
 
-The program keeps its arguments, standard streams, signals and exit code. The capture and its records stay beside each other as
-NAME.*, with the rank in the name in a distributed job. Existing files are never replaced: the new ones are NAME.2.*, NAME.3.*.
+The program keeps its arguments, standard streams, signals and exit code; what pyprof prints goes to standard error. The capture
+and its records stay beside each other as NAME.*, with the rank in the name in a distributed job. Existing files are never
+replaced: the new ones are NAME.2.*, NAME.3.*.
+
+Where the program makes training steps (optimizer.step() or pyprof.step()), the first two after warm-up are recorded, else all
+that it does, up to --limit.
 """
 
 from __future__ import annotations
@@ -12,16 +16,18 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from pyprof.errors import PyprofError, ToolError, UsageError
+from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
 from pyprof.recording.results import record_name
 from pyprof.recording.run import INDUCTOR, Plan, Recording, choose_tool, record
 from pyprof.recording.steps import Steps, parse_steps
+from pyprof.recording.tools import job_rank
 from pyprof.tables.files import terminated_by_exception
-
-_PYTHON_SUFFIXES = (".py", ".pyw", ".pyz", ".pyc")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool", choices=tools, default="auto", help=text)
     text = (
         "record steps A to B-1, counted from 0 by optimizer steps or pyprof.step(); with torch.profiler also several windows, "
-        "A:B,C:D, each in its own file in the folder NAME"
+        "A:B,C:D, each in its own file in the folder NAME; all: the whole program (default: two steps after warm-up)"
     )
     parser.add_argument("--steps", metavar="A:B", help=text)
+    text = "stop recording when the trace is expected to become larger than N GB; 0: never (default %(default)s)"
+    parser.add_argument("--limit", metavar="N", type=float, default=2.0, help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
     parser.add_argument("-o", "--output", metavar="NAME", help=text)
     parser.add_argument("--top", metavar="N", type=int, default=10, help="ops to print (default %(default)s)")
@@ -48,27 +56,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Record, parse, print. Returns the program's exit code, or 1 where it ended well and nothing could be read."""
     steps = None if options.steps is None else parse_steps(options.steps)
+    if not options.limit >= 0:
+        raise UsageError(f"--limit takes a number of GB, not {options.limit}", "for example --limit 5; 0: no limit")
     command, name = _command(options)
-    rank = os.environ.get("RANK", "")
-    rank = f".rank{rank}" if rank.isdecimal() else ""
+    rank = job_rank()
     tool = choose_tool(options.tool, len(steps or [0]))
     with terminated_by_exception():
-        recording = record(Plan(command, tool, options.output or name, steps, rank, options.forks, options.inductor))
+        limit, suffix = int(options.limit * 1e9), f".rank{rank}" if rank else ""
+        plan = Plan(command, tool, options.output or name, steps, limit, suffix, options.forks, options.inductor)
+        if rank in ("", "0"):
+            _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
+        recording = record(plan)
         for note in recording.notes:
             _say(note)
         try:
-            _show(recording, steps, options.top if rank in ("", ".rank0") else 0)
+            _show(recording, steps, options.top if rank in ("", "0") else 0)
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
         except PyprofError as error:
             if not recording.code:
                 raise
-            _say(str(error))  # the exit code is that of the program, which failed itself
+            _say(f"{error} ({error.hint})" if error.hint else str(error))  # the exit code is that of the program, which failed
+        except OSError as error:  # standard error is closed or full
+            if not recording.code or error.filename is not None:
+                raise
     return recording.code
 
 
 def _say(text: str) -> None:
-    print(f"pyprof: {text}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"pyprof: {text}", file=sys.stderr, flush=True)
+
+
+def _progress(text: str) -> None:
+    """What takes its time now, for a person who waits."""
+    if sys.stderr.isatty():
+        _say(f"{text} ...")
 
 
 def _command(options: argparse.Namespace) -> tuple[list[str], str]:
@@ -77,18 +100,18 @@ def _command(options: argparse.Namespace) -> tuple[list[str], str]:
     if options.module is not None:
         if not options.module:
             raise UsageError("-m takes the name of a module", "pyprof run [OPTIONS] -m MODULE ARGUMENTS")
-        return [sys.executable, "-m", *options.module], options.module[0].rpartition(".")[2]
+        return [sys.executable, "-m", *options.module], program_name(["python", "-m", *options.module])
     words = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not words:
         raise UsageError("no program was given", hint)
-    path, name = Path(words[0]), Path(os.path.abspath(words[0])).stem
-    if path.suffix in _PYTHON_SUFFIXES or path.is_dir() or (path.is_file() and not os.access(path, os.X_OK)):
+    path = Path(words[0])
+    if path.suffix in PYTHON_SUFFIXES or path.is_dir() or (path.is_file() and not os.access(path, os.X_OK)):
         if not path.exists():
             raise UsageError(f"{path}: no such program", hint)
-        return [sys.executable, *words], name
+        return [sys.executable, *words], Path(os.path.abspath(path)).stem
     if shutil.which(words[0]) is None:
         raise UsageError(f"{words[0]}: no such program", hint)
-    return words, name
+    return words, program_name(words)
 
 
 def _show(recording: Recording, steps: Steps | None, top: int) -> None:
@@ -98,12 +121,12 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
             "nothing was recorded: no process of the program imported torch",
             "processes that another program starts are not recorded; those of torchrun are",
         )
-    if steps is not None and recording.steps < steps[0][0]:
+    if steps and recording.steps < steps[0][0]:
         raise ToolError(
             f"nothing was recorded: the program made {recording.steps} steps, and step {steps[0][0]} was to be the first",
             "steps are counted from 0, one for each step of the optimizer; without an optimizer call pyprof.step()",
         )
-    if steps is not None and recording.steps < steps[-1][1]:
+    if steps and recording.steps < steps[-1][1]:
         ended = "1 step" if recording.steps == 1 else f"{recording.steps} steps"
         requested = ",".join(f"{first}:{last}" for first, last in steps)
         _say(f"the program ended after {ended}: not all of {requested} are in the capture")
@@ -112,8 +135,7 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
         by_hand = shlex.join(["nsys", "export", "--type", "sqlite", str(report)])
         raise ToolError(f"{report}: nsys could not export it", f"try by hand: {by_hand}")
     if not recording.captures:
-        hint = "the reason is above" if recording.notes else "it may have been killed, or have ended by os._exit"
-        raise ToolError("the program left no capture", hint)
+        raise ToolError("the program left no capture", _cause(recording))
     from pyprof.loading import load
     from pyprof.parse import command as parse
     from pyprof.parse.records.records import concatenate
@@ -123,11 +145,30 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     names = []
     for capture in recording.captures:
         names.append(str(record_name(capture)))
+        _progress(f"reading {capture} ({capture.stat().st_size / 1e6:.0f} MB)")
         parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
     if top:
         from pyprof.recording.top import print_top
 
-        width = max(shutil.get_terminal_size().columns, 120)
-        print_top(concatenate([load(name) for name in names]), sys.stdout, top, width)
-        sys.stdout.flush()
-    _say(f"every row: python -m pyprof.prof -w 150 {shlex.join(names)}")
+        records = concatenate([load(name) for name in names])
+        if recording.window is not None:
+            first, end = recording.window
+            records = records.select((records["step"] >= first) & (records["step"] < end))
+        print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
+    window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
+    _say(f"every row: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
+    _say(f"what to fix first: {shlex.join(['pyprof', 'summary', *names])}")
+
+
+def _cause(recording: Recording) -> str:
+    """Why a program that imported torch has left nothing."""
+    if recording.cut and recording.code > 128:
+        number = recording.code - 128
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        memory = "; dmesg tells whether memory ran out" if number == signal.SIGKILL else ""
+        return f"it was ended by {name} before the recording was written: record fewer steps with --steps A:B{memory}"
+    if recording.notes:
+        return "the reason is above"
+    if recording.cut:
+        return "a process was killed before the recording was written: record fewer steps with --steps A:B"
+    return "nothing ran while it was recorded"

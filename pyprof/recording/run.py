@@ -22,6 +22,7 @@ from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.recording import inject, launch
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
+from pyprof.recording.stopper import Stopper
 from pyprof.recording.tools import ask, cuda_devices, find_nsys
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
@@ -38,14 +39,16 @@ class Plan:
     """What to run and how.
 
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
-    those to record, None for all; rank: what follows the name where this process is one of a distributed job (`.rank0`); forks:
+    those to record, () for everything, None for the first after warm-up; limit: bytes of the trace beyond which it is stopped,
+    0 for none; rank: what follows the name where this process is one of a distributed job (`.rank0`); forks:
     nsys records forked processes too; inductor: torch.compile names its kernels.
     """
 
     command: list[str]
     tool: str
     name: str
-    steps: Steps | None = None
+    steps: Steps | None = ()
+    limit: int = 0
     rank: str = ""
     forks: bool = False
     inductor: bool = False
@@ -56,7 +59,8 @@ class Recording:
     """What a run left.
 
     code: the program's exit code as a shell gives it; unexported: reports that nsys could not export; notes: lines for the
-    user; processes: how many were recorded; steps: the most training steps that one of them made.
+    user; processes: how many were recorded; steps: the most training steps that one of them made; cut: some process did not end
+    as Python does; window: the steps that are of interest, None for all that is in the captures.
     """
 
     code: int
@@ -65,6 +69,8 @@ class Recording:
     notes: list[str] = field(default_factory=list)
     processes: int = 0
     steps: int = 0
+    cut: bool = False
+    window: tuple[int, int] | None = None
 
 
 def choose_tool(wanted: str, windows: int = 1) -> str:
@@ -90,8 +96,8 @@ def record(plan: Plan) -> Recording:
     name = Path(plan.name).absolute()
     with Staging(name, ranked=bool(plan.rank)) as staging, tempfile.TemporaryDirectory(prefix="pyprof-run-") as control:
         folder, written = Path(control), staging.folder / (name.name + plan.rank)
-        capture_range = plan.tool == "nsys" and plan.steps is not None and cuda_devices() > 0
-        config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.rank)}
+        capture_range = plan.tool == "nsys" and bool(plan.steps) and cuda_devices() > 0
+        config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.rank), "limit": plan.limit}
         _write(folder / "config.json", {**config, "capture_range": capture_range})
         if plan.tool == "nsys":
             recording = _under_nsys(plan, folder, written, capture_range)
@@ -131,6 +137,7 @@ def _collect(recording: Recording, folder: Path) -> None:
         found: dict[str, Any] = json.loads(path.read_text())
         recording.processes += 1
         recording.steps = max(recording.steps, found["steps"])
+        recording.cut |= not found["ended"]
         recording.notes += [note for note in found["notes"] if note not in recording.notes]
         recording.captures += filter(Path.is_file, map(Path, found["traces"]))
 
@@ -144,7 +151,8 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
         command += ["--trace-fork-before-exec=true"]
     log, pid_file, streams = folder / "nsys.log", folder / "pid", (os.dup(1), os.dup(2))
     launcher = [sys.executable, "-I", "-S", os.path.abspath(launch.__file__), *map(str, streams), str(folder)]
-    command += ["-f", "true", "-o", str(written).replace("%", "%%"), *launcher, *plan.command]
+    stopper = Stopper(nsys, folder, plan.limit)
+    command += ["--session-new", stopper.session, "-f", "true", "-o", str(written).replace("%", "%%"), *launcher, *plan.command]
     _write(folder / "environment.json", {**_inductor(plan), **_environment(folder)})
 
     def program(process: subprocess.Popen[bytes]) -> int:
@@ -152,13 +160,13 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
         return int(text) if text else process.pid
 
     try:
-        with log.open("wb") as stream:
+        with log.open("wb") as stream, stopper:
             code = _call(command, None, program, output=stream, pass_fds=streams)
     finally:
         for number in streams:
             os.close(number)
     code_file = folder / "code"
-    notes = []
+    notes = stopper.notes
     if code_file.exists():
         code = int(code_file.read_text())
         if code < 0:  # nothing that is to run at exit has run, and nsys loses its last buffer
@@ -167,7 +175,7 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
     lines = [line.strip() for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()][:3]
     report = written.with_name(f"{written.name}.nsys-rep")
     if report.exists():
-        return _export(nsys, report, Recording(code, notes=notes))
+        return _export(nsys, report, Recording(code, notes=notes, window=stopper.window))
     if not pid_file.exists():
         raise ToolError(f"nsys did not start the program: {' '.join(lines) or f'exit code {code}'}", "pyprof doctor")
     return Recording(code, notes=[*notes, f"nsys left no {report.name}", *lines])

@@ -27,18 +27,20 @@ _MARK = "_pyprof_clock"
 
 
 def parse_steps(text: str) -> Steps:
-    """`A:B` as ((A, B),): steps A to B - 1; `A:B,C:D` is two such windows, in order and without overlap.
+    """`A:B` as ((A, B),): steps A to B - 1; `A:B,C:D` is two such windows, in order and without overlap; `all` is ().
 
     Raises UsageError for anything else.
     """
     found: list[tuple[int, int]] = []
+    if text == "all":
+        return ()
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", part)
         first, last = (int(match[1]), int(match[2])) if match is not None else (0, 0)
         if first >= last or (found and first < found[-1][1]):
             raise UsageError(
                 f"--steps takes A:B with A before B, several in order, not {text!r}",
-                "for example --steps 10:12, which records two steps, or 10:12,110:112, two and later two more",
+                "for example --steps 10:12, two steps; 10:12,110:112, two and later two more; all, the whole program",
             )
         found.append((first, last))
     return tuple(found)

@@ -14,6 +14,17 @@ import sys
 from pathlib import Path
 
 _RELEASE = re.compile(r"\d+(?:\.\d+){1,4}")
+# Launchers put the rank of a process here: torchrun, accelerate and deepspeed; Open MPI; MPICH and Intel MPI; MVAPICH; srun.
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+
+
+def job_rank() -> str:
+    """The rank of this process in a distributed job, as the launcher's variables have it; empty where there is none.
+
+    A job of one task under Slurm is no distributed job, although its variables are set.
+    """
+    names = (*_RANKS, "SLURM_PROCID") if os.environ.get("SLURM_STEP_NUM_TASKS", "1") != "1" else _RANKS
+    return next((rank for name in names if (rank := os.environ.get(name, "")).isdecimal()), "")
 
 
 def environment_with_pyprof() -> dict[str, str]:

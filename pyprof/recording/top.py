@@ -1,4 +1,4 @@
-"""Records -> the ops that took most time, a line for each op with its direction, shapes and dtypes. No torch.
+"""Records -> the ops that took most time, a line for each op with its phase, shapes and dtypes. No torch.
 
 `python -m pyprof.recording.top TRACE TABLE COUNT` writes such a table of a trace to a text file. `pyprof.capture` starts it for
 each cycle, so that reading the trace takes neither time nor memory of the measured program.
@@ -33,12 +33,12 @@ def print_top(records: Records, stream: IO[str], count: int, width: int) -> None
     Calls: executions of the op; Share: of the time of all rows. Lines are cut at `width` characters.
     """
     frame = Frame(records.select(np.isin(records["kind"], _KINDS)))
-    groups = group_by(frame, np.arange(len(frame.records)), choose("dir,op,params", HEADERS))
-    stream.write(f"{'Time(ms)':>11} {'Share':>6} {'Calls':>7} {'Direc':5} {'Op':20} Params\n")
-    keys = ("time", "share", "calls", "dir", "op", "params")
+    groups = group_by(frame, np.arange(len(frame.records)), choose("phase,op,params", HEADERS))
+    stream.write(f"{'Time(ms)':>11} {'Share':>6} {'Calls':>7} {'Phase':13} {'Op':20} Params\n")
+    keys = ("time", "share", "calls", "phase", "op", "params")
     cells = [printed(groups.of(key).take(groups.order[:count])) for key in keys]
-    for time, share, calls, direction, op, params in zip(*cells, strict=True):
-        line = f"{int(time) / 1e6:11.3f} {share:>5}% {calls:>7} {direction:5} {op:20} {params}"
+    for time, share, calls, phase, op, params in zip(*cells, strict=True):
+        line = f"{int(time) / 1e6:11.3f} {share:>5}% {calls:>7} {phase:13} {op:20} {params}"
         stream.write(line[:width].rstrip() + "\n")
 
 

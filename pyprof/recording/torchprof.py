@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyprof.errors import ToolError, UsageError
-from pyprof.recording.exclusive import Exclusive
+from pyprof.recording.exclusive import Exclusive, next_kind
 from pyprof.recording.steps import Steps
-from pyprof.recording.tools import environment_with_pyprof
+from pyprof.recording.tools import environment_with_pyprof, job_rank
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +132,7 @@ class Capture:
         self.profiler: torch.profiler.profile | None = None
         self.gave_way = False
         self.on_failure: Callable[[str], None] = _warn
-        self._exclusive = Exclusive(self.give_way)
+        self.exclusive = Exclusive(self.give_way)
 
     def __enter__(self) -> Capture:
         _check_torch()
@@ -148,11 +148,12 @@ class Capture:
             on_trace_ready=self._write,
             record_shapes=self._shapes,
             with_stack=self._stacks,
-            experimental_config=_all_threads(),
+            experimental_config=_threads(self.exclusive.all_threads),
         )
-        with _quiet(), self._exclusive.ours():
+        self.profiler.step_num = self.steps
+        with _quiet(), self.exclusive.ours():
             self.profiler.__enter__()
-        self._exclusive.watch()
+        self.exclusive.watch()
         return self
 
     def give_way(self) -> None:
@@ -160,18 +161,32 @@ class Capture:
         self.gave_way = True
         self._end(None, None, None)
 
+    def recording(self) -> bool:
+        """Whether what the program does now will be in a trace."""
+        plan = self.schedule
+        return self.profiler is not None and (plan is None or plan.action(self.steps).startswith("RECORD"))
+
+    def stop(self) -> bool:
+        """End the recording from any thread, and write it; False where only the thread that began it can."""
+        if self.exclusive.all_threads:
+            self._end(None, None, None)
+        return self.exclusive.all_threads
+
     def _end(self, *error: object) -> None:
-        self._exclusive.release()
+        self.exclusive.release()
         profiler, self.profiler = self.profiler, None
         if profiler is not None:
-            with _quiet(), self._exclusive.ours():
+            with _quiet(), self.exclusive.ours():
                 profiler.__exit__(*error)
 
     def step(self) -> None:
         """The end of a step: the schedule moves on, and a cycle that is complete is written."""
         self.steps += 1
         if self.profiler is not None:
-            with _quiet(), self._exclusive.ours():
+            if self.schedule is not None and self.schedule.action(self.steps - 1) in ("NONE", "RECORD_AND_SAVE"):  # begins anew
+                self.exclusive.all_threads = next_kind() is not False
+                self.profiler.experimental_config = _threads(self.exclusive.all_threads)
+            with _quiet(), self.exclusive.ours():
                 self.profiler.step()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -285,11 +300,11 @@ def _cuda_is_there() -> bool:
             os.environ[name] = before
 
 
-def _all_threads() -> object:
+def _threads(every: bool) -> Any:
     """Record the ops of every thread where this torch can; else those of the starting thread and autograd's."""
     import torch
 
-    config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
+    config = getattr(torch._C._profiler, "_ExperimentalConfig", None) if every else None
     try:
         return None if config is None else config(profile_all_threads=True)
     except TypeError:  # an older torch
@@ -310,10 +325,9 @@ def _check_torch() -> None:
 
 
 def _rank() -> int:
-    """The rank in a distributed job: torch.distributed's, else the launcher's RANK, else 0."""
+    """The rank in a distributed job: torch.distributed's, else the launcher's, else 0."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_rank())
-    rank = os.environ.get("RANK", "0")
-    return int(rank) if rank.isdecimal() else 0
+    return int(job_rank() or 0)

@@ -8,16 +8,6 @@ torch starts are recorded; the launcher is not.
 import os
 import sys
 
-_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.launch")
-_SCRIPTS = ("torchrun", "accelerate", "deepspeed")
-
-
-def _is_launcher(words: list[str]) -> bool:
-    """Whether this process only starts those to record: `torchrun ...`, `python -m torch.distributed.run ...`."""
-    if "-m" in words[:-1]:
-        return words[words.index("-m") + 1] in _LAUNCHERS
-    return any(os.path.basename(word) in _SCRIPTS for word in words[1:3])
-
 
 def _restore_environment() -> None:
     before = os.environ.pop("PYPROF_RUN_PYTHONPATH", None)
@@ -31,16 +21,20 @@ def _begin() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
     folder = os.environ.get("PYPROF_RUN")
-    if folder is None or _is_launcher(sys.orig_argv):
+    if folder is None:
         return
-    del os.environ["PYPROF_RUN"]
-    _restore_environment()
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     sys.path.insert(0, root)  # only to find this very pyprof, installed or not
     try:
+        from pyprof.recording.programs import is_launcher
+
+        if is_launcher(sys.orig_argv):
+            return
         from pyprof.recording.bootstrap import start
     finally:
         sys.path.remove(root)
+    del os.environ["PYPROF_RUN"]
+    _restore_environment()
     start(folder)
 
 

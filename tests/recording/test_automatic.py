@@ -1,0 +1,183 @@
+"""What `pyprof run` records of a program of which it knows nothing: each way to end leaves a capture and a line that says of what."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+
+from pyprof.recording.growth import Growth
+from pyprof.recording.programs import is_launcher, program_name
+from pyprof.recording.tools import job_rank
+from tests.recording.test_run import _run, _shapes
+
+STEPS = """
+import os, sys, torch
+from torch.profiler import record_function
+net = torch.nn.Linear(8, 4)
+opt, other = (torch.optim.SGD(net.parameters(), lr=0.1) for _ in range(2))
+scaler = torch.amp.GradScaler("cpu")
+how = sys.argv[1]
+ranges = [record_function(f"epoch {n}") for n in range(2000 * (how == "ranges"))]
+for opened in ranges: opened.__enter__()
+for size in {"one": [2], "three": [2, 3, 5]}.get(how, [2, 3, 5, 7, 11]):
+    loss = net(torch.ones(size, 8)).sum()
+    if how == "scaler":
+        scaler.scale(loss * float("inf") if size == 2 else loss).backward(); scaler.step(opt); scaler.update()
+    else:
+        loss.backward(); opt.step()
+    opt.zero_grad()
+    if how == "two": other.step()
+    if how == "raise" and size == 5: raise ValueError("boom")
+for opened in reversed(ranges): opened.__exit__(None, None, None)
+print("done", flush=True)
+if how == "fork":
+    if not (child := os.fork()):
+        for _ in range(3): net(torch.ones(13, 8)).sum().backward(); opt.step()
+        os._exit(0)
+    os.waitpid(child, 0)
+if how == "exit": os._exit(3)
+"""
+WARM = "pyprof: steps 2 and 3 are recorded, after warm-up (--steps A:B records others, --steps all everything)"
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "shapes", "line"),
+    [
+        ("ok", 0, {5, 7}, WARM),
+        ("one", 0, {2}, "pyprof: the program made 1 step, none of them warm: recorded is what ran from the start"),
+        ("three", 0, {5}, "pyprof: step 2 is recorded, after warm-up"),
+        ("two", 0, {5, 7}, WARM),
+        ("scaler", 0, {7}, WARM),  # a step that the scaler skips is part of the next one
+        ("raise", 1, {5}, "pyprof: step 2 is recorded, after warm-up"),
+        ("ranges", 0, {5, 7}, WARM),
+        ("exit", 3, {5, 7}, WARM),
+        ("fork", 0, {5, 7}, WARM),
+    ],
+)
+def test_the_first_steps_after_warm_up(tmp_path: Path, how: str, code: int, shapes: set[int], line: str) -> None:
+    (tmp_path / "net.py").write_text(STEPS)
+    done = _run(tmp_path, "--tool", "torch", "net.py", how)
+    assert (done.returncode, done.stdout) == (code, "" if how == "raise" else "done\n"), done.stderr
+    assert _shapes(done) == shapes and line in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"net.py", "net.json.gz", "net.dict"}
+
+
+def test_everything_on_request(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(STEPS)
+    done = _run(tmp_path, "--tool", "torch", "--steps", "all", "--top", "99", "net.py", "ok")
+    assert _shapes(done) == {2, 3, 5, 7} and "warm-up" not in done.stderr
+
+
+def test_windows_of_steps_while_a_range_of_the_program_is_open(tmp_path: Path) -> None:
+    """It ends in another recording than it began in, which torch does not bear if both are of one kind."""
+    (tmp_path / "net.py").write_text(STEPS)
+    done = _run(tmp_path, "--tool", "torch", "--steps", "0:1,2:3,3:4", "--top", "99", "net.py", "ranges")
+    assert done.returncode == 0 and _shapes(done) == {2, 5, 7}, done.stderr
+
+
+def test_an_exit_without_the_end_of_python(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import os, torch\ntorch.ones(2, 3) @ torch.ones(3, 4)\nos._exit(3)")
+    done = _run(tmp_path, "--tool", "torch", "net.py")
+    assert done.returncode == 3 and "matmul" in done.stderr
+
+
+COMPILED = """
+import sys, torch
+net = torch.nn.Linear(8, 4)
+compiled = torch.compile(net)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(int(sys.argv[1])):
+    loss = compiled(torch.ones(2, 8)).sum()
+    if sys.argv[2] == "train":
+        loss.backward()
+        opt.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("6", "train"), WARM),
+        (("2", "train"), "the program made 2 steps, none of them warm: recorded is what ran after torch.compile compiled"),
+        (("9", "infer"), "recorded is what ran after torch.compile compiled"),
+    ],
+)
+def test_what_torch_compile_does_to_compile_is_not_recorded(tmp_path: Path, words: tuple[str, str], line: str) -> None:
+    (tmp_path / "net.py").write_text(COMPILED)
+    done = _run(tmp_path, "--tool", "torch", "net.py", *words)
+    assert done.returncode == 0 and line in done.stderr, done.stderr
+    assert (tmp_path / "net.json.gz").stat().st_size < 3_000_000
+
+
+def test_a_recording_that_grows_too_large_is_stopped_and_written(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import time, torch\na = torch.ones(2, 3)\nend = time.time() + 6\nwhile time.time() < end: torch.add(a, a)\nprint('done')"
+    )
+    done = _run(tmp_path, "--tool", "torch", "--limit", "0.01", "net.py")
+    assert (done.returncode, done.stdout) == (0, "done\n") and " add " in done.stderr, done.stderr
+    assert "since its trace becomes too large: --steps A:B records a few steps, --limit 0 all" in done.stderr
+
+
+@pytest.mark.parametrize(("grows", "over"), [([0, 10, 20, 30, 40, 50, 60, 70], True), ([0, 90, 0, 90, 0, 90, 0, 90], False)])
+def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of 100 bytes of trace is one of 25 allocated bytes, by the least of four samples."""
+    called, left = threading.Event(), iter(grows)
+    growth = Growth(100, lambda: True, called.set)
+    monkeypatch.setattr("pyprof.recording.growth._SECONDS", 0.001)
+    monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
+    with pytest.raises(StopIteration) if not over else monkeypatch.context():
+        growth._watch(lambda: next(left))
+    assert called.is_set() is over
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("torchrun --nproc-per-node 2 ddp.py --lr 1", "ddp"),
+        ("python -m torch.distributed.run --standalone ddp.py", "ddp"),
+        ("torchrun --standalone -m pkg.train x.py", "train"),
+        ("python -m pkg.mod ddp.py", "mod"),
+        ("python -m pkg.__main__", "pkg"),
+        ("accelerate launch --num_processes 2 ddp.py", "ddp"),
+        ("mpirun -np 2 python -u ddp.py", "ddp"),
+        ("/usr/bin/my-trainer --fast", "my-trainer"),
+    ],
+)
+def test_files_are_called_after_the_program(words: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ddp.py").touch()
+    (tmp_path / "x.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert program_name(words.split()) == name
+
+
+def test_launchers_are_not_recorded() -> None:
+    for words in ("python -m torch.distributed.run x.py", "python /bin/torchrun x.py", "python /bin/accelerate launch x.py"):
+        assert is_launcher(words.split())
+    assert not is_launcher("python train.py".split()) and not is_launcher("python -m torchrunner".split())
+
+
+def test_the_rank_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    assert job_rank() == ""
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    assert job_rank() == "0"
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    assert job_rank() == "3"
+    monkeypatch.setenv("RANK", "x")
+    assert job_rank() == "3"
+
+
+def test_the_programs_output_alone_is_piped(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch; torch.ones(2); print('line\\n' * 9); raise SystemExit(4)")
+    command = f"{sys.executable} -m pyprof run --tool torch net.py | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "line\n4\n"
