@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -277,7 +278,7 @@ def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[An
 
 
 def _bench(path: Path, options: argparse.Namespace) -> int:
-    from pyprof.timers.generated import COLUMNS, bench
+    from pyprof.timers.generated import Result, bench
 
     results = bench(path, options.kernel, options.seconds)
 
@@ -287,7 +288,8 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
             return listed(found)
         return Fractions.not_nan(np.array(found, np.float64), digits) if digits else Integers.from_zero(_whole(found))
 
-    cells = [(_header(name, text, about, digits is None), values(name, digits)) for name, text, about, digits in COLUMNS]
+    columns = [(field.name, *field.metadata.values()) for field in fields(Result)]
+    cells = [(_header(name, text, about, digits is None), values(name, digits)) for name, text, about, digits in columns]
     write(selected(joined("bench", cells), options), options)
     return 0
 

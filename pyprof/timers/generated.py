@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.hardware import cpus, gpus
@@ -27,40 +28,30 @@ Kernels = dict[str, tuple[Callable[..., object], list[object]]]  # by name: a ke
 
 _ROUNDS = 5
 _MIN_CALLS, _MAX_CALLS = 10, 10_000
-# field of a result, header, help, digits (None: text, 0: an integer)
-COLUMNS: tuple[tuple[str, str, str, int | None], ...] = (
-    ("kernel", "Kernel", "its name", None),
-    ("config", "Config", "of a Triton kernel", None),
-    ("time_us", "Time(us)", "median", 2),
-    ("best_us", "best(us)", "shortest", 2),
-    ("p99_us", "p99(us)", "one in a hundred took longer", 2),
-    ("spread", "Spread(%)", "of the middle half, over the median", 1),
-    ("calls", "Calls", "so many were timed", 0),
-    ("bytes", "Bytes", "read and written", 0),
-    ("gbs", "GB/s", "by the median", 2),
-    ("peak", "Peak(%)", "of the bandwidth of the memory", 1),
-    ("regs", "Regs", "registers per thread", 0),
-    ("spills", "Spills", "registers that were spilled", 0),
-    ("smem", "SMem", "shared memory per block, in bytes", 0),
-)
 
 
-class Result(NamedTuple):
-    """One kernel in one configuration, as COLUMNS says. None: unknown."""
+def _column(header: str, about: str, digits: int | None = 0) -> Any:
+    """A field of a result: its header and meaning where it is printed, and digits (None: text, 0: an integer)."""
+    return field(default=None, metadata={"header": header, "about": about, "digits": digits})
 
-    kernel: str
-    config: str
-    time_us: float
-    best_us: float
-    p99_us: float
-    spread: float
-    calls: int
-    bytes: int | None
-    gbs: float | None
-    peak: float | None
-    regs: int | None = None
-    spills: int | None = None
-    smem: int | None = None
+
+@dataclass(frozen=True)
+class Result:
+    """One kernel in one configuration. None: unknown."""
+
+    kernel: str = _column("Kernel", "its name", None)
+    config: str = _column("Config", "of a Triton kernel", None)
+    time_us: float = _column("Time(us)", "median", 2)
+    best_us: float = _column("best(us)", "shortest", 2)
+    p99_us: float = _column("p99(us)", "one in a hundred took longer", 2)
+    spread: float = _column("Spread(%)", "of the middle half, over the median", 1)
+    calls: int = _column("Calls", "so many were timed")
+    bytes: int | None = _column("Bytes", "read and written")
+    gbs: float | None = _column("GB/s", "by the median", 2)
+    peak: float | None = _column("Peak(%)", "of the bandwidth of the memory", 1)
+    regs: int | None = _column("Regs", "registers per thread")
+    spills: int | None = _column("Spills", "registers that were spilled")
+    smem: int | None = _column("SMem", "shared memory per block, in bytes")
 
 
 def _result(kernel: str, config: str, timing: Timing, moved: int | None, peak_rate: float | None) -> Result:
@@ -189,7 +180,7 @@ def triton_results(module: ModuleType, source: Kernel, torch: ModuleType, second
         timing = _time_launcher(tuner, launcher, arguments, torch, seconds)
         regs, spills, smem = (getattr(launcher, fact, None) for fact in ("n_regs", "n_spills", "shared"))
         result = _result(name, str(launcher.config), timing, moved, peak)
-        results.append(result._replace(regs=regs, spills=spills, smem=smem))
+        results.append(replace(result, regs=regs, spills=spills, smem=smem))
     return sorted(results, key=lambda result: result.time_us)
 
 

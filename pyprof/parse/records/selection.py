@@ -14,7 +14,7 @@ import numpy as np
 
 from pyprof.arrays.types import Bools
 from pyprof.errors import InputError, UsageError
-from pyprof.parse.records.records import Records, Stack
+from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
@@ -95,7 +95,9 @@ def _in_steps(records: Records, text: str) -> Bools:
 
 def _in_range(records: Records, name: str) -> Bools:
     in_ranges = np.array([_names_range(name, stack.ranges) for stack in records.stacks] + [False], np.bool_)
-    in_layers = np.array([_names_layer(name, stack) for stack in records.stacks] + [False], np.bool_)
+    # A layer has that name, or a qualified path that begins with it.
+    of_layer = [any(f"{layer}.".startswith(f"{name}.") for layer in stack.layer) for stack in records.stacks]
+    in_layers = np.array([*of_layer, False], np.bool_)
     inside: Bools = in_ranges[records["stack"]] | in_layers[records["scope"]]
     if not inside.any():
         import difflib
@@ -113,11 +115,6 @@ def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
     if at and domain == "*":
         return any(text == bare or text.endswith(f":{bare}") for text in ranges)
     return name in ranges or (bool(at) and f"{domain}:{bare}" in ranges)
-
-
-def _names_layer(name: str, stack: Stack) -> bool:
-    """Whether a layer of the stack has that name, or a qualified path that begins with it."""
-    return any(layer == name or layer.startswith(f"{name}.") for layer in stack.layer)
 
 
 def _in_time(records: Records, text: str) -> Bools:

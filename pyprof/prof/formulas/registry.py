@@ -80,10 +80,10 @@ _PLANS: dict[tuple[str, Callable[..., object]], Plan] = {}
 _KINDS = ("", "matmul", "copy", "structural")
 
 # Where an op is found: t torch, T Tensor, a aten, F torch.nn.functional, s torch.special, l torch.linalg, f torch.fft;
-# A, L, X: the dispatcher's names of the last three.
+# A, L, X: the dispatcher's names of the last three; =: nowhere else than where its name says.
 _PLACES = {
     "t": "torch.", "T": "Tensor.", "a": "aten::", "F": "torch.nn.functional.", "s": "torch.special.", "A": "aten::special_",
-    "l": "torch.linalg.", "L": "aten::linalg_", "f": "torch.fft.", "X": "aten::fft_",
+    "l": "torch.linalg.", "L": "aten::linalg_", "f": "torch.fft.", "X": "aten::fft_", "=": "",
 }  # fmt: skip
 
 
@@ -105,7 +105,8 @@ def op(
     backward: whether these names have one (in-place ops often do not). kind, composed: as for `formula`. Decorate twice where
     names of one op differ in any of these. Ops in place (`add_`) write their input: it is their `out`.
     """
-    _check_kind(kind)
+    if kind not in _KINDS:
+        raise ValueError(f"no kind {kind!r} of formulas; there are {', '.join(map(repr, _KINDS))}")
     full = [name for given in names for name in ((given,) if "." in given or "::" in given else spellings(given, places))]
 
     def register(function: F) -> F:
@@ -132,18 +133,7 @@ def formula(*op_names: str, kind: str = "", composed: bool = False) -> Callable[
 
     It counts for captures that this process reads afterwards (`pyprof.load`, `pyprof.table`).
     """
-    _check_kind(kind)
-
-    def register(function: F) -> F:
-        _register(op_names, _Declaration(function, kind, composed, "", True, {}))
-        return function
-
-    return register
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in _KINDS:
-        raise ValueError(f"no kind {kind!r} of formulas; there are {', '.join(map(repr, _KINDS))}")
+    return op(*op_names, places="=", kind=kind, composed=composed, order="")
 
 
 def _register(names: Iterable[str], declared: _Declaration) -> None:

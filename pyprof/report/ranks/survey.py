@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import count
-from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, PyprofError
 from pyprof.parse.records.locations import File
+from pyprof.parse.records.records import Records
 from pyprof.report.ranks import busy, collectives
 from pyprof.report.ranks.arrivals import Arrivals, Waits, arrivals, waits
 from pyprof.report.ranks.causes import WorkTimes
@@ -25,24 +25,16 @@ from pyprof.report.ranks.units import Choose, Unit, units_of
 _APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 
-class RankFile(NamedTuple):
-    """A unit without its records. rank: -1 unknown; name: as of `Unit`; file: number of the file; dated: the start of its
-    session is known; communicates: it has collectives."""
-
-    rank: int
-    name: str
-    file: int
-    dated: bool
-    communicates: bool
-
-
 class Survey:
-    """What the files of a job hold, one unit after another. units: in their order, by which all else numbers them; busy: times
-    of each unit by step; failures: of files that cannot be used."""
+    """What the files of a job hold, one unit after another. units: without records, in their order, by which all else numbers
+    them; busy: times of each unit by step; communicates: whether it has collectives; files: numbers of those that hold units;
+    failures: of files that cannot be used."""
 
     def __init__(self) -> None:
-        self.units: list[RankFile] = []
+        self.units: list[Unit] = []
         self.busy: list[busy.Busy] = []
+        self.communicates: list[bool] = []
+        self.files: set[int] = set()
         self.failures: list[PyprofError] = []
         self.meetings, self.work = Meetings(), WorkTimes()
         self._base: int | None = None  # so that times are small numbers, which a float holds exactly
@@ -72,7 +64,9 @@ class Survey:
         self.meetings.add(owner, Recorded(step, stream, start, end, code, distinct))
         self.work.add(number, records, len(times.steps))
         self.busy.append(times)
-        self.units.append(RankFile(unit.rank, unit.name, file, dated, len(rows) > 0))
+        self.communicates.append(len(rows) > 0)
+        self.files.add(file)
+        self.units.append(unit._replace(records=Records({})))
 
     @cached_property
     def rank_numbers(self) -> Ints:
@@ -150,7 +144,7 @@ def _notes(whole: Survey) -> list[str]:
         notes.append(f"no records of rank {_listed(lost)}: who waits for them is unknown")
     if not several:
         notes.append("records of one rank only: what it waits for, and the time of transfers without waiting, are unknown")
-    if quiet := [n for n, unit in zip(numbers, whole.units, strict=True) if not unit.communicates]:
+    if quiet := [n for n, found in zip(numbers, whole.communicates, strict=True) if not found]:
         notes.append(f"no communication was recorded on rank {_listed(quiet)}")
     left_out = np.bincount(whole.rank_of[whole.waits.unit], whole.waits.left_out, len(whole.ranks))
     if several and left_out.any():
@@ -176,6 +170,6 @@ def how_aligned(whole: Survey, unit: int) -> str:
     component = whole.clocks.component
     if (component == component[unit]).sum() > 1:
         return "collectives"
-    if whole.units[unit].dated:
+    if whole.units[unit].origin_ns >= 0:
         return "session"
-    return "file" if len({one.file for one in whole.units}) == 1 else "not"
+    return "file" if len(whole.files) == 1 else "not"

@@ -50,7 +50,7 @@ class _Pieces:
     def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
         """Integers that are the same for many records; those left out that are not known."""
         columns = [OPTIONAL[key].column for key in keys]
-        return self._each(rows, columns, lambda values: "".join(map(_optional, keys, values)))
+        return self._each(rows, columns, lambda values: _members({k: v for k, v in zip(keys, values, strict=True) if v >= 0}))
 
     def ops(self, rows: slice) -> list[str]:
         """From copykind to the end of the line."""
@@ -197,7 +197,3 @@ def _each_own(key: str, values: Array) -> Iterable[str]:
     if (values < 0).all():
         return repeat("", len(values))
     return (f', "{key}": {value}' if value >= 0 else "" for value in values.tolist())
-
-
-def _optional(key: str, value: int) -> str:
-    return f', "{key}": {value}' if value >= 0 else ""
