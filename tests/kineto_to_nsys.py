@@ -98,7 +98,8 @@ class _Converter:
             frames = (*frames, event["name"])
             found = _MODULE.match(event["name"])
             if found and self.markers:
-                texts.append(encode_layer(event["name"].removeprefix("nn.Module: "), found[1]))
+                around = [name.removeprefix("nn.Module: ") for name in frames if _MODULE.match(name)]
+                texts.append(encode_layer(".".join(around), found[1]))
         else:
             forward = event["cat"] == "cpu_op" and not inside and not event["name"].startswith(_ENGINE)
             if forward and self.markers and (call := _python_call(event)) is not None:

@@ -33,6 +33,7 @@ class Row(NamedTuple):
     flops: int
     bytes: int
     own: OpCall
+    layer: tuple[str, ...]
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -43,8 +44,9 @@ def rows_of(path: Path) -> list[Row]:
         call, own = records.calls[records["call"][row]], records.calls[records["own"][row]]
         shapes = [t.shape for t in call.tensors if t.shape]  # emit_nvtx prints a 0-dimensional tensor like a number
         op = "view" if formulas.is_structural(call.name) else ALIASES.get(call.op, call.op)
+        layer = records.stacks[records["scope"][row]].layer
         direction, phase = DIRECTIONS[records["dir"][row]], PHASES[records["phase"][row]]
-        found.append(Row(op, direction, phase, shapes, int(costs.flops[row]), int(costs.bytes[row]), own))
+        found.append(Row(op, direction, phase, shapes, int(costs.flops[row]), int(costs.bytes[row]), own, layer))
     return found
 
 
@@ -69,6 +71,14 @@ def test_ops_directions_and_shapes_are_the_same_in_the_same_order(both: tuple[li
     for a, b in zip(nsys, torch, strict=True):
         # What C++ casts, of which no text carries a size, is the one shape that a run under nsys cannot tell.
         assert a.shapes == b.shapes or not a.own.described, (a, b)
+
+
+def test_layers_are_the_same_paths_in_forward_and_backward(both: tuple[list[Row], list[Row]]) -> None:
+    nsys, torch = ([row for row in rows if row.phase != "optimizer"] for rows in both)
+    assert [(r.op, r.layer) for r in torch] == [(r.op, r.layer) for r in nsys]
+    deepest = [row.phase for row in torch if row.layer == ("head.1.1",)]
+    assert set(deepest) == {"forward", "backward"}
+    assert {row.layer for row in torch} >= {("Net",), ("conv",), ("bn",), ("qkv",), ("head.0",), ("head.1.0",), ("head.1.1",)}
 
 
 def test_flops_and_bytes_are_the_same(both: tuple[list[Row], list[Row]]) -> None:

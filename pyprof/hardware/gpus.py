@@ -52,6 +52,17 @@ class Gpu(NamedTuple):
         return (int(match[1]), int(match[2])) if match else None
 
     @property
+    def capability(self) -> Capability | None:
+        """What torch records as compute capability, of AMD's devices too: 9.4 of a gfx942."""
+        match = re.fullmatch(r"gfx(\d+)(\d)[0-9a-f]", self.arch)
+        return (int(match[1]), int(match[2])) if match else self.cc
+
+    @property
+    def amd(self) -> bool:
+        """Whether it is a device of AMD, whose compute capability means nothing to NVIDIA's."""
+        return self.arch.startswith("gfx")
+
+    @property
     def limits(self) -> SmLimits | None:
         """The resources of one multiprocessor; None if unknown."""
         return limits(self.cc)
@@ -159,8 +170,10 @@ def find(
     capability: its peaks are SMs times operations a clock times clock if all three are known, else absent.
     """
     found = _lookup(name)
-    if found is not None and (cc is None or found.cc == cc):
+    if found is not None and (cc is None or found.capability == cc):
         return _adapt(found, name, sms)
+    if not name.strip() and (unnamed := _without_name(cc, sms)) is not None:
+        return unnamed
     gpu, notes = _by_capability(name, cc, sms, clock_hz)
     if found is not None and cc is not None:
         mismatch = f"{name}: compute capability {cc[0]}.{cc[1]} is recorded, {found.name} has {found.arch} in the table"
@@ -180,6 +193,23 @@ def _adapt(gpu: Gpu, name: str, sms: int | None) -> tuple[Gpu, list[str]]:
     if gpu.confidence == "low":
         notes.append(f"{gpu.name}: the peak rates are of low confidence ({gpu.source})")
     return gpu._replace(name=name), notes
+
+
+def _without_name(cc: Capability | None, sms: int | None) -> tuple[Gpu, list[str]] | None:
+    """What all AMD devices of this capability and number of multiprocessors have in common; ROCm may leave the name out."""
+    alike = [gpu for gpu, _ in load() if gpu.amd and gpu.capability == cc and gpu.sms == sms]
+    if not alike:
+        return None
+    first, *others = alike
+    peaks = {key: rate for key, rate in first.peaks.items() if all(one.peaks.get(key) == rate for one in others)}
+    names = " or ".join(gpu.name for gpu in alike)
+    note = f"the device has no name: {first.arch} with {sms} multiprocessors is {names}, whose common rates are used"
+    gpu = first._replace(name=names, peaks=peaks, confidence="medium", source="capability", note="")
+    if any(one.dram_bytes_per_s != first.dram_bytes_per_s for one in others):
+        gpu = gpu._replace(dram_bytes_per_s=None)
+    if any((one.boost_hz, one.l2_bytes) != (first.boost_hz, first.l2_bytes) for one in others):
+        gpu = gpu._replace(boost_hz=None, tensor_hz=None, l2_bytes=None)
+    return gpu, [note]
 
 
 # GeForce parts multiply these at half rate when they accumulate in fp32, as torch does by default.

@@ -204,11 +204,14 @@ def has_tensor_path(dtype: str, cc: Capability) -> bool | None:
     return None if first is None else cc >= first
 
 
-def verdict(kernel: KernelClass, *, op_dtype: str | None, matmul: bool | None, cc: Capability | None) -> Verdict:
+def verdict(
+    kernel: KernelClass, *, op_dtype: str | None, matmul: bool | None, cc: Capability | None, amd: bool = False
+) -> Verdict:
     """Decide from the name, the op and the device together.
 
     op_dtype: element type of the op's operands in any spelling, None unknown; matmul: whether the op multiplies matrices, None
-    without an op; cc: compute capability, None unknown (then only the name decides).
+    without an op; cc: compute capability, None unknown (then only the name decides); amd: a device of AMD, on which "Tensor
+    Cores" are the matrix cores (MFMA).
     """
     found = lookup(op_dtype)
     dtype = found.matmul if found else ""
@@ -216,6 +219,8 @@ def verdict(kernel: KernelClass, *, op_dtype: str | None, matmul: bool | None, c
         return _of_unknown(matmul)
     if not kernel.is_product:
         return Verdict("-", kernel.unit, "", "no product of matrices in this kernel")
+    if amd:
+        return _of_amd(kernel, dtype)
     if kernel.tensor_core == "yes":
         return Verdict("1", _on_device(kernel, cc, dtype), _tensor_math(kernel.precision or dtype), "")
     if kernel.tensor_core == "no":
@@ -227,6 +232,20 @@ def _of_unknown(matmul: bool | None) -> Verdict:
     if matmul is False:
         return Verdict("-", "unknown", "", "the op multiplies no matrices")
     return Verdict(None, "unknown", "", "the name does not say")
+
+
+# Types that the matrix cores of every AMD device since gfx908 multiply; fp32 as it is, not as TF32 (CDNA instruction set).
+_MFMA_TYPES = frozenset({"fp64", "fp32", "fp16", "bf16", "int8"})
+
+
+def _of_amd(kernel: KernelClass, dtype: str) -> Verdict:
+    """A product of matrices on a device of AMD."""
+    precision = kernel.precision or dtype
+    if kernel.tensor_core == "yes" or (precision in _HALVES and kernel.rule in _NARROW_MEANS_TENSOR):
+        return Verdict("1", "mfma", precision, "")
+    if kernel.tensor_core == "no" and precision in _MFMA_TYPES:
+        return Verdict("0", kernel.unit, "fp64" if precision == "fp64" else "fp32", f"{precision} product on vector units")
+    return Verdict(None, "unknown", "", "the name does not say" if precision else "the dtype is not known")
 
 
 def _tensor_math(precision: str) -> str:

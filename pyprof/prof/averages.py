@@ -1,7 +1,8 @@
 """Executions -> the table that torch users know from `key_averages()`: one row for each op, or op and input shapes.
 
 Times are in ns, as everywhere. self: without the ops inside it; total: with them, so that totals of nested ops count twice, as
-in torch's table. flops and bytes are what the formulas say of the op itself with what it calls; torch has them for few ops.
+in torch's table. flops and bytes are what the formulas say of the op itself with what it calls (torch has them for few ops);
+unknown where those of some calls are, as in other tables.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.attribution.op_executions import Executions
 from pyprof.prof import formulas
 from pyprof.prof.columns import TORCH_COLUMNS, TORCH_KEYS
+from pyprof.prof.group import LEAST_KNOWN
 from pyprof.tables.output import ordered
 from pyprof.tables.table import Fractions, Integers, Table, Texts, Values
 
@@ -53,7 +55,7 @@ def averages(found: Executions, keys: list[str]) -> Table:
         values += [_known(own, known), _ratio(100 * own, own.sum(), known), _known(whole, known), _ratio(whole, count, known)]
     values += [_known(part, found.with_memory) for part in memory]
     values += [Integers.known(count), _known(times["kernels"], device)]
-    values += _costs(calls, inverse.ravel(), code, size)
+    values += _costs(calls, inverse.ravel(), found.device_ns if device else found.cpu_ns, code, size)
     table = Table([*TORCH_KEYS[: len(keys)], *TORCH_COLUMNS], values)
     return table.take(ordered([table.of("self_device" if device else "self_cpu")], table.rows))
 
@@ -83,16 +85,24 @@ def _shape(value: Any) -> list[Any]:
     return []
 
 
-def _costs(calls: list[OpCall | None], execution: Ints, code: Ints, size: int) -> list[Values]:
-    """FLOPs and bytes of each group, over the calls whose cost is known."""
-    each = np.bincount(execution, minlength=len(calls)).tolist()
+def _costs(calls: list[OpCall | None], execution: Ints, spent: Ints, code: Ints, size: int) -> list[Values]:
+    """FLOPs and bytes of each group, unknown where those of some calls are; and the share of time for which FLOPs are known.
+
+    execution: of each execution its call; spent: its time; code: the group of each call.
+    """
+    each = np.bincount(execution, minlength=len(calls))
+    weight = np.bincount(execution, spent, len(calls))
+    weight = np.where(np.bincount(code, weight, size)[code] > 0, weight, each)  # a group that took no time: by count
+    costs = [formulas.evaluate(call).cost if call is not None else None for call in calls]
     parts: list[Values] = []
-    known = [formulas.evaluate(call).cost if call is not None else None for call in calls]
-    for name in ("flops", "bytes"):
-        sums = [-1] * size
-        for cost, times, group in zip(known, each, code.tolist(), strict=True):
-            value = None if cost is None else getattr(cost, name)
-            if value is not None:
-                sums[group] = max(sums[group], 0) + times * value
-        parts.append(Integers.from_zero(np.array(sums, object if max(sums, default=0) >= 1 << 62 else np.int64)))
-    return parts
+    share = np.zeros(size)
+    for name in ("bytes", "flops"):
+        values = [None if cost is None else getattr(cost, name) for cost in costs]
+        known = np.array([value is not None for value in values], np.bool_)
+        share = np.bincount(code, weight * known, size) / np.bincount(code, weight, size)
+        sums = [0] * size
+        for value, times, group in zip(values, each.tolist(), code.tolist(), strict=True):
+            sums[group] += times * (value or 0)
+        total = np.array(sums, object if max(sums, default=0) >= 1 << 62 else np.int64)
+        parts.insert(0, Integers(total, share <= LEAST_KNOWN))
+    return [*parts, Fractions.not_nan(100 * share, 1)]

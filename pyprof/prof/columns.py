@@ -114,7 +114,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(_layer,
            Header("layer", "Layer", "layers around the op, outermost first; else the ranges of the user", width=10, empty="-")),
     Column(_trace, Header("trace", "Trace", "source lines of the call, outermost first", width=25, empty="-")),
-    Column(_pool("dir", DIRECTIONS), Header("dir", "Direction", "fprop or bprop", width=5)),
+    Column(_pool("dir", DIRECTIONS), Header("dir", "Direction", "fprop or bprop; an optimizer is fprop", width=5)),
     Column(_records("sub"), Header("sub", "Sub", "n-th kernel in a row of the same op", width=3)),
     Column(_call("call", "module"),
            Header("mod", "Module", "module of the op: torch, Tensor, torch.nn.functional, aten, a class", width=15)),
@@ -135,6 +135,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(_records("rank"), Header("rank", "Rank", "rank in a distributed job", width=4)),
     Column(_records("step"), Header("step", "Step", "training step", width=4)),
     Column(_pool("phase", PHASES), Header("phase", "Phase", "forward, backward, optimizer, communication or copy", width=8)),
+    Column(lambda f: Integers.known((f.records["phase_inferred"] == 1).astype(np.int8)),
+           Header("inferred", "Inferred", "1 nothing but the kernel's name tells its phase; 0 else", width=3)),
     Column(_records("recomputed"),
            Header("recomputed", "Recomputed", "1 a forward op run again in backward (checkpoints); 0 not", width=3)),
     Column(_records("start_ns"), Header("start", "Start(ns)", "begin, in ns on the capture's clock", "ns", 12)),
@@ -219,8 +221,9 @@ TORCH_COLUMNS = (
     Header("self_device_mem", "SelfDeviceMem", "the same without them", "B", 10),
     Header("calls", "Calls", "how often it was called"),
     Header("kernels", "Kernels", "kernels and copies that it launched itself"),
-    Header("flops", "FLOPs", "operations that the algorithm needs, where known", "FLOP", 12),
-    Header("bytes", "Bytes", "least bytes, where known", "B", 12),
+    Header("flops", "FLOPs", "operations that the algorithm needs", "FLOP", 12),
+    Header("bytes", "Bytes", "least bytes: inputs read once, outputs written once", "B", 12),
+    Header("known", "Known(%)", "share of the time of the calls whose FLOPs are known", "%", 8),
 )
 
 ALIASES = {

@@ -224,9 +224,10 @@ class Frame:
 
     def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
         op = self.records.calls[call] if call >= 0 else None
-        cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 else None
+        amd = gpu >= 0 and self.gpus[gpu][0].amd
+        cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 and not amd else None
         matmul = None if op is None else formulas.matmul_class(op.name)
-        return verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc)
+        return verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc, amd=amd)
 
     def of_verdict(self, text: Callable[[Verdict], str | None], not_applicable: str) -> Texts:
         """A text of each verdict, None unknown; not_applicable: that of copies and of ops on the CPU."""

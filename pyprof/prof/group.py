@@ -19,7 +19,7 @@ from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Texts, Values, coded, sort_key
 
-_LEAST_KNOWN = 0.99  # of a group's time, for a sum over the rest to be called its sum
+LEAST_KNOWN = 0.99  # of a group's time, for a sum over the rest to be called its sum
 
 
 class Groups:
@@ -74,7 +74,7 @@ class Groups:
 
     def enough(self, known: Bools) -> Bools:
         """Whether the rows of a mask are enough to call their sum the group's."""
-        return np.asarray((self.known(known) > _LEAST_KNOWN) & (self.sum_of(known) > 0), np.bool_)
+        return np.asarray((self.known(known) > LEAST_KNOWN) & (self.sum_of(known) > 0), np.bool_)
 
     def times(self, digits_of: Floats) -> Fractions:
         """A statistic of the times of the rows."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyprof.errors import ToolError, UsageError
 from pyprof.recording.exclusive import Exclusive, next_kind
+from pyprof.recording.modules import Names, add_names, names_of_modules
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import environment_with_pyprof, job_rank
 
@@ -216,16 +217,25 @@ class Capture:
     def _write_whole(self, profiler: torch.profiler.profile, path: Path) -> None:
         """Write a trace under its name, or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The suffix tells torch whether to compress.
-        suffix = ".json.gz" if path.name.endswith(".gz") else ".json"
-        part = path.with_name(f".{path.name}.{os.getpid()}.part{suffix}")
+        plain = path.with_name(f".{path.name}.{os.getpid()}.part.json")  # the suffix tells torch not to compress
+        part = plain.with_name(f"{plain.name}.gz") if path.name.endswith(".gz") else plain
         try:
-            profiler.export_chrome_trace(str(part))
-            _check_written(part)
+            profiler.export_chrome_trace(str(plain))
+            _check_written(plain)
+            add_names(plain, self._names(profiler))
+            if part != plain:
+                with plain.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as stream:
+                    shutil.copyfileobj(source, stream, 1 << 20)
             part.replace(path)
         finally:
-            part.unlink(missing_ok=True)
-            part.with_name(f"{part.name}.tmp").unlink(missing_ok=True)  # torch's own, which it leaves on a full disk
+            for left in (part, plain, plain.with_name(f"{plain.name}.tmp")):  # the last is torch's own, on a full disk
+                left.unlink(missing_ok=True)
+
+    def _names(self, profiler: torch.profiler.profile) -> Names:
+        try:
+            return names_of_modules(profiler) if self._stacks else {}
+        except Exception:  # torch may take its event tree away: then the trace has the names of classes
+            return {}
 
 
 class Tables:
@@ -266,13 +276,8 @@ def _warn(text: str) -> None:
 
 def _check_written(trace: Path) -> None:
     """Raise OSError for a trace that is missing or empty: on a full disk torch logs an error and goes on."""
-    compressed = trace.name.endswith(".gz")
-    if trace.exists():
-        with gzip.open(trace) if compressed else trace.open("rb") as stream:
-            if stream.read(1):
-                return
-    where = tempfile.gettempdir() if compressed else trace.parent  # torch compresses from a temporary file
-    raise OSError(f"torch.profiler could not write to {where}; is the disk full?")
+    if not trace.exists() or not trace.stat().st_size:
+        raise OSError(f"torch.profiler could not write to {trace.parent}; is the disk full?")
 
 
 @contextmanager

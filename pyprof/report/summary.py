@@ -15,6 +15,7 @@ from pyprof.hardware import cpus, gpus
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame
+from pyprof.prof.group import LEAST_KNOWN
 from pyprof.report.advice import advise
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
@@ -75,19 +76,21 @@ def lines(frame: Frame) -> Iterator[str]:
         yield f"Tensor Cores: {products} of the {(used + unused) / 1e6:.3f} ms of products that have a path there"
     again = timed & (records["recomputed"] == 1)
     if again.any():
-        flops = costs.flops[again]
-        unknown = f", not known for {int((flops < 0).sum())} of {len(flops)}" if (flops < 0).any() else ""
+        known = again & (costs.flops >= 0)
+        enough = time[known].sum() > LEAST_KNOWN * time[again].sum()
+        flops = f"{costs.flops[known].sum() / 1e9:.3f}" if enough else "na"
         yield (
             f"recomputed: {time[again].sum() / 1e6:.3f} ms ({100 * time[again].sum() / total:.1f} %) in forward ops that run "
-            f"again in backward, {flops[flops >= 0].sum() / 1e9:.3f} GFLOP{unknown} (--where recomputed=1)"
+            f"again in backward, {flops} GFLOP (--where recomputed=1)"
         )
     lost = frame.roofline.lost_ns
     known = (lost >= 0) & timed
     if on_cpu and cpus.peak() is None:
         yield "above the roofline: not known, since this CPU was not measured (pyprof doctor --calibrate)"
     else:
+        least = "" if time[known].sum() > LEAST_KNOWN * total else "at least "
         share = 100 * time[known].sum() / total
-        yield f"above the roofline: {lost[known].sum() / 1e6:.3f} ms, known for {share:.1f} % of the time"
+        yield f"above the roofline: {least}{lost[known].sum() / 1e6:.3f} ms, known for {share:.1f} % of the time"
     shares = [100 * time[mask].sum() / total for mask in (records["call"] >= 0, costs.flops >= 0, costs.bytes >= 0)]
     yield f"coverage: op {shares[0]:.1f} %, FLOPs {shares[1]:.1f} %, bytes {shares[2]:.1f} % of the time"
     for one in advise(frame)[:_LONGEST]:

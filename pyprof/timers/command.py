@@ -148,7 +148,7 @@ def _row_of(records: Records, options: argparse.Namespace) -> Chosen:
 
 def _codes(records: Records, row: int) -> list[int]:
     """The calls of a row that can be run, the whole op first; in the backward pass its own, not the forward's."""
-    columns = ("own", "inner") if int(records["dir"][row]) else ("call", "own", "inner")
+    columns = ("own", "inner") if records["dir"][row] == 1 else ("call", "own", "inner")
     return [code for name in columns if (code := int(records[name][row])) >= 0]
 
 
@@ -171,7 +171,7 @@ def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
     rows: dict[int, list[int]] = defaultdict(list)
     for row in range(len(records)):
         code = int(records["call"][row])
-        if int(records["dir"][row]):
+        if records["dir"][row] == 1:
             code = next((c for c in _codes(records, row) if not replayable(records.calls[c])), -1)
         if code >= 0 and chosen(code):
             rows[code].append(row)

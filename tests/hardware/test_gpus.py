@@ -183,3 +183,18 @@ def test_what_most_people_call_a_model_leads_to_its_forms(said: str) -> None:
         named(said)
     offered = caught.value.hint.removeprefix("did you mean ").split("? ")[0].split(", ")
     assert len(offered) > 1 and all(name.startswith(said.upper()) and named(name).name == name for name in offered)
+
+
+@pytest.mark.parametrize(("name", "cc", "row"), [
+    ("AMD Instinct MI300X VF", (9, 4), "MI300X"), ("AMD Instinct MI325X", (9, 4), "MI325X"), ("AMD Instinct MI250X", (9, 0), "MI250X"),
+    ("AMD Instinct MI355X", (9, 5), "MI355X"),
+])  # fmt: skip
+def test_devices_of_amd_by_the_capability_that_torch_records(name: str, cc: tuple[int, int], row: str) -> None:
+    gpu, notes = find(name, cc)
+    assert gpu.peaks == named(row).peaks and gpu.amd and gpu.capability == cc and gpu.cc is None and notes == []
+
+
+def test_a_device_of_amd_without_a_name_has_what_all_of_its_kind_have() -> None:
+    gpu, notes = find("", (9, 4), 304)
+    assert gpu.peaks["bf16"] == named("MI300X").peaks["bf16"] and gpu.dram_bytes_per_s is None and "MI325X" in notes[0]
+    assert find("", (9, 4), 17)[0].peaks == {} and find("", (9, 0), 132)[0].peaks == {}

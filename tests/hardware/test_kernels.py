@@ -320,3 +320,18 @@ def test_precision_in_the_name_is_that_of_the_op(captures: Path, name: str, at_l
             assert kernel.precision == expected or (kernel.precision, expected) == ("tf32", "fp32"), (event["name"], inner)
             compared += 1
     assert compared >= at_least
+
+
+TENSILE = "Cijk_Ailk_Bljk_{}_MT128x128x16_MI16x16x16x1_SN_1LDSB0"
+
+
+@pytest.mark.parametrize(("name", "dtype", "expected"), [
+    (TENSILE.format("BBS_BH"), "bfloat16", ("1", "mfma", "bf16")), (TENSILE.format("S_B"), "float32", ("1", "mfma", "fp32")),
+    (TENSILE.format("DB"), "float64", ("1", "mfma", "fp64")), ("attn_fwd", "bfloat16", ("1", "mfma", "bf16")),
+    ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", "bfloat16", ("1", "mfma", "bf16")),
+    ("attn_fwd", "float32", (None, "unknown", "")),
+    ("void at::native::vectorized_elementwise_kernel<4, int>(int)", "float32", ("-", "memory", "")),
+])  # fmt: skip
+def test_matrix_cores_of_amd(name: str, dtype: str, expected: tuple[str | None, str, str]) -> None:
+    found = verdict(classify(name), op_dtype=dtype, matmul=True, cc=None, amd=True)
+    assert (found.tc, found.unit, found.math) == expected

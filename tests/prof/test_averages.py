@@ -128,3 +128,14 @@ def test_what_cannot_be_done(tmp_path: Path, data: Path, capsys: pytest.CaptureF
     assert main(["parse", path, "-o", str(tmp_path / "net.dict")]) == 0
     assert main(["prof", str(tmp_path / "net.dict"), "--group-by", "op", "--sort", "self_cpu"]) == 1
     assert "give the capture itself" in capsys.readouterr().err
+
+
+def test_sums_over_calls_of_which_some_are_unknown_are_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    n = Nsys()
+    texts = ("aten::mm, op_id = {}, sizes = [[4, 8], [8, 2]]", "aten::mm, op_id = {}", "aten::tanh, op_id = {}, sizes = [[9]]")
+    for number, text in enumerate(texts):
+        n.range(text.format(number), 100 * number, 100 * number + 50)
+        n.kernel("k", 100 * number + 5, 10_000 + 100 * number, 10_000 + 100 * number + 10)
+    rows = rows_of(capsys, str(n.write(tmp_path / "net.sqlite")), "--group-by", "op", "--sort", "self_device")
+    found = {row["Op"]: (row["Calls"], row["FLOPs"], row["Bytes"], row["Known(%)"]) for row in rows}
+    assert found == {"aten::mm": ("2", "na", "na", "50.0"), "aten::tanh": ("1", "9", "na", "100.0")}

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import pyprof
 import pyprof.nvtx
 
 
@@ -26,14 +27,14 @@ class Net(nn.Module):
         self.bn = nn.BatchNorm2d(16)
         self.norm = nn.LayerNorm(16)
         self.qkv = nn.Linear(16, 48)
-        self.fc = nn.Linear(16, 10)
+        self.head = nn.Sequential(nn.Linear(16, 16), nn.Sequential(nn.Tanh(), nn.Linear(16, 10)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.max_pool2d(F.relu(self.bn(self.conv(x))), 2)
         x = self.norm(x.flatten(2).transpose(1, 2))
         q, k, v = self.qkv(x).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
         x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        return self.fc(F.gelu(x).mean(1))
+        return self.head(F.gelu(x).mean(1))
 
 
 def main() -> None:
@@ -50,9 +51,8 @@ def main() -> None:
 
     step()
     if sys.argv[1] == "torch":
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as p:
+        with pyprof.capture(sys.argv[2], table=0):
             step()
-        p.export_chrome_trace(sys.argv[2])
         return
     from emit_nvtx_cpu import build
 

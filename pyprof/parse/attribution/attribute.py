@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, narrowest
+from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values, narrowest
 from pyprof.arrays.nesting import runs
 from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
-from pyprof.hardware.kernels import classify
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
-from pyprof.parse.attribution.ops import OpsAround, OpTable, Replays, Side, instances, op_table, owners, settled, with_none
+from pyprof.parse.attribution.ops import (
+    OpsAround,
+    OpTable,
+    Replays,
+    Side,
+    instances,
+    op_after,
+    op_table,
+    owners,
+    settled,
+    with_none,
+)
+from pyprof.parse.attribution.phases import find_phases
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.run_types import retyped
 from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices, ThreadFacts
@@ -25,10 +36,8 @@ from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, runnin
 from pyprof.parse.records.records import COLUMNS, GpuInfo, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
 
-_COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
-FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = range(5)  # codes of records.PHASES
 
 
 def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records:
@@ -49,9 +58,9 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     _find_steps(capture, rows)  # rule 5
     ops = _find_ops(capture.trace, capture.ranges, rows, results)
     columns, devices = _measured(capture, capture.activities, rows)
-    _find_phases(capture, rows, columns)
+    inferred = find_phases(capture, rows, columns, ops, results.stacks.stacks)
     calls = _number_instances(capture, rows, columns, ops)  # rule 6
-    counts = _count_rows(rows, columns) | results.stacks.cut | unpaired  # rule 7
+    counts = _count_rows(rows, columns) | inferred | results.stacks.cut | unpaired  # rule 7
     records = _records(capture.trace, rows, results, columns, counts)
     records.calls, records.gpus = calls, devices
     return records
@@ -153,7 +162,7 @@ def _add_slice(
     begun[-1] = False
     forward = _forward_ranges(capture, around, begun)
     stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, around.seq)
-    results.forward.append((Rows(narrowest(row[forward])), Rows(narrowest(row[around.root(forward)])), narrowest(stack)))
+    results.forward.append((Rows(narrowest(row[forward])), Rows(narrowest(row[around.owner(forward)])), narrowest(stack)))
     _add_threads(capture, results, around, begun)
 
 
@@ -222,6 +231,9 @@ def _join_forward(capture: CaptureFacts, rows: Columns, results: SliceResults, e
         sides.append(Side(capture.process[thread], thread, seq, start, label))
     owner, ties, missing = owners(sides[0], sides[1], ranges["fwd_thread"][functions], capture.trace.markers)
     index = with_none(with_none(candidates)[owner])[of_kernel]
+    bare = distinct_values(index[(index >= 0) & (with_none(forward_op)[index] < 0)])
+    if len(bare):
+        forward_op[bare] = op_after(capture, Rows(forward[bare]))
     rows["forward_row"] = np.where(rows["is_backward"], with_none(forward_op)[index], np.int32(-1))
     rows["forward_stack"] = with_none(forward_stack)[index]
     return {
@@ -273,22 +285,6 @@ def _measured(capture: CaptureFacts, activities: Columns, rows: Columns) -> tupl
     columns["tid"] = take(trace.threads["tid"], thread)
     devices, columns["gpu"] = gpus(trace, process, columns["device"])
     return columns, devices
-
-
-def _find_phases(capture: CaptureFacts, rows: Columns, columns: Columns) -> None:
-    """Rule 5: direction and phase; takes optimizer."""
-    columns["dir"] = rows["is_backward"].astype(np.int64)
-    phase = np.where(rows["is_backward"], BACKWARD, FORWARD)
-    phase[rows.take("optimizer")] = OPTIMIZER
-    strings = capture.trace.strings
-    of_name = np.zeros(len(strings) + 1, np.bool_)
-    of_name[columns["name"]] = True
-    for code in np.flatnonzero(of_name[:-1]).tolist():
-        of_name[code] = classify(strings[code]).family in _COMMUNICATION
-    of_name[-1] = False
-    phase[of_name[columns["name"]]] = COMMUNICATION
-    phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
-    columns["phase"] = phase
 
 
 # ---------------------------------------------------------------------------------------------- rules 6 and 7, all rows

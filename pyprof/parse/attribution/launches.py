@@ -173,7 +173,10 @@ def _replays(trace: Trace, launch: Ints) -> tuple[Ints, Ints]:
 
 
 def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInfo], Ints]:
-    """The distinct devices, and the index of each activity's, from its process and ordinal; -1 unknown."""
+    """The distinct devices, and the index of each activity's, from its process and ordinal; -1 unknown.
+
+    An ordinal that the capture does not describe (ROCm numbers devices that a process does not see) is of the only kind there.
+    """
     table, strings = trace.devices, trace.strings
     found: list[GpuInfo] = []
     code_of: dict[tuple[int, int], int] = {}
@@ -191,7 +194,9 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
     keys, _, inverse = distinct_rows(process, device)
     codes = np.full(len(inverse), -1, np.int64)
     for number, (of_process, ordinal) in enumerate(keys.T.tolist()):
-        codes[number] = code_of.get((of_process, ordinal), code_of.get((-1, ordinal), -1))
+        codes[number] = code_of.get(
+            (of_process, ordinal), code_of.get((-1, ordinal), -1 if len(found) > 1 or ordinal < 0 else 0)
+        )
     return found, codes[inverse]
 
 

@@ -119,6 +119,13 @@ class OpsAround:
         formula_root = self.formula_root[position]
         return Positions(np.where(formula_root >= 0, formula_root, self.last_op[position]))
 
+    def owner(self, position: Positions) -> Positions:
+        """Rule 4: the op instance whose backward has the number that these ranges show, -1 where `op_after` must tell. An op
+        without a gradient shows the number of the op around it."""
+        labels = self.labels
+        owning = nearest(self.nested, (labels.is_op & ~labels.constant)[self.label])
+        return self.root(Positions(owning[position]))
+
     def discarded(self) -> Bools:
         """Ops run again only for the tensors that they keep: no backward function is theirs."""
         return np.asarray((self.recomputed == 1) & ~self.reentrant)
@@ -241,6 +248,37 @@ def owners(forward: Side, backward: Side, forward_thread: Integers, markers: lis
     owner[of[single]] = found[single]
     ties = _settle_ties(owner, of, found, (forward.label, backward.label), markers)
     return Places(owner), ties, int((candidates == 0).sum())
+
+
+def op_after(capture: CaptureFacts, rows: Rows) -> Rows:
+    """Rule 4: for each range of an op without a gradient and with none around it the op that its number is of, -1 unknown.
+
+    Ops of libraries may show no number (FBGEMM's look-ups): it is the first op after the range on its thread, in no other, if
+    that begins before any op with the next number. One of a library itself may hold weights that are none of its arguments.
+    """
+    ranges, labels = capture.ranges, capture.labels
+    result = np.full(len(rows), -1, np.int64)
+    dispatched = capture.kept & (labels.kind == Kind.DISPATCH)[ranges["label"]]
+    for thread in distinct_values(ranges["thread"][rows]).tolist():
+        own = np.flatnonzero(dispatched & (ranges["thread"] == thread))
+        own = own[nest_order(capture.trace, Rows(own))]
+        start, end, label, seq = gather(ranges, own, "start_ns", "end_ns", "label", "seq")
+        ended = np.maximum.accumulate(np.concatenate([[-1], end[:-1]]))
+        mine = np.flatnonzero(ranges["thread"][rows] == thread)
+        behind = np.searchsorted(start, ranges["start_ns"][rows[mine]], "right")
+        free = _first_from((seq < 0) & ~labels.constant[label] & (start >= ended), behind)
+        result[mine] = np.where(free < _first_from(seq >= 0, behind), np.append(own, -1)[free], -1)
+    markers = capture.trace.markers
+    for at in np.flatnonzero(result < 0).tolist():
+        call = markers[int(ranges["label"][rows[at]])].call
+        result[at] = -1 if call is None or call.module == "aten" else rows[at]
+    return Rows(result)
+
+
+def _first_from(mask: Bools, place: Ints) -> Ints:
+    """The first place from each of these on where the mask holds, its length where none is."""
+    later = np.minimum.accumulate(np.where(mask, np.arange(len(mask)), len(mask))[::-1])[::-1]
+    return np.append(later, len(mask))[place]
 
 
 def _last_before(group: Ints, start: Ints, wanted_group: Ints, before: Ints) -> Ints:

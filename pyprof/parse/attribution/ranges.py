@@ -15,8 +15,9 @@ import numpy.typing as npt
 from pyprof.arrays.columns import Columns, distinct_values
 from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
+from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
-from pyprof.opcall import CONVERSIONS, OpRules
+from pyprof.opcall import CONVERSIONS, OpCall, OpRules
 from pyprof.parse.attribution.launches import gather, ranks
 from pyprof.parse.sources.trace import Trace
 
@@ -54,6 +55,7 @@ class LabelFacts(NamedTuple):
     name: Ints  # code of a dispatcher op's name, -1 none
     bare_cast: Bools  # a cast of which only sizes were recorded
     makes_casts: Bools  # a marker that knows what autocast cast for the op
+    constant: Bools  # has no gradient: an op that makes a tensor of none, or of integers only
     weight: Ints  # which of two that cross is set aside: the lighter
 
 
@@ -63,18 +65,19 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
     codes: dict[str, int] = {}
     for marker in markers:
         call, name = marker.call, "" if marker.call is None else marker.call.name
-        copy = known = factory = converts = bare_cast = False
+        copy = known = factory = converts = bare_cast = constant = False
         if call is not None and name:
             copy, factory, converts = rules.is_copy(name), name in _FACTORIES, name in CONVERSIONS
             bare_cast = name in _CASTS and any(tensor.dtype is None for tensor in call.tensors)
+            constant = factory or _of_integers(call)
             known = rules.known(name) and not rules.is_structural(name) and not rules.gives_way(call)
         kinds.append(int(marker.kind))
         names.append(codes.setdefault(name, len(codes)) if marker.kind == Kind.DISPATCH else -1)
         functions = (_CHECKPOINT in marker.name, _COMPILED in marker.name)
-        answers.append((known, copy, converts, factory, *functions, bare_cast, bool(marker.casts)))
+        answers.append((known, copy, converts, factory, *functions, bare_cast, bool(marker.casts), constant))
     kind = np.array([*kinds, -1], np.int8)
-    table = np.array([*answers, (False,) * 8], np.bool_)
-    known_, copy_, converts_, factory_, checkpoint, compiled, cast, casts = table.T
+    table = np.array([*answers, (False,) * 9], np.bool_)
+    known_, copy_, converts_, factory_, checkpoint, compiled, cast, casts, constant_ = table.T
     function, call_ = kind == Kind.BACKWARD, np.isin(kind, (Kind.OP, Kind.DISPATCH))
     context = np.isin(kind, CONTEXT)
     return LabelFacts(
@@ -91,8 +94,15 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         name=np.array([*names, -1], np.int64),
         bare_cast=cast,
         makes_casts=casts,
+        constant=constant_,
         weight=np.select([call_ | function | (kind == Kind.ENGINE), ~context, kind != Kind.USER], [4, 3, 2], 1),
     )
+
+
+def _of_integers(call: OpCall) -> bool:
+    """Whether all tensors that an op takes are of integers, which have no gradient."""
+    found = [lookup(tensor.dtype) for tensor in call.tensors]
+    return bool(found) and all(dtype is not None and dtype.kind not in ("float", "complex") for dtype in found)
 
 
 # ---------------------------------------------------------------------------------------------- nesting

@@ -20,7 +20,7 @@ DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 
 # Of net.parquet: another column, one less, or a change of name, type or meaning makes a new version.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # name: (numpy type, meaning). An integer that is added here is written to and read from net.dict and Parquet.
 COLUMNS: dict[str, tuple[str, str]] = {
     "kind": ("i1", "ActivityKind code"),
@@ -54,13 +54,14 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "call": ("i4", "code into calls: the op (backward: its forward's)"),
     "inner": ("i4", "code into calls: innermost dispatcher op or autograd function"),
     "own": ("i4", "code into calls: the op of the instance itself, where it is not `call`"),
-    "dir": ("i1", "code into DIRECTIONS"),
-    "phase": ("i1", "code into PHASES"),
+    "dir": ("i1", "code into DIRECTIONS, -1 unknown"),
+    "phase": ("i1", "code into PHASES, -1 unknown"),
     "step": ("i4", "number of the training step"),
     "seq": ("i8", "the autograd sequence number that counts"),
     "sub": ("i4", "n-th kernel in a row of one op and sequence number"),
     "recomputed": ("i1", "1: a forward op that runs again inside backward; 0: not"),
     "by_time": ("i1", "1: its ranges are those open on the main thread at that time"),
+    "phase_inferred": ("i1", "1: no op and no range tells its phase, but its kernel's name"),
 }
 
 # Columns that are codes into the pool of that name.
@@ -69,6 +70,7 @@ POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "inner": "calls
 # Names in prof's columns, in net.dict and in Parquet, where they are not the column's own.
 KEYS = {
     "start_ns": "start", "dur_ns": "sil", "launch_ns": "launch", "launch_dur_ns": "launchdur", "smem_bytes": "smem",
+    "phase_inferred": "inferred",
 }  # fmt: skip
 
 

@@ -129,7 +129,8 @@ class _Describing:
         return None
 
     def _direction(self, row: int) -> str:
-        return "backward" if int(self.records["dir"][row]) == 1 else "forward"
+        """Empty where it is unknown."""
+        return ("forward", "backward", "")[int(self.records["dir"][row])]
 
     def run(self, row: int) -> _Run | None:
         """Where a record's fused kernel was launched; None for other kernels."""
@@ -230,12 +231,12 @@ class _Describing:
 
 
 def _graph(module: CompiledModule | None, direction: str) -> str:
-    """The name of a compiled graph; outside of one the direction."""
-    return f"{module.graph}_{module.direction}" if module is not None and module.direction else direction
+    """The name of a compiled graph; outside of one the direction, `na` where that is unknown."""
+    return f"{module.graph}_{module.direction}" if module is not None and module.direction else direction or "na"
 
 
 def _fits(module: CompiledModule, direction: str) -> bool:
-    return module.direction in ("", direction) or (module.direction == "inference" and direction == "forward")
+    return not direction or module.direction in ("", direction) or (module.direction == "inference" and direction == "forward")
 
 
 def _from_arguments(call: OpCall | None, kernel: Kernel | None) -> tuple[int | None, str]:

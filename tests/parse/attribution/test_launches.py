@@ -224,7 +224,7 @@ def test_a_step_and_an_optimizer_that_cross_an_op_still_hold(tmp_path: Path) -> 
     rows = rows_of(n, tmp_path)
     assert [op(row) for row in rows] == ["mm", "mm", None, None]
     assert [row.get("step") for row in rows] == [None, 4, 4, 4]
-    assert [row["phase"] for row in rows] == ["forward", "optimizer", "optimizer", "forward"]
+    assert [row["phase"] for row in rows] == ["forward", "optimizer", "optimizer", "na"]  # the last is in no op
     assert not any("open" in row for row in rows)  # all were closed
 
 
@@ -306,3 +306,18 @@ def test_a_launch_is_found_by_process_and_id(calls: list[tuple[int, int]], kerne
     trace.activities = make_table("activities", columns)
     expected = [calls.index(kernel) if kernel in calls and kernel[1] >= 0 else -1 for kernel in kernels]
     assert launch_of_activity(trace).tolist() == expected
+
+
+@pytest.mark.parametrize(("described", "expected"), [
+    (["V100"], ["V100", "V100"]), (["V100", "V100"], ["V100", "V100"]), (["V100", "A100"], ["V100", None]), ([], [None, None]),
+])  # fmt: skip
+def test_an_ordinal_that_is_not_described_is_of_the_only_kind(
+    tmp_path: Path, described: list[str], expected: list[str | None]
+) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 10, 1000, 1001, device=0)
+    n.kernel(GEMM, 20, 1002, 1003, device=2)
+    for ordinal, name in enumerate(described):
+        n.rows["TARGET_INFO_GPU"].append((ordinal, name, ordinal, 80, 7, 0))
+    records = load_capture(n.write(tmp_path / "net.sqlite"))
+    assert [records.gpus[code].name if code >= 0 else None for code in records["gpu"].tolist()] == expected

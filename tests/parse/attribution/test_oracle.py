@@ -98,7 +98,9 @@ class World:
         while at + 20 < end and self.random.random() < 0.75:
             stop = at + self.random.randrange(15, max(16, (end - at) // 2))
             if self.random.random() < 0.2:
-                self._add(Range(pid, thread, at, stop, "user", f"block {self.random.randrange(3)}"))
+                self._add(
+                    Range(pid, thread, at, stop, "user", self.random.choice(("block 1", "Forward 2", "bwd 3", "block 4")))
+                )
                 seq = self._forward(pid, thread, at + 1, stop - 1, seq, depth + 1)
             else:
                 self._add(Range(pid, thread, at, stop, "op", "", seq, self.random.choice(NAMES)))
@@ -248,7 +250,7 @@ class Oracle:
         launch = self.launch(pid, corr, start)
         where = (self.recorded(pid, node) if node is not None else None) or launch
         row: dict[str, Any] = {"launch": launch and launch[0], "step": self.step(pid, launch), "users": set(), "by_time": False}
-        row |= {"own": None, "forward": None, "dir": "fprop"}
+        row |= {"own": None, "forward": None, "dir": "na", "tid": launch and launch[1]}
         if where is None:
             return row
         when, thread = where
@@ -257,15 +259,43 @@ class Oracle:
             users = self.users_at(pid, pid, when)
             row["by_time"] = bool(users)
         own = self.instance(stack)
+        named = {"Forward": "fprop", "bwd": "bprop"}
+        told = [named.get(r.label.split()[0], "") for r in (stack if not row["by_time"] else self.open_at(pid, pid, when))]
+        row["dir"] = "fprop" if own else next((direction for direction in told[::-1] if direction), "na")
         row |= {"users": users, "own": own and own.label}
         last_engine = max((i for i, r in enumerate(stack) if r.kind == "engine"), default=-1)
         functions = [r for r in stack[last_engine + 1 :] if r.kind == "backward"]
+        if last_engine >= 0 and not functions:  # the engine adds gradients up after the function, for it
+            inside = [r for r in self.world.ranges if r.kind == "backward" and (r.pid, r.thread) == (pid, thread)]
+            functions = [r for r in inside if stack[last_engine].start <= r.start <= when]
         if functions or last_engine >= 0 or (thread == ENGINE and self.engine_thread(pid)):
             row["dir"] = "bprop"
         if functions:
             forward = self.forward(functions[-1])
             row["forward"] = forward and forward.label
         return row
+
+
+def fill_between(rows: list[tuple[int, dict[str, Any]]]) -> None:
+    """Rule 5: unknown between two that are forward, with nothing of another thread or step among those. rows: (pid, row)."""
+    order = ("na", "fprop", "bprop")
+    launched = sorted(
+        (pid, row["launch"], row["tid"], order.index(row["dir"]), at)
+        for at, (pid, row) in enumerate(rows)
+        if row["launch"] is not None
+    )
+    found = [rows[at][1] for *_, at in launched]
+    pids = [key[0] for key in launched]
+    filled = []
+    for at, row in enumerate(found):
+        before = max((i for i in range(at) if found[i]["dir"] != "na"), default=None)
+        after = next((i for i in range(at + 1, len(found)) if found[i]["dir"] != "na"), None)
+        if row["dir"] == "na" and before is not None and after is not None:
+            places = {(pids[i], found[i]["tid"], found[i]["step"]) for i in range(before, after + 1)}
+            if len(places) == 1 and found[before]["dir"] == found[after]["dir"] == "fprop":
+                filled.append(row)
+    for row in filled:
+        row["dir"] = "fprop"
 
 
 def _label(text: str | None) -> str | None:
@@ -287,12 +317,14 @@ def test_every_kernel_is_as_brute_force_says(tmp_path: Path, seed: int) -> None:
     assert len(rows) == len(world.kernels) == len(plain)
     instances: dict[tuple[Any, ...], set[int]] = {}
     times: dict[tuple[Any, ...], int] = {}
-    for name, pid, start, corr, node in sorted(world.kernels, key=lambda k: (k[2], rows[k[0]]["stream"], k[3])):
-        row, expected = rows[name], oracle.kernel(pid, start, corr, node)
+    told = {name: (pid, oracle.kernel(pid, start, corr, node)) for name, pid, start, corr, node in world.kernels}
+    fill_between(list(told.values()))
+    for name, pid, _, corr, node in sorted(world.kernels, key=lambda k: (k[2], rows[k[0]]["stream"], k[3])):
+        row, (_, expected) = rows[name], told[name]
         assert (row.get("launch"), row.get("step"), row["dir"]) == (expected["launch"], expected["step"], expected["dir"])
         assert {text.split(":")[-1] for text in row.get("ranges", ())} == {u for u in expected["users"] if "Step" not in u}
         assert bool(row.get("byTime")) == expected["by_time"]
-        own = _label(row.get("own", row.get("call")))
+        own = _label(row.get("own", row.get("call"))) if "instance" in row else None
         wanted = expected["own"] and (expected["own"] if "::" in expected["own"] else expected["own"].split()[0])
         assert own == wanted
         assert (_label(row["call"]) if "fwd_instance" in row else None) == expected["forward"]

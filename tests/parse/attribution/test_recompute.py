@@ -62,7 +62,7 @@ def test_a_saved_tensor_is_made_again_inside_the_function_that_wants_it(tmp_path
         ("1", "forward", "fprop", "linear", "block", "1"),
         ("0", "backward", "bprop", "mm", "-", "5"),
         ("0", "backward", "bprop", "sum", "-", "-"),
-        ("na", "forward", "fprop", "na", "-", "-"),  # a thread without ranges
+        ("na", "na", "na", "na", "-", "-"),  # a thread without ranges
     ]
 
 

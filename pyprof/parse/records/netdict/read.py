@@ -191,9 +191,9 @@ class _Reader:
         values["name"] = self.out.strings.code(sound_text(str(line.get("kLongName") or line["kShortName"])))
         values["dur_ns"] = whole_number(line["kDuration"])
         values["sub"] = known(line.get("subSeqId", 0))
-        values["dir"] = DIRECTIONS.index(line["dir"])
+        values["dir"] = _code(DIRECTIONS, line["dir"])
         values["kind"] = ActivityKind.NAMES.index(line.get("kind", "kernel"))
-        values["phase"] = PHASES.index(line["phase"]) if "phase" in line else values["dir"]
+        values["phase"] = _code(PHASES, line["phase"]) if "phase" in line else values["dir"]
         values["copykind"] = _COPY_CODE.get(line.get("copykind", ""), -1)
         values["by_time"] = whole_number(line.get("byTime", 0))
         values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
@@ -269,6 +269,11 @@ def _renumber(columns: dict[str, Array]) -> None:
     known = distinct_values(both[both >= 0])
     for name in ("instance", "fwd_instance"):
         columns[name] = np.where(columns[name] >= 0, np.searchsorted(known, columns[name]), -1)
+
+
+def _code(names: tuple[str, ...], text: object) -> int:
+    """The code of a text, -1 for `na`. Raises ValueError for any other."""
+    return -1 if text == "na" else names.index(str(text))
 
 
 def _texts(line: Line, key: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class _Pieces:
         tid, device, stream, name, kind, phase, *sizes = values
         known = {key: value if value >= 0 else '"na"' for key, value in (("tid", tid), ("device", device), ("stream", stream))}
         shapes = {"grid": sizes[:3] if sizes[0] >= 0 else [], "block": sizes[3:] if sizes[3] >= 0 else []}
-        codes = {"kind": f'"{ActivityKind.NAMES[kind]}"', "phase": f'"{PHASES[phase]}"'}
+        codes = {"kind": f'"{ActivityKind.NAMES[kind]}"', "phase": f'"{(*PHASES, "na")[phase]}"'}
         return _members({**known, **shapes, "kLongName": self.name[name], **codes})
 
     def numbers(self, rows: slice, keys: Sequence[str]) -> list[str]:
@@ -132,7 +132,7 @@ ALWAYS = {
     "seqId": "the sequence number that counts, a list of one or none",
     "subSeqId": "n-th kernel in a row of one op and sequence number",
     "altSeqId": "the other sequence numbers",
-    "dir": "fprop or bprop",
+    "dir": "fprop or bprop; na where nothing tells",
     "mod": "modules of the Python-level calls",
     "op": "their ops; without any those of the sequence markers",
     "tid": "launching thread",
@@ -142,7 +142,7 @@ ALWAYS = {
     "block": "threads of a block: x, y, z",
     "kLongName": "whole name of the kernel",
     "kind": "kernel, graph, memcpy, memset or cpu",
-    "phase": "forward, backward, optimizer, communication or copy",
+    "phase": f"{', '.join(PHASES)}; na where nothing tells",
 }
 SOMETIMES = {
     "copykind": "direction of a copy",

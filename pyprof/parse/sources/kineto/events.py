@@ -22,6 +22,9 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture
 
+UNTIMED = "untimed"
+"""`ph` of an event with a duration (X) whose begin or duration is no number."""
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
 _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job
@@ -70,6 +73,7 @@ class Facts(msgspec.Struct):
     distributedInfo: object = None
     baseTimeNanoseconds: object = None
     schemaVersion: object = None
+    pyprof_modules: object = None
 
 
 class _Document(Facts, Generic[E], kw_only=True):
@@ -239,15 +243,15 @@ def _nothing(_: str) -> None:
 
 
 def _event(item: object) -> Event | None:
-    """An event read leniently; None where it is not an event or its time is not a number."""
+    """An event read leniently; None where it is not an event or, without a duration, has no time."""
     if not isinstance(item, dict):
         return None
     ts, dur = _number(item.get("ts", 0)), _number(item.get("dur", 0))
+    ph, cat, name = (_clean(item.get(key, "")) for key in ("ph", "cat", "name"))
     if ts is None or dur is None:
-        return None
+        return Event(UNTIMED, cat, name) if ph == "X" else None
     args = item.get("args")
     raw = json.dumps(args, default=float).encode() if isinstance(args, dict) else b"{}"
-    ph, cat, name = (_clean(item.get(key, "")) for key in ("ph", "cat", "name"))
     number = item.get("id")
     return Event(
         ph, cat, name, _id(item.get("pid")), _id(item.get("tid")), ts, dur,
@@ -264,12 +268,13 @@ def _id(value: object) -> int | str:
 
 
 def _number(value: object) -> int | Decimal | None:
-    if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
-        return value
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str)):
+        return None
     try:
-        return Decimal(value) if isinstance(value, str) else None
+        number = Decimal(value) if isinstance(value, str) else value
     except InvalidOperation:
         return None
+    return number if isinstance(number, int) or number.is_finite() else None
 
 
 # ---------------------------------------------------------------------------------------------- values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,7 +70,30 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
     return make_table("threads", threads), make_table("processes", {"pid": np.array(pids, np.int64)})
 
 
-def notes_of(trace: Trace, shapes: bool, sources: bool) -> list[str]:
+class Lost(NamedTuple):
+    """How many events could not be read as they are.
+
+    untimed: kernels, copies and fills without a time; others: ops, calls and frames without one; negative: kernels, copies and
+    fills with a negative duration; shared: those whose process is unknown since several used their correlation id.
+    """
+
+    untimed: int
+    others: int
+    negative: int
+    shared: int
+
+    def notes(self) -> list[str]:
+        """What became of them, one line each."""
+        texts = (
+            "left out, since their begin or duration is no number: {} of the kernels, copies and fills",
+            "left out, since their begin or duration is no number: {} of the ops, calls and frames",
+            "negative durations, which count as 0: {} of the kernels, copies and fills",
+            "process unknown, since several in the file used the same correlation ids: {} of the kernels, copies and fills",
+        )
+        return [text.format(count) for count, text in zip(self, texts, strict=True) if count]
+
+
+def notes_of(trace: Trace, shapes: bool, sources: bool, lost: Lost) -> list[str]:
     """What the capture lacks, and what to do about it, one line each."""
     ops = any(marker.kind in (Kind.DISPATCH, Kind.BACKWARD) for marker in trace.markers)
     notes = []
@@ -86,6 +110,4 @@ def notes_of(trace: Trace, shapes: bool, sources: bool) -> list[str]:
         notes.append(f"{count} ranges of measured counters were recorded in place of kernels: see `pyprof counters`")
     elif not len(trace.activities["kind"]) and len(trace.launches["corr"]):
         notes.append("the GPU's activity is missing: add ProfilerActivity.CUDA, and end other profilers of this GPU")
-    if (trace.activities["process"] < 0).any():
-        notes.append("several processes in one file used the same correlation ids: those kernels belong to none of them")
-    return notes
+    return notes + lost.notes()

@@ -59,16 +59,18 @@ def _number(value: int | str) -> int:
 
 
 class Activities:
-    """The rows of `activities` so far."""
+    """The rows of `activities` so far; negative: how many have a negative duration in the file, and 0 here."""
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
+        self.negative = 0
         self._parts: list[Table] = []
 
     def add(self, kind: int, events: list[Event]) -> None:
         """More kernels, copies or fills."""
         args = decode_args(_ActivityArgs, events)
         start, end = times(events)
+        self.negative += sum(e.dur < 0 for e in events)
         names = [self._strings.code(e.name) for e in events]
         columns = {
             "kind": np.full(len(events), kind),
@@ -146,18 +148,15 @@ def _copy_kind(name: str) -> int:
     return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
 
 
-def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> Ints:
-    """The row of `processes` of each activity: its launch's, or the only one; -1 unknown."""
+def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> tuple[Ints, int]:
+    """The row of `processes` of each activity: its launch's, or the only one; -1 unknown. And of how many it is unknown since
+    several processes used their correlation id."""
+    wanted = activities["corr"]
     if processes <= 1:
-        return np.full(len(activities["corr"]), processes - 1, np.int64)
+        return np.full(len(wanted), processes - 1, np.int64), 0
     corr, process = launches["corr"], threads["process"][launches["thread"]].astype(np.int64)
-    pairs = distinct_rows(corr[corr >= 0], process[corr >= 0]).columns
-    alone = np.ones(pairs.shape[1], np.bool_)  # an id that two processes used identifies neither
-    same = pairs[0][1:] == pairs[0][:-1]
-    alone[1:] &= ~same
-    alone[:-1] &= ~same
-    known, owner = pairs[0][alone], pairs[1][alone]
-    at = np.minimum(np.searchsorted(known, activities["corr"]), max(len(known) - 1, 0))
+    known, owner = distinct_rows(corr[corr >= 0], process[corr >= 0]).columns
     if not len(known):
-        return np.full(len(activities["corr"]), -1, np.int64)
-    return np.where(known[at] == activities["corr"], owner[at], -1)
+        return np.full(len(wanted), -1, np.int64), 0
+    first, last = np.searchsorted(known, wanted, "left"), np.searchsorted(known, wanted, "right")
+    return np.where(last - first == 1, np.append(owner, -1)[first], -1), int((last - first > 1).sum())

@@ -76,21 +76,22 @@ class OpLabels:
         self._codes: dict[tuple[object, ...], int] = {}
         self.shapes = False
 
-    def code(self, name: str, args: OpArgs) -> int:
-        """The code of an op's marker."""
+    def code(self, name: str, args: OpArgs, annotation: bool = False) -> int:
+        """The code of an op's marker; annotation: a range of the user's or a library's, which is an op only as a collective."""
         dims = bytes(args.dims or args.dims_2021)
         recorded = (dims, bytes(args.types), bytes(args.strides), bytes(args.concrete))
-        key: tuple[object, ...] = (name, args.seq >= 0, args.fwd > 0, recorded)
+        key: tuple[object, ...] = (name, args.seq >= 0, args.fwd > 0, annotation, recorded)
         if args.kernel_backend or args.collective:
             key += (args.collective, args.dtype, args.in_elements, args.out_elements, args.group, args.group_name)
             key += tuple(getattr(args, fact) for fact in _KERNEL_FACTS)
         found = self._codes.get(key)
         if found is None:
             self.shapes |= bool(dims)
-            marker = _marker(name, args, _inputs(name, dims, args))
+            inputs = _inputs(name, dims, args)
+            marker = _annotation(name, args, inputs) if annotation else _marker(name, args, inputs)
             # Two spellings of the same inputs are one marker: the key is the decoded call.
             same = (marker.kind, name, repr(marker.call))
-            found = self._labels.code(name) if marker.call is None else self._labels.add(same, marker)
+            found = self._labels.add(same, marker)
             self._codes[key] = found
         return found
 
@@ -113,6 +114,14 @@ def _marker(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> Marke
     elif args.kernel_backend:
         facts = [(fact, value) for fact in _KERNEL_FACTS if (value := getattr(args, fact)) not in (None, "")]
     return Marker(Kind.DISPATCH, name, name, _call(module, op, inputs, tuple(facts)))
+
+
+def _annotation(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> Marker:
+    """The meaning of an annotation: `execute_32_context_0` and `MyModel::step` are no ops, whatever numbers they carry."""
+    if args.collective or name.startswith(("nccl:", "record_param_comms")):
+        return _marker(name, args, inputs)
+    found = decode(name)
+    return found if found.kind not in (Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE) else Marker(Kind.USER, name, name)
 
 
 def _module(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> str | None:

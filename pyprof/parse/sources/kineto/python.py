@@ -10,15 +10,13 @@ import re
 import sys
 
 import numpy as np
-import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.columns import distinct_values, narrowest
 from pyprof.arrays.nesting import crossing, nest
+from pyprof.arrays.types import Ints
+from pyprof.parse.sources.kineto.modules import FrameTable
 from pyprof.parse.sources.trace import Strings
 
-Ints = npt.NDArray[np.int64]
-
-MODULE_PREFIX = "nn.Module: "
 # Patterns are compiled when they are first used: most traces have no frames.
 _FRAME = r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)"
 _SITE = r"(?:site|dist)-packages[/\\]"
@@ -57,35 +55,42 @@ def source_of_stack(stack: str) -> str:
 
 
 class Frames:
-    """All Python frames: per frame its thread, begin, end and name."""
+    """All Python frames."""
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
         self._code: dict[str, int] = {}
-        self._parts: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []
+        self._parts: list[FrameTable] = []
 
     def names(self) -> list[str]:
         """Distinct names in the order of their codes."""
         return list(self._code)
 
-    def add(self, thread: Ints, start: Ints, end: Ints, names: list[str], order: Ints) -> None:
-        """More frames; order: what orders the outer before the inner of two that began and ended together."""
+    def add(self, thread: Ints, start: Ints, end: Ints, names: list[str], ids: tuple[Ints, Ints]) -> None:
+        """More frames; ids: of each and of its caller. The first order the outer before the inner of two at one time."""
         codes = np.array([self._code.setdefault(name, len(self._code)) for name in names], np.int64)
-        self._parts.append((thread.astype(np.int32), start, end, codes.astype(np.int32), order.astype(np.int64)))
+        self._parts.append(FrameTable(thread.astype(np.int32), start, end, codes.astype(np.int32), *map(narrowest, ids)))
+
+    def table(self) -> FrameTable | None:
+        """All of them, None where there are none."""
+        self._parts = [FrameTable(*map(np.concatenate, zip(*self._parts, strict=True)))] if self._parts else []
+        return self._parts[0] if self._parts else None
 
     def sources(self, thread: Ints, start: Ints) -> Ints:
         """Code into strings of the source line at each (thread, time): the innermost user frame open then; -1 none."""
         result = np.full(len(start), -1, np.int64)
-        if not self._parts or not len(start):
+        frames = self.table()
+        if frames is None or not len(start):
             return result
-        thread_of, begin, end, name, order = (np.concatenate(column) for column in zip(*self._parts, strict=True))
         rank, source = self._ranks()
         for number in distinct_values(thread).tolist():
-            rows = np.flatnonzero(thread_of == number)
+            rows = np.flatnonzero(frames.thread == number)
             queries = np.flatnonzero(thread == number)
             if len(rows):
-                rows = rows[np.lexsort((order[rows], -end[rows], begin[rows]))]
-                result[queries] = _innermost(begin[rows], end[rows], rank[name[rows]], source[name[rows]], start[queries])
+                begin, end, name = frames.start[rows], frames.end[rows], frames.name[rows]
+                order = np.lexsort((frames.id[rows], -end, begin))
+                begin, end, name = begin[order], end[order], name[order]
+                result[queries] = _innermost(begin, end, rank[name], source[name], start[queries])
         return result
 
     def _ranks(self) -> tuple[Ints, Ints]:

@@ -18,14 +18,15 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.errors import EmptyCapture, NotACapture
-from pyprof.markers import Kind, Marker
+from pyprof.markers import Kind
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
-from pyprof.parse.sources.kineto.events import Event, Int, TraceFile, decode_args, nanoseconds
-from pyprof.parse.sources.kineto.facts import devices_of, notes_of, rank_of_file, tables_of_threads
+from pyprof.parse.sources.kineto.events import UNTIMED, Event, Int, TraceFile, decode_args, nanoseconds
+from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities, times
+from pyprof.parse.sources.kineto.modules import module_ranges
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels
-from pyprof.parse.sources.kineto.python import MODULE_PREFIX, Frames, source_of_stack
+from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
 
@@ -35,7 +36,8 @@ _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
     "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
 }  # fmt: skip
-_OPS = ("cpu_op", "Operator", "user_annotation")
+_ANNOTATION = "user_annotation"
+_OPS = ("cpu_op", "Operator", _ANNOTATION)
 _FRAMES = ("python_function", "Python")
 
 
@@ -83,6 +85,7 @@ class _TraceReader:
         self.memory: list[Table] = []
         self.thread_names: dict[tuple[int, int], str] = {}
         self.counters = CounterEvents()
+        self.untimed = self.others = 0
         self._sources: dict[str, int] = {"": -1}
 
     def read(self) -> Trace:
@@ -100,6 +103,7 @@ class _TraceReader:
             **dict.fromkeys(_OPS, self._add_ops), **dict.fromkeys(_FRAMES, self._add_frames),
             "s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory,
             "cuda_profiler_range": self.counters.add_ranges, "C": self.counters.add_samples,
+            UNTIMED: self._count_untimed,
         }  # fmt: skip
         if category in _GPU:
             self.activities.add(_GPU[category], events)
@@ -122,7 +126,9 @@ class _TraceReader:
             "start_ns": start,
             "end_ns": end,
             "thread": self._rows(events),
-            "label": np.array([code(e.name, a) for e, a in zip(events, args, strict=True)], np.int64),
+            "label": np.array(
+                [code(e.name, a, e.cat == "user_annotation") for e, a in zip(events, args, strict=True)], np.int64
+            ),
             "seq": np.array([a.seq if a.seq < 1 << 62 else -1 for a in args], np.int64),
             # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
             "op_id": np.array([max(a.external, a.external_2021) for a in args], np.int64),
@@ -140,20 +146,9 @@ class _TraceReader:
 
     def _add_frames(self, events: list[Event]) -> None:
         (start, end), thread = times(events), self._rows(events)
-        names = [e.name for e in events]
-        order = np.arange(len(events))
-        if not (start % 1000).any():  # whole microseconds: many frames begin together
-            order = np.array([a.id for a in decode_args(_FrameArgs, events)], np.int64)
-        self.frames.add(thread, start, end, names, order)
-        at = [i for i, name in enumerate(names) if name.startswith(MODULE_PREFIX)]
-        if at:
-            labels = np.array([self._layer(names[i]) for i in at], np.int64)
-            columns = {"start_ns": start[at], "end_ns": end[at], "thread": thread[at], "label": labels}
-            self.ranges.append(make_table("ranges", columns))
-
-    def _layer(self, name: str) -> int:
-        marker = Marker(Kind.LAYER, name, name[len(MODULE_PREFIX) :], scope="module")
-        return self.trace.labels.add(("module", name), marker)
+        args = decode_args(_FrameArgs, events)
+        ids = np.array([a.id for a in args], np.int64), np.array([-1 if a.parent is None else a.parent for a in args], np.int64)
+        self.frames.add(thread, start, end, [e.name for e in events], ids)
 
     def _add_arrows(self, events: list[Event]) -> None:
         events = [e for e in events if e.cat == "fwdbwd"]
@@ -178,10 +173,17 @@ class _TraceReader:
         }
         self.memory.append(make_table("memory", columns))
 
+    def _count_untimed(self, events: list[Event]) -> None:
+        of_gpu = sum(e.cat in _GPU for e in events)
+        self.untimed += of_gpu
+        self.others += len(events) - of_gpu
+
     # ------------------------------------------------------------------ the tables, once all is read
 
     def _finish(self) -> Trace:
         trace = self.trace
+        if (frames := self.frames.table()) is not None:
+            self.ranges.append(module_ranges(frames, self.frames.names(), self.file.facts.pyprof_modules, trace.labels))
         parts = self.ranges or [make_table("ranges")]
         trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
         parts = self.memory or [make_table("memory")]
@@ -195,9 +197,9 @@ class _TraceReader:
         trace.threads, trace.processes = tables_of_threads(numbers, self.thread_names, trace)
         self._give_forward_threads(numbers, row)
         processes = len(trace.processes["pid"])
-        owner = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
+        owner, shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         trace.activities["process"] = owner.astype(np.int32)
-        self._give_facts(processes)
+        self._give_facts(processes, Lost(self.untimed, self.others, self.activities.negative, shared))
         return trace
 
     def _check(self) -> None:
@@ -267,7 +269,7 @@ class _TraceReader:
         if absent:
             trace.threads = concatenated([trace.threads, make_table("threads", {"process": np.array(absent)})])
 
-    def _give_facts(self, processes: int) -> None:
+    def _give_facts(self, processes: int, lost: Lost) -> None:
         trace, facts = self.trace, self.file.facts
         trace.devices = devices_of(facts.deviceProperties, trace.strings)
         if processes == 1:
@@ -281,11 +283,12 @@ class _TraceReader:
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [int(t["end_ns"].max()) for t in (trace.ranges, trace.launches, trace.activities) if len(t["end_ns"])]
         trace.session_end_ns = max(ends, default=-2) + 1
-        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1)
+        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1, lost)
 
 
 class _FrameArgs(msgspec.Struct, gc=False):
     id: Int = msgspec.field(default=-1, name="Python id")
+    parent: Int | None = msgspec.field(default=None, name="Python parent id")
 
 
 _HOST = 0  # c10::DeviceType

@@ -56,7 +56,7 @@ def test_the_innermost_user_frame_open_at_each_time() -> None:
         (0, 50, 60, "copy.py(7): deepcopy"), (1, 0, 100, "torch/autograd/x.py(1): run"),
     ]  # fmt: skip
     thread, start, end, names = (list(column) for column in zip(*rows, strict=True))
-    frames.add(np.array(thread), np.array(start), np.array(end), names, np.arange(len(rows)))
+    frames.add(np.array(thread), np.array(start), np.array(end), names, (np.arange(len(rows)), np.full(len(rows), -1)))
     asked = [(0, 5), (0, 12), (0, 20), (0, 35), (0, 45), (0, 55), (0, 100), (1, 5), (2, 5)]
     found = frames.sources(np.array([t for t, _ in asked]), np.array([when for _, when in asked]))
     main, net = "main.py:1", "net.py:5"
@@ -66,6 +66,12 @@ def test_the_innermost_user_frame_open_at_each_time() -> None:
 def test_frames_that_begin_together_are_told_apart_by_their_order() -> None:
     strings = Strings()
     frames = Frames(strings)
-    frames.add(np.zeros(2, int), np.zeros(2, int), np.full(2, 9), ["inner.py(1): f", "outer.py(1): f"], np.array([2, 1]))
+    frames.add(
+        np.zeros(2, int),
+        np.zeros(2, int),
+        np.full(2, 9),
+        ["inner.py(1): f", "outer.py(1): f"],
+        (np.array([2, 1]), np.array([1, -1])),
+    )
     (found,) = frames.sources(np.zeros(1, int), np.zeros(1, int)).tolist()
     assert strings[found] == "inner.py:1"

@@ -1,0 +1,117 @@
+"""Rule 5: ops, optimizers, ranges of the user and names of kernels -> phase and direction of each row; -1 where nothing tells.
+
+What an op or an autograd function ran is known from these. A kernel without an op is told by its own name where that says
+backward (`split_embedding_backward_…`), by the innermost range of the user that is named after a phase (`Forward`, `bwd`), by
+the kernels around it on its thread, and by its name on other rows, in this order. No files and no formulas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from pyprof.arrays.columns import Columns
+from pyprof.arrays.types import Bools, Ints
+from pyprof.hardware.kernels import classify
+from pyprof.parse.attribution.ops import OpTable
+from pyprof.parse.attribution.ranges import CaptureFacts
+from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
+from pyprof.parse.sources.trace import ActivityKind
+
+FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = map(PHASES.index, PHASES)
+_COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
+_WORDS = {
+    "forward": FORWARD, "fwd": FORWARD, "fprop": FORWARD, "backward": BACKWARD, "bwd": BACKWARD, "bprop": BACKWARD,
+    "backprop": BACKWARD, "optimizer": OPTIMIZER,
+}  # fmt: skip
+_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase
+# A kernel that Inductor fused is named after all ops in it: relu's mask, `threshold_backward`, is made in forward.
+_BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
+_BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
+
+
+def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable, stacks: list[Stack]) -> dict[str, int]:
+    """Put phase, dir and phase_inferred into columns; returns how many rows' phase only the name of their kernel tells. Takes
+    optimizer."""
+    kernel = columns["kind"] == ActivityKind.KERNEL
+    phase = np.where(rows["op"] >= 0, FORWARD, -1)
+    phase[rows["is_backward"] | _backward_ops(capture, rows, ops)] = BACKWARD
+    phase[rows.take("optimizer")] = OPTIMIZER
+    inferred = np.zeros(len(phase), np.bool_)
+    of_name = columns["name"].astype(np.int64)
+    bare = np.flatnonzero(phase < 0)
+    if len(bare):
+        phase[bare] = np.array([*map(_phase_of_stack, stacks), -1])[rows["stack"][bare]]
+        named = _names_where(capture, of_name[bare], lambda name: re.search(_BACKWARD_KERNEL, name) is not None)
+        inferred[bare] = named & kernel[bare] & (phase[bare] != BACKWARD)
+        phase[inferred] = BACKWARD
+        _fill_between(capture, rows, columns, phase)
+        _fill_by_name(of_name, kernel, phase, inferred)
+    columns["dir"] = np.where(phase == OPTIMIZER, DIRECTIONS.index("fprop"), phase)  # of the first two the codes are the same
+    phase[_names_where(capture, of_name, lambda name: classify(name).family in _COMMUNICATION)] = COMMUNICATION
+    phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
+    columns["phase"], columns["phase_inferred"] = phase, np.where(inferred, 1, -1)
+    return {"kernels whose phase is inferred from their name": int(inferred.sum())}
+
+
+def phase_of_range(name: str) -> int:
+    """The phase that a range of the user is named after, -1 none: `Backward`, `train/fwd_pass`, but not `forward_backward`."""
+    found = {_WORDS[word] for text in re.findall(_WORD, name) if (word := text.lower()) in _WORDS}
+    return found.pop() if len(found) == 1 else -1
+
+
+def _phase_of_stack(stack: Stack) -> int:
+    """That of the innermost range named after one."""
+    return next((phase for text in reversed(stack.ranges) if (phase := phase_of_range(text)) >= 0), -1)
+
+
+def _backward_ops(capture: CaptureFacts, rows: Columns, ops: OpTable) -> Bools:
+    """Which rows ran in an op that only backward has, `aten::convolution_backward`, whatever called it."""
+    markers = capture.trace.markers
+    backward = np.zeros(len(markers) + 1, np.bool_)
+    for code, marker in enumerate(markers):
+        backward[code] = marker.call is not None and re.fullmatch(_BACKWARD_OP, marker.call.op) is not None
+    return np.asarray(backward[ops.label[rows["op"]]] | backward[rows["inner"]])
+
+
+def _names_where(capture: CaptureFacts, names: Ints, holds: Callable[[str], bool]) -> Bools:
+    """Which of these codes into strings are texts of which something holds; each text is looked at once."""
+    strings = capture.trace.strings
+    found = np.zeros(len(strings) + 1, np.bool_)
+    found[names] = True
+    for code in np.flatnonzero(found[:-1]).tolist():
+        found[code] = holds(strings[code])
+    found[-1] = False
+    holds_of: Bools = found[names]
+    return holds_of
+
+
+def _fill_between(capture: CaptureFacts, rows: Columns, columns: Columns, phase: Ints) -> None:
+    """A row whose phase is unknown is forward where those launched last before it and first after it in its process are, and
+    no other thread launched anything between these, nor did a step end."""
+    launched = np.flatnonzero(rows["launch_thread"] >= 0)
+    thread = rows["launch_thread"][launched]
+    where = (capture.process[thread], columns["launch_ns"][launched], columns["tid"][launched], phase[launched])
+    order = launched[turn := np.lexsort(where[::-1])]  # by values alone, so that no order of the file shows
+    known, place = phase[order] >= 0, np.arange(len(order))
+    ends = [np.diff(column, prepend=-1) != 0 for column in (where[0][turn], where[2][turn], columns["step"][order])]
+    run = np.cumsum(np.logical_or.reduce(ends))  # a number for each stretch on one thread and in one step
+    before = np.maximum.accumulate(np.where(known, place, -1))
+    after = np.minimum.accumulate(np.where(known, place, len(order))[::-1])[::-1]
+    at = np.flatnonzero(~known & (before >= 0) & (after < len(order)))
+    at = at[(run[before[at]] == run[at]) & (run[after[at]] == run[at])]
+    inside = (phase[order[before[at]]] == FORWARD) & (phase[order[after[at]]] == FORWARD)
+    phase[order[at[inside]]] = FORWARD
+
+
+def _fill_by_name(name: Ints, kernel: Bools, phase: Ints, inferred: Bools) -> None:
+    """A kernel whose phase is unknown has that of the other kernels of its name, where these have one."""
+    seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
+    told = kernel & (phase >= 0) & ~inferred
+    seen[phase[told], name[told]] = True
+    alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1)
+    bare = np.flatnonzero(kernel & (phase < 0))
+    phase[bare] = alone[name[bare]]
+    inferred[bare] = phase[bare] >= 0

@@ -1,0 +1,152 @@
+"""Rule 5: in which part of a step a kernel ran, and what is unknown since nothing tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyprof.loading import load_capture
+from pyprof.parse.attribution.phases import phase_of_range
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.records.selection import choose_kinds
+from pyprof.prof.columns import HEADERS, RecordTable
+from pyprof.prof.frame import Frame
+from pyprof.prof.group import group_by
+from pyprof.tables.table import choose, printed
+from tests.tiny import Nsys
+
+OTHER = "void at::native::vectorized_elementwise_kernel<4>(int)"
+
+
+def phases(n: Nsys, tmp_path: Path) -> list[str]:
+    """phase/dir of each row; * where only its name tells."""
+    records = load_capture(n.write(tmp_path / "net.sqlite"))
+    table = RecordTable(Frame(records))
+    columns = [printed(table.of(key)) for key in ("phase", "dir", "inferred")]
+    return [f"{phase}/{dir_}{'*' * int(inferred)}" for phase, dir_, inferred in zip(*columns, strict=True)]
+
+
+def shares(records: Records) -> dict[str, float]:
+    """Time of kernels by phase, ms."""
+    frame = Frame(choose_kinds(records, "kernel"))
+    groups = group_by(frame, np.arange(len(frame.records)), choose("phase", HEADERS))
+    names, times = (printed(groups.of(key)) for key in ("phase", "time"))
+    return {name: int(time) / 1e6 for name, time in zip(names, times, strict=True)}
+
+
+def test_ranges_named_after_a_phase_tell_it_of_kernels_without_an_op(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("Forward", 10, 40)
+    n.range("attention", 20, 30)  # inside: says nothing
+    n.range("my_bwd", 50, 80)
+    n.range("forward_backward", 60, 70)  # says both: the one around it counts
+    n.range("Optimizer step", 90, 99)
+    for number, launch in enumerate((5, 15, 25, 45, 55, 65, 92)):
+        n.kernel(f"k{number}", launch, 1000 + launch, 1001 + launch)
+    expected = ["na/na", "forward/fprop", "forward/fprop", "na/na", "backward/bprop", "backward/bprop", "optimizer/fprop"]
+    assert phases(n, tmp_path) == expected
+
+
+def test_a_range_of_the_main_thread_tells_it_of_other_threads(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("Backward", 10, 40)
+    n.kernel("k0", 20, 1000, 1001, thread=9)
+    n.kernel("k1", 50, 1002, 1003, thread=9)
+    assert phases(n, tmp_path) == ["backward/bprop", "na/na"]
+
+
+def test_an_op_tells_it_whatever_range_is_around(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 20)
+    n.range("aten::convolution_backward, op_id = 2", 30, 40)  # without its autograd function around it
+    n.kernel("k0", 15, 1000, 1001)
+    n.kernel("k1", 35, 1002, 1003)
+    assert phases(n, tmp_path) == ["forward/fprop", "backward/bprop"]
+
+
+def test_between_launches_of_a_forward_is_forward(tmp_path: Path) -> None:
+    n = Nsys()
+    for start in (10, 30, 50):
+        n.range(f"aten::mm, op_id = {start}", start, start + 10)
+        n.kernel(f"mm{start}", start + 5, 1000 + start, 1001 + start)
+    n.kernel("extension", 25, 1025, 1026)
+    n.kernel("worker", 45, 1045, 1046, thread=9)  # of whoever: so nothing between the last two is known
+    n.kernel("other", 46, 1046, 1047)
+    n.kernel("last", 70, 1070, 1071)  # nothing follows
+    forward = "forward/fprop"
+    assert phases(n, tmp_path) == [forward, forward, forward, "na/na", "na/na", forward, "na/na"]
+
+
+def test_a_step_ends_a_forward(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("ProfilerStep#1", 1, 30)
+    n.range("ProfilerStep#2", 30, 60)
+    for start in (10, 40):
+        n.range(f"aten::mm, op_id = {start}", start, start + 10)
+        n.kernel(f"mm{start}", start + 5, 1000 + start, 1001 + start)
+    n.kernel("between", 25, 1025, 1026)
+    assert phases(n, tmp_path) == ["forward/fprop", "na/na", "forward/fprop"]
+
+
+def test_a_name_of_one_phase_alone_is_inferred(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, seq = 1, op_id = 1", 10, 20)
+    n.range("MmBackward0, seq = 1, op_id = 2", 30, 40, thread=9)
+    for name, launch, thread in (("a", 12, None), ("both", 14, None), ("both", 32, 9), ("b", 34, 9)):
+        n.kernel(name, launch, 1000 + launch, 1001 + launch, thread=thread)
+    for at, name in enumerate(("a", "b", "both", "new")):
+        n.kernel(name, None, 2000 + at, 2001 + at)
+    assert phases(n, tmp_path)[4:] == ["forward/fprop*", "backward/bprop*", "na/na", "na/na"]
+
+
+def test_a_kernel_named_backward_is_not_forward(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("Forward", 10, 40)
+    n.kernel("split_embedding_backward_codegen_sgd_unweighted_kernel", 20, 1000, 1001)
+    n.kernel("flash_bwd_dq_dk_dv_loop_kernel", 60, 1002, 1003)
+    n.kernel("triton_poi_fused_relu_threshold_backward_1", 70, 1004, 1005)  # a forward graph makes relu's mask
+    n.kernel("void forward_kernel<int>()", 80, 1006, 1007)  # what is called forward may run anywhere
+    assert phases(n, tmp_path) == ["backward/bprop*", "backward/bprop*", "na/na", "na/na"]
+
+
+def test_communication_and_copies_keep_their_phase_and_what_is_known_of_their_direction(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("Backward", 10, 40)
+    n.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, 1000, 1001)
+    n.copy(1, 30, 1002, 1003)
+    n.copy(1, 50, 1004, 1005)
+    assert phases(n, tmp_path) == ["communication/bprop", "copy/bprop", "copy/na"]
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("Forward", "forward"), ("forward", "forward"), ("fwd", "forward"), ("train/forward_pass", "forward"), ("ForwardPass", "forward"),
+        ("Backward", "backward"), ("loss.backward", "backward"), ("bwd", "backward"), ("BWD pass", "backward"), ("optimizer", "optimizer"),
+        ("forward_backward", None), ("fwd+bwd", None), ("forwarding table", None), ("step", None), ("", None), ("straightforward", None),
+    ],
+)  # fmt: skip
+def test_names_of_ranges(name: str, phase: str | None) -> None:
+    assert phase_of_range(name) == (-1 if phase is None else PHASES.index(phase))
+
+
+# ---------------------------------------------------------------------------------------------- real captures
+
+
+def test_ranges_forward_and_backward_of_a_real_capture(captures: Path) -> None:
+    found = shares(load_capture(captures / "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite"))
+    assert {name: round(time, 3) for name, time in found.items()} == {"forward": 971.26, "backward": 760.791, "na": 1.753}
+
+
+def test_nothing_tells_of_a_real_capture_without_ops(captures: Path) -> None:
+    assert set(shares(load_capture(captures / "nsys/a100_gpt2.7b.nsys2024.6.sqlite"))) == {"na"}
+
+
+def test_sums_by_phase_are_the_whole(captures: Path) -> None:
+    records = load_capture(captures / "kineto/mi300_resnet_checkpoint.json.gz")
+    found = shares(records)
+    assert sum(found.values()) == pytest.approx(97.256, abs=0.001) and 0 < found["na"] < 2.1
+    # Before, the 6.5 ms of kernels without a launch were forward; where a name tells it, half of them are backward's.
+    assert found["backward"] == pytest.approx(9.435 + 2.269, abs=0.002)
