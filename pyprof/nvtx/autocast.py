@@ -1,12 +1,12 @@
 """The autocast region that an op is called in -> what distinguishes the call, and its text in the marker.
 
 Outside of every region this is one question to torch. Inside, the device of an op's first tensor decides: a region of another
-device does not concern it.
+device does not concern it. Of what torch answers, the quickest is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,42 +14,57 @@ import torch
 _Region = tuple[str, torch.dtype] | None
 
 _Tensor = torch.Tensor
+_outside = torch._C._dispatch_tls_is_dispatch_key_excluded
+_CUDA, _CPU = torch._C.DispatchKey.AutocastCUDA, torch._C.DispatchKey.AutocastCPU
 
 
-def _queries() -> tuple[Callable[[str], bool], Callable[[str], torch.dtype]]:
-    """torch's questions about one device; before torch 2.4 they had names for each of two devices."""
-    try:
-        torch.is_autocast_enabled("cpu")
-    except TypeError:
-        enabled = {"cuda": torch.is_autocast_enabled, "cpu": torch.is_autocast_cpu_enabled}
-        dtype = {"cuda": torch.get_autocast_gpu_dtype, "cpu": torch.get_autocast_cpu_dtype}
-        return (lambda device: device in enabled and enabled[device]()), lambda device: dtype[device]()
-    return torch.is_autocast_enabled, torch.get_autocast_dtype
+def _either() -> bool:
+    return not (_outside(_CUDA) and _outside(_CPU))
 
 
-_enabled, _dtype = _queries()
-
-
-def _any_enabled() -> bool:
-    return _enabled("cuda") or _enabled("cpu")
-
-
-in_autocast: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _any_enabled)
+in_autocast: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", _either)
 """Whether this thread is inside a region of any device."""
 
 
-def autocast_region(args: Iterable[Any], kwargs: dict[str, Any]) -> _Region:
+def _dtype_of(device: str) -> torch.dtype:
+    """The dtype of a device's regions before torch 2.4."""
+    dtype: torch.dtype = torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
+    return dtype
+
+
+_dtype: Callable[[str], torch.dtype] = getattr(torch, "get_autocast_dtype", _dtype_of)
+
+
+_devices: frozenset[str] = frozenset(getattr(torch._C, "_autocast_supported_devices", list)())
+
+
+def autocast_region(args: Sequence[Any], kwargs: dict[str, Any]) -> _Region:
     """Device and dtype of the region that a call is made in; None where none concerns it."""
-    for value in args:
-        if isinstance(value, _Tensor):
-            device = "cuda" if value.is_cuda else "cpu" if value.is_cpu else value.device.type
-            return (device, _dtype(device)) if _enabled(device) else None
-        if (type(value) is list or type(value) is tuple) and value and isinstance(value[0], _Tensor):
-            return autocast_region(value, {})
-    return autocast_region(kwargs.values(), {}) if kwargs else None
+    first: Any = args[0] if args else None
+    if type(first) is list and first:
+        first = first[0]
+    if not isinstance(first, _Tensor):
+        first = _first_tensor((*args, *kwargs.values()))
+        if first is None:
+            return None
+    if first.is_cuda:
+        return None if _outside(_CUDA) else ("cuda", _dtype("cuda"))
+    if first.is_cpu:
+        return None if _outside(_CPU) else ("cpu", _dtype("cpu"))
+    device = first.device.type
+    return (device, _dtype(device)) if device in _devices and torch.is_autocast_enabled(device) else None
 
 
-def autocast_text(args: Iterable[Any], kwargs: dict[str, Any]) -> str:
-    """The region as markers have it, `cuda:bf16`; empty where none concerns the call."""
+def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
+    """The first tensor among arguments, or at the head of a list among them."""
+    for value in values:
+        head = value[0] if (type(value) is list or type(value) is tuple) and value else value
+        if isinstance(head, _Tensor):
+            return head
+    return None
+
+
+def autocast_text(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """The region as markers have it, `cuda:bfloat16`; empty where none concerns the call."""
     region = autocast_region(args, kwargs) if in_autocast() else None
     return f"{region[0]}:{str(region[1]).removeprefix('torch.')}" if region else ""

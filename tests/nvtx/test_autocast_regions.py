@@ -67,6 +67,20 @@ def test_regions_belong_to_threads_and_devices(recorder: Recorder) -> None:
     assert found == ["mm(fp32[4,8], fp32[8,4]{1,8})", "mm(bf16[4,8], bf16[8,4]{1,8})", "mm(fp32[4,8], fp32[8,4]{1,8})"]
 
 
+def test_tensors_of_devices_without_autocast_are_left_alone(recorder: Recorder) -> None:
+    x = torch.empty(4, 8, device="meta")
+    recorder.clear()
+    with torch.autocast("cpu", dtype=LOW):
+        torch.mm(x, x.t())
+        torch.cat([x, x])
+        torch.zeros(3)
+        torch.einsum("ij->j", torch.nn.Parameter(torch.ones(2, 2)))
+    assert not any(
+        '"autocast":' in text for text in recorder.texts if "meta" in text or text.startswith(("mm", "cat", "zeros"))
+    )
+    assert '"autocast":' in recorder.texts[-1]
+
+
 def test_lists_and_keyword_arguments_are_asked_too(recorder: Recorder) -> None:
     x, y = torch.randn(4, 8), torch.randn(4, 8, dtype=LOW)
     recorder.clear()
