@@ -3,7 +3,8 @@
     python scripts/bench/overhead.py [--repeat 7] [--number 20000] [--autocast] [--json]
 
 Each figure is the smallest of `repeat` loops of `number` calls on one thread, without gradients, minus the same loop before
-`pyprof.init()`; with --autocast all of them inside a region, in CPU time of the thread. Run it under `nsys profile -t nvtx` to measure the cost while a tool records.
+`pyprof.init()`, in CPU time of the thread; with --autocast all of them inside a region. Run it under `nsys profile -t nvtx` to
+measure the cost while a tool records.
 """
 
 from __future__ import annotations
