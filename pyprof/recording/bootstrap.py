@@ -163,7 +163,9 @@ class Session:
         from pyprof.recording.growth import Growth
         from pyprof.recording.steps import StepClock
 
-        begins, stop, end, recording = self._automatic() if self._steps is None else self._chosen(self._steps)
+        # Counters change how a program runs, so nothing is chosen by its time.
+        automatic = self._steps is None and not self._config["metrics"]
+        begins, stop, end, recording = self._automatic() if automatic else self._chosen(self._steps or ())
         growth = Growth(self._config["limit"], recording, self._safe(stop))
 
         def end_all() -> None:
@@ -184,7 +186,8 @@ class Session:
         from pyprof.recording.automatic import TOO_LARGE
         from pyprof.recording.torchprof import Capture, Chosen
 
-        capture = Capture(self._claim(), schedule=Chosen(steps) if steps else None, table=0, on_trace=self._written)
+        plan, metrics = Chosen(steps) if steps else None, self._config["metrics"]
+        capture = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
         capture.on_failure = self._note
         capture.__enter__()
         Capture.program = capture

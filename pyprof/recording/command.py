@@ -18,10 +18,12 @@ import shlex
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pyprof.errors import PyprofError, ToolError, UsageError
+from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
 from pyprof.recording.results import record_name
 from pyprof.recording.run import INDUCTOR, Plan, Recording, choose_tool, record
@@ -48,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--forks", action="store_true", help="nsys: record forked processes too (data-loader workers)")
     text = f"torch.compile names its kernels and records their bytes, those on the CPU too (sets {', '.join(INDUCTOR)})"
     parser.add_argument("--inductor", action="store_true", help=text)
+    text = "torch.profiler: record hardware metrics, by Nsight Compute's names, for `pyprof counters`"
+    parser.add_argument("--metrics", metavar="METRIC,...", help=text)
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
     text = "a Python program, or a command that runs one in its own process or by torchrun"
     parser.add_argument("program", metavar="PROGRAM", nargs=argparse.REMAINDER, help=text)
@@ -60,10 +64,11 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--limit takes a number of GB, not {options.limit}", "for example --limit 5; 0: no limit")
     command, name = _command(options)
     rank = job_rank()
-    tool = choose_tool(options.tool, len(steps or [0]))
+    metrics = tuple(filter(None, (options.metrics or "").split(",")))
+    tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
     with terminated_by_exception():
         limit, suffix = int(options.limit * 1e9), f".rank{rank}" if rank else ""
-        plan = Plan(command, tool, options.output or name, steps, limit, suffix, options.forks, options.inductor)
+        plan = Plan(command, tool, options.output or name, steps, limit, suffix, options.forks, options.inductor, metrics)
         if rank in ("", "0"):
             _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
         recording = record(plan)
@@ -71,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
             _say(note)
         try:
             _show(recording, steps, options.top if rank in ("", "0") else 0)
+            if metrics:
+                _say(f"counters: pyprof counters {shlex.quote(str(recording.captures[0]))}")
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
         except PyprofError as error:
@@ -81,6 +88,19 @@ def run(options: argparse.Namespace) -> int:
             if not recording.code or error.filename is not None:
                 raise
     return recording.code
+
+
+def _tool(wanted: str, metrics: Sequence[str]) -> str:
+    """The tool that records: counters come from torch.profiler. Raises ToolError where the torch of this Python has none."""
+    if not metrics:
+        return wanted
+    if wanted == "nsys":
+        raise UsageError(
+            "nsys records no hardware metrics of launches", "--tool torch, or Nsight Compute: pyprof counters --metrics"
+        )
+    with suppress(ImportError):  # the program may have another Python
+        measuring(metrics, per_kernel=True)
+    return "torch"
 
 
 def _say(text: str) -> None:

@@ -41,7 +41,7 @@ class Plan:
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
     those to record, () for everything, None for the first after warm-up; limit: bytes of the trace beyond which it is stopped,
     0 for none; rank: what follows the name where this process is one of a distributed job (`.rank0`); forks:
-    nsys records forked processes too; inductor: torch.compile names its kernels.
+    nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record.
     """
 
     command: list[str]
@@ -52,6 +52,7 @@ class Plan:
     rank: str = ""
     forks: bool = False
     inductor: bool = False
+    metrics: tuple[str, ...] = ()
 
 
 @dataclass
@@ -98,7 +99,7 @@ def record(plan: Plan) -> Recording:
         folder, written = Path(control), staging.folder / (name.name + plan.rank)
         capture_range = plan.tool == "nsys" and bool(plan.steps) and cuda_devices() > 0
         config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.rank), "limit": plan.limit}
-        _write(folder / "config.json", {**config, "capture_range": capture_range})
+        _write(folder / "config.json", {**config, "capture_range": capture_range, "metrics": plan.metrics})
         if plan.tool == "nsys":
             recording = _under_nsys(plan, folder, written, capture_range)
         else:

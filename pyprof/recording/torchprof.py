@@ -13,21 +13,23 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyprof.errors import ToolError, UsageError
 from pyprof.recording.exclusive import Exclusive, next_kind
+from pyprof.recording.metrics import measuring
 from pyprof.recording.modules import Names, add_names, names_of_modules
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import environment_with_pyprof, job_rank
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
 _FILE_SUFFIXES = (".json", ".json.gz")
 
@@ -92,6 +94,13 @@ class Chosen:
         return len(self.windows)
 
 
+class Counters(TypedDict, total=False):
+    """Hardware metrics to record, by their names in Nsight Compute, and whether of each launch (else of all together)."""
+
+    metrics: Sequence[str]
+    per_kernel: bool
+
+
 class Capture:
     """Record what runs inside a `with` into trace files; call `step()` at the end of each training step.
 
@@ -99,14 +108,15 @@ class Capture:
     until then. schedule: the steps to record; everything without one. shapes: record the inputs of ops, which FLOPs and bytes
     need. stacks: record Python frames, for source lines and modules, at the cost of slower Python. table: how many of the ops
     that took most time are listed; a process of its own writes the list beside each trace as .txt, and rank 0 prints it to
-    standard error at the end; 0 for no list. on_trace: called with each file once it is whole.
+    standard error at the end; 0 for no list. on_trace: called with each file once it is whole. metrics, per_kernel: hardware
+    counters for `pyprof counters`, as `metrics.measuring` says.
 
     traces: the files written so far, whole; profiler: the torch.profiler.profile underneath, while recording; gave_way: whether
     another recording by torch.profiler began meanwhile, which ended this one; on_failure: called with a line of text where a
     trace cannot be written, which costs the trace and never the user's run. By default it warns.
 
-    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing or torch.profiler is
-    recording already. A schedule that never reached a recorded step warns at the end.
+    Raises UsageError for one file and several cycles, and on entering ToolError where torch is missing, cannot count the
+    metrics or is recording already. A schedule that never reached a recorded step warns at the end.
     """
 
     program: Capture | None = None  # the recording of `pyprof run`, of which the program knows nothing
@@ -120,8 +130,9 @@ class Capture:
         stacks: bool = True,
         table: int = 10,
         on_trace: Callable[[Path], None] | None = None,
+        **counters: Unpack[Counters],
     ) -> None:
-        self.path = Path(path)
+        self.path, self._counters = Path(path), counters
         self.schedule = schedule
         self.traces: list[Path] = []
         self.steps = 0
@@ -134,13 +145,19 @@ class Capture:
         self.gave_way = False
         self.on_failure: Callable[[str], None] = _warn
         self.exclusive = Exclusive(self.give_way)
+        self._options: dict[str, object] = {}  # of torch's experimental configuration
 
     def __enter__(self) -> Capture:
         _check_torch()
         import torch
 
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if _cuda_is_there():
+        activities: list[Any] = [torch.profiler.ProfilerActivity.CPU]
+        if self._counters.get("metrics"):
+            found = measuring(self._counters["metrics"], self._counters.get("per_kernel", True))
+            activities.append(found.activity)
+            self._options = found.options
+            print(f"pyprof: {found.how}", file=sys.stderr)
+        elif _cuda_is_there():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         actions, plan = torch.profiler.ProfilerAction, self.schedule
         self.profiler = torch.profiler.profile(
@@ -149,7 +166,7 @@ class Capture:
             on_trace_ready=self._write,
             record_shapes=self._shapes,
             with_stack=self._stacks,
-            experimental_config=_threads(self.exclusive.all_threads),
+            experimental_config=_configuration(self.exclusive.all_threads, self._options),
         )
         self.profiler.step_num = self.steps
         with _quiet(), self.exclusive.ours():
@@ -186,7 +203,7 @@ class Capture:
         if self.profiler is not None:
             if self.schedule is not None and self.schedule.action(self.steps - 1) in ("NONE", "RECORD_AND_SAVE"):  # begins anew
                 self.exclusive.all_threads = next_kind() is not False
-                self.profiler.experimental_config = _threads(self.exclusive.all_threads)
+                self.profiler.experimental_config = _configuration(self.exclusive.all_threads, self._options)
             with _quiet(), self.exclusive.ours():
                 self.profiler.step()
 
@@ -305,15 +322,18 @@ def _cuda_is_there() -> bool:
             os.environ[name] = before
 
 
-def _threads(every: bool) -> Any:
-    """Record the ops of every thread where this torch can; else those of the starting thread and autograd's."""
+def _configuration(all_threads: bool, options: dict[str, object]) -> Any:
+    """torch's experimental configuration: these options, and the ops of every thread where this torch can record them; else
+    those of the starting thread and autograd's."""
     import torch
 
-    config = getattr(torch._C._profiler, "_ExperimentalConfig", None) if every else None
-    try:
-        return None if config is None else config(profile_all_threads=True)
-    except TypeError:  # an older torch
+    config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
+    if config is None or not (all_threads or options):
         return None
+    try:
+        return config(profile_all_threads=all_threads, **options)
+    except TypeError:  # an older torch
+        return config(**options) if options else None
 
 
 def _check_torch() -> None:
