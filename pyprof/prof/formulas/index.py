@@ -193,14 +193,9 @@ for _suffix, _places in (("", "tTa"), ("_", "Ta")):
     op(f"index_fill{_suffix}", places=_places, value="source")(_index_writer(False, _in_place))
 
 
-@op("put")
-def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: object = False) -> Cost:
-    return _written(input, source, index, accumulate is True, False, spec(index.shape, input.dtype))
-
-
-@op("put_", places="Ta")
-def put_(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: object = False) -> Cost:
-    return _written(input, source, index, accumulate is True, True, spec(index.shape, input.dtype))
+@op("put", "Tensor.put_", "aten::put_")
+def put(input: TensorSpec, index: TensorSpec, source: TensorSpec, accumulate: object = False, out: object = None) -> Cost:
+    return _written(input, source, index, accumulate is True, out is input, spec(index.shape, input.dtype))
 
 
 def _is_data(indices: object) -> bool:
@@ -241,19 +236,14 @@ def index(input: TensorSpec, indices: list[TensorSpec] | list[object], out: obje
     yield from _accumulated(input, spec(shape, input.dtype), tensors)
 
 
-@op("index_put_")
-@op("_index_put_impl_", places="ta", backward=False)
-def index_put_(input: TensorSpec, indices: list[TensorSpec], values: object = None, accumulate: object = False) -> Op:
-    yield _index_put(input, indices, values, accumulate, True)
-    yield from _index_put_backward(input, indices, values, accumulate)
-
-
-@op("index_put")
+@op("index_put", "index_put_")
 @op("_unsafe_index_put", "_index_put_impl", places="a", backward=False)
-@op("torch._unsafe_index_put", backward=False)
-def index_put(input: TensorSpec, indices: list[TensorSpec], values: object = None, accumulate: object = False) -> Op:
-    # A copy of the whole, of which the chosen elements are changed.
-    yield _index_put(input, indices, values, accumulate, False)
+@op("torch._unsafe_index_put", "torch._index_put_impl_", "aten::_index_put_impl_", backward=False)
+def index_put(
+    input: TensorSpec, indices: list[TensorSpec], values: object = None, accumulate: object = False, out: object = None
+) -> Op:
+    # A copy of the whole, of which the chosen elements are changed, unless that is the input itself.
+    yield _index_put(input, indices, values, accumulate, out is input)
     yield from _index_put_backward(input, indices, values, accumulate)
 
 
