@@ -75,15 +75,12 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     parser = _Parser(prog=prog, description=module.__doc__, formatter_class=formatter)
     module.add_arguments(parser)
     options = parser.parse_args(arguments)
-    if own_streams and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        with contextlib.suppress(ValueError):  # only the main thread takes signals
-            signal.signal(signal.SIGTERM, _exit_by_exception)
-    return int(module.run(options))
+    if not own_streams or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return int(module.run(options))
+    from pyprof.tables.files import terminated_by_exception
 
-
-def _exit_by_exception(number: int, _frame: object) -> NoReturn:
-    """End as an exception does, so that temporary files are removed."""
-    sys.exit(128 + number)
+    with terminated_by_exception():
+        return int(module.run(options))
 
 
 def _dispatch(arguments: Sequence[str], prog: str | None) -> int:

@@ -178,6 +178,8 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
     _say(f"every row: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
     _say(f"what to fix first: {shlex.join(['pyprof', 'summary', *names])}")
+    if len(names) > 1 and ".rank" in names[0]:
+        _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
 
 
 def _cause(recording: Recording) -> str:

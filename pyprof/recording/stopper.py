@@ -52,8 +52,8 @@ class Stopper:
             self.window = (WARM, WARM + STEPS)
             last = WARM + STEPS - 1
             self.notes.append(
-                f"recorded from the start to the end of step {last}; the table is of steps {WARM} and {last}, after warm-up "
-                "(--steps A:B records others, --steps all everything)"
+                f"recorded from the start until nsys stopped after step {last}; the table is of steps {WARM} and {last}, "
+                "after warm-up (--steps A:B records others, --steps all everything)"
             )
         elif code == 0:
             self.notes.append(f"the recording was stopped, {TOO_LARGE}")

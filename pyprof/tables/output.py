@@ -76,7 +76,7 @@ def conditions_of(
     options: argparse.Namespace, headers: Sequence[Header], aliases: Mapping[str, str] | None = None
 ) -> Sequence[Condition]:
     """The conditions of --where. Raises UsageError for a text that cannot be read."""
-    if not options.where:
+    if options.where is None:
         return ()
     from pyprof.tables.where import conditions
 

@@ -39,13 +39,11 @@ class Condition(NamedTuple):
     value: str
 
 
-def conditions(text: str | None, headers: Sequence[Header], aliases: Mapping[str, str]) -> list[Condition]:
+def conditions(text: str, headers: Sequence[Header], aliases: Mapping[str, str]) -> list[Condition]:
     """The conditions of a comma list. A comma ends a value where a column and an operator follow, for values hold commas too.
 
     Raises UsageError for what is no condition and for an unknown column.
     """
-    if not text:
-        return []
     # Keys of one letter (m, n, k) only as they are written, for params hold `M=64,N=8`.
     keys = sorted((*(header.key for header in headers), *aliases), key=len, reverse=True)
     long, short = ("|".join(key for key in keys if (len(key) > 1) == wanted) for wanted in (True, False))
@@ -77,7 +75,10 @@ def _holds(condition: Condition, values: Values) -> Bools:
     header, sign, value = condition
     if sign in _ORDER:
         if not isinstance(values, (Integers, Fractions)):
-            raise UsageError(f"--where: {header.key} holds texts, which {sign} does not compare", f"use {header.key}=... or !=")
+            raise UsageError(
+                f"--where: {header.key} holds texts, which {sign} does not compare",
+                f"use {header.key}=... or !=; --where chooses rows before they are grouped, not groups by their columns",
+            )
         return np.asarray(_ORDER[sign](values.values, _number(value, header)) & ~values.unknown, np.bool_)
     equal = _equal(header, values, value)
     return equal if sign == "=" else ~equal

@@ -76,7 +76,7 @@ def test_conditions(capture: Path, capsys: pytest.CaptureFixture[str], where: st
     [
         ("--where", "op=linear,"), ("--where", ",op=linear"), ("--where", "op=linear,mm"), ("--where", "op=linear>3"),
         ("--where", "op>linear"), ("--where", "sil>fast"), ("--where", "sil>3B"), ("--where", "bytes>3ns"), ("--where", "sil"),
-        ("--where", "silly>3"), ("--where", "op=linear,silly=3"), ("-c", "kernal"), ("--sort", "kernal"), ("--kinds", ""),
+        ("--where", "silly>3"), ("--where", "op=linear,silly=3"), ("-c", "kernal"), ("--sort", "kernal"), ("--kinds", ""), ("--where", ""),
         ("--kinds", ","), ("--group-by", "kernal"), ("--group-by", "op", "-c", "kernal"), ("--top", "-1"),
         ("--format", "parquet"), ("--csv", "-w", "80"),
     ],

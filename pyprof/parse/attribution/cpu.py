@@ -24,11 +24,13 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
     """
     nested, labels, label, start, formula_root = around.nested, around.labels, around.label, around.start, around.formula_root
     if not labels.is_op[label].any():
-        raise EmptyCapture(
-            "the capture holds neither GPU activity nor ranges of ops",
-            "call pyprof.nvtx.init() in the program before its model is built, or run it inside "
-            "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`",
+        hint = (
+            "record with ProfilerActivity.CPU while the program computes, or by: pyprof run --tool torch net.py"
+            if capture.trace.source == "kineto"
+            else "call pyprof.init() in the program before its model is built, or run it inside "
+            "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`"
         )
+        raise EmptyCapture("the capture holds neither GPU activity nor ranges of ops", hint)
     markers, strings = capture.trace.markers, capture.trace.strings
     duration = np.append(np.maximum(capture.ranges["end_ns"][nested.row] - nested.start, 0), 0)
     here = np.arange(len(label))
