@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pyprof.errors import PyprofError, ToolError, UsageError
+from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
 from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
 from pyprof.recording.results import record_name
@@ -166,7 +166,10 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     for capture in recording.captures:
         names.append(str(record_name(capture)))
         _progress(f"reading {capture} ({capture.stat().st_size / 1e6:.0f} MB)")
-        parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
+        try:
+            parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
+        except EmptyCapture as error:
+            raise ToolError(f"{capture}: the program ran no op of torch while it was recorded") from error
     if top:
         from pyprof.recording.top import print_top
 
