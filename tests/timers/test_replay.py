@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyprof.errors import ToolError, UsageError
+from pyprof.markers import decode, encode_op
 from pyprof.opcall import UNKNOWN, OpCall, parse_call
 from pyprof.prof import formulas
 from pyprof.timers.alternatives import alternatives
@@ -212,3 +213,17 @@ def test_tf32_is_tried_on_a_gpu_only_and_left_as_it_was() -> None:
     with torch.backends.__allow_nonbracketed_mutation(), pytest.raises(ZeroDivisionError):
         _in_tf32(torch, lambda: 1 // 0)
     assert seen == [[True, True]] and [flag.allow_tf32 for flag in flags] == before
+
+
+@pytest.mark.parametrize(
+    "text", ["linear(bf16[4,8], fp32[16,8]^, fp32[16]^)", "cross_entropy(bf16[4,8], int64[4])", "linear(fp32[4,8], bf16[16,8])"]
+)
+def test_an_op_that_autocast_gave_one_type_is_made_again_in_that(text: str) -> None:
+    marker = decode(encode_op(parse_call(text, "torch.nn.functional"), (), "cpu:bfloat16"))
+    assert marker.call is not None
+    with Seen() as seen:
+        replay(marker.call, "cpu")()
+    wanted = "torch.float32" if "entropy" in text else "torch.bfloat16"
+    floats = {dtype for _, tensors in seen.ops for _, dtype, _ in tensors if dtype != "torch.int64"}
+    assert wanted in floats
+    assert not floats - {wanted, "torch.float32"}, "random values are made in fp32"
