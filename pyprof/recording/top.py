@@ -7,6 +7,7 @@ each cycle, so that reading the trace takes neither time nor memory of the measu
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import IO
@@ -49,7 +50,7 @@ def main() -> None:
     with whole_text_file(table) as stream:
         try:
             print_top(load_capture(trace), stream, count, _WIDTH)
-            stream.write(f"every row: python -m pyprof.prof -w {_WIDTH} {trace}\n")
+            stream.write(f"every row: python -m pyprof.prof -w {_WIDTH} {shlex.quote(str(trace))}\n")
         except PyprofError as error:
             stream.write(f"no table: {error}\n")
 
