@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES, _FIRST_BYTES = 1 << 20, 1 << 14
 _GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
-_NCU_NAMES = (".ncu-rep", ".ncu-repz")
+_NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
 _NVPROF_TABLE = "StringTable"
@@ -132,8 +132,12 @@ class Input(ExitStack):
 
     @property
     def encoding(self) -> str:
-        """Of records: UTF-8 or UTF-16; a byte order mark is not part of the text."""
-        return "utf-16" if self.head.startswith(_UTF16) else "utf-8-sig"
+        """Of a text: UTF-8 or UTF-16; a byte order mark is not part of the text."""
+        return "utf-16" if self.text(2).startswith(_UTF16) else "utf-8-sig"
+
+    def decoded(self) -> str:
+        """The beginning of its text."""
+        return self.text(_HEAD_BYTES).decode(self.encoding, "replace")
 
 
 def _standard_input() -> io.BufferedReader:
@@ -248,13 +252,27 @@ def _read_records(given: Input) -> Records:
     return records
 
 
+def _read_measured(given: Input, read: Callable[[IO[bytes]], Measured]) -> Measured:
+    """What a module reads from the decompressed bytes."""
+    import gzip
+    import zlib
+
+    try:
+        return read(gzip.GzipFile(fileobj=given.stream()) if given.head.startswith(_GZIP) else given.stream())  # type: ignore[arg-type]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{given.name}: damaged gzip data: {error}", "write or copy the file again") from error
+
+
 def _read_ncu_csv(given: Input) -> Measured:
     from pyprof.parse.sources.measured.ncu_csv import read
 
-    text = io.TextIOWrapper(given.stream(), given.encoding, "replace", newline="")
-    found = read(text, given.name)
-    text.detach()
-    return found
+    def decoded(stream: IO[bytes]) -> Measured:
+        text = io.TextIOWrapper(stream, given.encoding, "replace", newline="")
+        found = read(text, given.name)
+        text.detach()
+        return found
+
+    return _read_measured(given, decoded)
 
 
 def _read_ncu_report(given: Input) -> Measured:
@@ -263,10 +281,14 @@ def _read_ncu_report(given: Input) -> Measured:
     return read(given.file()[1], given.name)
 
 
+def _is_ncu_report(given: Input) -> bool:
+    return given.path.suffix in _NCU_NAMES or given.head.startswith(_NCU)
+
+
 def _is_ncu_csv(given: Input) -> bool:
     from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv
 
-    return is_ncu_csv(given.head.decode(given.encoding, "replace"))
+    return is_ncu_csv(given.decoded()) or (given.path.suffix == ".csv" and len(given.text(_HEAD_BYTES)) == _HEAD_BYTES)
 
 
 CAPTURES = (
@@ -285,17 +307,21 @@ RECORDS = (
 def _is_hatchet(given: Input) -> bool:
     from pyprof.parse.sources.measured.proton import is_hatchet
 
-    return is_hatchet(given.head.decode(given.encoding, "replace"))
+    return is_hatchet(given.decoded())
 
 
 def _read_hatchet(given: Input) -> Measured:
     from pyprof.parse.sources.measured.proton import read_hatchet
 
-    return read_hatchet(given.stream(), given.name)
+    return _read_measured(given, lambda stream: read_hatchet(stream, given.name))
 
 
 COUNTERS = (
-    Format("report of Nsight Compute", lambda given: given.path.suffix in _NCU_NAMES, _read_ncu_report),
+    Format(
+        "report of Nsight Compute",
+        lambda given: given.path.suffix in _NCU_NAMES or given.head.startswith(_NCU),
+        _read_ncu_report,
+    ),
     Format("CSV of Nsight Compute", _is_ncu_csv, _read_ncu_csv),
     Format("profile of Proton", _is_hatchet, _read_hatchet),
 )

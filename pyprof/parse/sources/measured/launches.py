@@ -7,9 +7,12 @@ not know what metrics mean.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from array import array
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation, Overflow
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -75,11 +78,11 @@ def joined(parts: Sequence[Measured]) -> Measured:
 
 
 class Builder:
-    """Collects launches and single values of their metrics."""
+    """Collects launches and single values of their metrics, each metric as one array."""
 
     def __init__(self) -> None:
         self._launches: list[Launch] = []
-        self._cells: dict[str, dict[int, float]] = {}
+        self._columns: dict[str, array[float]] = {}
 
     def launch(self, launch: Launch) -> int:
         """The row of a new launch."""
@@ -88,27 +91,34 @@ class Builder:
 
     def put(self, row: int, metric: str, value: float | None) -> None:
         """One value, None unknown; the first that is known stays."""
-        cells = self._cells.setdefault(metric, {})
-        if value is not None:
-            cells.setdefault(row, value)
+        column = self._columns.get(metric)
+        if column is None:
+            column = self._columns[metric] = array("d")
+        if value is None:
+            return
+        if row >= len(column):
+            column.extend(repeat(math.nan, row - len(column)))
+            column.append(value)
+        elif math.isnan(column[row]):
+            column[row] = value
 
     def built(self, tool: str, gpus: Mapping[int, str]) -> Measured:
         """Everything as columns."""
         columns = {}
-        for metric, cells in self._cells.items():
+        for metric, known in self._columns.items():
             column = columns[metric] = np.full(len(self._launches), np.nan)
-            column[list(cells)] = list(cells.values())
+            column[: len(known)] = known
         return Measured(tool, self._launches, columns, gpus)
 
 
 # ---------------------------------------------------------------------------------------------- units
 
-_PREFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "K": 3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_PREFIXES = {"n": -9, "u": -6, "\u00b5": -6, "\u03bc": -6, "m": -3, "": 0, "K": 3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _BASES = {
     "byte": "byte", "B": "byte", "bit": "bit", "second": "s", "sec": "s", "s": "s", "hz": "hz", "Hz": "hz", "FLOP": "FLOP",
     **{base: base for base in ("inst", "cycle", "warp", "block", "thread", "register", "sector", "request", "cluster")},
 }  # fmt: skip
-_ATOM = re.compile(rf"([numkKMGTP]?)({'|'.join(sorted(_BASES, key=len, reverse=True))})s?")
+_ATOM = re.compile(rf"([nu\u00b5\u03bcmkKMGTP]?)({'|'.join(sorted(_BASES, key=len, reverse=True))})s?")
 
 
 def scale(unit: str) -> tuple[int, str]:
@@ -131,22 +141,52 @@ def scale(unit: str) -> tuple[int, str]:
 
 # ---------------------------------------------------------------------------------------------- numbers
 
-_GROUPED = re.compile(r"[-+]?\d+(?:[.,'\u2019 \u00a0\u202f]\d+)*(?:[eE][-+]?\d+)?")
+_PLAIN = re.compile(r"[-+]?\d+(?:\.\d+)?")
+# U+FFFD: the space between thousands of a file in another encoding.
+_GROUPED = re.compile(r"[-+]?\d+(?:[.,'\u2019 \u00a0\u202f\ufffd]\d+)*(?:[eE][-+]?\d+)?")
 
 
-def decimal_mark(texts: Iterable[str]) -> str:
-    """`.` or `,`: the mark before the decimals, as the numbers of one file show it.
+class Numbers:
+    """Puts printed numbers into a builder; which mark is before the decimals is known from the first that shows it.
 
     `1,275,068,416` has commas between thousands, `27.595.520` points, `65,77` a decimal comma; `1,234` alone could be either:
-    commas then stand between thousands. Raises InputError where some numbers show the one and some the other.
+    it waits for another, and in the end commas stand between thousands.
     """
-    shown = {mark for text in texts if (mark := _shown_mark(text)) is not None}
-    if len(shown) > 1:
-        raise InputError("its numbers have decimal points and decimal commas", "write it again in one locale: LC_ALL=C ncu ...")
-    return shown.pop() if shown else "."
+
+    def __init__(self, builder: Builder, name: str) -> None:
+        """name: of the file."""
+        self._builder, self._name, self._mark = builder, name, ""
+        self._waiting: list[tuple[int, str, str, int]] = []
+
+    def put(self, row: int, metric: str, text: str, power: int) -> None:
+        """A number as it is printed, times a power of ten; unknown where it is none.
+
+        Raises InputError where some numbers show one mark and some the other.
+        """
+        if _PLAIN.fullmatch(text) is None or (self._mark != "." and "." in text):
+            text = text.partition(" (")[0].strip()  # the values of its instances follow
+            if (shown := shown_mark(text)) is not None:
+                if self._mark not in ("", shown):
+                    raise InputError(
+                        f"{self._name}: numbers with decimal points and decimal commas",
+                        "write it again in one locale: LC_ALL=C ncu ...",
+                    )
+                self._mark = shown
+            elif not self._mark and ("," in text or "." in text):
+                self._waiting.append((row, metric, text, power))
+                return
+            self._builder.put(row, metric, number(text, self._mark or ".", power))
+        else:
+            self._builder.put(row, metric, float(f"{text}e{power}" if power else text))
+
+    def finish(self) -> None:
+        """Put those that waited."""
+        for row, metric, text, power in self._waiting:
+            self._builder.put(row, metric, number(text, self._mark or ".", power))
 
 
-def _shown_mark(text: str) -> str | None:
+def shown_mark(text: str) -> str | None:
+    """`.` or `,`: the mark before the decimals, where a number shows it."""
     marks: list[str] = re.findall(r"[.,]", text)
     if not marks or _GROUPED.fullmatch(text) is None:
         return None
@@ -164,8 +204,12 @@ def number(text: str, mark: str, power: int = 0) -> float | None:
     text = text.strip()
     if _GROUPED.fullmatch(text) is None:
         return None
+    whole = text.lower().partition("e")[0].partition(mark)[0]
+    if not all(len(group) in (2, 3) for group in re.split(r"\D", whole.lstrip("+-"))[1:]):  # a version
+        return None
     plain = re.sub(r"[^\d+\-eE" + re.escape(mark) + "]", "", text).replace(mark, ".")
     try:
-        return float(Decimal(plain).scaleb(power))
-    except InvalidOperation:
+        value = float(Decimal(plain).scaleb(power))
+    except (InvalidOperation, Overflow):
         return None
+    return value if math.isfinite(value) else None

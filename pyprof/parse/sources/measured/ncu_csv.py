@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from pyprof.errors import InputError
-from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, decimal_mark, number, scale
+from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, Numbers, scale
 
-_HEADER = re.compile(r'^\ufeff?"?ID"?([,;])"?Process ID"?\1.*"?Kernel Name"?', re.MULTILINE)
-_ROW = re.compile(r'"?\d*"?[,;]')
+_HEADER = re.compile(r'^\ufeff?("?)ID\1([,;\t])\1Process ID\1\2.*\1Kernel Name\1', re.MULTILINE)
 
 _LAUNCH = frozenset(
     {
@@ -46,44 +45,37 @@ def is_ncu_csv(head: str) -> bool:
 def read(stream: IO[str], name: str) -> Measured:
     """All launches of a file, of one run after another. Raises InputError where it holds none."""
     builder, gpus = Builder(), dict[int, str]()
-    tables = list(_tables(stream))
-    mark = decimal_mark(cell for header, rows in tables for row in rows for cell in _values(header, row))
-    for header, rows in tables:
-        if "Invocations" in header:
-            raise InputError(f"{name}: sums over launches, not launches", "write it without --print-summary")
-        (_Details if "Metric Name" in header else _Raw)(builder, header, mark, gpus).read(rows)
+    numbers = Numbers(builder, name)
+    table: _Table | None = None
+    for header, row in _rows(stream):
+        if table is None or table.header is not header:
+            if "Invocations" in header:
+                raise InputError(f"{name}: sums over launches, not launches", "write it without --print-summary")
+            table = (_Details if "Metric Name" in header else _Raw)(builder, numbers, header, gpus)
+        table.add(row)
+    numbers.finish()
     found = builder.built("ncu", gpus)
     if not len(found):
         raise InputError(f"{name}: no launch was measured in it", "see what ncu printed, and its --kernel-name filter")
     return found
 
 
-def _tables(stream: Iterable[str]) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """The header of each table of a file, and its rows; lines that are neither are passed over."""
+def _rows(stream: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """The rows of each table of a file, with the table's header; lines that are neither are passed over."""
     header: list[str] | None = None
-    rows: list[list[str]] = []
-    delimiter, pending = ",", ""
+    pending, begins = "", re.compile("")
     for line in stream:
-        if not pending and (found := _HEADER.match(line)):
-            if header is not None:
-                yield header, rows
-            delimiter, rows = found[1], []
-            header = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter))
-        elif header is not None and (pending or _ROW.match(line)):
-            pending += line
+        if found := _HEADER.match(line):
+            quote, delimiter = found[1], found[2]
+            # ncu quotes every cell, so that what a program prints looks otherwise.
+            begins = re.compile(rf"({quote})\d*\1{delimiter}\1\d*\1{delimiter}")
+            header, pending = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter)), ""
+        elif header is not None and (pending or begins.match(line)):
+            pending = line if begins.match(line) else pending + line
             if pending.count('"') % 2 == 0:  # a quoted text may hold line ends
-                rows.append(next(csv.reader([pending], delimiter=delimiter)))
+                csv.field_size_limit(max(csv.field_size_limit(), len(pending)))
+                yield header, next(csv.reader([pending], delimiter=delimiter))
                 pending = ""
-    if header is not None:
-        yield header, rows
-
-
-def _values(header: Sequence[str], row: Sequence[str]) -> Sequence[str]:
-    """The cells that hold values of metrics."""
-    if "Metric Value" in header:
-        at = header.index("Metric Value")
-        return row[at : at + 1]
-    return row[len(header) - len(_metrics(header)) :]
 
 
 def _metrics(header: Sequence[str]) -> Sequence[str]:
@@ -99,20 +91,22 @@ def _is_nvtx(cell: str) -> bool:
 class _Table:
     """One table: its header, and the launches that its rows belong to."""
 
-    def __init__(self, builder: Builder, header: Sequence[str], mark: str, gpus: dict[int, str]) -> None:
-        self.builder, self.header, self.mark, self.gpus = builder, header, mark, gpus
+    def __init__(self, builder: Builder, numbers: Numbers, header: Sequence[str], gpus: dict[int, str]) -> None:
+        self.builder, self.numbers, self.header, self.gpus = builder, numbers, header, gpus
         self.at = {cell: at for at, cell in enumerate(header)}
         self.nvtx = [at for at, cell in enumerate(header) if _is_nvtx(cell)]
-        self.known: dict[tuple[str, str], int] = {}
 
-    def row_of(self, row: Sequence[str]) -> int | None:
-        """The launch that a row is about, new or known; None where it is about none."""
-        identity = self.cell(row, "ID"), self.cell(row, "Process ID")
-        if not identity[0].isdecimal():
-            return None
-        if identity not in self.known:
-            self.known[identity] = self.builder.launch(self._launch(row))
-        return self.known[identity]
+    def add(self, row: Sequence[str]) -> None:
+        """Take the values of a row."""
+        raise NotImplementedError
+
+    def is_launch(self, row: Sequence[str]) -> bool:
+        """Whether a row is about a launch: the line of units and tables of other things are not."""
+        return (
+            self.cell(row, "ID").isdecimal()
+            and self.cell(row, "Process ID").isdecimal()
+            and bool(self.cell(row, "Kernel Name"))
+        )
 
     def cell(self, row: Sequence[str], column: str) -> str:
         """A cell; empty where the row is too short or has no such column."""
@@ -131,56 +125,68 @@ class _Table:
 
 
 class _Raw(_Table):
-    """A column a metric; the first row, without an ID, holds the units."""
+    """A column a metric, a row a launch; the first row, without an ID, holds the units."""
 
-    def read(self, rows: Iterable[Sequence[str]]) -> None:
-        metrics = [(metric, self.at[metric]) for metric in _metrics(self.header)]
-        powers = [0] * len(metrics)
-        for row in rows:
-            launch = self.row_of(row)
-            if launch is None:
-                powers = [scale(row[at])[0] if at < len(row) else 0 for _, at in metrics]
-                continue
-            if gpu := self.cell(row, _GPU):
-                self.gpus[self._ordinal(row, "Device")] = gpu
-            for (metric, at), power in zip(metrics, powers, strict=True):
-                self.builder.put(launch, metric, number(row[at], self.mark, power) if at < len(row) else None)
+    def __init__(self, builder: Builder, numbers: Numbers, header: Sequence[str], gpus: dict[int, str]) -> None:
+        super().__init__(builder, numbers, header, gpus)
+        self.columns = [(metric, self.at[metric], 0) for metric in _metrics(header)]
+        self.has_units = False
+
+    def add(self, row: Sequence[str]) -> None:
+        if not self.is_launch(row):
+            if not self.has_units and len(row) == len(self.header):
+                self.columns = [(metric, at, scale(row[at])[0]) for metric, at, _ in self.columns]
+                self.has_units = True
+            return
+        launch = self.builder.launch(self._launch(row))
+        if gpu := self.cell(row, _GPU):
+            self.gpus[self._ordinal(row, "Device")] = gpu
+        for metric, at, power in self.columns:
+            self.numbers.put(launch, metric, row[at] if at < len(row) else "", power)
 
 
 class _Details(_Table):
     """A row a metric, or a rule, which has no metric."""
 
-    def read(self, rows: Iterable[Sequence[str]]) -> None:
-        for row in rows:
-            launch, label = self.row_of(row), self.cell(row, "Metric Name")
-            if launch is not None and label:
-                power, _ = scale(self.cell(row, "Metric Unit"))
-                metric = _named(self.cell(row, "Section Name"), label)
-                self.builder.put(launch, metric, number(self.cell(row, "Metric Value"), self.mark, power))
+    def __init__(self, builder: Builder, numbers: Numbers, header: Sequence[str], gpus: dict[int, str]) -> None:
+        super().__init__(builder, numbers, header, gpus)
+        self.described = self.at.get("Section Name", self.at["Metric Name"])
+        self.known: dict[tuple[str, ...], int] = {}
+
+    def add(self, row: Sequence[str]) -> None:
+        if not self.is_launch(row):
+            return
+        identity = tuple(row[: self.described])
+        if identity not in self.known:
+            self.known[identity] = self.builder.launch(self._launch(row))
+        if label := self.cell(row, "Metric Name"):
+            power, _ = scale(self.cell(row, "Metric Unit"))
+            metric = _named(self.cell(row, "Section Name"), label)
+            self.numbers.put(self.known[identity], metric, self.cell(row, "Metric Value"), power)
 
 
+@lru_cache(maxsize=4096)
 def _dim(text: str) -> Dim | None:
     """`(16, 16, 1)`."""
     numbers = [int(part) for part in re.findall(r"\d+", text)]
     return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
 
 
+@lru_cache(maxsize=4096)
 def _scopes(cell: str) -> list[str]:
     """The names of the ranges in an NVTX cell, outermost first: each is domain, name and six more fields, between colons.
 
-    A name may hold colons, so it is what is left of the six; a range of another domain than the default one begins with it.
+    A name may hold colons and quotes, so it is what is left of the six; a range of another domain than the default one begins
+    with it.
     """
-    found = []
-    for text in re.findall(r'"((?:[^"]|"(?!\s|$))*)"', cell):
-        domain, _, rest = text.partition(":")
-        name = rest.rsplit(":", 6)[0]
-        found.append(name if domain == "<default domain>" else f"{domain}:{name}")
-    return found
+    return [name if domain == "<default domain>" else f"{domain}:{name}" for domain, name in _RANGE.findall(cell)]
 
 
-_NAME = re.compile(r"\b[A-Za-z]\w*(?:__\w+)?(?:\.\w+)+|\b[a-z]\w*__\w+")
+_RANGE = re.compile(r'"([^:"]*):(.*?)(?::[^:"]*){6}"(?=\s+"|\s*$)', re.DOTALL)
+_NAME = re.compile(r"\b(?:\w+:)?[A-Za-z]\w*(?:__\w+)?(?:\.\w+)+|\b[a-z]\w*__\w+")
 
 
+@lru_cache(maxsize=4096)
 def _named(section: str, label: str) -> str:
     """The metric behind a label (`Duration`), or the one that is written there itself; else section and label together."""
     written = _NAME.search(label)

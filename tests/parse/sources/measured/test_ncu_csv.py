@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import InputError
+from pyprof.loading import load_counters
 from pyprof.parse.sources.measured.launches import Measured
 from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv, read
 
@@ -116,6 +118,72 @@ def test_nvtx_ranges_from_outside_in() -> None:
     found = measured(f'{header},"x__y.sum"\n{"," * 12}\n{row},"1"\n')
     assert found.launches[0].scopes == ("layer.0", "mine:{'op': 'mm'}")
     assert value(found, "x__y.sum") == 1
+
+
+def test_what_a_program_prints_is_no_launch() -> None:
+    """Not a table of its own, not half a quotation, and not the table of GPUs that the details page of ncu holds."""
+    printed = '1,100,0.5,0.9,0.001,3\n,,,\n3,"half\n"0","Quadro P620","0","0-15","0"\n"2","7","only"\n'
+    found = measured(
+        f'{printed}{_BEFORE},"x__y.sum"\n{printed}"","","","","","","","","","","","K"\n{printed}{launch(0)},"1"\n{printed}'
+    )
+    assert len(found) == 1 and found.of("x__y.sum").tolist() == [1]
+    found = measured(f'{_DETAILS}\n"4","7","p\n{launch(1)},"S","x__y.sum","Kbyte","1",\n{printed}')
+    assert len(found) == 1 and found.of("x__y.sum").tolist() == [1000]
+
+
+def test_a_row_without_quotes_or_between_tabs() -> None:
+    rows = [["ID", "Process ID", "Kernel Name", "Grid Size", "x__y.sum"], ["", "", "", "", "Kbyte"]]
+    rows.append(["0", "7", "k<1, 2>", "(1, 2, 3)", "1.5"])
+    for delimiter in ",\t;":
+        text = io.StringIO()
+        csv.writer(text, delimiter=delimiter).writerows(rows)
+        found = measured(text.getvalue())
+        assert found.of("x__y.sum").tolist() == [1500] and found.launches[0].grid == (1, 2, 3)
+
+
+def test_the_same_number_twice() -> None:
+    """Files put one after another may lack the second header."""
+    raw = f'{_BEFORE},"x__y.sum"\n{"," * 11}\n{launch(0)},"1"\n{launch(0)},"2"\n'
+    assert measured(raw).of("x__y.sum").tolist() == [1, 2]
+    details = [f'{launch(0, name)},"S","x__y.sum","","{value}",\n' for name, value in (("a", 1), ("b", 2), ("a", 3))]
+    found = measured(f"{_DETAILS}\n{''.join(details)}")
+    assert [one.name for one in found.launches] == ["a", "b"] and found.of("x__y.sum").tolist() == [1, 2]
+
+
+def test_a_file_that_ends_too_early() -> None:
+    whole = f'{_BEFORE},"x__y.sum","x__z.sum"\n{"," * 12}\n{launch(0)},"12","34"\n{launch(1)},"56","78"\n'
+    found = measured(whole[:-4])  # within 78
+    assert len(found) == 1
+    found = measured(whole[: whole.rindex(",")])
+    assert value(found, "x__y.sum", 1) == 56 and value(found, "x__z.sum", 1) is None
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_encodings_and_compression(tmp_path: Path, encoding: str) -> None:
+    text = f'a\r\n{_BEFORE},"x__y.sum"\r\n{"," * 11}\r\n{launch(0)},"1"\r\n'
+    for name, packed in (("net.csv", text.encode(encoding)), ("net.csv.gz", gzip.compress(text.encode(encoding)))):
+        (tmp_path / name).write_bytes(packed)
+        assert load_counters(str(tmp_path / name))[0].of("x__y.sum").tolist() == [1]
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress((text + "noise " * 10_000).encode(encoding))[:-9])
+    with pytest.raises(InputError, match="damaged gzip"):
+        load_counters(str(tmp_path / "cut.csv.gz"))
+
+
+def test_more_output_before_the_header_than_a_file_is_known_by(tmp_path: Path) -> None:
+    path = tmp_path / "net.csv"
+    path.write_text("loss 0.5\n" * 200_000 + f'{_BEFORE},"x__y.sum"\n{launch(0)},"1"\n')
+    assert len(load_counters(str(path))[0]) == 1
+
+
+def test_a_marker_of_ours_among_the_nvtx_columns() -> None:
+    marker = 'linear(fp32[64,1024], None) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}'
+    header = _BEFORE.replace(
+        '"Kernel Name"', '"thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg","Kernel Name"'
+    )
+    ranges = "  ".join(f'"<default domain>:{name}:none:none:none:none:none:none"' for name in ("step 3", marker, 'say "x" now'))
+    cell = f"1  {ranges}".replace('"', '""')
+    found = measured(f'{header},"x__y.sum"\n' + launch(0).replace('"host",', f'"host","{cell}",') + ',"1"\n')
+    assert found.launches[0].scopes == ("step 3", marker, 'say "x" now')
 
 
 def test_what_is_no_table_of_launches() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 
 from pyprof.errors import InputError
-from pyprof.parse.sources.measured.launches import decimal_mark, number, scale
+from pyprof.parse.sources.measured.launches import Builder, Launch, Numbers, number, scale
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,7 @@ from pyprof.parse.sources.measured.launches import decimal_mark, number, scale
         ("second", 9, "ns"),
         ("ns", 0, "ns"),
         ("us", 3, "ns"),
+        ("\u00b5s", 3, "ns"),
         ("ms", 6, "ns"),
         ("s", 9, "ns"),
         ("Gbyte/second", 9, "byte/s"),
@@ -41,28 +45,42 @@ def test_units(unit: str, power: int, base: str) -> None:
     assert scale(unit) == (power, base)
 
 
+def numbers(texts: Sequence[str]) -> list[float | None]:
+    """What a file with these numbers, one a launch, holds."""
+    builder = Builder()
+    reader = Numbers(builder, "net.csv")
+    for text in texts:
+        reader.put(builder.launch(Launch("k")), "x", text, 0)
+    reader.finish()
+    return [None if np.isnan(value) else value for value in builder.built("ncu", {}).of("x").tolist()]
+
+
 @pytest.mark.parametrize(
-    ("texts", "mark"),
+    ("texts", "values"),
     [
-        (["1,275,068,416", "6.75"], "."),
-        (["27.595.520", "65,77"], ","),
-        (["1,234"], "."),  # could be either
-        (["1.234", "5,5"], ","),
-        (["13485.123"], "."),
-        (["0,125"], ","),
-        (["1.234.567,5"], ","),
-        (["1 234,5"], ","),
-        (["12.4.1", "6,5"], ","),  # a version shows nothing
-        (["n/a", "", "abc,def"], "."),
+        (["1,275,068,416", "6.75"], [1_275_068_416, 6.75]),
+        (["27.595.520", "65,77"], [27_595_520, 65.77]),
+        (["1,234"], [1234]),  # could be either
+        (["1.234"], [1.234]),
+        (["1.234", "5", "5,5"], [1234, 5, 5.5]),
+        (["1,234", "5.5"], [1234, 5.5]),
+        (["13485.123"], [13485.123]),
+        (["0,125"], [0.125]),
+        (["1.234.567,5"], [1_234_567.5]),
+        (["1 234,5", "1\ufffd234"], [1234.5, 1234]),
+        (["12.4.1", "6,5"], [None, 6.5]),  # a version shows nothing
+        (["n/a", "", "abc,def"], [None, None, None]),
+        (["9707.36 (0; 0; 1,5)", "(0; 1)"], [9707.36, None]),  # --print-metric-instances
     ],
 )
-def test_the_decimal_mark_is_the_files(texts: list[str], mark: str) -> None:
-    assert decimal_mark(texts) == mark
+def test_the_decimal_mark_is_the_files(texts: list[str], values: list[float | None]) -> None:
+    assert numbers(texts) == values
 
 
-def test_two_locales_in_one_file_are_refused() -> None:
+@pytest.mark.parametrize("texts", [["6.75", "6,75"], ["6,75", "6.75"], ["1.5", "27.595.520"]])
+def test_two_locales_in_one_file_are_refused(texts: list[str]) -> None:
     with pytest.raises(InputError, match="decimal points and decimal commas"):
-        decimal_mark(["6.75", "6,75"])
+        numbers(texts)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +97,7 @@ def test_two_locales_in_one_file_are_refused() -> None:
         ("", ".", 0, None),
         ("(1, 2)", ".", 0, None),
         ("inf", ".", 0, None),
+        ("1e400", ".", 0, None),
     ],
 )
 def test_numbers(text: str, mark: str, power: int, value: float | None) -> None:
