@@ -25,16 +25,17 @@ ENDINGS = (".sqlite", ".sql", ".json", ".json.gz")
 def captures(names: list[str]) -> list[Path]:
     """The files named, and those below the folders named."""
     found = []
-    for path in map(Path, names):
+    for path in (Path(name).resolve() for name in names):
         inside = sorted(p for p in path.rglob("*") if p.name.endswith(ENDINGS)) if path.is_dir() else [path]
         found += [p for p in inside if p.is_file()]
     return found
 
 
 def run(checkout: Path, *arguments: str) -> bytes:
-    """Standard output of a pyprof command, and its exit code."""
+    """Standard output of a pyprof command, and its exit code; run in the checkout, where Python looks before PYTHONPATH."""
     env = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "120"}
-    done = subprocess.run([sys.executable, "-m", "pyprof", *arguments], env=env, capture_output=True, check=False)
+    command = [sys.executable, "-m", "pyprof", *arguments]
+    done = subprocess.run(command, env=env, cwd=checkout, capture_output=True, check=False)
     return done.stdout + f"exit code {done.returncode}\n".encode()
 
 
@@ -79,7 +80,8 @@ def main() -> int:
     other = options.other.resolve()
     code = "from pyprof.prof.columns import COLUMNS; print(','.join(column.key for column in COLUMNS))"
     env = {**os.environ, "PYTHONPATH": str(other)}
-    columns = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip()
+    asked = subprocess.run([sys.executable, "-c", code], env=env, cwd=other, capture_output=True, text=True, check=True)
+    columns = asked.stdout.strip()
     worst = 0
     for capture in captures(options.file):
         before, now = cached(other, capture, columns, options.cache), outputs(HERE, capture, columns)

@@ -87,7 +87,9 @@ def measure(command: Sequence[str], output: Path, checkout: Path = HERE) -> tupl
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPATH"] = str(checkout)
     begin = os.times().elapsed
-    child = os.posix_spawn(command[0], command, environment, file_actions=actions)
+    # In the checkout: Python looks for modules where it starts before it looks at PYTHONPATH.
+    there = ["/usr/bin/env", "-C", str(checkout.resolve()), *command]
+    child = os.posix_spawn(there[0], there, environment, file_actions=actions)
     _, status, used = os.wait4(child, 0)
     if status:
         raise SystemExit(f"failed with status {status}: {' '.join(command)}")
@@ -151,7 +153,8 @@ def all_columns(checkout: Path) -> str:
     """Every column of prof, by comma."""
     code = "from pyprof.prof.columns import COLUMNS; print(','.join(column.key for column in COLUMNS))"
     env = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip()
+    asked = subprocess.run([sys.executable, "-c", code], env=env, cwd=checkout, capture_output=True, text=True, check=True)
+    return asked.stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -24,8 +24,8 @@ def cpu_seconds(command: list[str]) -> float:
     """CPU seconds of one run of a command, whose output is thrown away."""
     # With bytecode kept, as where a package is installed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", str(HERE))
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    environment["PYTHONPATH"] = str(HERE)
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, cwd=HERE)
     _, status, used = os.wait4(child.pid, 0)
     if status:
         raise SystemExit(f"failed: {' '.join(command)}")
@@ -35,7 +35,7 @@ def cpu_seconds(command: list[str]) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("capture", nargs="*", default=[str(HERE / "tests/data" / name) for name in DATA])
+    parser.add_argument("capture", nargs="*", type=os.path.abspath, default=[str(HERE / "tests/data" / name) for name in DATA])
     parser.add_argument("--repeat", type=int, default=15)
     options = parser.parse_args()
     pairs = {"pyprof --help": ([*PYTHON, "-m", "pyprof", "--help"], [*PYTHON, "-c", "pass"])}
