@@ -15,6 +15,7 @@ import numpy as np
 from pyprof.arrays.columns import Columns
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware.kernels import classify
+from pyprof.opcall import OpCall
 from pyprof.parse.attribution.ops import OpTable
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
@@ -37,7 +38,7 @@ def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpT
     optimizer."""
     kernel = columns["kind"] == ActivityKind.KERNEL
     phase = np.where(rows["op"] >= 0, FORWARD, -1)
-    phase[rows["is_backward"] | _backward_ops(capture, rows, ops)] = BACKWARD
+    phase[rows["is_backward"] | _in_ops(capture, rows, ops, _is_backward)] = BACKWARD
     phase[rows.take("optimizer")] = OPTIMIZER
     inferred = np.zeros(len(phase), np.bool_)
     of_name = columns["name"].astype(np.int64)
@@ -51,6 +52,9 @@ def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpT
         _fill_by_name(of_name, kernel, phase, inferred)
     columns["dir"] = np.where(phase == OPTIMIZER, DIRECTIONS.index("fprop"), phase)  # of the first two the codes are the same
     phase[_names_where(capture, of_name, lambda name: classify(name).family in _COMMUNICATION)] = COMMUNICATION
+    cpu = columns["kind"] == ActivityKind.CPU
+    if cpu.any():  # collectives of gloo are ops and no kernels
+        phase[cpu & _in_ops(capture, rows, ops, lambda call: call.module == "c10d")] = COMMUNICATION
     phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
     columns["phase"], columns["phase_inferred"] = phase, np.where(inferred, 1, -1)
     return {"kernels whose phase is inferred from their name": int(inferred.sum())}
@@ -67,13 +71,16 @@ def _phase_of_stack(stack: Stack) -> int:
     return next((phase for text in reversed(stack.ranges) if (phase := phase_of_range(text)) >= 0), -1)
 
 
-def _backward_ops(capture: CaptureFacts, rows: Columns, ops: OpTable) -> Bools:
-    """Which rows ran in an op that only backward has, `aten::convolution_backward`, whatever called it."""
-    markers = capture.trace.markers
-    backward = np.zeros(len(markers) + 1, np.bool_)
-    for code, marker in enumerate(markers):
-        backward[code] = marker.call is not None and re.fullmatch(_BACKWARD_OP, marker.call.op) is not None
-    return np.asarray(backward[ops.label[rows["op"]]] | backward[rows["inner"]])
+def _in_ops(capture: CaptureFacts, rows: Columns, ops: OpTable, holds: Callable[[OpCall], bool]) -> Bools:
+    """Which rows ran in an op of which something holds, or whose innermost op is one."""
+    calls = (marker.call for marker in capture.trace.markers)
+    found = np.array([*(call is not None and holds(call) for call in calls), False], np.bool_)
+    return np.asarray(found[ops.label[rows["op"]]] | found[rows["inner"]])
+
+
+def _is_backward(call: OpCall) -> bool:
+    """Whether only backward has the op (`aten::convolution_backward`), whatever called it."""
+    return re.fullmatch(_BACKWARD_OP, call.op) is not None
 
 
 def _names_where(capture: CaptureFacts, names: Ints, holds: Callable[[str], bool]) -> Bools:

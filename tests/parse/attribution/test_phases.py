@@ -150,3 +150,10 @@ def test_sums_by_phase_are_the_whole(captures: Path) -> None:
     assert sum(found.values()) == pytest.approx(97.256, abs=0.001) and 0 < found["na"] < 2.1
     # Before, the 6.5 ms of kernels without a launch were forward; where a name tells it, half of them are backward's.
     assert found["backward"] == pytest.approx(9.435 + 2.269, abs=0.002)
+
+
+def test_collectives_on_the_cpu_are_communication(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[2, 2], [2, 2]]", 10, 20)
+    n.range("c10d::allreduce_, op_id = 2, sizes = [[2]]", 30, 40)
+    assert phases(n, tmp_path) == ["forward/fprop", "communication/fprop"]
