@@ -1,152 +1,37 @@
 """A name -> Records, and the Trace that they were made from: the only door for what is read, be it a capture or records.
 
-A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. It is opened once; its format is decided here,
-by one list, from its first bytes or, in an SQLite file, its tables. Only the module that reads this format is imported.
+A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. Its format is decided here, by one list, from
+its first bytes or, in an SQLite file, its tables. Only the module that reads this format is imported.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import re
-import stat
-import sys
-from collections.abc import Callable, Collection
-from contextlib import ExitStack, closing
-from functools import cached_property
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
-from pyprof.errors import InputError, NotACapture, UsageError
+from pyprof.errors import InputError, NotACapture
+from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 
 if TYPE_CHECKING:
     from pyprof.opcall import OpRules
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.measured.launches import Measured
-    from pyprof.parse.sources.sqlite import Database
     from pyprof.parse.sources.trace import Trace
 
-_HEAD_BYTES, _FIRST_BYTES = 1 << 20, 1 << 14
-_GZIP, _SQLITE, _PARQUET = b"\x1f\x8b", b"SQLite format 3\x00", b"PAR1"
+_FIRST_BYTES = 1 << 14
+_PARQUET = b"PAR1"
 _NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
 _NVPROF_TABLE = "StringTable"
 _NO_COUNTERS = "give what `ncu --csv` or `ncu -o` wrote; `pyprof counters --metrics` prints the command line"
 _NSYS_TABLES = {
     "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
 }  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------- what a name leads to
-
-
-class _Rest(io.RawIOBase):
-    """A stream whose first bytes were read already: those, and then the rest."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head, self._rest = io.BytesIO(head), rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        more = self._head.read(len(buffer)) or self._rest.read(len(buffer))
-        buffer[: len(more)] = more
-        return len(more)
-
-
-class Input(ExitStack):
-    """What a name leads to, opened once. Use it in a `with`.
-
-    head: its first bytes; folder: whether it is a folder, which has none; is_file: whether it is a file on disk, which can be
-    read again, not a pipe or the like; standard: whether it is standard input.
-    Raises InputError, in one line, where it cannot be opened or is empty.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.path, self.standard = Path(name), name == "-"
-        self.name = "standard input" if self.standard else name
-        self.head, self.is_file, self.folder = b"", False, False
-        try:
-            self._stream = _standard_input() if self.standard else self.enter_context(self.path.open("rb"))
-            self.head = self._stream.read(_HEAD_BYTES)
-            self.is_file = not self.standard and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
-        except IsADirectoryError:
-            self.folder = True
-        except FileNotFoundError as error:
-            raise InputError(f"{name}: no such file", "check the name, or record a capture first") from error
-        except PermissionError as error:
-            raise InputError(f"{name}: no permission to read it", f"chmod u+r {name}") from error
-        except (OSError, ValueError) as error:
-            self.close()
-            raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', error)}", "check the path") from error
-        if not self.head and not self.folder:
-            self.close()
-            raise NotACapture(f"{self.name}: the file is empty", "record or export the capture again")
-
-    def stream(self) -> io.BufferedReader:
-        """All its bytes from the first."""
-        if self.is_file:
-            self._stream.seek(0)
-            return self._stream
-        return io.BufferedReader(_Rest(self.head, self._stream), _HEAD_BYTES)
-
-    def file(self) -> tuple[IO[bytes], Path]:
-        """The open file, and a path of it for what opens files by name; a copy of what is not on disk."""
-        if self.is_file and (path := self.path.resolve()).exists():
-            return self._stream, path
-        import shutil
-        import tempfile
-
-        copy = self.enter_context(tempfile.NamedTemporaryFile(prefix="pyprof-", suffix=self.path.suffix))
-        shutil.copyfileobj(self.stream(), copy)
-        copy.flush()
-        return copy.file, Path(copy.name)
-
-    @cached_property
-    def database(self) -> Database:
-        """The database that it is."""
-        from pyprof.parse.sources.sqlite import Database
-
-        stream, path = self.file()
-        return self.enter_context(closing(Database(stream.fileno(), path, self.name)))
-
-    @property
-    def tables(self) -> Collection[str]:
-        """The tables of the database that it is; none where it is not a database."""
-        return self.database.tables if self.head.startswith(_SQLITE) else ()
-
-    def text(self, most: int) -> bytes:
-        """The first bytes of its text, decompressed where it is compressed; of a damaged file perhaps none."""
-        if not self.head.startswith(_GZIP):
-            return self.head[:most]
-        import zlib
-
-        try:
-            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(self.head, most)
-        except zlib.error:
-            return b""
-
-    @property
-    def encoding(self) -> str:
-        """Of a text: UTF-8 or UTF-16; a byte order mark is not part of the text."""
-        return "utf-16" if self.text(2).startswith(_UTF16) else "utf-8-sig"
-
-    def decoded(self) -> str:
-        """The beginning of its text."""
-        return self.text(_HEAD_BYTES).decode(self.encoding, "replace")
-
-
-def _standard_input() -> io.BufferedReader:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("no file was given, and standard input is a terminal", "python -m pyprof.prof net.dict")
-    if (binary := getattr(sys.stdin, "buffer", None)) is not None:
-        return binary  # type: ignore[no-any-return]
-    # Some caller put a stream of text there.
-    return io.BufferedReader(io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape")))
 
 
 # ---------------------------------------------------------------------------------------------- formats
@@ -164,7 +49,7 @@ class Format(NamedTuple):
 
 
 def _is_torch_trace(given: Input) -> bool:
-    for most in (_FIRST_BYTES, _HEAD_BYTES):  # the fewer nearly always suffice
+    for most in (_FIRST_BYTES, HEAD_BYTES):  # the fewer nearly always suffice
         text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
         if text[:1] == b"{" and (b'"traceEvents"' in text or (b'"schemaVersion"' in text and b'"deviceProperties"' in text)):
             return True
@@ -189,10 +74,10 @@ def _is_records(given: Input) -> bool:
 
     Other text under the name of records, or on standard input, passes too, so that the error names the line that is wrong.
     """
-    first, _, _ = given.text(_HEAD_BYTES).decode(given.encoding, "replace").lstrip().partition("\n")
+    first, _, _ = given.text(HEAD_BYTES).decode(given.encoding, "replace").lstrip().partition("\n")
     named = given.standard or given.path.suffix in (".dict", ".jsonl")
     found = named or (first.startswith("{") and re.search(_RECORD_KEY, first) is not None)
-    if found and given.head.startswith(_GZIP):
+    if found and given.head.startswith(GZIP):
         raise InputError(f"{given.name}: records are not read compressed", "gunzip -c net.dict.gz | python -m pyprof.prof -")
     return found
 
@@ -258,7 +143,7 @@ def _read_measured(given: Input, read: Callable[[IO[bytes]], Measured]) -> Measu
     import zlib
 
     try:
-        return read(gzip.GzipFile(fileobj=given.stream()) if given.head.startswith(_GZIP) else given.stream())  # type: ignore[arg-type]
+        return read(gzip.GzipFile(fileobj=given.stream()) if given.head.startswith(GZIP) else given.stream())  # type: ignore[arg-type]
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{given.name}: damaged gzip data: {error}", "write or copy the file again") from error
 
@@ -288,7 +173,7 @@ def _is_ncu_report(given: Input) -> bool:
 def _is_ncu_csv(given: Input) -> bool:
     from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv
 
-    return is_ncu_csv(given.decoded()) or (given.path.suffix == ".csv" and len(given.text(_HEAD_BYTES)) == _HEAD_BYTES)
+    return is_ncu_csv(given.decoded()) or (given.path.suffix == ".csv" and len(given.text(HEAD_BYTES)) == HEAD_BYTES)
 
 
 CAPTURES = (
@@ -342,7 +227,7 @@ def _read_any(name: str, formats: tuple[Format, ...]) -> Trace | Records | Measu
             raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
         if given.folder:
             raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
-        if given.head.startswith(_SQLITE):
+        if given.head.startswith(SQLITE):
             raise NotACapture(
                 f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
                 "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",

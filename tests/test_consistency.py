@@ -25,7 +25,7 @@ ORDER = [
     {"autocast"},
     {"markers"},
     {"parse/sources", "nvtx"},
-    {"parse/records"},
+    {"parse/records", "inputs"},
     {"parse/attribution"},
     {"prof/formulas"},
     {"loading"},

@@ -1,0 +1,129 @@
+"""A name -> its bytes, opened once: a file, a pipe, `-` for standard input, a folder. What they mean is not known here."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+from collections.abc import Collection
+from contextlib import ExitStack, closing
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pyprof.errors import InputError, NotACapture, UsageError
+
+if TYPE_CHECKING:
+    from pyprof.parse.sources.sqlite import Database
+
+HEAD_BYTES = 1 << 20
+GZIP, SQLITE = b"\x1f\x8b", b"SQLite format 3\x00"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
+
+
+class _Rest(io.RawIOBase):
+    """A stream whose first bytes were read already: those, and then the rest."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = io.BytesIO(head), rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        more = self._head.read(len(buffer)) or self._rest.read(len(buffer))
+        buffer[: len(more)] = more
+        return len(more)
+
+
+class Input(ExitStack):
+    """What a name leads to, opened once. Use it in a `with`.
+
+    head: its first bytes; folder: whether it is a folder, which has none; is_file: whether it is a file on disk, which can be
+    read again, not a pipe or the like; standard: whether it is standard input.
+    Raises InputError, in one line, where it cannot be opened or is empty.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.path, self.standard = Path(name), name == "-"
+        self.name = "standard input" if self.standard else name
+        self.head, self.is_file, self.folder = b"", False, False
+        try:
+            self._stream = _standard_input() if self.standard else self.enter_context(self.path.open("rb"))
+            self.head = self._stream.read(HEAD_BYTES)
+            self.is_file = not self.standard and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
+        except IsADirectoryError:
+            self.folder = True
+        except FileNotFoundError as error:
+            raise InputError(f"{name}: no such file", "check the name, or record a capture first") from error
+        except PermissionError as error:
+            raise InputError(f"{name}: no permission to read it", f"chmod u+r {name}") from error
+        except (OSError, ValueError) as error:
+            self.close()
+            raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', error)}", "check the path") from error
+        if not self.head and not self.folder:
+            self.close()
+            raise NotACapture(f"{self.name}: the file is empty", "record or export the capture again")
+
+    def stream(self) -> io.BufferedReader:
+        """All its bytes from the first."""
+        if self.is_file:
+            self._stream.seek(0)
+            return self._stream
+        return io.BufferedReader(_Rest(self.head, self._stream), HEAD_BYTES)
+
+    def file(self) -> tuple[IO[bytes], Path]:
+        """The open file, and a path of it for what opens files by name; a copy of what is not on disk."""
+        if self.is_file and (path := self.path.resolve()).exists():
+            return self._stream, path
+        import shutil
+        import tempfile
+
+        copy = self.enter_context(tempfile.NamedTemporaryFile(prefix="pyprof-", suffix=self.path.suffix))
+        shutil.copyfileobj(self.stream(), copy)
+        copy.flush()
+        return copy.file, Path(copy.name)
+
+    @cached_property
+    def database(self) -> Database:
+        """The database that it is."""
+        from pyprof.parse.sources.sqlite import Database
+
+        stream, path = self.file()
+        return self.enter_context(closing(Database(stream.fileno(), path, self.name)))
+
+    @property
+    def tables(self) -> Collection[str]:
+        """The tables of the database that it is; none where it is not a database."""
+        return self.database.tables if self.head.startswith(SQLITE) else ()
+
+    def text(self, most: int) -> bytes:
+        """The first bytes of its text, decompressed where it is compressed; of a damaged file perhaps none."""
+        if not self.head.startswith(GZIP):
+            return self.head[:most]
+        import zlib
+
+        try:
+            return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(self.head, most)
+        except zlib.error:
+            return b""
+
+    @property
+    def encoding(self) -> str:
+        """Of a text: UTF-8 or UTF-16; a byte order mark is not part of the text."""
+        return "utf-16" if self.text(2).startswith(_UTF16) else "utf-8-sig"
+
+    def decoded(self) -> str:
+        """The beginning of its text."""
+        return self.text(HEAD_BYTES).decode(self.encoding, "replace")
+
+
+def _standard_input() -> io.BufferedReader:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("no file was given, and standard input is a terminal", "python -m pyprof.prof net.dict")
+    if (binary := getattr(sys.stdin, "buffer", None)) is not None:
+        return binary  # type: ignore[no-any-return]
+    # Some caller put a stream of text there.
+    return io.BufferedReader(io.BytesIO(sys.stdin.read().encode("utf-8", "surrogateescape")))
