@@ -56,7 +56,7 @@ class Buffer:
     when it is first used: starts: as ticks, the reading at the begin of each block, for a timeline; pairs: (2, 2, lanes), at
     the begin and at the end of the kernel (clock, globaltimer) of each lane, to calibrate, and to place lanes beside each
     other; sms: (lanes,), on which SM each ran. whole: the block around all others, of which their shares are taken.
-    hz: ticks a second, None unknown; cost: ticks between two readings with nothing between, where row 0 does not tell, None unknown.
+    hz: ticks a second, None unknown; cost: ticks between two readings with nothing between, where row 0 is not filled.
 
     Raises UsageError for what is not a buffer, ToolError where the backend is missing.
     """
@@ -198,7 +198,7 @@ class Buffer:
 def load(path: str | os.PathLike[str]) -> Buffer:
     """Read what `Buffer.save` wrote. Raises InputError for another file."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as stored:
             if isinstance(stored, np.ndarray) or "pyprof_timers" not in stored:
                 raise NotACapture(f"{path}: holds no block timers", _HINT)
             found = {name: stored[name] for name in stored.files}

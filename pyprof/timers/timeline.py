@@ -52,8 +52,8 @@ def events(readings: Readings, origin_us: float = 0.0) -> Iterator[dict[str, obj
 def write(readings: Readings, output: Path, into: Path | None = None) -> None:
     """Write the timeline; into: a trace of torch.profiler whose events come first.
 
-    There it begins with the first launch of the timed kernel. Raises InputError where the trace cannot be read, UsageError where
-    it has no such kernel.
+    There it begins with the first launch of the timed kernel. Raises InputError where the trace cannot be read,
+    UsageError where it has no such kernel.
     """
     trace: dict[str, Any] = {"displayTimeUnit": "ns", "traceEvents": []} if into is None else _read(into)
     origin_us = 0.0 if into is None else _begin_us(trace, {kernel for kernel, _ in readings.names if kernel}, into)
