@@ -1,4 +1,4 @@
-"""Intervals of time in groups -> their unions, the gaps between them, what of a time they cover. Numbers only, no loops.
+"""Intervals of time in groups -> their unions, the gaps between them, what of a time they cover; figures of groups. No loops.
 
 Groups are whole numbers from 0, times whole nanoseconds. Rows of one group stand together and in order of begin where it says
 `sorted`. An interval is open from its begin until just before its end; intervals that touch leave no gap.
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_values
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
@@ -54,6 +55,19 @@ def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]
     np.minimum.at(first, group, start)
     np.maximum.at(last, group, end)
     return first, last
+
+
+def quantiles(group: Ints, values: Floats | Ints, groups: int, share: float) -> Floats:
+    """The quantile of each group's known values, interpolated between neighbours; NaN for a group without any."""
+    known = ~np.isnan(values)
+    group, values = group[known], values[known]
+    count = np.bincount(group, minlength=groups)
+    ordered = np.append(values[np.lexsort((values, group))], 0).astype(np.float64)
+    first = np.cumsum(count) - count
+    place = first + share * np.maximum(count - 1, 0)
+    low = place.astype(np.int64)
+    high = np.minimum(low + 1, np.maximum(first + count - 1, first))
+    return np.where(count > 0, ordered[low] + (place - low) * (ordered[high] - ordered[low]), np.nan)
 
 
 def latest(group: Ints, end: Ints) -> Ints:

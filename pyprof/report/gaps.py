@@ -4,6 +4,7 @@
     pyprof gaps FILE --table ops --csv   one of them
 
 streams   a row for each device (stream all) and each stream: busy, and its idle time by reason; they add up to the span
+steps     each step of the program: what it launched, how long that waited, and the idle time before it by reason
 ops       idle time of each device by reason and by the op, layer and source line that was launched next
 gaps      each gap of each device (of each stream with --stream), longest first
 latency   from the begin of the launch to the begin on the device; kernels that are shorter than their launch
@@ -25,7 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import depth, spans, summed
+from pyprof.arrays.intervals import depth, quantiles, spans, summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace, op_rules
@@ -39,10 +40,11 @@ from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
 
-_SCREEN = 10  # rows of ops and of gaps on the screen
+_SCREEN = 10  # rows of steps, ops and gaps on the screen
 _QUANTILES = (0.5, 0.9, 0.99)
 # What the streams table shows of an idle line: what needs no change first.
 _PARTS = ("elsewhere", "copy", "kernel", "queued", "launch", "host", "sync", "unknown")
+_SHOWN = [REASONS.index(name) for name in _PARTS[1:]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _on_screen(table: Table, options: argparse.Namespace) -> Table:
     """The first rows of a table under its name; JSON has all of them."""
-    limit = _SCREEN if table.name in ("ops", "gaps") and options.format != "json" else None
+    limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
     shown = table.take(slice(options.top if options.top is not None else limit))
     count = "" if len(shown.rows) == len(table.rows) else f" ({len(shown.rows)} of {len(table.rows)})"
     return shown._replace(title=table.name + count)
@@ -184,6 +186,35 @@ def streams(report: Report) -> Table:
         (Header("share", "Busy(%)", "of the span", "%"), _share(busy, span)),
     ]
     return joined("streams", cells + [(_ns(name, "idle for this reason"), Integers.from_zero(parts[name])) for name in _PARTS])
+
+
+def steps(report: Report) -> Table:
+    """What each step launched on each device, and the gaps before it."""
+    activities, gaps, lines = report.activities, report.gaps, report.lines
+    known = np.flatnonzero(activities.column("step") >= 0)
+    launch, row = activities.column("launch_ns")[known], activities.record[known]
+    (device, number), first, step = distinct_rows(activities.device[known], activities.column("step")[known])
+    step_of = np.full(len(activities.records), -1, np.int64)
+    step_of[row] = step
+    mine = np.flatnonzero(lines.whole[gaps.line] & (step_of[gaps.after] >= 0))
+    own, reason, of, count = gaps.own[mine], gaps.reason[mine], step_of[gaps.after[mine]], len(first)
+    delay = np.where(launch >= 0, activities.start[known] - launch, np.nan)
+    cells: Cells = [
+        *report.where(device, stream=False),
+        (Header("step", "Step", "number of the step", width=4), Integers.known(number)),
+        (
+            Header("rows", "Rows", "kernels, copies and sets that it launched"),
+            Integers.known(np.bincount(step, minlength=count)),
+        ),
+        (_ns("time", "of these together"), Integers.known(summed(step, (activities.end - activities.start)[known], count))),
+        (_ns("delay", "median time from the launch to the begin"), Fractions.not_nan(quantiles(step, delay, count, 0.5), 0)),
+        (_ns("idle", "of the device before them"), Integers.known(summed(of, own, count))),
+        (_ns("longest", "the longest gap of these"), Integers.known(np.maximum(spans(of, own, own, count)[1], 0))),
+    ]
+    parts = [summed(of, np.where(reason == code, own, 0), count) for code in range(len(REASONS))]
+    return joined(
+        "steps", cells + [(_ns(REASONS[code], "idle for this reason"), Integers.known(parts[code])) for code in _SHOWN]
+    )
 
 
 def ops(report: Report) -> Table:
@@ -310,5 +341,5 @@ def overlap(report: Report) -> Table:
 
 
 TABLES: dict[str, Callable[[Report], Table]] = {
-    "streams": streams, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
+    "streams": streams, "steps": steps, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
 }  # fmt: skip

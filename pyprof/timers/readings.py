@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.intervals import quantiles
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.tables.formats import write_aligned
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, texts
 from pyprof.timers.buffer import EMPTY, Buffer
 from pyprof.timers.clocks import wrapped
 
-__all__ = ["Lane", "Readings", "blocks", "lanes", "quantiles", "readings_of", "short", "text"]
+__all__ = ["Lane", "Readings", "blocks", "lanes", "readings_of", "short", "text"]
 
 _SHORT_TICKS = 64  # where the timer's cost is unknown: no clock here takes longer to read
 
@@ -139,19 +140,6 @@ def _lane_names(buffer: Buffer) -> list[str]:
     if sms is None:
         return [f"lane {lane}" for lane in range(buffer.shape[2])]
     return [f"lane {lane}" + f" (SM {sm})" * (sm >= 0) for lane, sm in enumerate(sms.tolist())]
-
-
-def quantiles(group: Ints, values: Floats | Ints, groups: int, share: float) -> Floats:
-    """The quantile of each group's known values, interpolated between neighbours; NaN for a group without any."""
-    known = ~np.isnan(values)
-    group, values = group[known], values[known]
-    count = np.bincount(group, minlength=groups)
-    ordered = np.append(values[np.lexsort((values, group))], 0).astype(np.float64)
-    first = np.cumsum(count) - count
-    place = first + share * np.maximum(count - 1, 0)
-    low = place.astype(np.int64)
-    high = np.minimum(low + 1, np.maximum(first + count - 1, first))
-    return np.where(count > 0, ordered[low] + (place - low) * (ordered[high] - ordered[low]), np.nan)
 
 
 def _known(values: Floats, digits: int = 1) -> Values:

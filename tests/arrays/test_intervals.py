@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.intervals import between, count_before, depth, latest, union
+from pyprof.arrays.intervals import between, count_before, depth, latest, quantiles, union
 
 END = 40
 rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, END - 9), st.integers(0, 9)), max_size=12)
@@ -71,3 +71,12 @@ def test_depth(drawn: list[tuple[int, int, int]], edges: list[int]) -> None:
     for a, b, m, top in zip(edges[:-1], edges[1:], mean.tolist(), most.tolist(), strict=True):
         assert m * (b - a) == sum(at[a:b]) or abs(m * (b - a) - sum(at[a:b])) < 1e-9
         assert top == max(at[a:b])
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1000, 1000)), max_size=60), st.sampled_from([0.0, 0.5, 0.99, 1.0]))
+def test_quantiles_are_numpys(pairs: list[tuple[int, int]], share: float) -> None:
+    group, values = (np.array(column, np.int64) for column in (zip(*pairs, strict=True) if pairs else ([], [])))
+    found = quantiles(group, values, 4, share)
+    for number in range(4):
+        mine = values[group == number]
+        assert np.isnan(found[number]) if not len(mine) else np.isclose(found[number], np.quantile(mine, share))

@@ -407,3 +407,38 @@ def test_a_stream_that_is_not_known_is_a_line_of_its_own_and_no_device(tmp_path:
     streams = [(row["stream"], row["rows"], row["busy"]) for row in rows_of(TABLES["streams"](report))]
     assert sorted(streams) == [("7", "1", "100"), ("all", "2", "200"), ("na", "1", "100")]
     assert len(rows_of(TABLES["overlap"](report))) == 1 and len(report.devices) == 1
+
+
+def test_a_program_without_ops_by_step(tmp_path: Path) -> None:
+    """Two steps of a program that launches through another library than torch: ranges of steps, kernels, nothing else."""
+    events: list[dict[str, object]] = []
+    for step, begin in enumerate((1000, 1500)):
+        events.append(
+            {"cat": "user_annotation", "name": f"ProfilerStep#{step + 5}", "pid": 50, "tid": 100, "ts": begin, "dur": 400}
+        )
+        for k, late in enumerate((0, 0, 60)):
+            launch, correlation = begin + 30 + 100 * k, 3 * step + k + 1
+            args: dict[str, object] = {"correlation": correlation, "cbid": 307}
+            events.append(
+                {"cat": "cuda_driver", "name": "cuLaunchKernel", "pid": 50, "tid": 100, "ts": launch, "dur": 10, "args": args}
+            )
+            args = {"correlation": correlation, "device": 0, "stream": 7, "grid": [1, 1, 1], "block": [128, 1, 1]}
+            name = f"saxpy_c60_0_kernel_{k}_range_for"
+            events.append(
+                {"cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": launch + 15 + late, "dur": 20, "args": args}
+            )
+    file = tmp_path / "net.json"
+    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", **event} for event in events]}))
+    records, trace = load_with_trace(str(file))
+    first, second = rows_of(TABLES["steps"](Report(Frame(records), trace)))
+    # Gaps of 80 and 140 us inside each step, and one of 220 us before the second.
+    keys = ("device", "step", "rows", "time", "delay", "idle", "longest", "host")
+    assert tuple(first[key] for key in keys) == ("0", "5", "3", "60000", "15000", "220000", "140000", "220000")
+    assert tuple(second[key] for key in keys) == ("0", "6", "3", "60000", "15000", "440000", "220000", "440000")
+    assert rows_of(TABLES["steps"](report_of(one_kernel(), tmp_path))) == []
+
+
+def one_kernel() -> Nsys:
+    n = Nsys()
+    n.kernel(GEMM, 20, 1000, 1100)
+    return n

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture, PyprofError, ToolError, UsageError
@@ -298,12 +296,3 @@ def test_tensors_of_torch_are_a_backend() -> None:
     buffer.ticks[Time.LOAD] = 500
     assert blocks(buffer)["LOAD"]["median_ticks"] == "500.0" and blocks(buffer)["SOLVE"]["flags"] == "not reached"
     assert blocks(Buffer(Time, 3, 2).ingest(buffer.ticks))["LOAD"]["count"] == "6"
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1000, 1000)), max_size=60), st.sampled_from([0.0, 0.5, 0.99, 1.0]))
-def test_quantiles_are_numpys(pairs: list[tuple[int, int]], share: float) -> None:
-    group, values = (np.array(column, np.int64) for column in (zip(*pairs, strict=True) if pairs else ([], [])))
-    found = readings.quantiles(group, values, 4, share)
-    for number in range(4):
-        mine = values[group == number]
-        assert np.isnan(found[number]) if not len(mine) else np.isclose(found[number], np.quantile(mine, share))
