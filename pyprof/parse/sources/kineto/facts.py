@@ -97,9 +97,9 @@ def notes_of(trace: Trace, shapes: bool, sources: bool, lost: Lost) -> list[str]
     """What the capture lacks, and what to do about it, one line each."""
     ops = any(marker.kind in (Kind.DISPATCH, Kind.BACKWARD) for marker in trace.markers)
     notes = []
-    if not ops:
+    if not ops and not sources:
         notes.append("no ops were recorded: add ProfilerActivity.CPU to the activities of torch.profiler.profile")
-    elif not shapes:
+    if ops and not shapes:
         notes.append(
             "shapes were not recorded, so FLOPs and bytes are unknown: pass record_shapes=True to torch.profiler.profile"
         )

@@ -26,12 +26,14 @@ _TORCH_PART = (
     r"|library\.py|functional\.py|overrides\.py|serialization\.py|random\.py|multiprocessing|_\w+(?:\.py)?)(?:[/\\]|$)"
 )
 _OURS = r"(?:^|[/\\])pyprof[/\\](?:nvtx|recording|capture)[/\\]"
+_LAUNCHER = r"(?:quadrants|cupy|cupy_backends|numba|triton)[/\\]"  # libraries that launch what others wrote
 _STDLIB_FOLDER = r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)"
 USER, LIBRARY, NEVER = 2, 1, 0  # which frames may give the source line: the first kind that the stack has
 
 
 def rank_of(name: str) -> tuple[int, str]:
-    """(USER, LIBRARY or NEVER, `file:line`) of a frame: LIBRARY is Python's own; NEVER torch's, ours, and without a file."""
+    """(USER, LIBRARY or NEVER, `file:line`) of a frame: LIBRARY is Python's own and what launches; NEVER is torch's, ours, and
+    what has no file."""
     found = re.fullmatch(_FRAME, name)
     if found is None or name.startswith("<"):
         return NEVER, ""
@@ -41,7 +43,7 @@ def rank_of(name: str) -> tuple[int, str]:
         return NEVER, ""
     top = re.split(r"[/\\.]", site)[0]
     standard = re.search(_STDLIB_FOLDER, file) or (top in sys.stdlib_module_names and not file.startswith(("/", "\\")))
-    return LIBRARY if standard else USER, f"{file}:{found['line']}"
+    return LIBRARY if standard or re.match(_LAUNCHER, site) else USER, f"{file}:{found['line']}"
 
 
 def source_of_stack(stack: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.intervals import union
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind
 from pyprof.parse.sources.kineto.collectives import give_facts
@@ -193,6 +194,7 @@ class _TraceReader:
         self.launches.give_geometry(trace.activities)
         self._check()
         self._give_sources()
+        self._give_frames_to_launches()
         numbers, row = self._used_threads()
         trace.threads, trace.processes = tables_of_threads(numbers, self.thread_names, trace)
         self._give_forward_threads(numbers, row)
@@ -220,6 +222,19 @@ class _TraceReader:
         ranges = self.trace.ranges
         rows = np.flatnonzero((self.trace.kinds != Kind.LAYER) & (ranges["src"] < 0))
         ranges["src"][rows] = self.frames.sources(ranges["thread"][rows].astype(np.int64), ranges["start_ns"][rows])
+
+    def _give_frames_to_launches(self) -> None:
+        """A range of source lines alone for each launch outside ops, as by a library that torch does not know."""
+        trace, ranges, launches = self.trace, self.trace.ranges, self.trace.launches
+        ops = np.isin(trace.kinds, (Kind.DISPATCH, Kind.BACKWARD))
+        covered = union(*(ranges[name][ops].astype(np.int64) for name in ("thread", "start_ns", "end_ns")))
+        thread, start = launches["thread"].astype(np.int64), launches["start_ns"]
+        outside = np.flatnonzero(covered.covered(thread, start + 1) == covered.covered(thread, start))
+        source = self.frames.sources(thread[outside], start[outside])
+        rows, label = outside[source >= 0], trace.labels.add(("launch", ""), Marker(Kind.TRACE, "", "launch"))
+        columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
+        columns |= {"src": source[source >= 0], "label": np.full(len(rows), label)}
+        trace.ranges = concatenated([ranges, make_table("ranges", columns)])
 
     def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
         """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
