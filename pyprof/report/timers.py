@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from pyprof.errors import InputError, UsageError
-from pyprof.report.screen import add_tables, selected
 from pyprof.tables.output import write
+from pyprof.tables.screen import add_tables, selected
 from pyprof.timers import proton, timeline
 from pyprof.timers.buffer import load
 from pyprof.timers.readings import Readings, blocks, lanes, readings_of

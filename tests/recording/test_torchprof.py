@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,10 +15,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pyprof.cli import main
 from pyprof.errors import ToolError, UsageError
 from pyprof.loading import open_trace
 from pyprof.markers import Kind
 from pyprof.recording.torchprof import Chosen, Schedule, _cuda_is_there, capture, schedule
+from tests.conftest import ROOT
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -191,3 +197,46 @@ def test_asking_for_a_gpu_leaves_the_environment_alone(monkeypatch: pytest.Monke
         _cuda_is_there()
         assert os.environ.get(name) == before
     assert asked == ["1", "1"]
+
+
+_QUADRANTS = """
+import sys
+import numpy as np, quadrants as qd, pyprof
+
+qd.init(arch=qd.cpu, cpu_max_num_threads=1, offline_cache=False)
+
+@qd.kernel
+def saxpy(x: qd.types.NDArray[qd.f32, 1], y: qd.types.NDArray[qd.f32, 1]):
+    for i in range(x.shape[0]):
+        y[i] = 2.0 * x[i] + y[i]
+
+def advance(x, y):
+    saxpy(x, y)
+
+x, y = np.ones(1000, np.float32), np.zeros(1000, np.float32)
+with pyprof.capture(sys.argv[1], schedule=pyprof.schedule(skip=2, wait=1, warmup=1, active=2), table=0) as capture:
+    for _ in range(8):
+        advance(x, y)
+        capture.step()
+assert y[0] == 16 and len(capture.traces) == 1
+"""
+
+
+@pytest.mark.slow
+def test_a_program_of_quadrants_by_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It launches nothing by torch: its steps and the host's Python frames are recorded, and no op."""
+    pytest.importorskip("quadrants", reason="needs quadrants")
+    program = tmp_path / "simulation.py"
+    program.write_text(_QUADRANTS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, str(program), str(tmp_path / "out")], env=environment, capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "out" / "rank0_step6.json.gz"
+    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    steps = [(e["name"], e["ts"], e["ts"] + e["dur"]) for e in events if e.get("cat") == "user_annotation"]
+    assert [name for name, _, _ in steps] == ["ProfilerStep#4", "ProfilerStep#5"]
+    calls = [e for e in events if e.get("cat") == "python_function" and e["name"].endswith(": advance")]
+    assert [any(begin <= e["ts"] <= end for _, begin, end in steps) for e in calls] == [True, True]
+    assert any("quadrants/lang/kernel.py" in e["name"] for e in events if e.get("cat") == "python_function")
+    assert main(["gaps", str(file)]) == 1
+    assert "neither GPU activity nor ranges of ops" in (error := capsys.readouterr().err) and "ui.perfetto.dev" in error

@@ -413,9 +413,10 @@ def test_a_program_without_ops_by_step(tmp_path: Path) -> None:
     """Two steps of a program that launches through another library than torch: ranges of steps, kernels, nothing else."""
     events: list[dict[str, object]] = []
     for step, begin in enumerate((1000, 1500)):
-        events.append(
-            {"cat": "user_annotation", "name": f"ProfilerStep#{step + 5}", "pid": 50, "tid": 100, "ts": begin, "dur": 400}
-        )
+        thread = {"pid": 50, "tid": 100, "args": {}}
+        events.append({"cat": "user_annotation", "name": f"ProfilerStep#{step + 5}", "ts": begin, "dur": 400, **thread})
+        for at, name in enumerate(("sim.py(7): step", "quadrants/lang/kernel.py(650): launch_kernel")):
+            events.append({"cat": "python_function", "name": name, "ts": begin + 10 + at, "dur": 380 - 2 * at, **thread})
         for k, late in enumerate((0, 0, 60)):
             launch, correlation = begin + 30 + 100 * k, 3 * step + k + 1
             args: dict[str, object] = {"correlation": correlation, "cbid": 307}
@@ -431,6 +432,7 @@ def test_a_program_without_ops_by_step(tmp_path: Path) -> None:
     file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", **event} for event in events]}))
     records, trace = load_with_trace(str(file))
     first, second = rows_of(TABLES["steps"](Report(Frame(records), trace)))
+    assert {row["src"] for row in rows_of(TABLES["ops"](Report(Frame(records), trace)))} == {"sim.py:7"}
     # Gaps of 80 and 140 us inside each step, and one of 220 us before the second.
     keys = ("device", "step", "rows", "time", "delay", "idle", "longest", "host")
     assert tuple(first[key] for key in keys) == ("0", "5", "3", "60000", "15000", "220000", "140000", "220000")

@@ -26,7 +26,8 @@ _TORCH_PART = (
     r"|library\.py|functional\.py|overrides\.py|serialization\.py|random\.py|multiprocessing|_\w+(?:\.py)?)(?:[/\\]|$)"
 )
 _OURS = r"(?:^|[/\\])pyprof[/\\](?:nvtx|recording|capture)[/\\]"
-_LAUNCHER = r"(?:quadrants|cupy|cupy_backends|numba|triton)[/\\]"  # libraries that launch what others wrote
+# libraries that launch what others wrote
+_LAUNCHER = r"(?:^|[/\\])(?:quadrants|cupy|cupy_backends|numba|triton[/\\](?:backends|compiler|runtime))[/\\]"
 _STDLIB_FOLDER = r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?!(?:site|dist)-packages)"
 USER, LIBRARY, NEVER = 2, 1, 0  # which frames may give the source line: the first kind that the stack has
 
@@ -43,7 +44,7 @@ def rank_of(name: str) -> tuple[int, str]:
         return NEVER, ""
     top = re.split(r"[/\\.]", site)[0]
     standard = re.search(_STDLIB_FOLDER, file) or (top in sys.stdlib_module_names and not file.startswith(("/", "\\")))
-    return LIBRARY if standard or re.match(_LAUNCHER, site) else USER, f"{file}:{found['line']}"
+    return LIBRARY if standard or re.search(_LAUNCHER, file) else USER, f"{file}:{found['line']}"
 
 
 def source_of_stack(stack: str) -> str:

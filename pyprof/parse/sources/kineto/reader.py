@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import union
 from pyprof.errors import EmptyCapture, NotACapture
-from pyprof.markers import Kind
+from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
 from pyprof.parse.sources.kineto.events import UNTIMED, Event, Int, TraceFile, decode_args, nanoseconds
