@@ -27,8 +27,6 @@ from pyprof.timers import proton, timeline
 from pyprof.timers.buffer import load
 from pyprof.timers.readings import Readings, blocks, lanes, readings_of
 
-__all__ = ["TABLES", "add_arguments", "run"]
-
 TABLES = {"blocks": blocks, "lanes": lanes}
 
 

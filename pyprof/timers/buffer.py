@@ -28,10 +28,8 @@ from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, NotACapture, UsageError
 from pyprof.tables.files import whole_file
 from pyprof.timers import clocks
+from pyprof.timers.clocks import EMPTY
 
-__all__ = ["CLOCKS", "EMPTY", "Buffer", "load"]
-
-EMPTY = int(np.iinfo(np.int64).min)  # of an entry that no kernel wrote
 # counter: cycles, which each SM or core may count from an origin of its own; tsc: one count for all lanes; globaltimer: ns, one
 # count for all lanes, in steps so long that a difference of 0 is possible.
 CLOCKS = ("counter", "tsc", "globaltimer")
@@ -180,7 +178,7 @@ class Buffer:
             held = self.array("pairs")
             if held is None:
                 raise UsageError("nothing to calibrate by", 'give hz=..., "tsc", "nominal", or fill buffer.pairs in the kernel')
-            self.hz = clocks.rate_of(held, self.bits, EMPTY)
+            self.hz = clocks.rate_of(held, self.bits)
         self.cost = self.cost if cost is None else float(cost)
         return self
 

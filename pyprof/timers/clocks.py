@@ -11,8 +11,7 @@ import numpy as np
 from pyprof.arrays.types import Ints
 from pyprof.errors import ToolError, UsageError
 
-__all__ = ["nominal", "quadrants", "rate_of", "tsc", "wrapped"]
-
+EMPTY = int(np.iinfo(np.int64).min)  # an entry that no kernel wrote
 _READINGS = 512
 _TRIES = 20
 _APART_S = 0.1  # between two pairs of readings: their error of about 1 us is 10 in a million of it
@@ -85,13 +84,13 @@ def nominal() -> float:
         raise ToolError(f"Quadrants reports no clock rate here: {error}", "calibrate by hz=..., 'tsc' or pairs") from error
 
 
-def rate_of(pairs: Ints, bits: int, empty: int) -> float:
+def rate_of(pairs: Ints, bits: int) -> float:
     """Ticks a second by pairs of (clock, globaltimer in ns) at the begin and the end of a kernel, (2, 2, lanes).
 
     A lane's clock is only compared with itself; lanes count together, since globaltimer moves in steps. Raises UsageError where
     it did not move.
     """
-    known = (pairs != empty).all(axis=(0, 1))
+    known = (pairs != EMPTY).all(axis=(0, 1))
     ticks, spent_ns = wrapped(pairs[1, 0, known] - pairs[0, 0, known], bits), pairs[1, 1, known] - pairs[0, 1, known]
     right = (ticks > 0) & (spent_ns >= 0)  # a short lane may end in the step of globaltimer in which it began
     total_ns = int(spent_ns[right].sum())

@@ -23,8 +23,6 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import InputError, NotACapture
 from pyprof.timers.readings import Lane, Readings, short
 
-__all__ = ["read"]
-
 _HINT = 'record it: proton.start(name, backend="instrumentation", data="trace")'
 _GAP_CYCLES = 10_000_000
 _PLACE = re.compile(r"(?P<kernel>.*) (?P<cta>Core\d+ CTA\d+)\b")

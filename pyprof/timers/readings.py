@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from pyprof.arrays.intervals import quantiles
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.tables.formats import write_aligned
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, texts
-from pyprof.timers.buffer import EMPTY, Buffer
-from pyprof.timers.clocks import wrapped
+from pyprof.timers.clocks import EMPTY, wrapped
 
-__all__ = ["Lane", "Readings", "blocks", "lanes", "readings_of", "short", "text"]
+if TYPE_CHECKING:
+    from pyprof.timers.buffer import Buffer
 
 _SHORT_TICKS = 64  # where the timer's cost is unknown: no clock here takes longer to read
 

@@ -15,8 +15,6 @@ from pyprof.errors import InputError, UsageError
 from pyprof.tables.files import whole_text_file
 from pyprof.timers.readings import Readings
 
-__all__ = ["events", "notes", "write"]
-
 
 def begins(readings: Readings) -> Floats:
     """When each reading began, in ns; where that was not recorded, one after another in its lane."""

@@ -29,8 +29,6 @@ try:
 except ImportError as error:
     raise ToolError("pyprof.timers.triton needs Triton, which is not installed", "pip install triton") from error
 
-__all__ = ["arrived", "clock64", "globaltimer", "smid"]
-
 
 @triton.jit
 def clock64():

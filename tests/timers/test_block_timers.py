@@ -15,7 +15,7 @@ from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture, PyprofError, ToolError, UsageError
 from pyprof.tables.table import Table, printed
 from pyprof.timers import Buffer, load, readings
-from pyprof.timers.buffer import EMPTY
+from pyprof.timers.clocks import EMPTY
 from tests.conftest import ROOT
 
 
