@@ -25,7 +25,7 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
     nested, labels, label, start, formula_root = around.nested, around.labels, around.label, around.start, around.formula_root
     if not labels.is_op[label].any():
         hint = (
-            "record with ProfilerActivity.CPU while torch computes (pyprof run --tool torch net.py); ui.perfetto.dev shows the rest"
+            "record with ProfilerActivity.CPU, or by: pyprof run --tool torch net.py; ui.perfetto.dev shows steps and frames"
             if capture.trace.source == "kineto"
             else "call pyprof.init() in the program before its model is built, or run it inside "
             "torch.autograd.profiler.emit_nvtx(), and record with `nsys profile -t cuda,nvtx`"
