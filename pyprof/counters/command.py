@@ -115,8 +115,7 @@ def _matched(table: CounterTable, least: float | None) -> int:
         print(f"{count}: {how}; their times are not real", file=sys.stderr)
         return 0
     time = table.ops.records.frame.records["dur_ns"].astype(np.float64)
-    settled = [fitting[0] for fitting in found.candidates if len(fitting) == 1]
-    share = 100 * time[np.unique(np.array(settled, np.int64))].sum() / max(time.sum(), 1)
+    share = 100 * time[np.unique(found.settled)].sum() / max(time.sum(), 1)
     print(f"{count}: {how}; {share:.1f} % of the capture's kernel time is matched", file=sys.stderr)
     if least is not None and share < least:
         hint = "record the same program with both tools"

@@ -1,14 +1,13 @@
 """Measured launches and the records of a timeline -> which record each launch is.
 
-A tool of counters runs a program again, launch by launch, so nothing but names, sizes and order say what is what. On each
-device launches are compared by (kernel, grid, block), in order of launch. Where a timeline repeats itself and the measured part
-fits at several places, all of them are kept: what these have in common is known. Knows no op and no metric.
+A tool of counters runs a program again, launch by launch, so nothing but names, sizes, NVTX ranges and order say what is what.
+In each process on each device launches are compared by (kernel, grid, block), in order of launch. Where a launch fits at
+several places, all of them are kept: what these have in common is known. Knows no op and no metric.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,27 +16,58 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools, Ints
 from pyprof.counters.names import same_kernels
 from pyprof.markers import Kind, decode
-from pyprof.parse.records.records import Records
+from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.measured.launches import Dim, Launch
 from pyprof.parse.sources.trace import ActivityKind
 
-# exact: as many launches of this kernel and size on both sides; nvtx: the ranges around it decide; order: the only place where
-# its neighbours fit as well; ambiguous: several places; none.
+# exact: as many launches of this kernel and size on both sides; nvtx: as many inside its ranges; order: all launches were
+# measured without a gap and fit at one place only, or keep their order in one way only; ambiguous: several places; none.
 HOW = ("exact", "nvtx", "order", "ambiguous", "none")
 EXACT, NVTX, ORDER, AMBIGUOUS, NONE = range(5)
-_MOST_COMPARED = 50_000_000  # pairs of launches that are aligned one by one
+_MOST_PLACES = 20_000_000  # of all launches together, that are kept one by one
 
 
 class Match(NamedTuple):
-    """candidates: the records that each launch may be, one where it is settled; how: codes of HOW."""
+    """Launch n may be any of the records pool[begin[n]:end[n]], none where these are equal; how: codes of HOW."""
 
-    candidates: list[list[int]]
+    pool: Ints
+    begin: Ints
+    end: Ints
     how: Ints
+
+    @property
+    def candidates(self) -> list[list[int]]:
+        """The records that each launch may be."""
+        return [self.pool[begin:end].tolist() for begin, end in zip(self.begin.tolist(), self.end.tolist(), strict=True)]
+
+    @property
+    def settled(self) -> Ints:
+        """The records of launches that are one record and no other."""
+        return self.pool[self.begin[self.how < AMBIGUOUS]]
 
     def agreed(self, codes: Ints) -> Ints:
         """A column of the records, for each launch: what all its candidates have, -1 where they differ or there is none."""
-        found = [{int(codes[row]) for row in rows} for rows in self.candidates]
-        return np.array([values.pop() if len(values) == 1 else -1 for values in found], np.int64)
+        found = np.full(len(self.how), -1)
+        some = np.flatnonzero(self.end > self.begin)
+        values = codes[self.pool]
+        changes = np.cumsum(np.append(0, values[1:] != values[:-1]))
+        agree = some[changes[self.begin[some]] == changes[self.end[some] - 1]]
+        found[agree] = values[self.begin[agree]]
+        return found
+
+    def only(self, launch: int, rows: Ints) -> Match:
+        """With these candidates of one launch."""
+        begin, end = self.begin.copy(), self.end.copy()
+        begin[launch], end[launch] = len(self.pool), len(self.pool) + len(rows)
+        return self._replace(pool=np.append(self.pool, rows), begin=begin, end=end)
+
+
+def unmatched(count: int, how: int = NONE) -> Match:
+    """Of launches whose records are not known."""
+    return Match(np.zeros(0, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, how))
+
+
+_Ranges = frozenset[tuple[Kind, object]]  # (kind, name, text or number)
 
 
 class _Side(NamedTuple):
@@ -56,14 +86,21 @@ def match(launches: Sequence[Launch], records: Records) -> Match:
     when = np.where(records["launch_ns"][rows] >= 0, records["launch_ns"][rows], records["start_ns"][rows])
     rows = rows[np.lexsort((rows, when))]
     keys, of_records = _keys(launches, records, rows)
-    found = Match([[] for _ in launches], np.full(len(launches), NONE))
-    own, devices = np.array([launch.device for launch in launches]), records["device"][rows]
-    for device in np.unique(own).tolist():
-        there = np.ones(len(rows), np.bool_) if device < 0 else devices == device
-        mine = np.flatnonzero(own == device)
-        _match_device(_Side(mine, keys[mine]), _Side(rows[there], of_records[there]), found)
-    _decide_by_ranges(launches, records, found)
-    return found
+    ranges = _ranges(launches, records)
+    found = [(np.zeros(0, np.int64), unmatched(0))]
+    pids, devices = (np.array([getattr(one, what) for one in launches], np.int64) for what in ("pid", "device"))
+    for device, pid in dict.fromkeys(zip(devices.tolist(), pids.tolist(), strict=True)):
+        mine = np.flatnonzero((devices == device) & (pids == pid))
+        there = (records["device"][rows] == device) | (device < 0)
+        own, processes = _Side(mine, keys[mine]), np.unique(records["pid"][rows[there]]).tolist()
+        fits = []
+        for process in processes:
+            other = np.flatnonzero(there & (records["pid"][rows] == process))
+            fits.append(_fit(own, _Side(rows[other], of_records[other]), ranges, records))
+        found.append((mine, _best(fits) if fits else unmatched(len(mine))))
+    order = np.argsort(np.concatenate([mine for mine, _ in found]))
+    together = _together([fit for _, fit in found])
+    return Match(together.pool, together.begin[order], together.end[order], together.how[order])
 
 
 def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Ints, Ints]:
@@ -72,7 +109,9 @@ def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Int
     own = list(dict.fromkeys(launch.name for launch in launches))
     classes, others = same_kernels(own, [records.strings[name] for name in names[0].tolist()])
     class_of = dict(zip(own, classes, strict=True))
-    sized = all(launch.grid is not None and launch.block is not None for launch in launches)
+    sized = all(one.grid is not None and one.block is not None for one in launches) and bool(
+        (records["grid_x"][rows] >= 0).any()
+    )
     unknown: Dim = (-1, -1, -1)
     one = [
         (class_of[launch.name], *((launch.grid or unknown) + (launch.block or unknown) if sized else ())) for launch in launches
@@ -84,30 +123,122 @@ def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Int
     return numbers[: len(launches)], numbers[len(launches) :]
 
 
-def _match_device(own: _Side, other: _Side, found: Match) -> None:
-    """Match the launches of one device with its records."""
-    own = own.take(np.isin(own.keys, other.keys) & (own.keys >= 0))
-    other = other.take(np.isin(other.keys, own.keys))
-    if not len(own.keys):
-        return
-    counts = [np.bincount(side.keys, minlength=int(own.keys.max()) + 1) for side in (own, other)]
-    complete = counts[0] == counts[1]
-    places = np.zeros(0, np.int64) if complete.all() else _places(own.keys, other.keys)
-    if len(places):
-        for at, launch in enumerate(own.rows.tolist()):
-            found.candidates[launch] = other.rows[places + at].tolist()
-        found.how[own.rows] = ORDER if len(places) == 1 else AMBIGUOUS
-        return
-    _pair(own.take(complete[own.keys]), other.take(complete[other.keys]), found)
-    _align(own.take(~complete[own.keys]), other.take(~complete[other.keys]), found)
+def _together(fits: Sequence[Match]) -> Match:
+    """The launches of several, one after another."""
+    shift = np.cumsum([0, *(len(fit.pool) for fit in fits[:-1])]).tolist()
+    begin = np.concatenate([fit.begin + by for fit, by in zip(fits, shift, strict=True)])
+    end = np.concatenate([fit.end + by for fit, by in zip(fits, shift, strict=True)])
+    return Match(np.concatenate([fit.pool for fit in fits]), begin, end, np.concatenate([fit.how for fit in fits]))
 
 
-def _pair(own: _Side, other: _Side, found: Match) -> None:
-    """The n-th launch of each key with the n-th record of it."""
-    by_key = (side.rows[np.argsort(side.keys, kind="stable")].tolist() for side in (own, other))
-    for launch, row in zip(*by_key, strict=True):
-        found.candidates[launch] = [row]
-    found.how[own.rows] = EXACT
+def _best(fits: Sequence[Match]) -> Match:
+    """Of the fits of one process's launches with each process of the timeline the best; several that are as good together."""
+
+    def merit(fit: Match) -> tuple[int, ...]:
+        return tuple(int((fit.how == how).sum()) for how in range(NONE))
+
+    best = [fit for fit in fits if merit(fit) == max(map(merit, fits))]
+    if len(best) == 1:
+        return best[0]
+    each = [[row for rows in some for row in rows] for some in zip(*(fit.candidates for fit in best), strict=True)]
+    end = np.cumsum([len(rows) for rows in each], dtype=np.int64)
+    how = np.where([len(rows) > 0 for rows in each], AMBIGUOUS, NONE)
+    pool = np.array([row for rows in each for row in rows], np.int64)
+    return Match(pool, np.append(0, end[:-1]), end, how)
+
+
+def _fit(own: _Side, other: _Side, ranges: Sequence[_Ranges], records: Records) -> Match:
+    """Match the launches of one process on one device with the records of one process there."""
+    common = np.flatnonzero(np.isin(own.keys, other.keys) & (own.keys >= 0))
+    found = unmatched(len(own.keys))
+    if not len(common):
+        return found
+    mine, other = own.take(common), other.take(np.isin(other.keys, own.keys[common]))
+    by_ranges = _inside_as_many(mine, other, ranges, records)
+    for number, (at, place) in enumerate(by_ranges, max(mine.keys.max(), other.keys.max()) + 1):
+        mine.keys[at] = other.keys[place] = number
+
+    def agree(places: Ints) -> Ints:
+        """Of the places where all launches lie without a gap those inside the ranges of each."""
+        for at, launch in enumerate(mine.rows.tolist()):
+            if len(places) and ranges[launch]:
+                places = places[_inside(ranges[launch], records, other.rows[places + at])]
+        return places
+
+    fit = _by_order(mine.keys, other.keys, agree)
+    fit.how[[at for at, _ in by_ranges]] = NVTX
+    for what in ("begin", "end", "how"):
+        getattr(found, what)[common] = getattr(fit, what)
+    return _narrowed(found._replace(pool=other.rows[fit.pool]), own, ranges, records)
+
+
+def _by_order(keys: Ints, others: Ints, agree: Callable[[Ints], Ints]) -> Match:
+    """The places in `others` that each of `keys`, all of which are there, may have; both in order of launch."""
+    order = np.argsort(others, kind="stable")
+    counts = [np.bincount(side, minlength=int(max(keys.max(), others.max())) + 1) for side in (keys, others)]
+    complete = (counts[0] == counts[1])[keys]
+    places = np.zeros(0, np.int64) if complete.all() else agree(_places(keys, others))
+    if 0 < len(places) * len(keys) <= _MOST_PLACES:
+        begin, pool = np.arange(len(keys)) * len(places), (places + np.arange(len(keys))[:, np.newaxis]).ravel()
+        return Match(pool, begin, begin + len(places), np.full(len(keys), ORDER if len(places) == 1 else AMBIGUOUS))
+    if complete.all() or (found := _kept(keys, others)) is None:
+        by_key = np.argsort(keys, kind="stable")
+        nth = np.empty(len(keys), np.int64)
+        nth[by_key] = np.arange(len(keys)) - np.searchsorted(keys[by_key], keys[by_key])
+        begin, end = (np.searchsorted(others[order], keys, side) for side in ("left", "right"))
+        found = _Kept(np.where(complete, begin + nth, begin), np.where(complete, begin + nth + 1, end), complete)
+        rest, theirs = np.flatnonzero(~complete), np.isin(others, keys[~complete])
+        if (among := _kept(keys[rest], others[theirs])) is not None:
+            back = np.append(np.flatnonzero(theirs[order]), 0)
+            found.begin[rest], found.certain[rest] = back[among.begin], among.certain
+            found.end[rest] = np.where(among.end > among.begin, back[among.end - 1] + 1, back[among.begin])
+    how = np.where(found.certain, np.where(complete, EXACT, ORDER), np.where(found.end > found.begin, AMBIGUOUS, NONE))
+    return Match(order, found.begin, found.end, how)
+
+
+class _Kept(NamedTuple):
+    """Where a launch can be, among the others sorted by key: from begin to before end; certain: there and nowhere else."""
+
+    begin: Ints
+    end: Ints
+    certain: Bools
+
+
+def _kept(keys: Ints, others: Ints) -> _Kept | None:
+    """Where launches can be so that they keep their order: all of the others, or all others some of them.
+
+    None where neither is possible.
+    """
+    order = np.argsort(others, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    if (bounds := _bounds(keys, others)) is not None:
+        begin, end = rank[bounds[0]], rank[bounds[1]] + 1
+        return _Kept(begin, end, end - begin == 1)
+    if (bounds := _bounds(others, keys)) is None:
+        return None
+    first, last = (of[order] + others[order] * len(keys) for of in bounds)
+    own = np.arange(len(keys)) + keys * len(keys)
+    begin, end = np.searchsorted(last, own), np.searchsorted(first, own, "right")
+    end = np.maximum(begin, end)
+    certain = (end - begin == 1) & (np.append(first, 0)[begin] == np.append(last, 1)[begin])
+    return _Kept(np.where(end > begin, begin, 0), np.where(end > begin, end, 0), certain)
+
+
+def _bounds(few: Ints, many: Ints) -> tuple[Ints, Ints] | None:
+    """The first and the last place in `many` at which each of `few` can be, in order; None where they do not all fit."""
+    first = _earliest(few, many)
+    if first is None:
+        return None
+    last = _earliest(few[::-1], many[::-1])
+    assert last is not None
+    return first, len(many) - 1 - last[::-1]
+
+
+def _earliest(few: Ints, many: Ints) -> Ints | None:
+    rest = iter(enumerate(many.tolist()))
+    found = [next((at for at, key in rest if key == wanted), -1) for wanted in few.tolist()]
+    return None if -1 in found else np.array(found, np.int64)
 
 
 def _places(keys: Ints, others: Ints) -> Ints:
@@ -120,51 +251,60 @@ def _places(keys: Ints, others: Ints) -> Ints:
     return begins
 
 
-def _align(own: _Side, other: _Side, found: Match) -> None:
-    """Keep the order: pair the longest parts that both sequences share, where looking from either end gives the same pairs.
-
-    What is left may be any record of its key.
-    """
-    if 0 < len(own.keys) * len(other.keys) <= _MOST_COMPARED:
-        backwards = _shared(own.keys[::-1], other.keys[::-1])
-        turned = {(len(own.keys) - 1 - one, len(other.keys) - 1 - two) for one, two in backwards}
-        for launch, row in turned & _shared(own.keys, other.keys):
-            found.candidates[int(own.rows[launch])] = [int(other.rows[row])]
-            found.how[own.rows[launch]] = ORDER
-    for launch, key in zip(own.rows.tolist(), own.keys.tolist(), strict=True):
-        if not found.candidates[launch]:
-            found.candidates[launch] = other.rows[other.keys == key].tolist()
-            found.how[launch] = AMBIGUOUS
-
-
-def _shared(keys: Ints, others: Ints) -> set[tuple[int, int]]:
-    """The pairs of places in the longest parts that two sequences share."""
-    blocks = difflib.SequenceMatcher(None, keys.tolist(), others.tolist(), autojunk=False).get_matching_blocks()
-    return {(block.a + at, block.b + at) for block in blocks for at in range(block.size)}
+def _inside_as_many(own: _Side, other: _Side, ranges: Sequence[_Ranges], records: Records) -> list[tuple[int, int]]:
+    """Pairs of places: launches inside some ranges, in their order, where as many records of their kernel are inside these."""
+    counts = [np.bincount(side.keys, minlength=int(max(own.keys.max(), other.keys.max())) + 1) for side in (own, other)]
+    groups: dict[tuple[int, _Ranges], list[int]] = {}
+    for at in np.flatnonzero((counts[0] != counts[1])[own.keys]).tolist():
+        if around := ranges[own.rows[at]]:
+            groups.setdefault((int(own.keys[at]), around), []).append(at)
+    order = np.argsort(other.keys, kind="stable")
+    pairs: list[tuple[int, int]] = []
+    for (key, around), group in groups.items():
+        begin, end = np.searchsorted(other.keys[order], [key, key + 1]).tolist()
+        inside = order[begin:end][_inside(around, records, other.rows[order[begin:end]])]
+        pairs += zip(group, inside.tolist(), strict=True) if len(inside) == len(group) else ()
+    return pairs
 
 
-def _decide_by_ranges(launches: Sequence[Launch], records: Records, found: Match) -> None:
-    """Of several candidates those inside the NVTX ranges of the launch; where they all are or none is, nothing is decided."""
+def _narrowed(found: Match, own: _Side, ranges: Sequence[_Ranges], records: Records) -> Match:
+    """Of several candidates those inside the NVTX ranges of the launch; where none is, nothing is said."""
     for at in np.flatnonzero(found.how == AMBIGUOUS).tolist():
-        if scopes := launches[at].scopes:
-            inside = [row for row in found.candidates[at] if _is_inside(scopes, records, row)]
-            found.candidates[at] = inside or found.candidates[at]
-            found.how[at] = NVTX if len(inside) == 1 else AMBIGUOUS
+        if around := ranges[own.rows[at]]:
+            rows = found.pool[found.begin[at] : found.end[at]]
+            inside = rows[_inside(around, records, rows)]
+            if 0 < len(inside) < len(rows):
+                found = found.only(at, inside)
+    return found
 
 
-def _is_inside(scopes: Sequence[str], records: Records, row: int) -> bool:
-    """Whether a record was launched inside these ranges, as far as records keep them."""
-    code, step = int(records["stack"][row]), int(records["step"][row])
-    if code < 0:
-        return False
-    stack = records.stacks[code]
-    for marker in map(decode, scopes):
-        if marker.kind == Kind.STEP and marker.step != step:
-            return False
-        if marker.kind == Kind.LAYER and marker.name not in stack.layer:
-            return False
-        if marker.kind == Kind.USER and marker.name not in (*stack.layer, *stack.ranges):
-            return False
-        if marker.kind == Kind.OP and marker.text not in stack.marker:
-            return False
-    return True
+def _ranges(launches: Sequence[Launch], records: Records) -> list[_Ranges]:
+    """The ranges around each launch, of those that the timeline knows."""
+    known: set[tuple[Kind, object]] = {(Kind.STEP, step) for step in np.unique(records["step"]).tolist()}
+    for stack in records.stacks:
+        known.update((Kind.LAYER, name) for name in stack.layer)
+        known.update((Kind.USER, name) for name in (*stack.layer, *stack.ranges))
+        known.update((Kind.OP, text) for text in stack.marker)
+    distinct = dict.fromkeys(launch.scopes for launch in launches)
+    found = {scopes: frozenset(map(_range, scopes)) & known for scopes in distinct}
+    return [found[launch.scopes] for launch in launches]
+
+
+def _range(scope: str) -> tuple[Kind, object]:
+    marker = decode(scope)
+    return marker.kind, {Kind.STEP: marker.step, Kind.OP: marker.text}.get(marker.kind, marker.name)
+
+
+def _inside(ranges: _Ranges, records: Records, rows: Ints) -> Bools:
+    """Whether records were launched inside all of these ranges."""
+    found = np.ones(len(rows), np.bool_)
+    for kind, step in ranges:
+        found &= (records["step"][rows] == step) | (kind != Kind.STEP)
+    codes = records["stack"][rows]
+    fits = [code for code in np.unique(codes[found]).tolist() if code >= 0 and _holds(ranges, records.stacks[code])]
+    return found & np.isin(codes, fits)
+
+
+def _holds(ranges: _Ranges, stack: Stack) -> bool:
+    names = {Kind.STEP: None, Kind.LAYER: stack.layer, Kind.USER: (*stack.layer, *stack.ranges), Kind.OP: stack.marker}
+    return all(kind == Kind.STEP or name in (names[kind] or ()) for kind, name in ranges)

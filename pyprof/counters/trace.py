@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pyprof.arrays.types import Ints
-from pyprof.counters.match import AMBIGUOUS, NONE, ORDER, Match
+from pyprof.counters.match import AMBIGUOUS, NONE, ORDER, Match, unmatched
 from pyprof.markers import Kind
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import ops_around
@@ -59,8 +59,8 @@ def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], M
         first, last = sorted((row, row + spare))
         fitting = set(stacks[max(first, 0) : last + 1])
         found.append(fitting.pop() if len(fitting) == 1 else None)
-    how = [ORDER if not spare else NONE if not len(calls) else AMBIGUOUS] * count
-    return found, Match([[] for _ in found], np.array(how, np.int64))
+    how = ORDER if not spare else NONE if not len(calls) else AMBIGUOUS
+    return found, unmatched(count, how)
 
 
 def _kernel_launches(trace: Trace) -> Ints:
@@ -82,10 +82,13 @@ def ops_of_records(records: Records, trace: Trace | None, rules: OpRules, match:
 
     Without the capture itself, the op and the innermost op of the record.
     """
-    rows = np.unique(np.array([row for fitting in match.candidates for row in fitting], np.int64))
-    of_row = dict(zip(rows.tolist(), _ops_of_rows(records, trace, rules, rows), strict=True))
-    fitting = [{of_row[row] for row in candidates} for candidates in match.candidates]
-    return [stacks.pop() if len(stacks) == 1 else None for stacks in fitting]
+    rows = np.unique(match.pool)
+    stacks = _ops_of_rows(records, trace, rules, rows)
+    number = {stack: code for code, stack in enumerate(dict.fromkeys(stacks))}
+    codes = np.full(len(records), -1)
+    codes[rows] = [number[stack] for stack in stacks]
+    found: list[OpStack | None] = [*number, None]
+    return [found[code] for code in match.agreed(codes).tolist()]
 
 
 def _ops_of_rows(records: Records, trace: Trace | None, rules: OpRules, rows: Ints) -> Sequence[OpStack]:
