@@ -165,16 +165,22 @@ class Loaded(Rows):
         """Measured launches, one row each, with the columns of `pyprof counters` and every metric; unknown is NA.
 
         op_stack, top_level_op, bottom_level_op are named as HolisticTraceAnalysis names them. trace: a capture of the same
-        program, which adds ops, times and needed FLOPs to what ncu measured. Raises InputError for a file without counters.
+        program, which adds ops, times and needed FLOPs to what ncu measured. Of a trace with samples only the rows are steps,
+        layers and ops, with the mean of each metric meanwhile. Raises InputError for a file without counters.
         """
         from pyprof.counters.command import counter_table
+        from pyprof.counters.samples import sample_table
+        from pyprof.prof.columns import RecordTable
+        from pyprof.prof.frame import Frame
         from pyprof.tables.table import Table
 
+        if self.measured is None and self.trace is not None and self.trace.samples is not None:
+            return _to_pandas(sample_table(self.trace.samples, RecordTable(Frame(self.records))))
         if self.measured is None:
             raise InputError(
                 f"{self.file}: there are no counters in it", "`pyprof counters --metrics` prints how to record them"
             )
-        table = counter_table(self.measured, self.trace, trace)
+        table = counter_table([(self.measured, self.trace)], trace)
         frame = _to_pandas(Table(table.headers, [table.of(header.key) for header in table.headers]))
         return frame.rename(columns={"top_op": "top_level_op", "bottom_op": "bottom_level_op"})
 

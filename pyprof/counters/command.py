@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pyprof.counters.collect import command_line
-from pyprof.counters.match import HOW, match
+from pyprof.counters.match import HOW, Match, match, together, unmatched
 from pyprof.counters.roofline import draw
 from pyprof.counters.samples import sample_table
 from pyprof.counters.table import HEADERS, CounterTable, Ops
@@ -60,13 +61,15 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("no file was given", "pyprof counters net.csv [--trace net.sqlite]")
     if options.min_match is not None and options.trace is None:
         raise UsageError("--min-match needs a capture to match", "--trace net.sqlite")
+    if options.min_match is not None and not 0 <= options.min_match <= 100:
+        raise UsageError("--min-match is a percentage", "--min-match 90")
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     loaded = [load_counters(file) for file in options.file]
     measured = joined([found for found, _ in loaded])
     traces = [trace for _, trace in loaded if trace is not None]
     if not len(measured):
         return _samples(traces, options)
-    table = counter_table(measured, traces[0] if traces else None, options.trace, gpu)
+    table = counter_table(loaded, options.trace, gpu)
     chosen = choice(options, table.headers, DEFAULT)
     write(arranged(table, matching(table, table.rows, conditions_of(options, table.headers)), chosen), options)
     sys.stdout.flush()
@@ -75,19 +78,29 @@ def run(options: argparse.Namespace) -> int:
     return _matched(table, options.min_match)
 
 
-def counter_table(measured: Measured, trace: Trace | None, capture: str | None = None, gpu: Gpu | None = None) -> CounterTable:
-    """Measured launches with their ops. trace: the one that holds them, if it is one; capture: name of a timeline of the same
-    program; gpu: what the user says that the device is. Raises as `load` does.
+def counter_table(
+    loaded: Sequence[tuple[Measured, Trace | None]], capture: str | None = None, gpu: Gpu | None = None
+) -> CounterTable:
+    """Measured launches with their ops. loaded: each file's launches, and the trace that holds them, if it is one; capture:
+    name of a timeline of the same program; gpu: what the user says that the device is. Raises as `load` does.
     """
+    measured = joined([found for found, _ in loaded])
     if capture is not None:
         records, timeline = load_with_trace(capture)
         shown = choose_kinds(records, "kernel")
         found = match(measured.launches, shown)
         stacks = ops_of_records(shown, timeline, op_rules(), found)
         return CounterTable(measured, Ops(stacks, found, RecordTable(Frame(shown, gpu, records))), gpu)
-    if trace is not None and trace.measured is not None:
-        return CounterTable(measured, Ops(*ops_of_ranges(trace, op_rules())), gpu)
-    return CounterTable(measured, Ops(), gpu)
+    if all(trace is None for _, trace in loaded):
+        return CounterTable(measured, Ops(), gpu)
+    parts = [_unknown(len(found)) if trace is None else ops_of_ranges(trace, op_rules()) for found, trace in loaded]
+    return CounterTable(
+        measured, Ops([stack for stacks, _ in parts for stack in stacks], together([how for _, how in parts])), gpu
+    )
+
+
+def _unknown(count: int) -> tuple[list[tuple[str, ...] | None], Match]:
+    return [None] * count, unmatched(count)
 
 
 def _samples(traces: list[Trace], options: argparse.Namespace) -> int:

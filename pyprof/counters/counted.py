@@ -93,8 +93,9 @@ def _cycles(measured: Measured, unit: str, time_ns: Floats) -> Floats:
 
 
 def _tensor(measured: Measured) -> Floats:
-    """Operations of Tensor Cores, by source type where these were counted, else by opcode."""
-    return _first(*(_level(measured, pattern) for pattern in (_SOURCE, _OPCODE)))
+    """Operations of Tensor Cores, by source type or by opcode: of both levels the one that saw more."""
+    levels = [_level(measured, pattern) for pattern in (_SOURCE, _OPCODE)]
+    return np.fmax(levels[0], levels[1])
 
 
 def _level(measured: Measured, pattern: re.Pattern[str]) -> Floats:
@@ -116,14 +117,13 @@ def _level(measured: Measured, pattern: re.Pattern[str]) -> Floats:
 def _bytes(measured: Measured, time_ns: Floats) -> tuple[Floats, Floats, Floats]:
     """Bytes of device memory, L2 and L1: counted, from sectors of 32 bytes, or from the rate and the time."""
     levels = []
-    for level, sectors in (
-        ("dram__bytes", "dram__sectors"),
-        ("lts__t_bytes", "lts__t_sectors"),
-        ("l1tex__t_bytes", "l1tex__t_sectors"),
-    ):
-        both = measured.of(f"{level}_read.sum") + measured.of(f"{level}_write.sum")
-        rate = measured.of(f"{level}.sum.per_second") * time_ns * 1e-9
-        levels.append(_first(measured.of(f"{level}.sum"), both, 32 * measured.of(f"{sectors}.sum"), np.rint(rate)))
+    for level in ("dram__", "lts__t_", "l1tex__t_"):
+        found = []
+        for what, size in (("bytes", 1), ("sectors", 32)):
+            for suffix, times in ((".sum", np.ones(len(measured))), (".sum.per_second", time_ns * 1e-9)):
+                total, read, write = (size * measured.of(f"{level}{what}{of}{suffix}") for of in ("", "_read", "_write"))
+                found.append(np.rint(_first(total, read + write) * times))
+        levels.append(_first(*found[::2], *found[1::2]))
     return levels[0], levels[1], levels[2]
 
 

@@ -99,8 +99,8 @@ def match(launches: Sequence[Launch], records: Records) -> Match:
             fits.append(_fit(own, _Side(rows[other], of_records[other]), ranges, records))
         found.append((mine, _best(fits) if fits else unmatched(len(mine))))
     order = np.argsort(np.concatenate([mine for mine, _ in found]))
-    together = _together([fit for _, fit in found])
-    return Match(together.pool, together.begin[order], together.end[order], together.how[order])
+    fit = together([fit for _, fit in found])
+    return Match(fit.pool, fit.begin[order], fit.end[order], fit.how[order])
 
 
 def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Ints, Ints]:
@@ -123,7 +123,7 @@ def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Int
     return numbers[: len(launches)], numbers[len(launches) :]
 
 
-def _together(fits: Sequence[Match]) -> Match:
+def together(fits: Sequence[Match]) -> Match:
     """The launches of several, one after another."""
     shift = np.cumsum([0, *(len(fit.pool) for fit in fits[:-1])]).tolist()
     begin = np.concatenate([fit.begin + by for fit, by in zip(fits, shift, strict=True)])

@@ -17,7 +17,6 @@ import numpy as np
 from pyprof.arrays.types import Floats
 from pyprof.counters.table import CounterTable
 from pyprof.errors import InputError, ToolError, UsageError
-from pyprof.hardware.gpus import Gpu
 from pyprof.tables.files import whole_text_file
 
 LEVELS = ("DRAM", "L2", "L1", "algorithm")
@@ -47,12 +46,11 @@ class Roof(NamedTuple):
 def points(table: CounterTable) -> list[Point]:
     """The kernels with most time, each at every level that was counted."""
     counted, time = table.counted, table.time_ns
-    names = [launch.name or "?" for launch in table.measured.launches]
+    names, code = np.unique([launch.name or "?" for launch in table.measured.launches], return_inverse=True)
     known = np.nan_to_num(time)
-    kernels = sorted(set(names), key=lambda name: -sum(t for n, t in zip(names, known.tolist(), strict=True) if n == name))
     found = []
-    for name in kernels[:_MOST]:
-        rows = np.array([one == name for one in names])
+    for kernel in np.argsort(-np.bincount(code.ravel(), known, len(names)), kind="stable")[:_MOST].tolist():
+        name, rows = str(names[kernel]), code.ravel() == kernel
         spent, share = time[rows].sum(), known[rows].sum() / max(known.sum(), 1.0)
         levels = ((counted.flops, counted.dram_bytes), (counted.flops, counted.l2_bytes), (counted.flops, counted.l1_bytes))
         for level, (flops, moved) in zip(LEVELS, (*levels, (table.number("flops"), table.number("bytes"))), strict=True):
@@ -71,17 +69,12 @@ def _point(name: str, level: str, share: float, *sums: float) -> Point | None:
 
 def roofs(table: CounterTable) -> list[Roof]:
     """The limits of the devices on which something was measured, arithmetic in the units and types that were used."""
-    found: dict[Roof, None] = {}
-    for gpu, one in zip(table.gpus, table.verdicts, strict=True):
-        found.update(dict.fromkeys(_of_gpu(gpu, one.math or "fp32", one.unit)))
-    found.update(dict.fromkeys(_caches(table)))
-    return list(found)
-
-
-def _of_gpu(gpu: Gpu, math_: str, unit: str) -> list[Roof]:
-    peak = gpu.peak(math_, unit)
-    memory = [Roof("DRAM", gpu.dram_bytes_per_s, True)] if gpu.dram_bytes_per_s else []
-    return memory + ([Roof(f"{math_} {unit}", peak, False)] if peak and unit not in ("memory", "unknown") else [])
+    found: dict[tuple[str, bool], float] = {}
+    names, rates = table.arithmetic
+    for name, rate, bandwidth in zip(names, rates.tolist(), table.bandwidth.tolist(), strict=True):
+        for key, value in ((("DRAM", True), bandwidth), ((name, False), rate)):
+            found[key] = max(found.get(key, 0.0), 0.0 if math.isnan(value) else value)  # clocks vary from launch to launch
+    return [Roof(name, value, slope) for (name, slope), value in found.items() if value] + _caches(table)
 
 
 def _caches(table: CounterTable) -> list[Roof]:

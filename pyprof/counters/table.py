@@ -90,22 +90,19 @@ class CounterTable:
         taken = np.append(distinct, distinct.dtype.type(0))[found]
         return Integers(taken, found < 0) if isinstance(values, Integers) else Fractions(taken, found < 0, values.digits)
 
-    def number(self, key: str) -> Floats:
-        """The same as numbers, NaN unknown."""
-        values = self.of_record(key)
-        if isinstance(values, Texts):
-            return np.full(len(self.measured), np.nan)
-        return np.where(values.unknown, np.nan, values.values.astype(np.float64))
-
     def needed(self, key: str) -> Values:
         """FLOPs or bytes of the algorithm: of the record, or what a launch hook gave."""
         hooks = [values for metric, values in self.measured.metrics.items() if re.fullmatch(rf"{key}\d*", metric)]
         return self.of_record(key) if self.ops.records is not None or not hooks else _whole(known_sum(hooks))
 
+    def number(self, key: str) -> Floats:
+        """The same as numbers, NaN unknown."""
+        return _floats(self.needed(key))
+
     @cached_property
     def time_ns(self) -> Floats:
         """Of the timeline; without one as ncu measured it."""
-        return self.counted.time_ns if self.ops.records is None else self.number("sil")
+        return self.counted.time_ns if self.ops.records is None else _floats(self.of_record("sil"))
 
     # ------------------------------------------------------------------ of the device
 
@@ -162,7 +159,7 @@ class CounterTable:
             self.counted.vector["fp16"] > self.counted.hfma_only
         )
         masks = {
-            "tensor_uncounted": uses & np.isnan(self.counted.tensor),
+            "tensor_uncounted": uses & ~(self.counted.tensor > 0),
             "uncalibrated": (self.counted.tensor > 0) & ~self.counted.is_tensor_exact,
             "hfma": (self.counted.hfma_only > 0) & ~halves,
         }
@@ -170,23 +167,49 @@ class CounterTable:
 
     def bound(self) -> Values:
         """Which roof is lower at the measured intensity."""
-        limits = []
-        intensity = self.counted.flops / self.counted.dram_bytes
-        for value, gpu, peak in zip(intensity.tolist(), self.gpus, self.peaks.tolist(), strict=True):
-            known = gpu.dram_bytes_per_s and np.isfinite(value) and np.isfinite(peak)
-            limits.append(("math" if value * (gpu.dram_bytes_per_s or 0) >= peak else "memory") if known else None)
-        return listed(limits)
+        peaks, slope = self.arithmetic[1], self.bandwidth * self.counted.flops / self.counted.dram_bytes
+        known = np.isfinite(slope) & np.isfinite(peaks)
+        return Texts(np.where(known, slope >= peaks, -1), ["memory", "math"])
 
     @cached_property
-    def peaks(self) -> Floats:
-        """FLOP/s of the unit that each launch used, NaN unknown."""
-        rates = [gpu.peak(one.math or "fp32", one.unit) for gpu, one in zip(self.gpus, self.verdicts, strict=True)]
-        return np.array([np.nan if rate is None else rate for rate in rates])
+    def bandwidth(self) -> Floats:
+        """Bytes/s of each launch's device memory, NaN unknown."""
+        of_gpu = np.array([gpu.dram_bytes_per_s or np.nan for gpu in self.gpus])
+        return self._preferred(of_gpu, self._sustained("dram__bytes.sum", "dram__cycles_elapsed"))
+
+    @cached_property
+    def arithmetic(self) -> tuple[list[str], Floats]:
+        """The type and unit that executed most of each launch's FLOPs, and its FLOP/s, NaN unknown."""
+        vector = {precision: np.nan_to_num(values) for precision, values in self.counted.vector.items()}
+        vector["fp16"] = vector["fp16"] - self.counted.hfma_only
+        names, rates, of_file = [], [], np.full(len(self.measured), np.nan)
+        sustained = {
+            precision: 2 * self._sustained(f"sm__sass_thread_inst_executed_op_{letter}fma_pred_on.sum", "sm__cycles_elapsed")
+            for precision, letter in (("fp32", "f"), ("fp64", "d"))
+        }
+        for row, (gpu, one) in enumerate(zip(self.gpus, self.verdicts, strict=True)):
+            if self.counted.tensor[row] > 0 or one.tc == "1":
+                names.append(f"{one.math} {one.unit}")
+                rates.append(gpu.peak(one.math, one.unit) if one.tc == "1" else None)
+                continue
+            precision = max(("fp32", "fp64", "fp16"), key=lambda of: float(vector[of][row]))
+            names.append(precision)
+            rates.append(gpu.peak(precision, "hfma2" if precision == "fp16" else "ffma"))
+            of_file[row] = sustained.get(precision, of_file)[row]
+        return names, self._preferred(np.array([np.nan if rate is None else rate for rate in rates]), of_file)
+
+    def _sustained(self, metric: str, cycles: str) -> Floats:
+        """The most that the device sustains of a metric in a second, as ncu's roofline sections keep it."""
+        return self.measured.of(f"{metric}.peak_sustained") * self.measured.of(f"{cycles}.avg.per_second")
+
+    def _preferred(self, of_gpu: Floats, of_file: Floats) -> Floats:
+        """Of two limits that of the file, whose clocks are those of its times; beside a timeline that of the known device."""
+        of_device = self.ops.records is not None or self.given is not None
+        return np.where(np.isnan(of_file) | (of_device & ~np.isnan(of_gpu)), of_gpu, of_file)
 
     def roof(self) -> Floats:
         """FLOP/s that the device allows at the measured intensity."""
-        bandwidth = np.array([gpu.dram_bytes_per_s or np.nan for gpu in self.gpus])
-        return np.fmin(self.peaks, bandwidth * self.counted.flops / self.counted.dram_bytes)
+        return np.minimum(self.arithmetic[1], self.bandwidth * self.counted.flops / self.counted.dram_bytes)
 
     def op_at(self, place: int) -> Values:
         """The outermost (0) or the innermost (-1) op around each launch."""
@@ -224,9 +247,16 @@ def _dim(attribute: str) -> Callable[[CounterTable], Values]:
     return compute
 
 
+def _floats(values: Values) -> Floats:
+    """A column as numbers, NaN unknown."""
+    if isinstance(values, Texts):
+        return np.full(len(values.codes), np.nan)
+    return np.where(values.unknown, np.nan, values.values.astype(np.float64))
+
+
 def _whole(values: Floats) -> Values:
     """Counts, which are whole."""
-    unknown = np.isnan(values)
+    unknown = ~(np.abs(values) < 2**63)
     return Integers(np.where(unknown, 0, np.rint(values)).astype(np.int64), unknown)
 
 

@@ -47,20 +47,23 @@ def ops_at(trace: Trace, rules: OpRules, thread: Ints, when: Ints) -> list[OpSta
 def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], Match]:
     """The ops around the launches that torch.profiler measured, which have an order and no times.
 
-    The n-th was launched by the n-th call that launches a kernel. Where there are more of one than of the other, each may
-    belong to several calls: it has their ops where these agree, else none.
+    The n-th was launched by the n-th call that launches a kernel. Where there are more of one than of the other, or several
+    devices, whose order among each other is not known, each may belong to several calls: it has their ops where these agree.
     """
     assert trace.measured is not None
     count, calls = len(trace.measured), _kernel_launches(trace)
     stacks = ops_at(trace, rules, trace.launches["thread"][calls].astype(np.int64), trace.launches["start_ns"][calls])
-    spare = len(calls) - count
-    found: list[OpStack | None] = []
-    for row in range(count):
-        first, last = sorted((row, row + spare))
-        fitting = set(stacks[max(first, 0) : last + 1])
-        found.append(fitting.pop() if len(fitting) == 1 else None)
-    how = ORDER if not spare else NONE if not len(calls) else AMBIGUOUS
-    return found, unmatched(count, how)
+    found: list[OpStack | None] = [None] * count
+    devices = np.array([launch.device for launch in trace.measured.launches])
+    for device in np.unique(devices).tolist():
+        rows = np.flatnonzero(devices == device).tolist()
+        spare = len(calls) - len(rows)
+        for nth, row in enumerate(rows):
+            first, last = sorted((nth, nth + spare))
+            fitting = set(stacks[max(first, 0) : last + 1])
+            found[row] = fitting.pop() if len(fitting) == 1 else None
+    one = len(calls) == count and len(set(devices.tolist())) == 1
+    return found, unmatched(count, ORDER if one else AMBIGUOUS if len(calls) else NONE)
 
 
 def _kernel_launches(trace: Trace) -> Ints:

@@ -57,6 +57,7 @@ def test_one_level_of_the_tensor_paths_is_summed() -> None:
     halves = {f"{path}src_bf16_dst_fp32_sparsity_on.sum": 30.0, f"{path}src_bf16_dst_fp32_sparsity_off.sum": 50.0}
     assert one(by_result | opcodes | halves).tensor[0] == 85
     assert one(opcodes | halves).tensor[0] == 85
+    assert one(opcodes | {f"{path}src_bf16_dst_fp32.sum": 0.0}).tensor[0] == 85  # a level that misses newer opcodes
     assert one(by_result | {f"{path}src_fp16.sum": 5.0}).tensor[0] == 85  # fp16 contains fp16 to fp16
     assert one({f"{path}src_fp16_bf16_tf32_dst_fp32.sum": 7.0}).tensor[0] == 7  # Turing's joint count
 
@@ -85,5 +86,6 @@ def test_bytes_by_level() -> None:
     assert np.isnan(one({"dram__bytes_read.sum": 3.0}).dram_bytes[0])
     assert one({"dram__bytes.sum": 9.0}).dram_bytes[0] == 9
     assert one({"dram__bytes.sum.per_second": 1e12, "gpu__time_duration.sum": 2.0}).dram_bytes[0] == 2000
+    assert one({"dram__sectors_read.sum": 3.0, "dram__sectors_write.sum": 4.0}).dram_bytes[0] == 224
     levels = one({"lts__t_sectors.sum": 2.0, "l1tex__t_bytes.sum": 5.0})
     assert (levels.l2_bytes[0], levels.l1_bytes[0]) == (64, 5)

@@ -82,6 +82,27 @@ def test_unequal_counts_give_what_is_certain(tmp_path: Path, capsys: pytest.Capt
     assert [row["TopOp"] for row in found] == ["a", "na", "b"]
 
 
+def test_devices_whose_order_among_each_other_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = [op("aten::a", 0, 50), launch(1, 10), launch(2, 20), op("aten::b", 100, 50), launch(3, 110), launch(4, 120)]
+    ranges = [event("cuda_profiler_range", "k", 1000.0 + n, 1, pid=n % 2, **{FFMA: n}) for n in range(4)]
+    found = rows_of(capsys, trace(tmp_path, *calls, *ranges), "-c", "device,top_op,match")
+    # The first of a device is one of the first three launches, the second one of the last three.
+    assert [(row["Device"], row["TopOp"], row["Match"]) for row in found] == [(str(n % 2), "na", "ambiguous") for n in range(4)]
+    found = rows_of(capsys, trace(tmp_path, *calls[:3], *ranges[:2]), "-c", "top_op")
+    assert [row["TopOp"] for row in found] == ["a", "a"]
+
+
+def test_several_files_each_with_its_own_ops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        paths.append(trace(tmp_path / name, op(f"aten::{name}", 0, 50), launch(1, 10), counted(1)))
+    ncu = tmp_path / "net.csv"
+    ncu.write_text('"ID","Process ID","Kernel Name","x__y.sum"\n"","","",""\n"0","9","k","5"\n')
+    found = rows_of(capsys, paths[0], ncu, paths[1], "-c", "top_op,match,x__y.sum")
+    assert [(row["TopOp"], row["Match"]) for row in found] == [("a", "order"), ("na", "none"), ("b", "order")]
+
+
 def test_a_real_trace_with_counters(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = captures / "kineto" / "a100_alexnet_cupti_counters.json.gz"
     found = rows_of(capsys, path, "-c", "kernel,op_stack,top_op,flops_meas,flags,tc")
@@ -194,6 +215,35 @@ def test_the_published_ncu_files(captures: Path, capsys: pytest.CaptureFixture[s
     assert [found[at - 1]["Bound"] for at in (3, 5, 9)] == ["math", "math", "memory"]
 
 
+def test_limits_that_ncu_says_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """1000 additions of doubles and 500 bytes in 1 us, 2 FLOP/byte: 1 GFLOP/s of 4e9, 0.5 GB/s of 1e9 on an unknown device."""
+    metrics = {
+        **{FFMA.replace("ffma", f"d{what}"): count for what, count in (("add", 1000), ("mul", 0), ("fma", 0))},
+        "dram__bytes.sum": 500,
+        "gpu__time_duration.sum": 1000,
+        "dram__bytes.sum.peak_sustained": 10,
+        "dram__cycles_elapsed.avg.per_second": 1e8,
+        "sm__sass_thread_inst_executed_op_dfma_pred_on.sum.peak_sustained": 2,
+        "sm__cycles_elapsed.avg.per_second": 1e9,
+    }
+    ncu = tmp_path / "net.csv"
+    header, row = ["ID", "Process ID", "Kernel Name", "CC", *metrics], ["0", "9", "k", "9.9", *map(str, metrics.values())]
+    ncu.write_text("\n".join(",".join(f'"{cell}"' for cell in line) for line in (header, [""] * len(row), row)) + "\n")
+    page = tmp_path / "roofline.html"
+    (found,) = rows_of(capsys, ncu, "-c", "ai,roof,bound,gbs", "--roofline", page)
+    assert (found["AI"], found["Roof(%)"], found["Bound"], found["GB/s"]) == ("2.00", "50.0", "memory", "0.50")
+    assert "fp64 4e+09 FLOP/s" in page.read_text() and "DRAM 1e+09 byte/s" in page.read_text()
+
+
+def test_tensor_cores_that_ran_and_were_counted_as_idle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ncu = tmp_path / "net.csv"
+    name = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel"
+    metric = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
+    ncu.write_text(f'"ID","Process ID","Kernel Name","CC","{metric}"\n"","","","",""\n"0","9","{name}","8.0","0"\n')
+    (found,) = rows_of(capsys, ncu, "-c", "tc,flags,flops_meas")
+    assert (found["TC"], found["Flags"], found["FLOPsMeasured"]) == ("1", "tensor_uncounted", "na")
+
+
 # ---------------------------------------------------------------------------------------------- the rest
 
 
@@ -213,6 +263,7 @@ def test_the_command_line_for_a_device(capsys: pytest.CaptureFixture[str]) -> No
         ([], 2, "no file was given"),
         (["{capture}"], 1, "there are no counters in it"),
         (["{ncu}", "--min-match", "5"], 2, "--min-match needs a capture"),
+        (["{ncu}", "--trace", "{capture}", "--min-match", "101"], 2, "a percentage"),
         (["{ncu}", "-c", "nothing"], 2, "there is no column 'nothing'"),
         (["{ncu}", "--roofline", "x.txt"], 2, ".html or .png"),
         (["{ncu}", "--roofline", "x.html"], 1, "no launch has FLOPs, bytes and time"),
@@ -243,5 +294,10 @@ def test_counters_in_python(tmp_path: Path) -> None:
     )
     loaded = pyprof.load(ncu)
     assert len(loaded) == 0 and loaded.counters().loc[0, "bytes_meas"] == 5
+    sample = {"ph": "C", "cat": "hardware_counters", "name": "sm__x", "pid": "GPU 0 Counters", "tid": 0}
+    kernel = event("kernel", "k", 100, 10, pid=0, correlation=1, device=0, stream=7)
+    samples = ({**sample, "ts": ts, "args": {"": 5}} for ts in (90, 120))
+    frame = pyprof.load(trace(tmp_path, op("aten::a", 0, 20), launch(1, 5), kernel, *samples)).counters()
+    assert frame[["op", "sm__x"]].to_numpy().tolist() == [["a", 5.0]]
     with pytest.raises(InputError, match="no counters"):
         pyprof.load(trace(tmp_path, op("aten::a", 0, 20))).counters()

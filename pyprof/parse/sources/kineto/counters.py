@@ -45,10 +45,9 @@ class CounterEvents:
 
     def add_samples(self, events: list[Event]) -> None:
         """Events of phase C; those of other counters than a device's are passed over."""
-        for event in events:
-            if event.cat == "hardware_counters":
-                when = int(nanoseconds([event.ts])[0])
-                self._samples += [(when, _ordinal(event.pid), event.name, value) for value in _numbers(event).values()]
+        events = [event for event in events if event.cat == "hardware_counters"]
+        for event, when in zip(events, nanoseconds([event.ts for event in events]).tolist(), strict=True):
+            self._samples += [(when, _ordinal(event.pid), event.name, value) for value in _numbers(event).values()]
 
     def measured(self, gpus: dict[int, str]) -> Measured | None:
         """The launches in the order of their times; None where none was measured. gpus: names of devices."""
