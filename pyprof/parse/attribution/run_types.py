@@ -50,7 +50,11 @@ def _called_again(trace: Trace, around: OpsAround) -> tuple[Array, Ints]:
 
 
 def _ran(markers: list[Marker], root: int, outer: int, inner: int) -> OpCall | None:
-    """How an op ran one of whose ops (or itself) called itself again with other types; None where it ran as it was called."""
+    """How an op ran one of whose ops (or itself) called itself again with other types; None where it ran as it was called.
+
+    That op's types are those of the op around it where its casts are what autocast does with the latter, and where all that the
+    latter does is to pass its tensors on (`nll_loss_nd` to `nll_loss`, `pad` to `reflection_pad1d`).
+    """
     called, made, ran = (markers[label].call for label in (root, outer, inner))
     if called is None or made is None or ran is None:
         return None
@@ -65,7 +69,9 @@ def _ran(markers: list[Marker], root: int, outer: int, inner: int) -> OpCall | N
         return None
     if root == outer:
         return ran
-    return called.map_tensors(lambda t: replace(t, dtype=changed.get(t.dtype, t.dtype))) if parts_are_cast(called) else None
+    if not parts_are_cast(called) and called.tensors != made.tensors:  # else cast within it
+        return None
+    return called.map_tensors(lambda t: replace(t, dtype=changed.get(t.dtype, t.dtype)))
 
 
 def _is_float(dtype: str | None) -> bool:

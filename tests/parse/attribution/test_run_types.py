@@ -158,3 +158,15 @@ def test_an_op_that_was_asked_for_another_dtype_writes_that(tmp_path: Path) -> N
     k.kernel("reduce_kernel", 150, 1120, 1160)
     rows = columns(k.write(tmp_path / "net.json"), "op", "bytes")
     assert rows == [("sum", str(2 * M * K + 4 * M)), ("sum", str(4 * M * K + 4))]
+
+
+@pytest.mark.parametrize(("given", "ran"), [((M, K), "float"), ((M, 1), "c10::BFloat16")])
+def test_an_op_that_passes_its_tensors_on_ran_as_the_one_inside(tmp_path: Path, given: tuple[int, ...], ran: str) -> None:
+    """nll_loss_nd has no cast of its own; another tensor's, made within it, says nothing of what it was given."""
+    k, x, labels = Kineto(), (M, K), (M,)
+    k.op("aten::nll_loss_nd", 0, 100, (given, "c10::BFloat16"), (labels, "long int"))
+    k.op("aten::nll_loss", 1, 99, (x, "c10::BFloat16"), (labels, "long int"))
+    k.op("aten::nll_loss", 30, 98, (x, "float"), (labels, "long int"))
+    k.kernel("nll_loss_forward_reduce_cuda_kernel_2d", 50, 1020, 1060)
+    (params,) = columns(k.write(tmp_path / "net.json"), "params")[0]
+    assert params == f"[{given[0]},{given[1]}]{'fp32' if ran == 'float' else 'bf16'};[{M}]int64"
