@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.nesting import stable_order
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -57,14 +58,15 @@ def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]
     return first, last
 
 
-def quantiles(group: Ints, values: Floats | Ints, groups: int, share: float) -> Floats:
-    """The quantile of each group's known values, interpolated between neighbours; NaN for a group without any."""
+def quantiles(group: Ints, values: Floats | Ints, groups: int, *shares: float) -> Floats:
+    """The quantiles of each group's known values, (shares, groups), interpolated; NaN for a group without."""
     known = ~np.isnan(values)
     group, values = group[known], values[known]
     count = np.bincount(group, minlength=groups)
-    ordered = np.append(values[np.lexsort((values, group))], 0).astype(np.float64)
+    order = np.argsort(values)
+    ordered = np.append(values[order[stable_order(group[order])]], 0).astype(np.float64)
     first = np.cumsum(count) - count
-    place = first + share * np.maximum(count - 1, 0)
+    place = first + np.array(shares)[:, None] * np.maximum(count - 1, 0)
     low = place.astype(np.int64)
     high = np.minimum(low + 1, np.maximum(first + count - 1, first))
     return np.where(count > 0, ordered[low] + (place - low) * (ordered[high] - ordered[low]), np.nan)

@@ -207,7 +207,7 @@ def steps(report: Report) -> Table:
             Integers.known(np.bincount(step, minlength=count)),
         ),
         (_ns("time", "of these together"), Integers.known(summed(step, (activities.end - activities.start)[known], count))),
-        (_ns("delay", "median time from the launch to the begin"), Fractions.not_nan(quantiles(step, delay, count, 0.5), 0)),
+        (_ns("delay", "median time from the launch to the begin"), Fractions.not_nan(quantiles(step, delay, count, 0.5)[0], 0)),
         (_ns("idle", "of the device before them"), Integers.known(summed(of, own, count))),
         (_ns("longest", "the longest gap of these"), Integers.known(np.maximum(spans(of, own, own, count)[1], 0))),
     ]

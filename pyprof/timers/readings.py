@@ -90,7 +90,7 @@ def readings_of(buffer: Buffer) -> Readings:
 def short(block: Ints, ticks: Ints, count: int, cost: float | None) -> Bools:
     """The blocks of which half the readings take at most twice as long as reading the clock."""
     limit = _SHORT_TICKS if cost is None else 2 * cost
-    return np.asarray(quantiles(block, ticks, count, 0.5) <= limit, np.bool_)
+    return np.asarray(quantiles(block, ticks, count, 0.5)[0] <= limit, np.bool_)
 
 
 def _flags(raw: Ints, usable: Bools, clock_works: bool, clock: str) -> list[str]:
@@ -186,7 +186,8 @@ def _imbalance(medians: Floats) -> Floats:
 def blocks(readings: Readings) -> Table:
     """A row for each block, in their order."""
     block, count = readings.block, len(readings.names)
-    times = [quantiles(block, part, count, at) for at in (0.5, 0.99) for part in (readings.ticks, readings.ns)]
+    ticks, ns = (quantiles(block, part, count, 0.5, 0.99) for part in (readings.ticks, readings.ns))
+    times = [ticks[0], ns[0], ticks[1], ns[1]]
     medians = lane_medians(block, readings.lane, readings.ticks, (count, len(readings.lanes)))
     total, measured = _totals(block, readings.lane, medians), np.bincount(block, minlength=count)
     share = np.where((measured > 0) & (readings.whole > 0), 100 * total / np.maximum(readings.whole, 1), np.nan)
@@ -215,7 +216,7 @@ def lanes(readings: Readings) -> Table:
     count = len(readings.lanes)
     groups, code = np.unique(readings.block * count + readings.lane, return_inverse=True)
     block, lane = np.divmod(groups, max(count, 1))
-    ticks, ns = (quantiles(code.ravel(), part, len(groups), 0.5) for part in (readings.ticks, readings.ns))
+    ticks, ns = (quantiles(code.ravel(), part, len(groups), 0.5)[0] for part in (readings.ticks, readings.ns))
     order = np.lexsort((lane, ticks, block))
     place = np.arange(len(order)) - np.searchsorted(block, np.arange(len(readings.names)))[block]
     of_place = _sorted_in_iterations(readings)
@@ -250,7 +251,8 @@ def _sorted_in_iterations(readings: Readings) -> Floats:
     order = np.lexsort((ticks, iteration, block))
     begins = np.flatnonzero(np.diff(block[order], prepend=-1) | np.diff(iteration[order], prepend=-1))
     place = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
-    return quantiles(block[order] * lanes + place, ticks[order], len(readings.names) * lanes, 0.5)
+    found: Floats = quantiles(block[order] * lanes + place, ticks[order], len(readings.names) * lanes, 0.5)[0]
+    return found
 
 
 def text(readings: Readings) -> str:
