@@ -51,6 +51,8 @@ class Format(NamedTuple):
 def _is_torch_trace(given: Input) -> bool:
     for most in (_FIRST_BYTES, HEAD_BYTES):  # the fewer nearly always suffice
         text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
+        if b'"call_stack"' in text and _is_proton_trace(given):
+            return False
         if text[:1] == b"{" and (b'"traceEvents"' in text or (b'"schemaVersion"' in text and b'"deviceProperties"' in text)):
             return True
         if text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text:
@@ -201,6 +203,18 @@ def _read_hatchet(given: Input) -> Measured:
     return _read_measured(given, lambda stream: read_hatchet(stream, given.name))
 
 
+def _is_proton_trace(given: Input) -> bool:
+    from pyprof.parse.sources.measured.proton import is_chrome_trace
+
+    return is_chrome_trace(given.decoded())
+
+
+def _read_proton_trace(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.proton import read_chrome_trace
+
+    return _read_measured(given, lambda stream: read_chrome_trace(stream, given.name))
+
+
 COUNTERS = (
     Format(
         "report of Nsight Compute",
@@ -209,6 +223,7 @@ COUNTERS = (
     ),
     Format("CSV of Nsight Compute", _is_ncu_csv, _read_ncu_csv),
     Format("profile of Proton", _is_hatchet, _read_hatchet),
+    Format("trace of Proton", _is_proton_trace, _read_proton_trace),
 )
 FORMAT_NAMES = tuple(form.name for form in CAPTURES + RECORDS + COUNTERS)
 

@@ -3,10 +3,13 @@
     pyprof counters net.csv                        ncu --csv, or a report (.ncu-rep)
     pyprof counters net.csv --trace net.sqlite     with ops, layers, times and needed FLOPs from a capture of the same program
     pyprof counters trace.json                     counters that torch.profiler recorded
+    pyprof counters proton.hatchet                 kernels and scopes of Triton's Proton, also as .chrome_trace
     pyprof counters --metrics A100                 the command line of ncu that records what is used here
 
 ncu runs every launch alone, again and again, with clocks fixed: its times say nothing of the program, so times come from the
-capture only. Each row says how it was matched: exact, nvtx (by its ranges), order (by its neighbours), ambiguous, none.
+capture only. Each row says how it was matched: exact (as many launches of this kernel and size on both sides), nvtx (as many
+inside its ranges), order (measured without a gap, and fits at one place only, or keeps its order in one way only), ambiguous
+(several places: what they have in common is shown), none.
 """
 
 from __future__ import annotations
@@ -41,7 +44,12 @@ DEFAULT = "idx,kernel,op_stack,top_op,bottom_op,flops_meas,flops_model,ratio,byt
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof counters`."""
-    parser.add_argument("file", metavar="FILE", nargs="*", help="what ncu wrote (--csv, .ncu-rep), or a torch.profiler trace")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="*",
+        help="what ncu wrote (--csv, .ncu-rep), a torch.profiler trace, or a profile of Proton",
+    )
     parser.add_argument("--trace", metavar="CAPTURE", help="a capture of the same program: ops, times, needed FLOPs")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     parser.add_argument("--min-match", metavar="PERCENT", type=float, help="exit with 3 where less of the time was matched")

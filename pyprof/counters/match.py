@@ -86,6 +86,7 @@ def match(launches: Sequence[Launch], records: Records) -> Match:
     when = np.where(records["launch_ns"][rows] >= 0, records["launch_ns"][rows], records["start_ns"][rows])
     rows = rows[np.lexsort((rows, when))]
     keys, of_records = _keys(launches, records, rows)
+    keys[[launch.is_scope or launch.times != 1 for launch in launches]] = -1  # they are no one record
     ranges = _ranges(launches, records)
     found = [(np.zeros(0, np.int64), unmatched(0))]
     pids, devices = (np.array([getattr(one, what) for one in launches], np.int64) for what in ("pid", "device"))

@@ -336,6 +336,8 @@ _COLUMNS: dict[str, tuple[_Compute, Header]] = {
         (_launch("device"), Header("device", "Device", "device ordinal", width=3)),
         (_launch("stream"), Header("stream", "Stream", "stream", width=3)),
         (_launch("pid"), Header("pid", "PId", "process")),
+        (lambda t: listed("scope" if one.is_scope else "kernel" for one in t.measured.launches),
+         Header("kind", "Kind", "kernel, or a scope of Proton with the kernels inside", width=6)),
         (_launch("times"), Header("launches", "Launches", "launches that the row sums up", width=4)),
         (lambda t: listed(" > ".join(one.scopes) for one in t.measured.launches),
          Header("ranges", "Ranges", "NVTX ranges or scopes around the launch, outermost first", width=20, empty="-")),

@@ -27,7 +27,8 @@ class Launch(NamedTuple):
     """What was measured, without its metrics.
 
     name: of the kernel, as the tool wrote it; grid, block: None unknown; pid, device, stream: -1 unknown; cc: compute
-    capability as text; scopes: NVTX ranges or Proton's scopes around it, outermost first; times: launches that it sums up.
+    capability as text; scopes: NVTX ranges or Proton's scopes around it, outermost first; times: launches that it sums up;
+    is_scope: whether it is no kernel but a scope of Proton, with the kernels inside.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Launch(NamedTuple):
     cc: str = ""
     scopes: tuple[str, ...] = ()
     times: int = 1
+    is_scope: bool = False
 
 
 class Measured(NamedTuple):
