@@ -6,6 +6,9 @@ Runs nothing. The names hold for Nsight Compute 2024.1 (`ncu --query-metrics --c
 
 from __future__ import annotations
 
+import re
+
+from pyprof.errors import UsageError
 from pyprof.hardware import gpus
 
 _EVERY = (
@@ -40,8 +43,36 @@ def metrics(arch: str) -> list[str]:
     return [*_EVERY, *(f"sm__ops_path_tensor_{name}.sum" for name in tensor)]
 
 
+# What `ncu --chip` calls them.
+_CHIPS = {
+    "gv100": "7.0",
+    "tu102": "7.5",
+    "ga100": "8.0",
+    "ga102": "8.6",
+    "ad102": "8.9",
+    "gh100": "9.0",
+    "gb100": "10.0",
+    "gb202": "12.0",
+}
+
+
 def command_line(gpu: str) -> str:
-    """The command for a device by its name; for any device where it is empty. Raises InputError for an unknown name."""
-    arch = gpus.named(gpu).arch if gpu else ""
+    """The command for a device by its name, chip or compute capability; for any device where it is empty.
+
+    Raises InputError for an unknown name, UsageError for a device that ncu does not measure.
+    """
+    arch = _arch(gpu.strip()) if gpu else ""
+    if arch.startswith("gfx") or (arch and float(arch) < 7):
+        raise UsageError(f"Nsight Compute does not measure {gpu}", "it measures NVIDIA devices from compute capability 7.0 on")
     listed = ",".join(metrics(arch))
     return f"ncu --csv --page raw --nvtx --target-processes all --log-file net.csv --metrics {listed} python net.py"
+
+
+def _arch(gpu: str) -> str:
+    """The compute capability that a name stands for; that of all models whose names begin so (`H100`)."""
+    if gpu.lower() in _CHIPS:
+        return _CHIPS[gpu.lower()]
+    if capability := re.fullmatch(r"(?:sm_?|cc ?)?(\d+)\.?(\d)", gpu.lower()):
+        return f"{capability[1]}.{capability[2]}"
+    models = {model.arch for model, _ in gpus.load() if model.name.lower().startswith(gpu.lower())}
+    return models.pop() if len(models) == 1 else gpus.named(gpu).arch

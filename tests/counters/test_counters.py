@@ -251,6 +251,9 @@ def test_the_command_line_for_a_device(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["counters", "--metrics", "H100-SXM"]) == 0
     line = capsys.readouterr().out
     assert line.startswith("ncu --csv ") and "sm__ops_path_tensor_src_fp16.sum" in line and "src_fp16_dst" not in line
+    for same in ("H100", "NVIDIA H100 80GB HBM3", "gh100", "sm_90", "9.0"):
+        assert main(["counters", "--metrics", same]) == 0
+        assert capsys.readouterr().out == line
     assert main(["counters", "--metrics"]) == 0
     assert "tensor" not in capsys.readouterr().out
     for gpu, _ in load():
@@ -268,6 +271,9 @@ def test_the_command_line_for_a_device(capsys: pytest.CaptureFixture[str]) -> No
         (["{ncu}", "--roofline", "x.txt"], 2, ".html or .png"),
         (["{ncu}", "--roofline", "x.html"], 1, "no launch has FLOPs, bytes and time"),
         (["--metrics", "no such"], 1, "there is no device"),
+        (["--metrics", "RTX"], 1, "there is no device"),
+        (["--metrics", "MI300X"], 2, "does not measure MI300X"),
+        (["--metrics", "P100"], 2, "does not measure P100"),
     ],
 )
 def test_what_is_refused(
