@@ -343,7 +343,7 @@ def test_a_gpu_capture_with_its_modules(tmp_path: Path, capsys: pytest.CaptureFi
         ("triton_tem_fused_mm_1", "forward"): ("template", "1", "4000000", "recorded", "mm"),
         ("my_kernel", "forward"): ("user Triton", "1", "256", "arguments", "-"),
         ("ampere_sgemm_128x64_nn", "forward"): ("gemm", "1", str(4 * (6 + 12 + 8)), "op", "-"),
-        ("Memcpy HtoD", "forward"): ("memcpy", "1", "na", "na", "-"),
+        ("Memcpy HtoD", "na"): ("memcpy", "1", "na", "na", "-"),
     }
     assert [row["Category"] for row in totals] == ["pointwise", "template", "user Triton", "gemm", "memcpy", "total"]
     total = totals[-1]
