@@ -26,11 +26,11 @@ from pyprof.counters.match import HOW, Match, match, together, unmatched
 from pyprof.counters.roofline import draw
 from pyprof.counters.samples import sample_table
 from pyprof.counters.table import HEADERS, CounterTable, Ops
-from pyprof.counters.trace import ops_of_ranges, ops_of_records
+from pyprof.counters.trace import ops_of_ranges, ops_of_records, with_kernels
 from pyprof.errors import GateError, UsageError
 from pyprof.hardware import gpus
 from pyprof.hardware.gpus import Gpu
-from pyprof.loading import load_counters, load_with_trace, op_rules
+from pyprof.loading import attributed, load_counters, load_with_trace, op_rules
 from pyprof.parse.records.selection import choose_kinds
 from pyprof.parse.sources.measured.launches import Measured, joined
 from pyprof.parse.sources.trace import Trace
@@ -101,10 +101,27 @@ def counter_table(
         return CounterTable(measured, Ops(stacks, found, RecordTable(Frame(shown, gpu, records))), gpu)
     if all(trace is None for _, trace in loaded):
         return CounterTable(measured, Ops(), gpu)
+    if len(loaded) == 1 and (ops := _ops_of_trace(loaded[0][1], gpu)) is not None:
+        return CounterTable(measured, ops, gpu)
     parts = [_unknown(len(found)) if trace is None else ops_of_ranges(trace, op_rules()) for found, trace in loaded]
     return CounterTable(
         measured, Ops([stack for stacks, _ in parts for stack in stacks], together([how for _, how in parts])), gpu
     )
+
+
+def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> Ops | None:
+    """The ops of the launches that a trace measured, with the FLOPs that they need; None where a launch may be of several."""
+    assert trace is not None
+    stacks, found = ops_of_ranges(trace, op_rules())
+    whole = with_kernels(trace, found)
+    if whole is None:
+        return None
+    records = choose_kinds(attributed(whole, trace.source), "kernel")
+    if len(records) != len(stacks):
+        return None
+    place = np.argsort(records["corr"])
+    found = found._replace(pool=place, begin=np.arange(len(place)), end=np.arange(len(place)) + 1)
+    return Ops(stacks, found, RecordTable(Frame(records, gpu)), has_times=False)
 
 
 def _unknown(count: int) -> tuple[list[tuple[str, ...] | None], Match]:
@@ -115,8 +132,6 @@ def _samples(traces: list[Trace], options: argparse.Namespace) -> int:
     """The table of a trace that holds samples only."""
     if len(traces) != 1 or options.trace is not None:
         raise UsageError("samples are of one trace, which holds the timeline too", "give that FILE alone")
-    from pyprof.loading import attributed
-
     samples = traces[0].samples
     assert samples is not None  # else it held no counters
     records = attributed(traces[0], options.file[0])
@@ -132,7 +147,7 @@ def _matched(table: CounterTable, least: float | None) -> int:
         return 0
     counts = np.bincount(found.how, minlength=len(HOW))
     how = ", ".join(f"{number} {name}" for name, number in zip(HOW, counts.tolist(), strict=True) if number)
-    if table.ops.records is None:
+    if table.ops.records is None or not table.ops.has_times:
         print(f"{count}: {how}; their times are not real", file=sys.stderr)
         return 0
     time = table.ops.records.frame.records["dur_ns"].astype(np.float64)

@@ -32,12 +32,14 @@ from pyprof.tables.table import Fractions, Header, Integers, Texts, Values
 class Ops(NamedTuple):
     """The ops around each launch, outermost first, and the records that launches are.
 
-    match, records: None where there is no timeline; stacks: None where no ops were recorded.
+    match, records: None where there is no timeline; stacks: None where no ops were recorded; has_times: whether the times of
+    the records are real.
     """
 
     stacks: Sequence[tuple[str, ...] | None] | None = None
     match: Match | None = None
     records: RecordTable | None = None
+    has_times: bool = True
 
 
 class CounterTable:
@@ -80,7 +82,7 @@ class CounterTable:
 
     def of_record(self, key: str) -> Values:
         """A column of `prof`, of the record that each launch is; unknown where several fit and differ."""
-        if self.ops.records is None or self.ops.match is None:
+        if self.ops.records is None or self.ops.match is None or (key == "sil" and not self.ops.has_times):
             return Texts(np.full(len(self.measured), -1), [])
         values = self.ops.records.of(key)
         if isinstance(values, Texts):
@@ -102,7 +104,7 @@ class CounterTable:
     @cached_property
     def time_ns(self) -> Floats:
         """Of the timeline; without one as ncu measured it."""
-        return self.counted.time_ns if self.ops.records is None else _floats(self.of_record("sil"))
+        return self.counted.time_ns if self.ops.records is None or not self.ops.has_times else _floats(self.of_record("sil"))
 
     # ------------------------------------------------------------------ of the device
 

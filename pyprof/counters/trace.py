@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import Trace
+from pyprof.parse.sources.trace import ActivityKind, Trace, make_table
 
 OpStack = tuple[str, ...]
 _OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)
@@ -64,6 +65,31 @@ def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], M
             found[row] = fitting.pop() if len(fitting) == 1 else None
     one = len(calls) == count and len(set(devices.tolist())) == 1
     return found, unmatched(count, ORDER if one else AMBIGUOUS if len(calls) else NONE)
+
+
+def with_kernels(trace: Trace, match: Match) -> Trace | None:
+    """The trace with the kernels that it measured but does not hold; None where a launch is not settled.
+
+    Their correlation ids are the numbers of the launches. All are as long as each other, so that several main kernels of an op
+    have equal parts of its FLOPs.
+    """
+    calls, measured = _kernel_launches(trace), trace.measured
+    if measured is None or (match.how != ORDER).any() or len(trace.activities["kind"]):
+        return None
+    launches = {name: column.copy() for name, column in trace.launches.items()}
+    launches["corr"][:] = -1
+    launches["corr"][calls] = np.arange(len(calls))
+    start = launches["start_ns"][calls]
+    columns = {
+        "kind": np.full(len(calls), ActivityKind.KERNEL),
+        "start_ns": start,
+        "end_ns": start + 1,
+        "process": trace.threads["process"][launches["thread"][calls]],
+        "device": np.array([launch.device for launch in measured.launches]),
+        "corr": launches["corr"][calls],
+        "name": np.array([trace.strings.code(launch.name) for launch in measured.launches], np.int64),
+    }
+    return replace(trace, launches=launches, activities=make_table("activities", columns))
 
 
 def _kernel_launches(trace: Trace) -> Ints:

@@ -103,6 +103,23 @@ def test_several_files_each_with_its_own_ops(tmp_path: Path, capsys: pytest.Capt
     assert [(row["TopOp"], row["Match"]) for row in found] == [("a", "order"), ("na", "none"), ("b", "order")]
 
 
+def test_what_the_ops_of_measured_launches_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A product of 8x16 by 16x4 takes 1024 FLOPs, whatever the times, which are made up."""
+    shapes = {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"], "External id": 1}
+    ops = [{**op("aten::mm", 0, 50), "args": shapes}, launch(1, 10), op("aten::relu", 100, 50), launch(2, 110)]
+    sass = {FFMA: 512, FFMA.replace("ffma", "fadd"): 1024, FFMA.replace("ffma", "fmul"): 0}
+    ranges = [
+        event("cuda_profiler_range", name, 1000.0 + at, 100, pid=0, **sass)
+        for at, name in enumerate(("mm_kernel", "relu_kernel"))
+    ]
+    path = trace(tmp_path, *ops, *ranges)
+    found = rows_of(capsys, path, "-c", "kernel,op,flops_meas,flops_model,ratio,bytes_model,sil,tflops,match")
+    assert list(found[0].values()) == ["mm_kernel", "mm", "2048", "1024", "2.000", "896", "na", "na", "order"]
+    assert (found[1]["Op"], found[1]["Match"]) == ("relu", "order")
+    assert main(["counters", str(path)]) == 0
+    assert "their times are not real" in capsys.readouterr().err
+
+
 def test_a_real_trace_with_counters(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = captures / "kineto" / "a100_alexnet_cupti_counters.json.gz"
     found = rows_of(capsys, path, "-c", "kernel,op_stack,top_op,flops_meas,flags,tc")
