@@ -1,8 +1,9 @@
-"""Rule 5: ops, optimizers, ranges of the user and names of kernels -> phase and direction of each row; -1 where nothing tells.
+"""Rule 5: ops, optimizers, ranges of the user and names of kernels -> phase and direction of each row; -1 where nothing says.
 
-What an op or an autograd function ran is known from these. A kernel without an op is told by its own name where that says
-backward (`split_embedding_backward_…`), by the innermost range of the user that is named after a phase (`Forward`, `bwd`), by
-the kernels around it on its thread, and by its name on other rows, in this order. No files and no formulas.
+What an op or an autograd function ran is known from these. The phase of a kernel without an op is what its own name says, if
+that is backward (`split_embedding_backward_…`), that of the innermost range of the user that is named after one (`Forward`,
+`bwd`), that of the kernels around it on its thread, or that of its name on other rows, the first that is known. No files and no
+formulas.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WORDS = {
     "forward": FORWARD, "fwd": FORWARD, "fprop": FORWARD, "backward": BACKWARD, "bwd": BACKWARD, "bprop": BACKWARD,
     "backprop": BACKWARD, "optimizer": OPTIMIZER,
 }  # fmt: skip
-_WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase
+_WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase; a feed-forward layer runs in any phase
 # A kernel that Inductor fused is named after all ops in it: relu's mask, `threshold_backward`, is made in forward.
 _BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
 _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
@@ -97,12 +98,16 @@ def _names_where(capture: CaptureFacts, names: Ints, holds: Callable[[str], bool
 
 def _fill_between(capture: CaptureFacts, rows: Columns, columns: Columns, phase: Ints) -> None:
     """A row whose phase is unknown is forward where those launched last before it and first after it in its process are, and
-    no other thread launched anything between these, nor did a step end."""
+    no other thread launched anything between these, nor did a step end. A CUDA graph, whose kernels have one launch in common,
+    may hold a whole step: nothing next to it says what that is, nor does it of what is next to it."""
     launched = np.flatnonzero(rows["launch_thread"] >= 0)
     thread = rows["launch_thread"][launched]
     where = (capture.process[thread], columns["launch_ns"][launched], columns["tid"][launched], phase[launched])
     order = launched[turn := np.lexsort(where[::-1])]  # by values alone, so that no order of the file shows
-    known, place = phase[order] >= 0, np.arange(len(order))
+    same = np.logical_and.reduce([np.diff(column[turn]) == 0 for column in where[:3]])
+    graph = (rows["in_graph"] | (columns["kind"] == ActivityKind.GRAPH))[order]
+    graph |= np.append(same, False) | np.insert(same, 0, False)
+    known, place = (phase[order] >= 0) | graph, np.arange(len(order))
     ends = [np.diff(column, prepend=-1) != 0 for column in (where[0][turn], where[2][turn], columns["step"][order])]
     run = np.cumsum(np.logical_or.reduce(ends))  # a number for each stretch on one thread and in one step
     before = np.maximum.accumulate(np.where(known, place, -1))
@@ -116,8 +121,8 @@ def _fill_between(capture: CaptureFacts, rows: Columns, columns: Columns, phase:
 def _fill_by_name(name: Ints, kernel: Bools, phase: Ints, inferred: Bools) -> None:
     """A kernel whose phase is unknown has that of the other kernels of its name, where these have one."""
     seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
-    told = kernel & (phase >= 0) & ~inferred
-    seen[phase[told], name[told]] = True
+    known = kernel & (phase >= 0) & ~inferred
+    seen[phase[known], name[known]] = True
     alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1)
     bare = np.flatnonzero(kernel & (phase < 0))
     phase[bare] = alone[name[bare]]

@@ -15,7 +15,7 @@ from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import group_by
 from pyprof.tables.table import choose, printed
-from tests.tiny import Nsys
+from tests.tiny import Nsys, tid
 
 OTHER = "void at::native::vectorized_elementwise_kernel<4>(int)"
 
@@ -90,6 +90,29 @@ def test_a_step_ends_a_forward(tmp_path: Path) -> None:
     assert phases(n, tmp_path) == ["forward/fprop", "na/na", "forward/fprop"]
 
 
+@pytest.mark.parametrize("nodes", [(100,), (100, 101), (None, None)])  # of some captures the nodes are not known
+def test_a_graph_between_launches_of_a_forward_may_be_anything(tmp_path: Path, nodes: tuple[int | None, ...]) -> None:
+    n = Nsys()
+    for start in (10, 50):
+        n.range(f"aten::add_, op_id = {start}", start, start + 10)
+        n.kernel("add", start + 5, 1000 + start, 1001 + start)
+    n.kernel("before", 25, 1020, 1021)
+    n.api(30, 77, name="cudaGraphLaunch_v10000")
+    for at, node in enumerate(nodes):
+        n.kernel("gemm", None, 1030 + at, 1031 + at, corr=77, node=node)
+    assert phases(n, tmp_path) == ["forward/fprop", "na/na", *["na/na"] * len(nodes), "forward/fprop"]
+
+
+def test_a_graph_recorded_as_a_whole_may_be_anything(tmp_path: Path) -> None:
+    n = Nsys()
+    for start in (10, 50):
+        n.range(f"aten::add_, op_id = {start}", start, start + 10)
+        n.kernel("add", start + 5, 1000 + start, 1001 + start)
+    n.api(30, 77, name="cudaGraphLaunch_v10000")
+    n.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((1030, 1040, 0, 7, 77, tid() & ~0xFFFFFF, 5))
+    assert phases(n, tmp_path) == ["forward/fprop", "na/na", "forward/fprop"]
+
+
 def test_a_name_of_one_phase_alone_is_inferred(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, seq = 1, op_id = 1", 10, 20)
@@ -126,6 +149,7 @@ def test_communication_and_copies_keep_their_phase_and_what_is_known_of_their_di
         ("Forward", "forward"), ("forward", "forward"), ("fwd", "forward"), ("train/forward_pass", "forward"), ("ForwardPass", "forward"),
         ("Backward", "backward"), ("loss.backward", "backward"), ("bwd", "backward"), ("BWD pass", "backward"), ("optimizer", "optimizer"),
         ("forward_backward", None), ("fwd+bwd", None), ("forwarding table", None), ("step", None), ("", None), ("straightforward", None),
+        ("FeedForward", None), ("feed_forward.2", None), ("Backward feed-forward", "backward"),
     ],
 )  # fmt: skip
 def test_names_of_ranges(name: str, phase: str | None) -> None:
