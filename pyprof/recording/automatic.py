@@ -9,6 +9,7 @@ Python calls. Knows no files but the one that it writes.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -29,13 +30,14 @@ TOO_LARGE = "since its trace becomes too large: --steps A:B records a few steps,
 class _Part(Capture):
     """One recording, whose trace is written by `save` once it is known to be wanted.
 
-    first: the step in which it begins; warm: at its beginning, after warm-up; again: after torch.compile has compiled.
+    first: the step in which it begins; warm: at its beginning, after warm-up; again: after torch.compile has compiled;
+    overdue: it ends with the step, since it could not end where torch.compile began to compile.
     """
 
     def __init__(self, path: str, first: int, *, warm: bool, again: bool, on_trace: Callable[[Path], None]) -> None:
         super().__init__(path, table=0, on_trace=on_trace)
         self.steps = self.first = first
-        self.warm, self.again = warm, again
+        self.warm, self.again, self.overdue = warm, again, False
         self.began = time.monotonic()
         self.seconds = 0.0
         self.thread = threading.get_ident()
@@ -112,27 +114,33 @@ class Automatic:
             elif number >= self._first:
                 self._keep()
                 self._start(next_kind(), warm=True)
+            elif part is not None and part.overdue:
+                self._keep()
             elif part is not None:
                 part.step()
 
     def compiling(self, *_: object) -> None:
         """torch.compile begins to compile: what is warm begins after the step in which it did so last."""
         with self._lock:
-            if not self._done and self._part is not None and self._mine():
-                self._first, self._compiled = max(self._first, self.number + 1), True
+            part = self._part
+            if self._done or part is None or not self._mine():
+                return
+            self._first, self._compiled = max(self._first, self.number + 1), True
+            if part.exclusive.all_threads or not _in_backward():
                 self._keep()
+            else:  # torch gives the thread its state back after each backward function, an ended recording with it
+                part.overdue = True
+                sys.setprofile(None)  # at least no Python calls
 
     def compiled(self, *_: object) -> None:
         """torch.compile has compiled. A program that makes no steps is recorded from here on.
 
         Not inside of a backward pass, whose own ranges are open; and in turn as one of the two kinds of recording.
         """
-        import torch
-
         with self._lock:
             kept = self._kept
             if self._part is None and kept is not None and not (self._done or self._too_large or self.number):
-                if kept.thread == threading.get_ident() and torch._C._current_graph_task_id() == -1:
+                if kept.thread == threading.get_ident() and not _in_backward():
                     self._start(not kept.exclusive.all_threads and next_kind() is not False, warm=False)
 
     def stop(self) -> None:
@@ -185,3 +193,10 @@ class Automatic:
             which = f"steps {part.first} and {last} are" if self.number > last else f"step {part.first} is"
             self.note = f"{which} recorded, after warm-up (--steps A:B records others, --steps all everything)"
             part.save()
+
+
+def _in_backward() -> bool:
+    """Whether this thread is inside of a backward pass."""
+    import torch
+
+    return torch._C._current_graph_task_id() != -1
