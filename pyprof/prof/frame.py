@@ -54,6 +54,10 @@ class Frame:
         """The numbers of these records, from 0."""
         return np.arange(len(self.records))
 
+    def within(self) -> tuple[Records, Bools | None]:
+        """The records of the whole capture and which of them these are; None: all."""
+        return self.records, None
+
     @cached_property
     def costs(self) -> Costs:
         return cost_records(self.records)
@@ -299,6 +303,10 @@ class Part(Frame):
     def __init__(self, frame: Frame, rows: Ints) -> None:
         self._all, self.rows = frame, rows
         self.records, self.given = frame.records.select(rows), frame.given
+
+    def within(self) -> tuple[Records, Bools | None]:
+        whole = (self._all or self).records
+        return whole, np.isin(np.arange(len(whole)), self.rows)
 
     @cached_property
     def costs(self) -> Costs:

@@ -159,10 +159,11 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
     from pyprof.loading import load
     from pyprof.parse import command as parse
     from pyprof.parse.records.records import concatenate
+    from pyprof.parse.sources.trace import ActivityKind
 
     parser = argparse.ArgumentParser()
     parse.add_arguments(parser)
-    names = []
+    names, on_gpu = [], True
     for capture in recording.captures:
         names.append(str(record_name(capture)))
         _progress(f"reading {capture} ({capture.stat().st_size / 1e6:.0f} MB)")
@@ -174,14 +175,15 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
         from pyprof.recording.top import print_top
 
         records = concatenate([load(name) for name in names])
+        on_gpu = bool((records["kind"] != ActivityKind.CPU).any())
         if recording.window is not None:
             first, end = recording.window
             records = records.select((records["step"] >= first) & (records["step"] < end))
         print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
     _say(f"every row: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
-    _say(f"what to fix first: {shlex.join(['pyprof', 'summary', *names])}")
-    if len(names) > 1 and ".rank" in names[0]:
+    _say(f"what to fix first: {shlex.join(['pyprof', 'summary', *window, *names])}")
+    if on_gpu and len(names) > 1 and ".rank" in names[0]:
         _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
 
 

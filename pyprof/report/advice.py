@@ -198,8 +198,8 @@ def short_kernels(frame: Frame) -> list[Advice]:
 
 def late_launches(frame: Frame) -> list[Advice]:
     """Gaps of late launches, which can save their own length: those after a copy that the host waited for, and all others."""
-    records = frame.records
-    activities = Activities(records)
+    records, chosen = frame.within()
+    activities = Activities(records, chosen)
     if not len(activities):
         return []
     gaps = find_gaps(activities, None)
@@ -207,11 +207,11 @@ def late_launches(frame: Frame) -> list[Advice]:
     copied = (records["kind"][gaps.before] == ActivityKind.MEMCPY) & (records["copykind"][gaps.before] == _TO_HOST)
     pool = [call.op for call in records.calls]
     found = []
-    for chosen, preposition, named, texts in (
+    for these, preposition, named, texts in (
         (late & copied, "in", gaps.before, _BEHIND_COPIES),
         (late & ~copied, "before", gaps.after, _TOO_LATE),
     ):
-        if len(rows := np.flatnonzero(chosen)):
+        if len(rows := np.flatnonzero(these)):
             ops = most(records["call"][named[rows]].astype(np.int64), gaps.own[rows], pool) or "kernels without an op"
             time = int(gaps.own[rows].sum())
             found.append(Advice(*texts, f"{len(rows)} gap{'s' * (len(rows) > 1)}, {preposition} {ops}", time, time))

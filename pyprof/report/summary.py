@@ -12,9 +12,10 @@ import numpy as np
 
 from pyprof.arrays.types import Bools, Floats
 from pyprof.hardware import cpus, gpus
+from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
-from pyprof.prof.frame import Frame
+from pyprof.prof.frame import Frame, Part
 from pyprof.prof.group import LEAST_KNOWN
 from pyprof.report.advice import advise
 from pyprof.tables.output import write
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof summary`."""
     parser.add_argument("file", metavar="FILE", nargs="+", help="records or captures, one after another")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    add_window(parser)
     add_tables(parser, TABLES)
 
 
@@ -38,7 +40,10 @@ def run(options: argparse.Namespace) -> int:
 
     require_table(options, TABLES)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
-    frame = Frame(concatenate([load(name) for name in options.file]), gpu)
+    records = concatenate([load(name) for name in options.file])
+    frame = Frame(records, gpu)
+    if window_given(options):
+        frame = Part(frame, np.flatnonzero(in_window(records, options)))
     if options.table:
         write(selected(TABLES[options.table](frame), options), options)
     elif options.format or options.output or options.width is not None:

@@ -102,3 +102,23 @@ def test_ops_on_the_cpu_are_not_called_kernels(
         "above the roofline: not known, since this CPU was not measured (pyprof doctor --calibrate)",
         "coverage: op 100.0 %, FLOPs 100.0 %, bytes 0.0 % of the time",
     ]
+
+
+def test_a_part_of_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What lies inside of a step counts, and the device's idle time between its kernels, not that beside it."""
+    n = Nsys()
+    for step, late in ((1, 30_000), (2, 10_000)):
+        begin = 100_000 * step
+        n.range(f"ProfilerStep#{step}", begin, begin + 90_000)
+        n.range('add(fp32[1000], fp32[1000]) #pyprof{"mod":"torch"}', begin, begin + 60_000)
+        n.kernel("void add_kernel()", begin + 10, begin + 20, begin + 1_020)
+        n.kernel("void add_kernel()", begin + 50_000, begin + 1_020 + late + 40_000, begin + 1_020 + late + 42_000)
+    capture = str(n.write(tmp_path / "net.sqlite"))
+    texts = []
+    for step in ("1", "2", "1:3"):
+        assert main(["summary", capture, "--step", step]) == 0
+        texts.append(capsys.readouterr().out)
+    assert [text.splitlines()[0] for text in texts] == ["2 kernels, 0.003 ms", "2 kernels, 0.003 ms", "4 kernels, 0.006 ms"]
+    assert "saves at most 0.070 of 0.070 ms" in texts[0] and "saves at most 0.050 of 0.050 ms" in texts[1]
+    assert main(["summary", capture]) == 0 and capsys.readouterr().out == texts[2]
+    assert main(["summary", capture, "--range", "no"]) == 1
