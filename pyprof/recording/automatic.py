@@ -199,4 +199,4 @@ def _in_backward() -> bool:
     """Whether this thread is inside of a backward pass."""
     import torch
 
-    return torch._C._current_graph_task_id() != -1
+    return bool(torch._C._current_graph_task_id() != -1)
