@@ -308,7 +308,15 @@ def load_counters(name: str) -> tuple[Measured, Trace | None]:
     """
     from pyprof.parse.sources.measured.launches import Measured
 
-    found = _read_any(name, (*COUNTERS, *CAPTURES))
+    if "://" in name:
+        from pyprof.parse.records.locations import fetched, locate
+
+        with fetched(locate(name)) as path:
+            return load_counters(str(path))
+    try:
+        found = _read_any(name, (*COUNTERS, *CAPTURES))
+    except NotACapture as error:
+        raise NotACapture(f"{name}: there are no counters in it", _NO_COUNTERS) from error
     if isinstance(found, Measured):
         return found, None
     trace = cast("Trace", found)

@@ -141,7 +141,7 @@ def _samples(traces: list[Trace], options: argparse.Namespace) -> int:
 
 def _matched(table: CounterTable, least: float | None) -> int:
     """Print how launches were matched, and the share of the capture's time; returns the exit code."""
-    count, found = f"{len(table.measured)} measured launches", table.ops.match
+    count, found = f"{len(table.measured)} measured launch{'es' * (len(table.measured) != 1)}", table.ops.match
     if found is None:
         print(f"{count}; --trace CAPTURE adds their ops, times and needed FLOPs", file=sys.stderr)
         return 0

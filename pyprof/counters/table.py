@@ -227,7 +227,8 @@ def headers_of(measured: Measured | None = None) -> list[Header]:
     """The columns of a table, and every metric of a file under its own name."""
     own = [header for _, header in _COLUMNS.values()]
     metrics = measured.metrics if measured is not None else {}
-    return own + [Header(metric.lower(), metric, "as it was measured, in base units") for metric in metrics]
+    others = [metric for metric in metrics if metric.lower() not in _COLUMNS]
+    return own + [Header(metric.lower(), metric, "as it was measured, in base units") for metric in others]
 
 
 def _stacks(table: CounterTable) -> Values:

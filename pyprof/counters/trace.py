@@ -20,6 +20,7 @@ from pyprof.parse.sources.trace import ActivityKind, Trace, make_table
 OpStack = tuple[str, ...]
 _OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)
 _LAUNCHES = re.compile(r"(cuda|hip|cu)(Ext)?(Module)?Launch(Cooperative)?Kernel")
+_GRAPHS = re.compile(r"(cuda|hip|cu)GraphLaunch")
 
 
 def ops_at(trace: Trace, rules: OpRules, thread: Ints, when: Ints) -> list[OpStack]:
@@ -49,11 +50,14 @@ def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], M
     """The ops around the launches that torch.profiler measured, which have an order and no times.
 
     The n-th was launched by the n-th call that launches a kernel. Where there are more of one than of the other, or several
-    devices, whose order among each other is not known, each may belong to several calls: it has their ops where these agree.
+    devices, whose order among each other is not known, each may belong to several calls, those that launch graphs included: it
+    has their ops where these agree.
     """
     assert trace.measured is not None
-    count, calls = len(trace.measured), _kernel_launches(trace)
-    stacks = ops_at(trace, rules, trace.launches["thread"][calls].astype(np.int64), trace.launches["start_ns"][calls])
+    count, calls, graphs = len(trace.measured), _kernel_launches(trace), _calls(trace, _GRAPHS)
+    both = np.concatenate([calls, graphs])
+    stacks = ops_at(trace, rules, trace.launches["thread"][both].astype(np.int64), trace.launches["start_ns"][both])
+    stacks, of_graphs = stacks[: len(calls)], set(stacks[len(calls) :])
     found: list[OpStack | None] = [None] * count
     devices = np.array([launch.device for launch in trace.measured.launches])
     for device in np.unique(devices).tolist():
@@ -61,7 +65,7 @@ def ops_of_ranges(trace: Trace, rules: OpRules) -> tuple[list[OpStack | None], M
         spare = len(calls) - len(rows)
         for nth, row in enumerate(rows):
             first, last = sorted((nth, nth + spare))
-            fitting = set(stacks[max(first, 0) : last + 1])
+            fitting = set(stacks[max(first, 0) : last + 1]) | (of_graphs if spare < 0 else set())
             found[row] = fitting.pop() if len(fitting) == 1 else None
     one = len(calls) == count and len(set(devices.tolist())) == 1
     return found, unmatched(count, ORDER if one else AMBIGUOUS if len(calls) else NONE)
@@ -94,16 +98,20 @@ def with_kernels(trace: Trace, match: Match) -> Trace | None:
 
 def _kernel_launches(trace: Trace) -> Ints:
     """The calls that launch one kernel, in order of begin, without driver calls inside a runtime call."""
-    launches = trace.launches
-    names, code = np.unique(launches["name"], return_inverse=True)
-    launching = np.array([_LAUNCHES.match(trace.strings[name]) is not None for name in names.tolist()], np.bool_)
-    rows = np.flatnonzero(launching[code.ravel()]) if len(code) else np.zeros(0, np.int64)
+    launches, rows = trace.launches, _calls(trace, _LAUNCHES)
     rows = rows[np.lexsort((-launches["end_ns"][rows], launches["start_ns"][rows], launches["thread"][rows]))]
     ends = launches["end_ns"][rows]
     same = np.append(False, launches["thread"][rows][1:] == launches["thread"][rows][:-1])
     inside = same & (ends <= np.append(-1, ends[:-1])) if len(rows) else same[:0]
     rows = rows[~inside]
     return rows[np.argsort(launches["start_ns"][rows], kind="stable")]
+
+
+def _calls(trace: Trace, pattern: re.Pattern[str]) -> Ints:
+    """The API calls of some names."""
+    names, code = np.unique(trace.launches["name"], return_inverse=True)
+    fits = np.array([pattern.match(trace.strings[name]) is not None for name in names.tolist()], np.bool_)
+    return np.flatnonzero(fits[code.ravel()]) if len(code) else np.zeros(0, np.int64)
 
 
 def ops_of_records(records: Records, trace: Trace | None, rules: OpRules, match: Match) -> list[OpStack | None]:

@@ -46,10 +46,10 @@ def conditions(text: str, headers: Sequence[Header], aliases: Mapping[str, str])
     """
     # Keys of one letter (m, n, k) only as they are written, for params hold `M=64,N=8`.
     keys = sorted((*(header.key for header in headers), *aliases), key=len, reverse=True)
-    long, short = ("|".join(key for key in keys if (len(key) > 1) == wanted) for wanted in (True, False))
+    long, short = ("|".join(re.escape(key) for key in keys if (len(key) > 1) == wanted) for wanted in (True, False))
     found = []
     for part in re.split(rf",(?=\s*(?:(?i:{long})|{short or '(?!)'})\s*{_OPERATOR.replace('(', '(?:')})", text):
-        condition = re.fullmatch(rf"\s*(\w+)\s*{_OPERATOR}(.*)", part, re.DOTALL)
+        condition = re.fullmatch(rf"\s*(\w[^=!<>]*?)\s*{_OPERATOR}(.*)", part, re.DOTALL)
         if condition is None:
             raise UsageError(f"--where takes conditions, not {part!r}", _HINT)
         found.append(Condition(choose(condition[1], headers, aliases)[0], condition[2], condition[3].strip()))

@@ -80,6 +80,9 @@ def test_unequal_counts_give_what_is_certain(tmp_path: Path, capsys: pytest.Capt
     assert {row["Match"] for row in found} == {"ambiguous"}
     found = rows_of(capsys, trace(tmp_path, *calls[:2], *calls[4:], *map(counted, range(3))), "-c", "top_op")
     assert [row["TopOp"] for row in found] == ["a", "na", "b"]
+    graph = [op("aten::g", 200, 50), launch(5, 210, "cudaGraphLaunch")]
+    found = rows_of(capsys, trace(tmp_path, *calls[:2], *graph, *map(counted, range(3))), "-c", "top_op,match")
+    assert [(row["TopOp"], row["Match"]) for row in found] == [("na", "ambiguous")] * 3  # the graph may be any of them
 
 
 def test_devices_whose_order_among_each_other_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,6 +253,16 @@ def test_limits_that_ncu_says_itself(tmp_path: Path, capsys: pytest.CaptureFixtu
     (found,) = rows_of(capsys, ncu, "-c", "ai,roof,bound,gbs", "--roofline", page)
     assert (found["AI"], found["Roof(%)"], found["Bound"], found["GB/s"]) == ("2.00", "50.0", "memory", "0.50")
     assert "fp64 4e+09 FLOP/s" in page.read_text() and "DRAM 1e+09 byte/s" in page.read_text()
+
+
+def test_metrics_as_columns_by_their_own_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ncu = tmp_path / "net.csv"
+    header = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+    names = ("dram__bytes.sum", "FP64 (DMMA) [%]", "kernel")
+    rows = [f'"{number}","9","k","S","{name}","","{number}"' for number in range(3) for name in names]
+    ncu.write_text("\n".join([header, *rows]) + "\n")
+    found = rows_of(capsys, ncu, "-c", "idx,dram__bytes.sum", "--where", "dram__bytes.sum>=1,s: fp64 (dmma) [%]<2")
+    assert [list(row.values()) for row in found] == [["2", "1.000000"]]
 
 
 def test_tensor_cores_that_ran_and_were_counted_as_idle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
