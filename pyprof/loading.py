@@ -225,7 +225,7 @@ COUNTERS = (
     Format("profile of Proton", _is_hatchet, _read_hatchet),
     Format("trace of Proton", _is_proton_trace, _read_proton_trace),
 )
-FORMAT_NAMES = tuple(form.name for form in CAPTURES + RECORDS + COUNTERS)
+FORMAT_NAMES, COUNTER_NAMES = (tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS))
 
 
 def _read(name: str, formats: tuple[Format, ...]) -> Trace | Records:
