@@ -15,8 +15,9 @@ from importlib import metadata, util
 from pathlib import Path
 
 from pyprof.errors import PyprofError, ToolError
+from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import probe
-from pyprof.recording.tools import ask, find_nsys, release
+from pyprof.recording.tools import ask, release
 
 _SECONDS = 120
 _PROBE = (sys.executable, os.path.abspath(probe.__file__))

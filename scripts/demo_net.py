@@ -82,6 +82,8 @@ def main() -> None:
         loss = train_step(net, optimizer, *batch)
         pyprof.nvtx.shutdown()
     print(f"loss {loss:.4f} on {device}")
+    if device == "cpu" and not path:
+        print("no GPU here: nsys shows the forward ops and the optimizer's, and none of the backward pass; --profile shows all")
 
 
 if __name__ == "__main__":

@@ -148,6 +148,7 @@ def test_wrong_inputs_get_one_line_and_a_hint(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYPROF_NSYS_HOME", str(tmp_path))
     path, said = _broken(tmp_path)[name]
     for command in ("parse", "prof"):
         if command == "parse" and name.endswith(".dict"):
@@ -157,6 +158,20 @@ def test_wrong_inputs_get_one_line_and_a_hint(
         assert (code, out) == (1, "")
         assert len(lines) == 2 and lines[0].startswith("pyprof: error: ") and said in lines[0]
         assert lines[1].startswith("hint: ") and path.name in lines[0]
+
+
+def test_a_report_is_exported_by_an_nsys_that_install_nsys_put_beside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nsys, report = tmp_path / "bin" / "nsys", tmp_path / "x.nsys-rep"
+    report.write_bytes(b"\x00report")
+    nsys.parent.mkdir()
+    nsys.write_text("#!/bin/sh\necho the report is too new\nexit 1\n")
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("PYPROF_NSYS_HOME", str(tmp_path))
+    code, _, err = _run(capsys, "prof", str(report))
+    assert code == 1 and "nsys could not export it: the report is too new" in err
 
 
 def test_an_unknown_column_offers_the_nearest(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from pyprof.errors import InputError, ToolError, UsageError
+from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
 from pyprof.recording.stopper import Stopper
-from pyprof.recording.tools import ask, cuda_devices, find_nsys
+from pyprof.recording.tools import ask, cuda_devices
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _KEYBOARD = ("SIGINT", "SIGQUIT")

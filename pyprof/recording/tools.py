@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,12 +30,6 @@ def environment_with_pyprof() -> dict[str, str]:
     """The environment, in which a Python process imports this very pyprof, installed or not."""
     root = str(Path(__file__).resolve().parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-
-
-def find_nsys() -> str | None:
-    """Nsight Systems on PATH, else where scripts/install_nsys puts it."""
-    home = os.environ.get("PYPROF_NSYS_HOME") or str(Path.home() / ".cache" / "pyprof" / "nsys")
-    return shutil.which("nsys") or shutil.which("nsys", path=str(Path(home) / "bin"))
 
 
 def ask(*command: str, seconds: float = 60) -> tuple[int, str]:

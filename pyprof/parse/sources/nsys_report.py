@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,12 @@ from pathlib import Path
 from pyprof.errors import ToolError
 
 
+def find_nsys() -> str | None:
+    """Nsight Systems on PATH, else where scripts/install_nsys puts it."""
+    home = os.environ.get("PYPROF_NSYS_HOME") or str(Path.home() / ".cache" / "pyprof" / "nsys")
+    return shutil.which("nsys") or shutil.which("nsys", path=str(Path(home) / "bin"))
+
+
 @contextmanager
 def exported(path: Path, name: str) -> Iterator[Path]:
     """The export of a report as a temporary file; name: the report's name for people.
@@ -19,7 +26,7 @@ def exported(path: Path, name: str) -> Iterator[Path]:
     Raises ToolError where nsys is missing or cannot export it.
     """
     command = f"nsys export --type sqlite -o {Path(name).with_suffix('.sqlite')} {name}"
-    nsys = shutil.which("nsys")
+    nsys = find_nsys()
     if nsys is None:
         raise ToolError(f"{name}: an nsys report must be exported first, and nsys is not on PATH", f"where nsys is: {command}")
     with tempfile.TemporaryDirectory(prefix="pyprof-") as folder:
