@@ -64,7 +64,7 @@ def parts_are_cast(call: OpCall) -> bool:
 
 
 def run_call(call: OpCall, device: str, dtype: str) -> tuple[OpCall, tuple[Cast, ...]]:
-    """The call with the types in which it ran, None where they cannot be told, and the casts that autocast made for it.
+    """The call with the types in which it ran, None where they are unknown, and the casts that autocast made for it.
 
     device: type of its tensors' device (`cuda`); dtype: of the region. A weight that is cast once for a whole region is among
     the casts of each call.

@@ -1,4 +1,4 @@
-"""The element type of the tensors in a list that one kernel joined or updated, as its template arguments tell it."""
+"""The element type of the tensors in a list that one kernel joined or updated, from its template arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyprof.hardware.names import demangle, normalise
 
 _ELEMENT = re.compile(r"\b(?:CatArrayBatchedCopy\w*|\w*(?:Op|Op\w*List\w*|OpScalar\w*|Math)Functor)<([\w:() ]+(?:<[\w:]+>)?)")
 _OPAQUE = re.compile(r"OpaqueType<(\d)u?>$")
-# Of elements that are only moved the width is all that the name tells.
+# Of elements that are only moved the name has the width alone.
 _BY_WIDTH = {"1": "bits8", "2": "bits16", "4": "int32", "8": "int64"}
 
 

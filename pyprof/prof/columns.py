@@ -136,7 +136,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(_records("step"), Header("step", "Step", "training step", width=4)),
     Column(_pool("phase", PHASES), Header("phase", "Phase", "forward, backward, optimizer, communication or copy", width=8)),
     Column(lambda f: Integers.known((f.records["phase_inferred"] == 1).astype(np.int8)),
-           Header("inferred", "Inferred", "1 nothing but the kernel's name tells its phase; 0 else", width=3)),
+           Header("inferred", "Inferred", "1 its phase is known from the kernel's name alone; 0 else", width=3)),
     Column(_records("recomputed"),
            Header("recomputed", "Recomputed", "1 a forward op run again in backward (checkpoints); 0 not", width=3)),
     Column(_records("start_ns"), Header("start", "Start(ns)", "begin, in ns on the capture's clock", "ns", 12)),

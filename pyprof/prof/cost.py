@@ -22,7 +22,7 @@ from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
-from pyprof.prof.types import elements, told_inside, typed, with_dtype
+from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
 
 Codes = npt.NDArray[np.int32]
 
@@ -122,7 +122,7 @@ class _Costing:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records = self.records
         forward_call = np.where(records["fwd_instance"] >= 0, records["call"], -1)
-        distinct, _, inverse = distinct_rows(records["own"], forward_call, told_inside(records), elements(records))
+        distinct, _, inverse = distinct_rows(records["own"], forward_call, recorded_inside(records), elements(records))
         codes = np.full(distinct.shape[1], -1, np.int32)
         cpu = bool((records["kind"] == ActivityKind.CPU).any())
         for index, (own, forward, inside, element) in enumerate(distinct.T.tolist()):

@@ -1,10 +1,10 @@
-"""Records -> records whose calls hold what only the other direction of the same op tells.
+"""Records -> records whose calls hold what only the other direction of the same op recorded.
 
 Old torch.profiler traces and emit_nvtx's text hold the sizes of tensors and no options: a convolution's output and whether a
 batch norm trained are unknown there. The backward tells both: the incoming gradient has the output's sizes, and only training
 has a backward of that kind. And the forward tells what a backward op makes: a gradient is summed to the size of what was
 broadcast, the gradients of a tensor's parts are joined to its size, and the gradient of a cast is cast back. The original
-PyProf recorded types before the casts of mixed precision: there the kernel's name tells those of a matrix product. What is
+PyProf recorded types before the casts of mixed precision: there the kernel's name says those of a matrix product. What is
 filled in so is marked (`INFERRED`). No costs here.
 """
 
@@ -43,7 +43,7 @@ _LOOK_UP_BACKWARD = re.compile(r"CppNode<SplitLookupFunction_\w+>$")
 
 
 def _look_ups(records: Records) -> Records:
-    """fbgemm's embedding bags, whose width only the incoming gradient (bags, total_D) tells.
+    """fbgemm's embedding bags, whose width is known from the incoming gradient alone (bags, total_D).
 
     The op runs without a sequence number, so that its backward cannot be linked by one: the backward functions in the order of
     their numbers are those of the look-ups in the order of launch. Nothing is filled in unless there are as many of both, and
@@ -146,7 +146,7 @@ def _from_kernels(records: Records) -> Records:
 
 
 def _before_casts(call: OpCall) -> bool:
-    """Whether a call's types may be those before casts: the original's markers do not tell."""
+    """Whether a call's types may be those before casts: the original's markers do not say."""
     fp32 = any(tensor.dtype == "float32" for tensor in call.tensors)
     return fp32 and call.flat and not call.dispatcher and formulas.matmul_class(call.name)
 
@@ -236,7 +236,7 @@ def _replaced(own: OpCall, place: int, value: Any, what: str) -> OpCall:
 
 
 def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:
-    """How to fill a call in, None where it lacks nothing that its backward could tell."""
+    """How to fill a call in, None where it lacks nothing that its backward could show."""
     if not call.described or len(call.tensors) < 2:
         return None
     if call.op in ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "_batch_norm_impl_index", "miopen_batch_norm"):

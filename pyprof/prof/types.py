@@ -1,4 +1,4 @@
-"""Records -> what else tells the types that the record of an op lacks: the op inside it, its kernel, its forward op.
+"""Records -> the types that the record of an op lacks, from the op inside it, its kernel or its forward op.
 
 Older traces of torch.profiler hold the options of no op, all of them no types of tensors in lists; emit_nvtx's text holds no
 types at all. No costs here.
@@ -23,7 +23,7 @@ from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 
 
-def told_inside(records: Records) -> Ints:
+def recorded_inside(records: Records) -> Ints:
     """For each record the op within its own that recorded what that did not, -1 where its own is to be costed.
 
     NCCL's annotation within a collective whose tensors were in lists; the copy within a conversion, and the filling within
@@ -31,19 +31,19 @@ def told_inside(records: Records) -> Ints:
     """
     calls, own, inner = records.calls, records["own"], records["inner"].astype(np.int64)
     bare = _flags(calls, lambda call: call.module == "c10d" and not call.tensors)[own]
-    told = bare & _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors))[inner]
+    better = bare & _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors))[inner]
     untyped = _flags(calls, _moves_unknown)[own]
     if untyped.any():
-        told |= untyped & _flags(calls, _writes_typed)[inner] & _only(records, inner)
+        better |= untyped & _flags(calls, _writes_typed)[inner] & _only(records, inner)
     cpu = records["kind"] == ActivityKind.CPU
     if cpu.any():
-        told |= cpu & (inner == own) & _flags(calls, lambda call: call.name in CONVERSIONS)[own]
-    return np.where(told, inner, -1) if told.any() else np.broadcast_to(np.int64(-1), len(records))
+        better |= cpu & (inner == own) & _flags(calls, lambda call: call.name in CONVERSIONS)[own]
+    return np.where(better, inner, -1) if better.any() else np.broadcast_to(np.int64(-1), len(records))
 
 
 def elements(records: Records) -> Ints:
     """For each record the place in DTYPES of the types in its own op's lists of tensors, which torch.profiler does not
-    record, as a kernel of the instance tells it; -1 where they are known or no kernel does."""
+    record, from the name of a kernel of the instance; -1 where they are known or no name says it."""
     untyped = _flags(records.calls, _lists_untyped)[records["own"]] & (records["instance"] >= 0)
     if not untyped.any():
         return np.broadcast_to(np.int64(-1), len(records))
@@ -52,11 +52,11 @@ def elements(records: Records) -> Ints:
     for name, found in zip(names, map(element_type, map(records.strings.__getitem__, names)), strict=True):
         if found is not None:
             element[untyped & (records["name"] == name)] = DTYPES.index(found)
-    told = np.flatnonzero(element >= 0)
-    if len(told):  # as well for the other kernels of those instances
-        instances, first = np.unique(records["instance"][told], return_index=True)
+    named = np.flatnonzero(element >= 0)
+    if len(named):  # as well for the other kernels of those instances
+        instances, first = np.unique(records["instance"][named], return_index=True)
         rows = np.flatnonzero(untyped & np.isin(records["instance"], instances))
-        element[rows] = element[told[first]][np.searchsorted(instances, records["instance"][rows])]
+        element[rows] = element[named[first]][np.searchsorted(instances, records["instance"][rows])]
     return element
 
 
@@ -73,7 +73,7 @@ def _flags(calls: list[OpCall], holds: Callable[[OpCall], bool]) -> Bools:
 
 
 def _moves_unknown(call: OpCall) -> bool:
-    """Whether an op of the dispatcher only moves data, how much being told by an option that was not recorded."""
+    """Whether an op of the dispatcher only moves data, how much depending on an option that was not recorded."""
     return call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == Cost(0, 0, None)
 
 

@@ -1,6 +1,6 @@
 """Memory that a recording takes -> how large its trace will be, so that it can be stopped in time.
 
-torch.profiler keeps what it records in memory, in a few bytes an event, and only the trace tells how many events there are.
+torch.profiler keeps what it records in memory, in a few bytes an event, and only the trace shows how many events there are.
 Measured: a trace has 1.1 (many ops) to 11 (many Python calls) bytes for each byte allocated while recording. Knows no profiler.
 """
 
@@ -28,7 +28,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _allocator() -> Callable[[], int] | None:
-    """A function that returns the bytes that this process has allocated; None where the C library does not tell."""
+    """A function that returns the bytes that this process has allocated; None where the C library has none."""
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):

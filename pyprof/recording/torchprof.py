@@ -234,7 +234,7 @@ class Capture:
     def _write_whole(self, profiler: torch.profiler.profile, path: Path) -> None:
         """Write a trace under its name, or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        plain = path.with_name(f".{path.name}.{os.getpid()}.part.json")  # the suffix tells torch not to compress
+        plain = path.with_name(f".{path.name}.{os.getpid()}.part.json")  # torch does not compress where the suffix is this
         part = plain.with_name(f"{plain.name}.gz") if path.name.endswith(".gz") else plain
         try:
             profiler.export_chrome_trace(str(plain))

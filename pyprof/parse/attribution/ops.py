@@ -120,7 +120,7 @@ class OpsAround:
         return Positions(np.where(formula_root >= 0, formula_root, self.last_op[position]))
 
     def owner(self, position: Positions) -> Positions:
-        """Rule 4: the op instance whose backward has the number that these ranges show, -1 where `op_after` must tell. An op
+        """Rule 4: the op instance whose backward has the number that these ranges show, -1 where `op_after` must find it. An op
         without a gradient shows the number of the op around it."""
         labels = self.labels
         owning = nearest(self.nested, (labels.is_op & ~labels.constant)[self.label])

@@ -35,8 +35,8 @@ _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
 
 
 def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable, stacks: list[Stack]) -> dict[str, int]:
-    """Put phase, dir and phase_inferred into columns; returns how many rows' phase only the name of their kernel tells. Takes
-    optimizer."""
+    """Put phase, dir and phase_inferred into columns; returns how many rows' phase is known from the name of their kernel
+    alone. Takes optimizer."""
     kernel = columns["kind"] == ActivityKind.KERNEL
     phase = np.where(rows["op"] >= 0, FORWARD, -1)
     phase[rows["is_backward"] | _in_ops(capture, rows, ops, _is_backward)] = BACKWARD

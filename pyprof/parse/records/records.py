@@ -61,7 +61,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "sub": ("i4", "n-th kernel in a row of one op and sequence number"),
     "recomputed": ("i1", "1: a forward op that runs again inside backward; 0: not"),
     "by_time": ("i1", "1: its ranges are those open on the main thread at that time"),
-    "phase_inferred": ("i1", "1: no op and no range tells its phase, but its kernel's name"),
+    "phase_inferred": ("i1", "1: its phase is known from its kernel's name alone, from no op and no range"),
 }
 
 # Columns that are codes into the pool of that name.

@@ -168,7 +168,7 @@ class _Export:
         return collected.table()
 
     def graph_nodes(self) -> Table:
-        """Up to 2023.4 the table of nodes is called CUDA_GRAPH_EVENTS, later that is another table: its columns tell."""
+        """Up to 2023.4 the table of nodes is called CUDA_GRAPH_EVENTS, later that is another table: known by its columns."""
         for table in ("CUDA_GRAPH_NODE_EVENTS", "CUDA_GRAPH_EVENTS"):
             if self.db.has(table, "graphNodeId", "globalTid", "start"):
                 columns = self.db.integers(table, _NODE)

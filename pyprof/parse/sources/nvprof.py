@@ -130,7 +130,7 @@ class _NvprofReader:
     def _threads(self) -> Table:
         tids = np.fromiter(self.thread_of, np.int64, len(self.thread_of))
         threads = make_table("threads", {"process": np.zeros(len(tids)), "tid": tids})
-        # Ids are those of pthread_self: only the first range tells which is the main thread.
+        # Ids are those of pthread_self: the main thread is known from the first range alone.
         ranges = self.trace.ranges
         seen = ranges["thread"] >= 0
         if seen.any():

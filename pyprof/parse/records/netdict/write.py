@@ -132,7 +132,7 @@ ALWAYS = {
     "seqId": "the sequence number that counts, a list of one or none",
     "subSeqId": "n-th kernel in a row of one op and sequence number",
     "altSeqId": "the other sequence numbers",
-    "dir": "fprop or bprop; na where nothing tells",
+    "dir": "fprop or bprop; na where it is unknown",
     "mod": "modules of the Python-level calls",
     "op": "their ops; without any those of the sequence markers",
     "tid": "launching thread",
@@ -142,7 +142,7 @@ ALWAYS = {
     "block": "threads of a block: x, y, z",
     "kLongName": "whole name of the kernel",
     "kind": "kernel, graph, memcpy, memset or cpu",
-    "phase": f"{', '.join(PHASES)}; na where nothing tells",
+    "phase": f"{', '.join(PHASES)}; na where it is unknown",
 }
 SOMETIMES = {
     "copykind": "direction of a copy",

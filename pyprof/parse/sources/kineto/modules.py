@@ -1,8 +1,8 @@
 """Calls of modules among the Python frames of a torch.profiler trace -> ranges of layers with their paths.
 
-Each frame names the one that called it by id; so each call of a module is known to lie inside another's. Where ids are missing,
-its time on the thread tells. The trace calls modules after classes: a path is `ViT_0.Block_2.Linear_5`, joined from the outside
-in, but `blocks.2.mlp.0` where the recorder put the names of the running model beside the events.
+Each frame names the one that called it by id; so each call of a module is known to lie inside another's. Where ids are
+missing, its time on the thread shows it. The trace calls modules after classes: a path is `ViT_0.Block_2.Linear_5`, joined
+from the outside in, but `blocks.2.mlp.0` where the recorder put the names of the running model beside the events.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _around(frames: FrameTable, is_module: Bools, rows: Ints) -> Ints:
 
 
 def _around_by_time(frames: FrameTable, rows: Ints, bare: Ints) -> Ints:
-    """The same by time on the thread, for those of which ids do not tell it."""
+    """The same by time on the thread, for those whose ids do not say it."""
     result = np.full(len(bare), -1, np.int64)
     thread = frames.thread[rows]
     for number in distinct_values(thread[bare]).tolist():
