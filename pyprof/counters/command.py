@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from pyprof.counters.collect import command_line
-from pyprof.counters.match import HOW, Match, match, together, unmatched
+from pyprof.counters.match import HOW, NONE, match, unmatched
 from pyprof.counters.roofline import draw
 from pyprof.counters.samples import sample_table
 from pyprof.counters.table import HEADERS, CounterTable, Ops
@@ -73,9 +73,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--min-match is a percentage", "--min-match 90")
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     loaded = [load_counters(file) for file in options.file]
-    measured = joined([found for found, _ in loaded])
     traces = [trace for _, trace in loaded if trace is not None]
-    if not len(measured):
+    if not any(len(found) for found, _ in loaded):
         return _samples(traces, options)
     table = counter_table(loaded, options.trace, gpu)
     chosen = choice(options, table.headers, DEFAULT)
@@ -92,21 +91,26 @@ def counter_table(
     """Measured launches with their ops. loaded: each file's launches, and the trace that holds them, if it is one; capture:
     name of a timeline of the same program; gpu: what the user says that the device is. Raises as `load` does.
     """
-    measured = joined([found for found, _ in loaded])
+    measured, rows = joined([found for found, _ in loaded])
     if capture is not None:
         records, timeline = load_with_trace(capture)
         shown = choose_kinds(records, "kernel")
         found = match(measured.launches, shown)
-        stacks = ops_of_records(shown, timeline, op_rules(), found)
-        return CounterTable(measured, Ops(stacks, found, RecordTable(Frame(shown, gpu, records))), gpu)
+        ops = Ops(ops_of_records(shown, timeline, op_rules(), found), found, RecordTable(Frame(shown, gpu, records)))
+        return CounterTable(measured, ops, gpu)
     if all(trace is None for _, trace in loaded):
         return CounterTable(measured, Ops(), gpu)
-    if len(loaded) == 1 and (ops := _ops_of_trace(loaded[0][1], gpu)) is not None:
-        return CounterTable(measured, ops, gpu)
-    parts = [_unknown(len(found)) if trace is None else ops_of_ranges(trace, op_rules()) for found, trace in loaded]
-    return CounterTable(
-        measured, Ops([stack for stacks, _ in parts for stack in stacks], together([how for _, how in parts])), gpu
-    )
+    if len(loaded) == 1 and (of_trace := _ops_of_trace(loaded[0][1], gpu)) is not None:
+        return CounterTable(measured, of_trace, gpu)
+    stacks: list[tuple[str, ...] | None] = [None] * len(measured)
+    how = np.full(len(measured), NONE)
+    for (_, trace), places in zip(loaded, rows, strict=True):
+        if trace is not None and trace.measured is not None:
+            own, fit = ops_of_ranges(trace, op_rules())
+            how[places] = fit.how
+            for place, stack in zip(places.tolist(), own, strict=True):
+                stacks[place] = stack
+    return CounterTable(measured, Ops(stacks, unmatched(len(measured))._replace(how=how)), gpu)
 
 
 def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> Ops | None:
@@ -122,10 +126,6 @@ def _ops_of_trace(trace: Trace | None, gpu: Gpu | None) -> Ops | None:
     place = np.argsort(records["corr"])
     found = found._replace(pool=place, begin=np.arange(len(place)), end=np.arange(len(place)) + 1)
     return Ops(stacks, found, RecordTable(Frame(records, gpu)), has_times=False)
-
-
-def _unknown(count: int) -> tuple[list[tuple[str, ...] | None], Match]:
-    return [None] * count, unmatched(count)
 
 
 def _samples(traces: list[Trace], options: argparse.Namespace) -> int:

@@ -100,7 +100,7 @@ def match(launches: Sequence[Launch], records: Records) -> Match:
             fits.append(_fit(own, _Side(rows[other], of_records[other]), ranges, records))
         found.append((mine, _best(fits) if fits else unmatched(len(mine))))
     order = np.argsort(np.concatenate([mine for mine, _ in found]))
-    fit = together([fit for _, fit in found])
+    fit = _together([fit for _, fit in found])
     return Match(fit.pool, fit.begin[order], fit.end[order], fit.how[order])
 
 
@@ -124,7 +124,7 @@ def _keys(launches: Sequence[Launch], records: Records, rows: Ints) -> tuple[Int
     return numbers[: len(launches)], numbers[len(launches) :]
 
 
-def together(fits: Sequence[Match]) -> Match:
+def _together(fits: Sequence[Match]) -> Match:
     """The launches of several, one after another."""
     shift = np.cumsum([0, *(len(fit.pool) for fit in fits[:-1])]).tolist()
     begin = np.concatenate([fit.begin + by for fit, by in zip(fits, shift, strict=True)])

@@ -28,7 +28,8 @@ class Launch(NamedTuple):
 
     name: of the kernel, as the tool wrote it; grid, block: None unknown; pid, device, stream: -1 unknown; cc: compute
     capability as text; scopes: NVTX ranges or Proton's scopes around it, outermost first; times: launches that it sums up;
-    is_scope: whether it is no kernel but a scope of Proton, with the kernels inside.
+    is_scope: whether it is no kernel but a scope of Proton, with the kernels inside; number: of the launch in its process, -1
+    unknown.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Launch(NamedTuple):
     scopes: tuple[str, ...] = ()
     times: int = 1
     is_scope: bool = False
+    number: int = -1
 
 
 class Measured(NamedTuple):
@@ -68,15 +70,31 @@ class Measured(NamedTuple):
         return self._replace(launches=launches, metrics={key: values[rows] for key, values in self.metrics.items()})
 
 
-def joined(parts: Sequence[Measured]) -> Measured:
-    """The launches of several files, one after another."""
-    if len(parts) == 1:
-        return parts[0]
-    metrics = dict.fromkeys(metric for part in parts for metric in part.metrics)
-    columns = {metric: np.concatenate([part.of(metric) for part in parts]) for metric in metrics}
+def joined(parts: Sequence[Measured]) -> tuple[Measured, list[Ints]]:
+    """The launches of several files, one after another, and the rows of each file's.
+
+    A launch that several files of one run hold, with other metrics, is one row.
+    """
+    launches: list[Launch] = []
+    known: dict[Launch, int] = {}
+    rows: list[Ints] = []
+    for part in parts:
+        own = [known.get(launch, -1) for launch in part.launches]
+        for at, launch in enumerate(part.launches):
+            if own[at] < 0:
+                own[at] = len(launches)
+                launches.append(launch)
+        known.update(
+            (launch, row) for launch, row in zip(part.launches, own, strict=True) if min(launch.number, launch.pid) >= 0
+        )
+        rows.append(np.array(own, np.int64))
+    columns: dict[str, Floats] = {}
+    for part, own_rows in zip(parts, rows, strict=True):
+        for metric, values in part.metrics.items():
+            column = columns.setdefault(metric, np.full(len(launches), np.nan))
+            column[own_rows] = np.where(np.isnan(column[own_rows]), values, column[own_rows])
     gpus = {device: name for part in parts for device, name in part.gpus.items()}
-    tools = ", ".join(dict.fromkeys(part.tool for part in parts))
-    return Measured(tools, [one for part in parts for one in part.launches], columns, gpus)
+    return Measured(", ".join(dict.fromkeys(part.tool for part in parts)), launches, columns, gpus), rows
 
 
 class Builder:

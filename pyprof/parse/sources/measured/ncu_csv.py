@@ -117,7 +117,8 @@ class _Table:
         pid, device, stream = (self._ordinal(row, column) for column in ("Process ID", "Device", "Stream"))
         grid, block = (_dim(self.cell(row, column)) for column in ("Grid Size", "Block Size"))
         scopes = tuple(scope for at in self.nvtx if at < len(row) for scope in _scopes(row[at]))
-        return Launch(self.cell(row, "Kernel Name"), grid, block, pid, device, stream, self.cell(row, "CC"), scopes)
+        name, cc, number = self.cell(row, "Kernel Name"), self.cell(row, "CC"), int(self.cell(row, "ID"))
+        return Launch(name, grid, block, pid, device, stream, cc, scopes, number=number)
 
     def _ordinal(self, row: Sequence[str], column: str) -> int:
         text = self.cell(row, column)

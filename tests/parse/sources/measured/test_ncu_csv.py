@@ -12,7 +12,7 @@ import pytest
 
 from pyprof.errors import InputError
 from pyprof.loading import load_counters
-from pyprof.parse.sources.measured.launches import Measured
+from pyprof.parse.sources.measured.launches import Measured, joined
 from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv, read
 
 _BEFORE = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
@@ -148,6 +148,18 @@ def test_the_same_number_twice() -> None:
     details = [f'{launch(0, name)},"S","x__y.sum","","{value}",\n' for name, value in (("a", 1), ("b", 2), ("a", 3))]
     found = measured(f"{_DETAILS}\n{''.join(details)}")
     assert [one.name for one in found.launches] == ["a", "b"] and found.of("x__y.sum").tolist() == [1, 2]
+
+
+def test_files_of_one_run() -> None:
+    """Other metrics of the same launches are more columns; another process's launches are more rows."""
+    one, two, other = (
+        measured(f'{_DETAILS}\n{launch(0, pid=pid)},"S","{metric}","","{pid}",\n{launch(1, pid=pid)},"S","{metric}","","2",\n')
+        for pid, metric in ((7, "x__y.sum"), (7, "x__z.sum"), (8, "x__y.sum"))
+    )
+    together, rows = joined([one, two, other])
+    assert [(launch.pid, launch.number) for launch in together.launches] == [(7, 0), (7, 1), (8, 0), (8, 1)]
+    assert together.of("x__y.sum").tolist() == [7, 2, 8, 2] and together.of("x__z.sum")[:2].tolist() == [7, 2]
+    assert [of.tolist() for of in rows] == [[0, 1], [0, 1], [2, 3]]
 
 
 def test_a_file_that_ends_too_early() -> None:
