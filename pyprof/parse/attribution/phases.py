@@ -32,6 +32,8 @@ _WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase;
 # A kernel that Inductor fused is named after all ops in it: relu's mask, `threshold_backward`, is made in forward.
 _BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
 _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
+# Also outside of Optimizer.step: of GradScaler.unscale_ and update, and where the step is the user's own.
+_OPTIMIZER_OP = r"_amp_(?:foreach_non_finite_check_and_unscale|update_scale)_?|_fused_(?:sgd|adamw?|adagrad)_?"
 
 
 def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable, stacks: list[Stack]) -> dict[str, int]:
@@ -40,7 +42,7 @@ def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpT
     kernel = columns["kind"] == ActivityKind.KERNEL
     phase = np.where(rows["op"] >= 0, FORWARD, -1)
     phase[rows["is_backward"] | _in_ops(capture, rows, ops, _is_backward)] = BACKWARD
-    phase[rows.take("optimizer")] = OPTIMIZER
+    phase[rows.take("optimizer") | _in_ops(capture, rows, ops, _is_optimizer)] = OPTIMIZER
     inferred = np.zeros(len(phase), np.bool_)
     of_name = columns["name"].astype(np.int64)
     bare = np.flatnonzero(phase < 0)
@@ -82,6 +84,11 @@ def _in_ops(capture: CaptureFacts, rows: Columns, ops: OpTable, holds: Callable[
 def _is_backward(call: OpCall) -> bool:
     """Whether only backward has the op (`aten::convolution_backward`), whatever called it."""
     return re.fullmatch(_BACKWARD_OP, call.op) is not None
+
+
+def _is_optimizer(call: OpCall) -> bool:
+    """Whether only optimizers have the op, and what scales their gradients."""
+    return re.fullmatch(_OPTIMIZER_OP, call.op) is not None
 
 
 def _names_where(capture: CaptureFacts, names: Ints, holds: Callable[[str], bool]) -> Bools:

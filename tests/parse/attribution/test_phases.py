@@ -66,6 +66,15 @@ def test_an_op_tells_it_whatever_range_is_around(tmp_path: Path) -> None:
     assert phases(n, tmp_path) == ["forward/fprop", "backward/bprop"]
 
 
+def test_ops_of_optimizers_and_of_the_scaler_are_the_optimizers(tmp_path: Path) -> None:
+    n = Nsys()
+    ops = ("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_fused_adamw_", "_foreach_norm")
+    for at, name in enumerate(ops):
+        n.range(f"aten::{name}, op_id = {at}", 100 * at, 100 * at + 50)
+        n.kernel("void multi_tensor_apply_kernel<4>()", 100 * at + 5, 1000 + at, 1001 + at)
+    assert phases(n, tmp_path) == ["optimizer/fprop"] * 3 + ["forward/fprop"]
+
+
 def test_between_launches_of_a_forward_is_forward(tmp_path: Path) -> None:
     n = Nsys()
     for start in (10, 30, 50):
