@@ -209,15 +209,25 @@ class Session:
 
     def _automatic(self) -> _Recorder:
         """The first steps after warm-up, or everything where there are none."""
+        import torch
+
         from pyprof.recording.automatic import Automatic
 
         automatic = Automatic(self._claim(), self._written, self._note)
         self._what = lambda: automatic.note
         automatic.begin()
-        _at_first_compile(self._safe(automatic.compiling), self._safe(automatic.compiled))
+        compilations: list[object] = []
+
+        def compiling(*of: object) -> None:
+            compilations.append(of)
+            automatic.compiling()
+
+        _at_first_compile(self._safe(compiling), self._safe(automatic.compiled))
 
         def end() -> bool:
             automatic.end()
+            if compilations and not self._config["inductor"] and not torch.cuda.is_initialized():
+                self.notes.append("kernels that torch.compile makes for the CPU are not recorded: --inductor shows them")
             return automatic.gave_way
 
         return automatic.begins, automatic.stop, end, automatic.recording

@@ -100,7 +100,10 @@ def record(plan: Plan) -> Recording:
         folder, written = Path(control), staging.folder / (name.name + plan.rank)
         capture_range = plan.tool == "nsys" and bool(plan.steps) and cuda_devices() > 0
         config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.rank), "limit": plan.limit}
-        _write(folder / "config.json", {**config, "capture_range": capture_range, "metrics": plan.metrics})
+        _write(
+            folder / "config.json",
+            {**config, "capture_range": capture_range, "metrics": plan.metrics, "inductor": plan.inductor},
+        )
         if plan.tool == "nsys":
             recording = _under_nsys(plan, folder, written, capture_range)
         else:

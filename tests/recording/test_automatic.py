@@ -117,6 +117,7 @@ def test_what_torch_compile_does_to_compile_is_not_recorded(
     (tmp_path / "net.py").write_text(COMPILED)
     done = _run(tmp_path, "--tool", "torch", "net.py", *words)
     assert done.returncode == 0 and line in done.stderr, done.stderr
+    assert "are not recorded: --inductor shows them" in done.stderr
     assert (tmp_path / "net.json.gz").stat().st_size < 3_000_000
 
 
