@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import setuptools  # noqa: F401  # replaces distutils, so it must come before whatever test imports that first
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
