@@ -28,6 +28,7 @@ _LIKE_CUDA = frozenset({"cuda", "xpu", "mtia", "maia"})
 _CALLED = {
     "__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow", "__rpow__": "pow", "__rtruediv__": "reciprocal",
     "__rdiv__": "reciprocal", "cross_entropy": "cross_entropy_loss", "nll_loss_nd": "nll_loss", "grid_sample": "grid_sampler",
+    "softmin": "softmax",
 }  # fmt: skip
 _PREFIXES = {"torch.linalg": "linalg_", "torch.fft": "fft_"}
 
