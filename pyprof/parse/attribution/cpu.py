@@ -1,7 +1,8 @@
 """A capture without a GPU -> rows of ops on the CPU: one for each op instance, with the time that is its own.
 
 The instance's time is its range's, less the instances nested in it (copies and casts), so that the rows of a thread add up to
-the time its ops took. Views and allocations inside an op belong to it. The name is the part of the op that took most time.
+the time its ops took. Views and allocations inside an op belong to it. The name is the part of the op that took most time, of
+those that compute where some do: which copy or allocation takes longest differs from run to run.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
     own_time = duration.copy()
     np.subtract.at(own_time, outer[outer >= 0], duration[at][outer >= 0])
     copied = labels.copy[label] & with_none(labels.copy[label][owner[nested.parent]])
-    busiest = _busiest(nested, owner, duration, labels.inner[label] | labels.is_op[label], copied)[at]
+    named = labels.inner[label] | labels.is_op[label]
+    busiest = _busiest(nested, owner, duration, (named, named & _computes(capture)[label]), copied)[at]
     name_of = np.empty(len(markers), np.int64)
     for code in distinct_values(label[busiest]).tolist():
         call = markers[code].call
@@ -67,6 +69,14 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
         start_ns=start[at],
         kind=np.full(len(at), ActivityKind.CPU),
         name=name_of[label[busiest]],
+    )
+
+
+def _computes(capture: CaptureFacts) -> Bools:
+    """For each marker whether it is an op that does more than to copy, fill, allocate or view; for code -1 not."""
+    rules, calls = capture.rules, [marker.call for marker in capture.trace.markers]
+    return np.array(
+        [*(call is not None and not (rules.is_structural(call.name) or rules.moves(call)) for call in calls), False], np.bool_
     )
 
 
@@ -91,16 +101,18 @@ def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
     return np.asarray(leaf & ~np.append(covered[nested.parent], False))
 
 
-def _busiest(nested: Nested, owner: Positions, duration: Ints, named: Bools, copied: Bools) -> Ints:
+def _busiest(nested: Nested, owner: Positions, duration: Ints, named: tuple[Bools, Bools], copied: Bools) -> Ints:
     """For each root the range of its instance with most time outside other ranges; the outermost of equals.
 
-    copied: the copies inside a copy; the innermost stands for it, since it says between which types it was.
+    named: the ranges that can be it, and those of them that compute, which come first. copied: the copies inside a copy; the
+    innermost stands for it, since it says between which types it was.
     """
     alone = duration.copy()
     np.subtract.at(alone, nested.parent, duration[:-1])  # what is in no other range is subtracted from the last element
     alone[copied] = NEVER - len(alone) + np.flatnonzero(copied)
-    rows = np.flatnonzero((owner >= 0) & named)
-    order = rows[np.lexsort((rows, -alone[rows], owner[rows]))]
+    some, computing = named
+    rows = np.flatnonzero((owner >= 0) & some)
+    order = rows[np.lexsort((rows, -alone[rows], ~computing[rows], owner[rows]))]
     owners, first = np.unique(owner[order], return_index=True)
     result = np.arange(len(owner))
     result[owners] = order[first]
