@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -250,7 +251,7 @@ class Oracle:
         launch = self.launch(pid, corr, start)
         where = (self.recorded(pid, node) if node is not None else None) or launch
         row: dict[str, Any] = {"launch": launch and launch[0], "step": self.step(pid, launch), "users": set(), "by_time": False}
-        row |= {"own": None, "forward": None, "dir": "na", "tid": launch and launch[1]}
+        row |= {"own": None, "forward": None, "dir": "na", "tid": launch and launch[1], "graph": node is not None}
         if where is None:
             return row
         when, thread = where
@@ -277,7 +278,10 @@ class Oracle:
 
 
 def fill_between(rows: list[tuple[int, dict[str, Any]]]) -> None:
-    """Rule 5: unknown between two that are forward, with nothing of another thread or step among those. rows: (pid, row)."""
+    """Rule 5: unknown between two that are forward, with nothing of another thread or step among those. rows: (pid, row).
+
+    A graph, whose kernels have one launch, may hold a whole step: it is not filled, and ends what may lie between.
+    """
     order = ("na", "fprop", "bprop")
     launched = sorted(
         (pid, row["launch"], row["tid"], order.index(row["dir"]), at)
@@ -286,11 +290,13 @@ def fill_between(rows: list[tuple[int, dict[str, Any]]]) -> None:
     )
     found = [rows[at][1] for *_, at in launched]
     pids = [key[0] for key in launched]
+    calls = Counter(key[:3] for key in launched)
+    settled = [row["dir"] != "na" or row["graph"] or calls[key[:3]] > 1 for key, row in zip(launched, found, strict=True)]
     filled = []
     for at, row in enumerate(found):
-        before = max((i for i in range(at) if found[i]["dir"] != "na"), default=None)
-        after = next((i for i in range(at + 1, len(found)) if found[i]["dir"] != "na"), None)
-        if row["dir"] == "na" and before is not None and after is not None:
+        before = max((i for i in range(at) if settled[i]), default=None)
+        after = next((i for i in range(at + 1, len(found)) if settled[i]), None)
+        if not settled[at] and before is not None and after is not None:
             places = {(pids[i], found[i]["tid"], found[i]["step"]) for i in range(before, after + 1)}
             if len(places) == 1 and found[before]["dir"] == found[after]["dir"] == "fprop":
                 filled.append(row)
