@@ -182,7 +182,7 @@ def test_the_rank_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_programs_output_alone_is_piped(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("import torch; torch.ones(2); print('line\\n' * 9); raise SystemExit(4)")
+    (tmp_path / "net.py").write_text("import torch; torch.ones(2); print('line\\n' * 9, end=''); raise SystemExit(4)")
     command = f"{sys.executable} -m pyprof run --tool torch net.py | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "line\n4\n"
