@@ -247,6 +247,7 @@ def _capture() -> Nsys:
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_any_cell_may_hold_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
     monkeypatch.setattr("tests.tiny.SCHEMA", _LOOSE)
     changes = []

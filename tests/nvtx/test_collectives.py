@@ -32,6 +32,7 @@ def run_pair(folder: Path, how: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_collectives_ddp_fsdp_and_dtensor_are_told_and_unchanged(tmp_path: Path) -> None:
     on, off = run_pair(tmp_path, "on"), run_pair(tmp_path, "off")
     for told, plain in zip(on, off, strict=True):

@@ -49,6 +49,7 @@ def test_operators(recorder: Recorder, most: int | None, samples: int, checked: 
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.slow
 def test_modules_forward_and_backward(recorder: Recorder) -> None:
     report = databases.run_modules(recorder)
     recorder.clear()

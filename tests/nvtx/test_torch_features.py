@@ -210,6 +210,7 @@ def test_symbolic_trace_names_torchs_own_functions(recorder: Recorder) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.slow
 def test_fx_quantization_is_the_same(recorder: Recorder) -> None:
     from torch.ao.quantization import get_default_qconfig_mapping
     from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx

@@ -121,6 +121,7 @@ def test_what_torch_compile_does_to_compile_is_not_recorded(
     assert (tmp_path / "net.json.gz").stat().st_size < 3_000_000
 
 
+@pytest.mark.slow
 def test_a_recording_that_grows_too_large_is_stopped_and_written(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "import time, torch\na = torch.ones(2, 3)\nend = time.time() + 6\nwhile time.time() < end: torch.add(a, a)\nprint('done')"

@@ -23,6 +23,7 @@ def call(args):
 """
 
 
+@pytest.mark.slow
 def test_a_module_is_recorded_and_an_older_trace_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.py").write_text(MODULE)
     (tmp_path / "net.json.gz").write_text("mine")

@@ -167,6 +167,7 @@ def test_the_program_is_itself(program: Path, tmp_path: Path, tool: str) -> None
     assert (tmp_path / "out.dict").exists() and "pyprof prof -w 150 " in done.stderr
 
 
+@pytest.mark.slow
 def test_files_that_are_there_already_are_never_replaced(program: Path, tmp_path: Path, tool: str) -> None:
     """Whoever wrote them, and when: results of earlier runs, the program's own, those that it writes while it runs."""
     for name in ("out.sqlite", "out.json.gz", "out.2.dict"):
@@ -203,6 +204,7 @@ def test_a_disk_that_is_full_is_named_as_the_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["my [net]*", ".net", "%p %%q{HOME}", "née"])
+@pytest.mark.slow
 def test_names_with_special_characters(tmp_path: Path, tool: str, name: str) -> None:
     (tmp_path / "own.py").write_text("import torch; torch.ones(2) @ torch.ones(2)")
     done = _run(tmp_path, "--tool", tool, "-o", name, "own.py")
@@ -243,6 +245,7 @@ def test_a_module_and_a_rank(program: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "Time(ms)" not in done.stderr  # rank 0 prints
 
 
+@pytest.mark.slow
 def test_python_with_options(program: Path) -> None:
     done = _run(program.parent, "--tool", "torch", "-o", "out", "--", sys.executable, "-O", "-u", "net.py", "exit")
     assert f"argv {['net.py', 'exit']} __main__ {program} None {program.parent} 1 []" in done.stdout
@@ -274,6 +277,7 @@ def test_steps_that_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
     assert "the program made 4 steps, and step 9 was to be the first" in done.stderr
 
 
+@pytest.mark.slow
 def test_steps_of_which_some_do_not_come_are_said(program: Path, tmp_path: Path) -> None:
     for asked, short in (("2:4", False), ("2:9", True), ("0:1,8:9", True)):
         done = _run(tmp_path, "--tool", "torch", "--steps", asked, "-o", f"out{asked[-1]}{short}", program, "ok")
@@ -334,6 +338,7 @@ def test_ranks_of_torchrun(tmp_path: Path) -> None:
     assert "pyprof summary job.rank0.dict job.rank1.dict" in done.stderr and "pyprof ranks" not in done.stderr  # of GPUs alone
 
 
+@pytest.mark.slow
 def test_torchrun_that_starts_us(tmp_path: Path) -> None:
     (tmp_path / "ddp.py").write_text(DDP)
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

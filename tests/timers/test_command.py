@@ -39,6 +39,7 @@ def _bench(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[s
     return code, out.splitlines(), err
 
 
+@pytest.mark.slow
 def test_a_row_and_its_alternatives(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, _ = _bench(capsys, capture, "--idx", "2", "--seconds", "0.001")
     assert code == 0 and lines[0] == "torch.nn.functional.linear: linear(fp32[8,20], fp32[10,20])"
@@ -49,6 +50,7 @@ def test_a_row_and_its_alternatives(capture: str, capsys: pytest.CaptureFixture[
     assert _bench(capsys, capture, "--idx", "3", "--seconds", "0.001")[1][0] == lines[0]  # the op's other kernel
 
 
+@pytest.mark.slow
 def test_the_op_that_took_most_time(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("linear", "torch.nn.functional.linear"):
         assert _bench(capsys, capture, "--op", name, "--seconds", "0.001")[1][0].endswith("linear(fp32[8,20], fp32[10,20])")

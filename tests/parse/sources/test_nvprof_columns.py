@@ -59,6 +59,7 @@ def untyped(db: sqlite3.Connection, table: str) -> None:
     st.sampled_from(["rowid = 1", "rowid = 2", "rowid = 7", "rowid > 0"]),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_odd_files_read_the_same(tmp_path: Path, cell: tuple[str, str], value: object, where: str, typed: bool) -> None:
     path = tmp_path / "net.sql"
     path.unlink(missing_ok=True)
