@@ -21,12 +21,12 @@ import numpy as np
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import UsageError
 from pyprof.tables.table import Fractions, Header, Integers, Source, Values, choose, coded
+from pyprof.tables.units import PREFIXES
 
 _HINT = "for example --where 'op=linear,sil>50us,layer=*.attn.*'"
 _OPERATOR = r"(!=|>=|<=|=|>|<)"
 _ORDER: dict[str, Callable[[Any, Any], Any]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _LARGEST = Fraction(sys.float_info.max)
-_PREFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _UNIT = re.compile(r"([numkKMGTP]?)(i?)(s|B|FLOPs?|B/s|FLOP/s|%|)")
 _NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*([^\d\s]\S*)?")
 
@@ -124,7 +124,7 @@ def _scale(unit: str, of: str) -> Fraction | None:
 
 
 def _size(unit: re.Match[str]) -> Fraction:
-    power = _PREFIXES[unit[1]]
+    power = PREFIXES[unit[1].replace("K", "k")]
     return Fraction(1024) ** (power // 3) if unit[2] else Fraction(10) ** power
 
 

@@ -1,0 +1,65 @@
+"""Numbers in their units -> texts that people read (1.24 ms, 9.30 GFLOP, 412 GB/s, 44.4 %), and shares -> bars.
+
+`--where` reads these texts back. Knows no column, no table and no terminal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+PREFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
+_POWERS = {power: prefix for prefix, power in PREFIXES.items()}
+_LARGEST = max(PREFIXES.values())
+_SCALED = re.compile(r"([numkMGTP]?)(s|B/s|B|FLOP/s|FLOP)")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def human(value: float | None, unit: str) -> str:
+    """A number with three digits and the prefix that suits it: `human(1_240_000, "ns")` is `1.24 ms`.
+
+    unit: what `value` is given in, as `Header.unit` says it: s, B, FLOP, B/s, FLOP/s with or without a prefix; others (%,
+    ticks, FLOP/B) keep theirs; empty: a bare number. What is no number (None, NaN) is `na`.
+    """
+    return " ".join(parts(value, unit)).rstrip()
+
+
+def parts(value: float | None, unit: str) -> tuple[str, str]:
+    """The number and the unit of `human`."""
+    if value is None or math.isnan(value):
+        return "na", ""
+    if not math.isfinite(value):
+        return str(value), unit
+    found = _SCALED.fullmatch(unit)
+    if unit == "%" and isinstance(value, float) and abs(value) < 99.95:
+        return f"{value:.1f}", unit
+    if found is None or not value:
+        return _digits(value), unit
+    power, base = PREFIXES[found[1]], found[2]
+    exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded number: 999,999 ns are 1.00 ms
+    least, most = ({"B": 0, "FLOP": 0}.get(base, min(PREFIXES.values())), 0 if base == "s" else _LARGEST)
+    scaled = min(max((power + exponent) // 3 * 3, least), most)
+    number = value * 10.0 ** (power - scaled)
+    whole = scaled == power and number == int(number)  # so many ns, not 7.00 ns
+    return f"{number:.0f}" if whole and abs(number) < 1000 else _digits(number), f"{_POWERS[scaled]}{base}"
+
+
+def _digits(number: float) -> str:
+    """Three digits, or all of those before the point; whole numbers without any after it."""
+    if isinstance(number, int) or not number:
+        return f"{number:.0f}"
+    exponent = int(f"{number:.2e}".partition("e")[2])
+    return f"{number:.{min(max(2 - exponent, 0), 4)}f}"
+
+
+def bar(share: float, width: int, ascii_only: bool = False) -> str:
+    """A bar of at most `width` characters for a share from 0 to 1, not padded; ascii_only: of `#`.
+
+    What is more than nothing is seen: it gets an eighth of a character, or one `#`.
+    """
+    if not share > 0:
+        return ""
+    if ascii_only:
+        return "#" * max(round(min(share, 1) * width), 1)
+    whole, eighths = divmod(max(round(min(share, 1) * width * 8), 1), 8)
+    return _EIGHTHS[8] * whole + _EIGHTHS[eighths].strip()
