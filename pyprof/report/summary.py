@@ -17,7 +17,7 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame, Part
 from pyprof.prof.group import LEAST_KNOWN
-from pyprof.report.advice import advise
+from pyprof.report.old_advice import advise
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import Fractions, Header, Integers, Table, coded

@@ -8,7 +8,7 @@ import pytest
 
 from pyprof.loading import load_capture
 from pyprof.prof.frame import Frame
-from pyprof.report.advice import Advice, advise
+from pyprof.report.old_advice import Advice, advise
 from tests.tiny import Nsys
 
 A100 = (0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0)

@@ -11,7 +11,7 @@ import pytest
 from pyprof.cli import main
 from pyprof.loading import load_capture
 from pyprof.prof.frame import Frame
-from pyprof.report.advice import advise
+from pyprof.report.old_advice import advise
 from tests.tiny import Nsys
 
 

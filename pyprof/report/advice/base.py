@@ -1,0 +1,110 @@
+"""What every kind of advice is made of: the advice itself, where its evidence lies, and the budget that it may claim from.
+
+A kind is a module with one function, `find(overview, budget) -> Advice | None`. It claims the time that its change would save
+from the budget, and what one kind has claimed no other gets. Idle time needs no budget: each of its causes is one kind's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Floats, Ints
+from pyprof.opcall import OpCall
+from pyprof.parse.records.records import Stack
+from pyprof.prof.frame import params
+from pyprof.report.division import Division
+from pyprof.report.overview import Overview
+
+LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
+
+
+class Place(NamedTuple):
+    """Where: layer, op, its shapes and source line (None unknown); number: of kernels or gaps there; time_ns: theirs."""
+
+    layer: str | None
+    op: str | None
+    shape: str | None
+    src: str | None
+    number: int
+    time_ns: int
+
+
+class Advice(NamedTuple):
+    """kind: name of the module; saves_ns: the most wall time that would go, None for advice about the capture itself; time_ns:
+    of what it is about; evidence: one sentence with numbers; do: the line to write; places: where."""
+
+    kind: str
+    saves_ns: int | None
+    time_ns: int | None
+    evidence: str
+    do: str
+    places: tuple[Place, ...] = ()
+
+
+class Budget:
+    """The busy time of a division that can still be saved.
+
+    A record cannot give more than the time in which it holds its device, and a run of records that ends with the device waiting
+    for the host no more than the host was ahead: with all its kernels gone the launches would still take their time.
+    """
+
+    def __init__(self, division: Division) -> None:
+        self._division = division
+        self._left = division.held_ns.copy()
+        self._slack = division.slack_ns.copy()
+
+    def left_ns(self, rows: Ints) -> Ints:
+        """What each of these records can still give, its run aside."""
+        return self._left[rows]
+
+    def take(self, rows: Ints, wish_ns: Ints | Floats) -> Ints:
+        """Claim up to so much of each of these records (each named once); the ns that were granted."""
+        runs = self._division.run[rows]
+        wish = np.where(runs >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0)
+        wanted = np.bincount(runs[runs >= 0], wish[runs >= 0], len(self._slack))
+        share = np.minimum(1, np.divide(self._slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
+        granted: Ints = np.floor(wish * share[runs]).astype(np.int64) if len(share) else np.zeros(len(rows), np.int64)
+        self._left[rows] -= granted
+        bounded = self._slack < np.iinfo(np.int64).max
+        self._slack -= np.where(bounded, summed(np.maximum(runs, 0), granted, len(self._slack)), 0)
+        return granted
+
+    def wall_ns(self, granted: Ints) -> int:
+        """The wall time that claims stand for: their sum, mean over the devices."""
+        return int(granted.sum()) // max(self._division.count, 1)
+
+
+def is_worth(overview: Overview, saves_ns: int) -> bool:
+    """Whether so much of the window is worth a line."""
+    return saves_ns > LEAST_SHARE * overview.division.wall_ns
+
+
+def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tuple[Place, ...]:
+    """The layers and ops of these records with most of the given time."""
+    records = overview.records
+    (calls, scopes), _, code = distinct_rows(records["call"][rows], records["scope"][rows])
+    spent, often = summed(code, time_ns, len(calls)), np.bincount(code, minlength=len(calls))
+    found = []
+    for at in np.lexsort((np.arange(len(calls)), -spent))[:count].tolist():
+        call: OpCall | None = records.calls[calls[at]] if calls[at] >= 0 else None
+        stack: Stack | None = records.stacks[scopes[at]] if scopes[at] >= 0 else None
+        layer = ".".join(stack.layer) or None if stack is not None else None
+        src = stack.trace[-1] if stack is not None and stack.trace else None
+        op, shape = (call.op, params(call)) if call is not None else (None, None)
+        found.append(Place(layer, op, shape, src, int(often[at]), int(spent[at])))
+    return tuple(found)
+
+
+def named(found: Sequence[Place]) -> str:
+    """Places in words: `3 x linear (M=512,N=384,K=128) in blocks.0`."""
+    texts = []
+    for one in found:
+        shape = f" ({one.shape})" if one.shape else ""
+        layer = f" in {one.layer}" if one.layer else ""
+        texts.append(f"{one.number} x {one.op or 'kernels without an op'}{shape}{layer}")
+    return ", ".join(texts)

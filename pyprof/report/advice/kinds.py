@@ -1,0 +1,20 @@
+"""All kinds of advice in the order in which they claim time -> the advice on a capture, what saves most first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.overview import Overview
+
+# A kind that removes work comes before those that only make the same work faster.
+KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = ()
+_ALONE = "warmup"  # of a cold capture nothing else can be said
+
+
+def advise(overview: Overview) -> list[Advice]:
+    """All advice. What saves most comes first, what is about the capture itself last."""
+    budget = Budget(overview.division)
+    found = [one for find in KINDS if (one := find(overview, budget)) is not None]
+    alone = [one for one in found if one.kind == _ALONE]
+    return alone or sorted(found, key=lambda one: (one.saves_ns is None, -(one.saves_ns or 0), one.kind))

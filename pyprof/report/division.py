@@ -1,0 +1,201 @@
+"""Records in a window of time -> one division of that time, from which every figure and every advice of a report is taken.
+
+Each nanosecond of each device belongs to one activity that runs, or to one gap between activities. Of several that run at once
+a kernel that computes holds the device before communication, that before copies, and of equals the one that began first. So
+what is busy and idle, exposed or saved adds up to the window, and nothing is counted twice. Of the host it knows the times of
+launches alone: why a gap is one is not its business (see hostside).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import Segments, count_before, latest, summed, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
+
+BUSY = ("compute", "communication", "copy")  # what holds a device, first what holds it before the others
+COMPUTE, COMMUNICATION, COPY = range(3)
+_COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
+
+
+@dataclass(frozen=True)
+class DeviceGaps:
+    """One row a time in which nothing runs on a device, in order of device and begin.
+
+    device: place in `Division.pids`; before, after: the rows of the records that ended last and begin next, -1 at the window's
+    begin or end.
+    """
+
+    device: Ints
+    start_ns: Ints
+    end_ns: Ints
+    before: Ints
+    after: Ints
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    @property
+    def time_ns(self) -> Ints:
+        """The length of each."""
+        return self.end_ns - self.start_ns
+
+
+class Division:
+    """The time of a window on each device.
+
+    records: all that the capture has; begin_ns, end_ns: the window; pids, devices: process and ordinal of each device that has
+    activities in it (one entry, -1, for a capture of a CPU alone).
+    """
+
+    def __init__(self, records: Records, ends_ns: Ints, begin_ns: int, end_ns: int) -> None:
+        """ends_ns: of each record (that of an op on the CPU is not its own time's)."""
+        self.records, self.begin_ns, self.end_ns = records, begin_ns, max(end_ns, begin_ns)
+        kind, start, end = records["kind"], records["start_ns"], ends_ns
+        self.on_gpu = bool((kind != ActivityKind.CPU).any())
+        inside = (start >= 0) & (start < self.end_ns) & (end > begin_ns)
+        if self.on_gpu:
+            inside &= kind != ActivityKind.CPU
+        row = np.flatnonzero(inside)
+        kinds, phase = kind[row], records["phase"][row]
+        role = np.where(np.isin(kinds, _COPIES), COPY, np.where(phase == PHASES.index("communication"), COMMUNICATION, COMPUTE))
+        pid, ordinal = records["pid"][row], records["device"][row]
+        (self.pids, self.devices), _, device = distinct_rows(pid, ordinal)
+        begin, end = np.maximum(start[row], begin_ns), np.minimum(end[row], self.end_ns)
+        order = np.lexsort((end, begin, device))
+        self.row, self.role = row[order], role[order].astype(np.int8)
+        self._device, self._begin, self._end = device[order], begin[order], end[order]
+
+    @property
+    def wall_ns(self) -> int:
+        """The length of the window."""
+        return self.end_ns - self.begin_ns
+
+    @property
+    def count(self) -> int:
+        """How many devices there are."""
+        return len(self.pids)
+
+    @cached_property
+    def device(self) -> Ints:
+        """The device of each record, -1 for those outside of the window."""
+        result = np.full(len(self.records), -1, np.int64)
+        result[self.row] = self._device
+        return result
+
+    @cached_property
+    def held_ns(self) -> Ints:
+        """For each record the time in which it holds its device; 0 outside of the window."""
+        result = np.zeros(len(self.records), np.int64)
+        covered: Segments | None = None
+        for role in range(len(BUSY)):
+            mine = np.flatnonzero(self.role == role)
+            device, end = self._device[mine], self._end[mine]
+            begin = _after_earlier(device, self._begin[mine], end)
+            time = end - begin
+            if covered is not None and len(covered.start):
+                time = time - (covered.covered(device, end) - covered.covered(device, begin))
+            result[self.row[mine]] = time
+            upto = self.role <= role
+            covered = union(self._device[upto], self._begin[upto], self._end[upto]) if role < COPY else None
+        return result
+
+    @cached_property
+    def busy_ns(self) -> Ints:
+        """(BUSY, devices): the time that each role holds each device."""
+        held, result = self.held_ns[self.row], np.zeros((len(BUSY), self.count), np.int64)
+        np.add.at(result, (self.role, self._device), held)
+        return result
+
+    @cached_property
+    def gaps(self) -> DeviceGaps:
+        """All gaps of all devices, those at both ends of the window included."""
+        if not len(self.row):
+            return DeviceGaps(*np.zeros((5, 0), np.int64))
+        device, begin, end = self._device, self._begin, self._end
+        last = latest(device, end)
+        first = np.flatnonzero(np.diff(device, prepend=-1) != 0)
+        final = np.append(first[1:], len(device)) - 1
+        # The gap ahead of each row: from the last end before it (for a device's first row the window's begin) to its begin.
+        ahead = np.append(0, end[last[:-1]])
+        before = np.append(0, last[:-1])
+        ahead[first], before[first] = self.begin_ns, -1
+        rows = np.flatnonzero(begin > ahead)
+        tail = final[end[last[final]] < self.end_ns]
+        ended = np.where(before >= 0, self.row[before], -1)
+        columns = (
+            np.concatenate([device[rows], device[tail]]),
+            np.concatenate([ahead[rows], end[last[tail]]]),
+            np.concatenate([begin[rows], np.full(len(tail), self.end_ns)]),
+            np.concatenate([ended[rows], self.row[last[tail]]]),
+            np.concatenate([self.row[rows], np.full(len(tail), -1)]),
+        )
+        order = np.lexsort((columns[1], columns[0]))
+        return DeviceGaps(*(column[order] for column in columns))
+
+    @cached_property
+    def run(self) -> Ints:
+        """For each record the number of its run: the activities of a device between one gap in which it waited for the host and
+        the next, -1 outside of the window."""
+        gaps, result = self.gaps, np.full(len(self.records), -1, np.int64)
+        late = np.flatnonzero(self.waits_for_host)
+        ended = count_before(gaps.device[late], gaps.end_ns[late], self._device, self._begin, inclusive=True)
+        result[self.row] = ended + self._device
+        return result
+
+    @cached_property
+    def waits_for_host(self) -> Bools:
+        """Before which gaps' next activity the device waited for its launch: it had not returned when the device ran dry."""
+        after, launch = self.gaps.after, self.records["launch_ns"]
+        known = (after >= 0) & (launch[after] >= 0)
+        returned = launch[after] + np.maximum(self.records["launch_dur_ns"][after], 0)
+        return known & (returned > self.gaps.start_ns)
+
+    @cached_property
+    def slack_ns(self) -> Ints:
+        """For each run the most that its activities can be shortened before the host's launches bound them: the time from the
+        return of the last launch to the run's end. A number without bound where that launch is not known."""
+        held = self.row[np.argsort(self._begin, kind="stable")]
+        count = int(self.run.max(initial=-1)) + 1
+        ends, launched = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).min)
+        runs = self.run[held]
+        np.maximum.at(ends, runs, self._end[np.argsort(self._begin, kind="stable")])
+        known = self.records["launch_ns"][held] >= 0
+        returned = self.records["launch_ns"][held] + np.maximum(self.records["launch_dur_ns"][held], 0)
+        np.maximum.at(launched, runs[known], returned[known])
+        free = launched == np.iinfo(np.int64).min
+        return np.where(free, np.iinfo(np.int64).max, np.maximum(ends - np.where(free, 0, launched), 0))
+
+
+def _after_earlier(device: Ints, begin: Ints, end: Ints) -> Ints:
+    """The begin of each interval, sorted by (device, begin), without what earlier ones of the device cover."""
+    if not len(begin):
+        return begin
+    last = latest(device, end)
+    result = begin.copy()
+    same = device[1:] == device[:-1]
+    result[1:] = np.where(same, np.minimum(np.maximum(begin[1:], end[last[:-1]]), end[1:]), begin[1:])
+    return result
+
+
+def mean_parts(parts: Ints, total: int) -> list[int]:
+    """The mean over devices of each part, (parts, devices), rounded so that they add up to `total`, which each device's do."""
+    devices = parts.shape[1]
+    if not devices:
+        return [0] * len(parts)
+    sums = parts.sum(axis=1)
+    result = sums // devices
+    for part in np.argsort(-(sums % devices), kind="stable")[: total - int(result.sum())].tolist():
+        result[part] += 1
+    return [int(number) for number in result]
+
+
+def by_code(gaps: DeviceGaps, code: Ints, time_ns: Ints, codes: int, devices: int) -> Ints:
+    """(codes, devices): the time of gaps summed by a code of each."""
+    return summed(code * devices + gaps.device, time_ns, codes * devices).reshape(codes, devices)

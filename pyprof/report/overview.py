@@ -1,0 +1,194 @@
+"""A capture, or records -> what every part of a report looks at: its window, its steps, one division of its time, the costs.
+
+The window runs from the first complete step to the last one's end, or where no steps are marked from the first kernel to the
+last (see `pyprof help terms`). What was launched before, up to the end of a range named warm-up, is set-up. Knows no advice and
+no text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import spans
+from pyprof.arrays.types import Bools, Ints
+from pyprof.parse.records.records import Records
+from pyprof.parse.sources.trace import ActivityKind, Trace
+from pyprof.prof.frame import Frame
+from pyprof.report.calls import Calls, calls_of
+from pyprof.report.division import BUSY, Division, by_code, mean_parts
+from pyprof.report.hostside import CAUSES, idle_causes, unrecorded
+from pyprof.report.steps import ENDING, Steps, find_steps, set_up_end, steps_of_records
+
+_LEAST = np.iinfo(np.int64).min
+_BEGINNING = 0.01  # of the time of kernels: with less of it ahead of a loss the window begins after the loss
+_TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
+
+
+class Window(NamedTuple):
+    """Begin and end in ns; set_up_ns, after_ns: how long the capture runs before it and after; unrecorded_ns: of set_up_ns, the
+    time that was cut off because work of it was not recorded."""
+
+    begin_ns: int
+    end_ns: int
+    set_up_ns: int
+    after_ns: int
+    unrecorded_ns: int = 0
+
+
+class Overview:
+    """What is known of one capture, each thing computed when it is first looked at.
+
+    frame: all records with their costs; trace: None where the file held records; chosen: the records of the part that the user
+    asked for, None: the whole.
+    """
+
+    def __init__(self, frame: Frame, trace: Trace | None = None, chosen: Bools | None = None) -> None:
+        self.frame, self.trace, self.chosen = frame, trace, chosen
+
+    @property
+    def records(self) -> Records:
+        """All records, those outside of the window too."""
+        return self.frame.records
+
+    @cached_property
+    def calls(self) -> Calls | None:
+        """The capture's API calls."""
+        return None if self.trace is None else calls_of(self.trace)
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        """The complete steps of the window, None where nothing marks any."""
+        found = self._marked_steps
+        if found is None:
+            return None
+        window = self.window
+        keep = (found.begin_ns >= window.begin_ns) & (found.begin_ns < window.end_ns)
+        if self.chosen is None:
+            keep |= (found.end_ns > window.begin_ns) & (found.begin_ns < window.begin_ns)  # cut by what was not recorded
+        if not keep.any():
+            return None
+        begin, end = np.maximum(found.begin_ns[keep], window.begin_ns), found.end_ns[keep].copy()
+        if self.chosen is None and (len(end) == 1 or found.kind not in ENDING):
+            end[-1] = window.end_ns
+        return replace(found, begin_ns=begin, end_ns=end)
+
+    @cached_property
+    def _marked_steps(self) -> Steps | None:
+        if self.trace is None:
+            return steps_of_records(self.records)
+        return find_steps(self.trace, self._launches, self._set_up_end)
+
+    @cached_property
+    def _launches(self) -> Ints:
+        """When each record was launched (an op on the CPU: begun), -1 unknown."""
+        records = self.records
+        return np.where(records["kind"] == ActivityKind.CPU, records["start_ns"], records["launch_ns"]).astype(np.int64)
+
+    @cached_property
+    def _set_up_end(self) -> int:
+        return _LEAST if self.trace is None else set_up_end(self.trace, self._launches[self._launches >= 0])
+
+    @cached_property
+    def _ends(self) -> Ints:
+        """The end of each record; of an op on the CPU with the ops inside it, where the capture is there."""
+        records = self.records
+        ends: Ints = records["start_ns"] + np.maximum(records["dur_ns"], 0)
+        if self.trace is None or not (records["kind"] == ActivityKind.CPU).any():
+            return ends
+        activities = self.trace.activities
+        pid = self.trace.processes["pid"][activities["process"]]
+        keys = (np.concatenate([records["pid"], pid]), np.concatenate([records["start_ns"], activities["start_ns"]]))
+        code = distinct_rows(*keys).inverse
+        mine, theirs = np.split(code, [len(records)])
+        _, last = spans(theirs, activities["start_ns"], activities["end_ns"], int(code.max(initial=-1)) + 1)
+        return np.maximum(ends, last[mine])
+
+    @cached_property
+    def _bounds(self) -> tuple[int, int]:
+        """Begin and end of the window as steps or kernels give them."""
+        records = self.records
+        known = records["start_ns"] >= 0
+        steps = self._marked_steps
+        if self.chosen is None and steps is not None:
+            begin, end = int(steps.begin_ns[0]), int(steps.end_ns[-1])
+            launched = known & (self._launches >= begin) & (self._launches < end)
+            return begin, int(self._ends[launched].max(initial=end))
+        if self.chosen is not None:
+            rows = np.flatnonzero(self.chosen & known)
+        else:
+            late = (self._launches < 0) | (self._launches >= self._set_up_end)
+            rows = np.flatnonzero(np.isin(records["kind"], _TIMED) & known & late)
+            if self._set_up_end > _LEAST:  # what has no launch is placed by when it ran
+                rows = rows[records["start_ns"][rows] >= self._set_up_end]
+        if not len(rows):
+            return 0, 0
+        return int(records["start_ns"][rows].min()), int(self._ends[rows].max())
+
+    @cached_property
+    def window(self) -> Window:
+        """The time that the report is about."""
+        begin, end = self._bounds
+        records, cut = self.records, 0
+        if self.chosen is None and end > begin:
+            cut = self._beginning_lost(begin, end)
+        start = records["start_ns"][records["start_ns"] >= 0]
+        first, last = int(start.min(initial=begin)), int(self._ends.max(initial=end))
+        return Window(begin + cut, end, max(begin + cut - first, 0), max(last - end, 0), cut)
+
+    def _beginning_lost(self, begin: int, end: int) -> int:
+        """How much of the window's begin lies before the end of a gap of lost work that next to no kernel time precedes."""
+        whole = Division(self.records, self._ends, begin, end)
+        if not whole.on_gpu or not len(lost := unrecorded(whole)):
+            return 0
+        ends = np.sort(whole.gaps.end_ns[lost])
+        ran = np.flatnonzero(np.isin(self.records["kind"], _TIMED) & (whole.device >= 0))
+        ran = ran[np.argsort(self.records["start_ns"][ran], kind="stable")]
+        time = np.concatenate([[0], np.cumsum(self.records["dur_ns"][ran])])
+        before = time[np.searchsorted(self.records["start_ns"][ran], ends)]
+        early = ends[before < _BEGINNING * time[-1]]
+        return int(early[-1]) - begin if len(early) else 0
+
+    @cached_property
+    def division(self) -> Division:
+        """The window's time on each device."""
+        return Division(self.records, self._ends, self.window.begin_ns, self.window.end_ns)
+
+    @cached_property
+    def inside(self) -> Bools:
+        """Which records run in the window."""
+        return np.asarray(self.division.device >= 0)
+
+    @cached_property
+    def idle(self) -> Ints:
+        """(gaps of the division, CAUSES): ns of each gap by cause."""
+        return idle_causes(self.division, self.trace, self.calls, self.steps)
+
+    def idle_by_device(self) -> Ints:
+        """(CAUSES, devices): ns."""
+        gaps, count = self.division.gaps, self.division.count
+        return np.stack([by_code(gaps, np.zeros(len(gaps), np.int64), part, 1, count)[0] for part in self.idle.T])
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """The wall time in its parts, BUSY and CAUSES, in ns: means over devices that add up to it exactly."""
+        division = self.division
+        names = (*BUSY, *CAUSES)
+        if not division.count:
+            return dict.fromkeys(names, 0) | {"unknown": division.wall_ns}
+        both = np.concatenate([division.busy_ns, self.idle_by_device()])
+        return dict(zip(names, mean_parts(both, division.wall_ns), strict=True))
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which a device works, mean over devices."""
+        return sum(self.parts[name] for name in BUSY)
+
+    @property
+    def idle_ns(self) -> int:
+        """Time in which it does not."""
+        return self.division.wall_ns - self.busy_ns

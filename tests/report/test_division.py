@@ -1,0 +1,90 @@
+"""The division of time on captures whose truth is on the screen, and against counting every nanosecond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyprof.loading import load_with_trace
+from pyprof.parse.records.records import COLUMNS, PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.frame import Frame
+from pyprof.report.advice.base import Budget
+from pyprof.report.division import BUSY, Division, mean_parts
+from pyprof.report.overview import Overview
+from tests.tiny import Nsys
+
+GEMM = "ampere_sgemm_128x64_tn"
+
+
+def overview_of(n: Nsys, path: Path) -> Overview:
+    records, trace = load_with_trace(str(n.write(path / "net.sqlite")))
+    return Overview(Frame(records), trace)
+
+
+_ROWS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 30), st.integers(0, 12)), max_size=25
+)  # role, device, begin, time
+
+
+def _records(rows: list[tuple[int, int, int, int]]) -> Records:
+    columns = {name: np.full(len(rows), -1, dtype) for name, (dtype, _) in COLUMNS.items()}
+    for at, (role, device, begin, time) in enumerate(sorted(rows, key=lambda row: row[2])):
+        columns["kind"][at] = ActivityKind.MEMCPY if role == 2 else ActivityKind.KERNEL
+        columns["phase"][at] = PHASES.index("communication") if role == 1 else -1
+        columns["device"][at], columns["pid"][at] = device, 7
+        columns["start_ns"][at], columns["dur_ns"][at] = begin, time
+    return Records(columns)
+
+
+@given(_ROWS, st.integers(0, 20), st.integers(0, 25))
+@settings(max_examples=200, deadline=None)
+def test_every_nanosecond_belongs_to_one_record_or_one_gap(
+    rows: list[tuple[int, int, int, int]], begin: int, length: int
+) -> None:
+    records = _records(rows)
+    ends = records["start_ns"] + records["dur_ns"]
+    division = Division(records, ends, begin, begin + length)
+    held, busy = np.zeros(len(records), np.int64), np.zeros((len(BUSY), division.count), np.int64)
+    idle = np.zeros(division.count, np.int64)
+    for place, device in enumerate(division.devices.tolist()):
+        for now in range(begin, begin + length):
+            open_ = [
+                (division.role[np.flatnonzero(division.row == r)[0]], records["start_ns"][r], ends[r], r)
+                for r in division.row.tolist()
+                if records["device"][r] == device and records["start_ns"][r] <= now < ends[r]
+            ]
+            if open_:
+                first = min(open_)
+                busy[first[0], place] += 1
+                held[first[3]] += 1
+            else:
+                idle[place] += 1
+    assert np.array_equal(division.busy_ns, busy)
+    assert held.sum() == division.held_ns.sum()
+    assert (division.held_ns <= records["dur_ns"]).all()
+    assert np.array_equal(np.bincount(division.gaps.device, division.gaps.time_ns, division.count), idle)
+
+
+def test_means_over_devices_add_up_exactly() -> None:
+    assert mean_parts(np.array([[3, 4, 4], [7, 6, 6]]), 10) == [4, 6]
+    assert sum(mean_parts(np.array([[1, 0, 0], [0, 1, 0], [9, 9, 10]]), 10)) == 10
+
+
+def test_kernels_give_no_more_than_the_host_was_ahead(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 100, 1_000, 11_000)
+    n.kernel(GEMM, 5_000, 11_000, 21_000)  # launched 16 us before the run ended: what the kernels of the run can give
+    n.kernel(GEMM, 40_000, 50_000, 60_000)  # launched after the device had run dry; nothing is launched after it
+    overview = overview_of(n, tmp_path)
+    division = overview.division
+    assert division.held_ns.tolist() == [10_000] * 3 and division.waits_for_host.tolist() == [True]
+    assert division.run.tolist() == [0, 0, 1]
+    budget, rows = Budget(division), np.arange(3)
+    first = budget.take(rows, np.full(3, 9_000))
+    assert first.tolist() == [7_997, 7_997, 9_000]  # 15,995 of the first run, after its last launch of 5 ns
+    assert budget.take(rows, np.full(3, 9_000)).tolist() == [0, 0, 995 + 5]
+    assert budget.wall_ns(first) == 24_994
