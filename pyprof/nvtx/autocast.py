@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-_Region = tuple[str, torch.dtype] | None
-
 _Tensor = torch.Tensor
 _outside = torch._C._dispatch_tls_is_dispatch_key_excluded
 _CUDA, _CPU = torch._C.DispatchKey.AutocastCUDA, torch._C.DispatchKey.AutocastCPU
@@ -38,21 +36,27 @@ _dtype: Callable[[str], torch.dtype] = getattr(torch, "get_autocast_dtype", _dty
 _devices: frozenset[str] = frozenset(getattr(torch._C, "_autocast_supported_devices", list)())
 
 
-def autocast_region(args: Sequence[Any], kwargs: dict[str, Any]) -> _Region:
-    """Device and dtype of the region that a call is made in; None where none concerns it."""
+_cuda_built: bool = torch.backends.cuda.is_built()  # else no tensor of ours is there, and one question less is asked
+
+
+def add_region(key: object, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
+    """`key` with device and dtype of the region that a call is made in; the same key where none concerns it.
+
+    One tuple, since hashing one within another takes longer.
+    """
     first: Any = args[0] if args else None
     if type(first) is list and first:
         first = first[0]
     if not isinstance(first, _Tensor):
         first = _first_tensor((*args, *kwargs.values()))
         if first is None:
-            return None
-    if first.is_cuda:
-        return None if _outside(_CUDA) else ("cuda", _dtype("cuda"))
+            return key
+    if _cuda_built and first.is_cuda:
+        return key if _outside(_CUDA) else (key, "cuda", _dtype("cuda"))
     if first.is_cpu:
-        return None if _outside(_CPU) else ("cpu", _dtype("cpu"))
+        return key if _outside(_CPU) else (key, "cpu", _dtype("cpu"))
     device = first.device.type
-    return (device, _dtype(device)) if device in _devices and torch.is_autocast_enabled(device) else None
+    return (key, device, _dtype(device)) if device in _devices and torch.is_autocast_enabled(device) else key
 
 
 def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
@@ -66,5 +70,7 @@ def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
 
 def autocast_text(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     """The region as markers have it, `cuda:bfloat16`; empty where none concerns the call."""
-    region = autocast_region(args, kwargs) if in_autocast() else None
-    return f"{region[0]}:{str(region[1]).removeprefix('torch.')}" if region else ""
+    match add_region(None, args, kwargs) if in_autocast() else None:
+        case (None, str(device), dtype):
+            return f"{device}:{str(dtype).removeprefix('torch.')}"
+    return ""

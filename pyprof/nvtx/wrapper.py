@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pyprof.markers import encode_op
-from pyprof.nvtx.autocast import autocast_region, autocast_text, in_autocast
+from pyprof.nvtx.autocast import add_region, autocast_text, in_autocast
 from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, sites
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
@@ -147,7 +147,7 @@ def call_key(caller: FrameType, args: tuple[Any, ...], kwargs: dict[str, object]
             else:
                 key = _flat_key(key, (value,))
     if in_autocast():
-        key = (key, autocast_region(args, kwargs))
+        key = add_region(key, args, kwargs)
     return _flat_key(_flat_key(key, kwargs), kwargs.values()) if kwargs else key
 
 

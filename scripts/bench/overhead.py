@@ -1,10 +1,11 @@
-"""The time that the instrumenter adds to an op, in microseconds: on, paused, and after shutdown.
+"""The time that the instrumenter adds to an op, in microseconds: on, with whole stacks, paused, and after shutdown.
 
-    python scripts/bench/overhead.py [--repeat 7] [--number 20000] [--autocast] [--json]
+    python scripts/bench/overhead.py [--rounds 15] [--number 4000] [--autocast] [--json]
 
-Each figure is the smallest of `repeat` loops of `number` calls on one thread, without gradients, minus the same loop before
-`pyprof.init()`, in CPU time of the thread; with --autocast all of them inside a region. Run it under `nsys profile -t nvtx` to
-measure the cost while a tool records.
+Each figure is the median, over rounds, of a loop of `number` calls on one thread, without gradients, minus the same loop before
+`pyprof.init()` in the same round, in CPU time of the thread: what slows the machine down slows both. With --autocast each loop
+runs in turn outside and inside a region of the CPU in bf16; `inside - outside` is what `on` adds there beyond what it adds
+outside. Run it under `nsys profile -t nvtx` to measure the cost while a tool records.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import argparse
 import json
 import resource
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +24,12 @@ import torch.nn.functional as F
 import pyprof
 from pyprof import nvtx as instrumenter
 
+INSIDE = " in autocast"
+Loop = Callable[[int], None]
+Times = dict[str, list[float]]  # a loop -> microseconds a call, one of each round
 
-def repeated(op: Callable[[], object]) -> Callable[[int], None]:
+
+def repeated(op: Callable[[], object]) -> Loop:
     """A loop of n calls; calling the lambda costs the same in the plain loop, so it cancels out."""
 
     def loop(n: int) -> None:
@@ -32,7 +39,15 @@ def repeated(op: Callable[[], object]) -> Callable[[int], None]:
     return loop
 
 
-def cases() -> dict[str, Callable[[int], None]]:
+def at_depth(depth: int, loop: Loop, n: int) -> None:
+    """Run a loop `depth` frames further down."""
+    if depth:
+        at_depth(depth - 1, loop, n)
+    else:
+        loop(n)
+
+
+def cases() -> dict[str, Loop]:
     """Loops of n calls of one op each."""
     x, w, layer, relu = torch.ones(4, 4), torch.ones(4, 4), torch.nn.Linear(4, 4), torch.nn.ReLU()
     identity = torch.nn.Identity()
@@ -47,61 +62,69 @@ def cases() -> dict[str, Callable[[int], None]]:
         "nn.Linear (op and module)": lambda: layer(x),
         "nn.ReLU (op and module)": lambda: relu(x),
     }
-    return {name: repeated(op) for name, op in ops.items()}
+    loops = {name: repeated(op) for name, op in ops.items()}
+    return {**loops, "torch.add at depth 12": lambda n: at_depth(12, loops["torch.add"], n)}
 
 
-def measure(loops: dict[str, Callable[[int], None]], repeat: int, number: int) -> dict[str, float]:
-    """Microseconds a call, the smallest of all repeats."""
-    found = {}
+def measure(loops: dict[str, Loop], autocast: bool, number: int, times: Times) -> None:
+    """Time every loop once, outside of autocast and, if asked, inside right after it."""
     with torch.no_grad():
         for name, loop in loops.items():
-            times = []
-            for _ in range(repeat):
+            for inside in (False, True)[: 1 + autocast]:
+                torch.set_autocast_enabled("cpu", inside)
+                loop(100)
                 begin = time.thread_time()
                 loop(number)
-                times.append(time.thread_time() - begin)
-            found[name] = min(times) / number * 1e6
-    return found
+                times[name + INSIDE * inside].append((time.thread_time() - begin) / number * 1e6)
+    torch.set_autocast_enabled("cpu", False)
 
 
-def at_depth(depth: int, loop: Callable[[int], None], n: int) -> None:
-    """Run a loop `depth` frames further down."""
-    if depth:
-        at_depth(depth - 1, loop, n)
-    else:
-        loop(n)
+def a_round(loops: dict[str, Loop], autocast: bool, number: int, times: dict[str, Times]) -> float:
+    """Time every loop in every state of the instrumenter; returns the seconds that `pyprof.init()` took."""
+    measure(loops, autocast, number, times["plain"])
+    begin = time.perf_counter()
+    pyprof.init(mode="on")
+    seconds = time.perf_counter() - begin
+    measure(loops, autocast, number, times["on"])
+    pyprof.init(mode="on", stack=True)
+    measure(loops, autocast, number, times["whole stacks"])
+    instrumenter.pause()
+    measure(loops, autocast, number, times["flag off"])
+    instrumenter.resume()
+    instrumenter.shutdown()
+    measure(loops, autocast, number, times["after shutdown"])
+    return seconds
 
 
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeat", type=int, default=7)
-    parser.add_argument("--number", type=int, default=20000)
-    parser.add_argument("--autocast", action="store_true", help="inside torch.autocast of the CPU in bf16")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--number", type=int, default=4000)
+    parser.add_argument("--autocast", action="store_true", help="also inside torch.autocast of the CPU in bf16")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    torch.set_autocast_enabled("cpu", args.autocast)
-    loops = cases()
-    deep = {"torch.add at depth 12": lambda n: at_depth(12, loops["torch.add"], n)}
-    plain = measure({**loops, **deep}, args.repeat, args.number)
-    begin = time.perf_counter()
-    pyprof.init(mode="on")
-    init_ms = (time.perf_counter() - begin) * 1e3
-    columns = {"on": measure({**loops, **deep}, args.repeat, args.number)}
-    pyprof.init(mode="on", stack=True)
-    columns["whole stacks"] = measure({**loops, **deep}, args.repeat, args.number)
-    instrumenter.pause()
-    columns["flag off"] = measure({**loops, **deep}, args.repeat, args.number)
-    instrumenter.shutdown()
-    columns["after shutdown"] = measure({**loops, **deep}, args.repeat, args.number)
-    added = {name: {what: round(t[name] - plain[name], 3) for what, t in columns.items()} for name in plain}
+    loops, times = cases(), defaultdict[str, Times](lambda: defaultdict(list))
+    seconds = [a_round(loops, args.autocast, args.number, times) for _ in range(args.rounds)]
+    init_ms = 1e3 * max(seconds)  # of the first, which imports
+    plain = times.pop("plain")
+
+    def added(state: str, name: str) -> list[float]:
+        return [after - before for after, before in zip(times[state][name], plain[name], strict=True)]
+
+    columns = {what: {name: median(added(what, name)) for name in loops} for what in times}
+    if args.autocast:
+        columns["on" + INSIDE] = {name: median(added("on", name + INSIDE)) for name in loops}
+        pairs = {name: zip(added("on", name + INSIDE), added("on", name), strict=True) for name in loops}
+        columns["inside - outside"] = {name: median(a - b for a, b in pair) for name, pair in pairs.items()}
     if args.json:
-        print(json.dumps({"plain_us": plain, "added_us": added, "init_ms": init_ms}, indent=1))
+        found = {"plain_us": {name: median(plain[name]) for name in loops}, "added_us": columns, "init_ms": init_ms}
+        print(json.dumps(found, indent=1))
         return
-    print(f"{'us a call':<28}{'plain':>8}" + "".join(f"{'+ ' + what:>18}" for what in columns))
-    for name in plain:
-        print(f"{name:<28}{plain[name]:>8.2f}" + "".join(f"{added[name][what]:>18.2f}" for what in columns))
+    print(f"{'us a call':<28}{'plain':>8}" + "".join(f"{'  + ' + what:>19}" for what in columns))
+    for name in loops:
+        print(f"{name:<28}{median(plain[name]):>8.2f}" + "".join(f"{column[name]:>19.2f}" for column in columns.values()))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"init: {init_ms:.0f} ms; peak memory {peak_mb:.0f} MB; torch {torch.__version__}")
 
