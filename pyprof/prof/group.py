@@ -31,7 +31,7 @@ class Groups:
     def __init__(self, frame: Frame, rows: Ints, group: Ints, count: int, of_all: float) -> None:
         self.frame, self.rows, self.group, self.count, self.of_all = frame, rows, group, count, of_all
         self.ns = np.maximum(frame.records["dur_ns"][rows], 0)
-        self.total_ns = _exact_sum(self.ns, group, count)
+        self.total_ns = exact_sum(self.ns, group, count)
         self.kernels = np.bincount(group, minlength=count)
         self.shown: Ints | slice = slice(None)
 
@@ -53,7 +53,7 @@ class Groups:
     def amount(self, values: AnyInts) -> Integers:
         """The exact sums of numbers of which those below 0 are unknown."""
         known = values[self.rows] >= 0
-        return Integers(_exact_sum(np.where(known, values[self.rows], 0), self.group, self.count), ~self.enough(known))
+        return Integers(exact_sum(np.where(known, values[self.rows], 0), self.group, self.count), ~self.enough(known))
 
     def rate(self, values: AnyInts, scale: float, digits: int) -> Fractions:
         """The same over the time of the rows that are known."""
@@ -186,7 +186,7 @@ def _depth_first(paths: list[tuple[str, ...]], time: list[int]) -> Ints:
     return np.array(order, np.int64)
 
 
-def _exact_sum(values: AnyInts, group: Ints, groups: int) -> AnyInts:
+def exact_sum(values: AnyInts, group: Ints, groups: int) -> AnyInts:
     """Exact sums of numbers that are not negative; Python's own integers where 64 bits do not hold one."""
     low, high = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     np.add.at(low, group, values & 0xFFFFFFFF)

@@ -1,0 +1,241 @@
+"""A frame and the records of a window -> how well the devices' peaks were used: FLOPs, rates, MFU and HFU, or bounds of them.
+
+Model FLOPs utilisation (Chowdhery et al.: PaLM, 2022, appendix B) is the matrix FLOPs of forward and backward, recomputation
+left out, over wall time times the sum of the devices' peaks; hardware FLOPs utilisation counts what was recomputed too. A peak
+is dense, that of the unit and precision in which each product ran, their mean weighted by the products' time. As in torch's
+FlopCounterMode, recomputed is what runs again for a checkpoint; scores that fused attention computes again belong to its
+backward.
+
+Optimizers multiply matrices as well (Muon, Shampoo), which is no work of the model and is not counted. A product whose phase is
+unknown is counted: optimizers are known by their ranges and ops, so that a product outside of these is the model's. How a
+window is found and how anything is printed is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.hardware import cpus
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof import formulas
+from pyprof.prof.frame import Frame, operand_tag
+from pyprof.prof.group import LEAST_KNOWN, exact_sum
+from pyprof.tables.table import PART_ROWS
+
+_COMPUTE = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
+_Device = tuple[int, int, int]  # rank, process, number; the CPU is -1, -1, -1
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """What the devices did in a window and could have done. None is unknown.
+
+    wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products
+    of forward and backward without recomputation; recomputed_flops: of those that ran again; flops: matrix and vector
+    operations of all records of which they are known; complete: whether all products are known, but for 1 % of the time, so
+    that the sums of products are no lower bounds; devices: how many; peak_flops_per_s: sum over the devices of the mean peak of
+    their products; peaks: precision (`bf16`) -> its share of the time of all products, largest first.
+    """
+
+    wall_ns: int
+    busy_ns: int
+    matmul_flops: int | None
+    recomputed_flops: int | None
+    flops: int | None
+    complete: bool
+    devices: int
+    peak_flops_per_s: float | None
+    peaks: dict[str, float]
+
+    @property
+    def flops_per_wall_s(self) -> float | None:
+        """`flops` a second of the window, all devices together."""
+        return _rate(self.flops, self.wall_ns)
+
+    @property
+    def flops_per_busy_s(self) -> float | None:
+        """`flops` a second in which the devices worked, all devices together."""
+        return _rate(self.flops, self.busy_ns)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation, 0 to 1; None where a product is not known."""
+        return self._share(self.matmul_flops) if self.complete else None
+
+    @property
+    def hfu(self) -> float | None:
+        """Hardware FLOPs utilisation, at least `mfu`; None where a product is not known."""
+        return self._share(self._all_flops) if self.complete else None
+
+    @property
+    def mfu_min(self) -> float | None:
+        """What the model FLOPs utilisation is at least, where it is not known; None if it is, or if no product is."""
+        return None if self.complete else self._share(self.matmul_flops)
+
+    @property
+    def hfu_min(self) -> float | None:
+        """What the hardware FLOPs utilisation is at least, where it is not known."""
+        return None if self.complete else self._share(self._all_flops)
+
+    @property
+    def _all_flops(self) -> int | None:
+        return None if self.matmul_flops is None else self.matmul_flops + (self.recomputed_flops or 0)
+
+    def _share(self, flops: int | None) -> float | None:
+        rate = _rate(flops, self.wall_ns)
+        return None if rate is None or not self.peak_flops_per_s else rate / self.peak_flops_per_s
+
+
+def _rate(flops: int | None, ns: int) -> float | None:
+    return None if flops is None or ns <= 0 else flops / ns * 1e9
+
+
+def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | None = None) -> Utilisation:
+    """The utilisation of the records at these positions (or where a mask is true) of a frame, in a window of this length.
+
+    busy_ns: mean over the devices, by default of the union of these records on each. A device is one number in one process; on
+    a capture without a GPU the CPU is one.
+    """
+    rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
+    sums = _Sums(frame)
+    for start in range(0, len(rows), PART_ROWS):
+        sums.add(rows[start : start + PART_ROWS])
+    devices = len(sums.devices)
+    products = [_Rated(alike, *_peak_of(frame, alike), ns) for alike, ns in sums.products_ns.items()]
+    all_ns = sum(one.ns for one in products)
+    known_ns = sum(one.ns for one in products if one.alike.known)
+    known = any(one.alike.known for one in products) or not products
+    shares = Counter[str]()
+    for one in products:
+        shares[one.precision] += one.ns
+    return Utilisation(
+        wall_ns,
+        _busy_ns(frame, rows, devices) if busy_ns is None else busy_ns,
+        sums.once if known else None,
+        sums.again if known else None,
+        sums.flops,
+        _enough(known_ns, all_ns) and _enough(sums.compute_ns - sums.unlaunched_ns, sums.compute_ns),
+        devices,
+        _mean_peaks(products, devices),
+        {precision: ns / all_ns for precision, ns in shares.most_common() if precision and ns},
+    )
+
+
+class _Alike(NamedTuple):
+    """What products have in common that have one peak. verdict: code into the frame's; gpu: code into
+    the frame's; call: on the CPU code into its calls; known: whether their FLOPs are."""
+
+    device: _Device
+    verdict: int
+    gpu: int
+    call: int
+    known: bool
+
+
+class _Rated(NamedTuple):
+    """Such products with their precision ('' unknown), their peak in FLOP/s (None unknown) and their time."""
+
+    alike: _Alike
+    precision: str
+    peak: float | None
+    ns: int
+
+
+class _Sums:
+    """Sums over rows of a frame, some at a time. once, again: FLOPs of products; flops: of all, None where none is known;
+    unlaunched_ns: time of kernels without op and launch; products_ns: time of products, and of what may be one."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.once = self.again = self.compute_ns = self.unlaunched_ns = 0
+        self.flops: int | None = None
+        self.devices = set[tuple[int, ...]]()
+        self.products_ns = Counter[_Alike]()
+        # What may be a product by its kernel's name, on the CPU by its op: all but what is known to be something else.
+        self._by_name = np.array([found.tc != "-" or found.math != "" for found in frame.verdicts[1]], np.bool_)
+        calls = map(attrgetter("name"), frame.records.calls)
+        self._by_op = np.array([*map(formulas.matmul_class, calls), False], np.bool_)
+
+    def add(self, rows: Ints) -> None:
+        """Add the records at these positions."""
+        records, costs, codes = self.frame.records, self.frame.costs, self.frame.verdicts[0][rows]
+        matmul, vector = costs.matmul_flops[rows], costs.vector_flops[rows]
+        kind, time = records["kind"][rows], np.maximum(records["dur_ns"][rows], 0)
+        on_cpu, compute = kind == ActivityKind.CPU, np.isin(kind, _COMPUTE)
+        unlaunched = compute & ~on_cpu & (records["launch_ns"][rows] < 0) & (records["call"][rows] < 0)
+        self.compute_ns += int(time[compute].sum())
+        self.unlaunched_ns += int(time[unlaunched].sum())
+        if (known := compute & (matmul >= 0) & (vector >= 0)).any():
+            self.flops = (self.flops or 0) + _sum(matmul[known]) + _sum(vector[known])
+        of_model = compute & (records["phase"][rows] != PHASES.index("optimizer"))
+        product, again = of_model & (matmul > 0), records["recomputed"][rows] == 1
+        self.once += _sum(matmul[product & ~again])
+        self.again += _sum(matmul[product & again])
+        device = _device(records, rows)
+        self.devices |= {*map(tuple, distinct_rows(*device).columns.T.tolist())}
+        may = np.where(on_cpu, self._by_op[records["own"][rows]], self._by_name[codes] | (kind == ActivityKind.GRAPH))
+        chosen = product | (of_model & (matmul < 0) & may)
+        keys = (*device, codes, records["gpu"][rows], np.where(on_cpu, records["call"][rows], -1), product)
+        found = distinct_rows(*(key[chosen] for key in keys))
+        spent = summed(found.inverse, time[chosen], found.columns.shape[1])
+        for (rank, pid, number, verdict, gpu, call, is_known), ns in zip(found.columns.T.tolist(), spent.tolist(), strict=True):
+            self.products_ns[_Alike((rank, pid, number), verdict, gpu, call, bool(is_known))] += ns
+
+
+def _sum(values: Ints) -> int:
+    return int(exact_sum(values, np.zeros(len(values), np.int64), 1)[0])
+
+
+def _device(records: Records, rows: Ints) -> list[Ints]:
+    """Rank, process and number of each row's device, all -1 for the CPU."""
+    on_cpu = records["kind"][rows] == ActivityKind.CPU
+    return [np.where(on_cpu, -1, records[name][rows]) for name in ("rank", "pid", "device")]
+
+
+def _busy_ns(frame: Frame, rows: Ints, devices: int) -> int:
+    device, start = distinct_rows(*_device(frame.records, rows)).inverse, frame.records["start_ns"][rows]
+    busy = union(device, start, start + np.maximum(frame.records["dur_ns"][rows], 0)).total(devices)
+    return round(int(busy.sum()) / max(devices, 1))
+
+
+def _enough(known_ns: int, all_ns: int) -> bool:
+    """Whether what is known is enough of the time to call a sum over it that of all."""
+    return known_ns == all_ns or known_ns > LEAST_KNOWN * all_ns
+
+
+def _peak_of(frame: Frame, alike: _Alike) -> tuple[str, float | None]:
+    """(precision, '' unknown; FLOP/s that the device can do in it, None unknown)."""
+    if alike.call >= 0:
+        measured, tag = cpus.peak(), operand_tag(frame.records.calls[alike.call]) or ""
+        rate = measured.tflops.get(tag) if measured is not None else None
+        return tag, None if rate is None else rate * 1e12
+    found, gpu = frame.verdicts[1][alike.verdict], alike.gpu if frame.given is None else 0
+    if not found.math or not 0 <= gpu < len(frame.gpus):
+        return found.math, None
+    return found.math, frame.gpus[gpu][0].peak(found.math, found.unit)
+
+
+def _mean_peaks(products: list[_Rated], devices: int) -> float | None:
+    """The sum over the devices of the mean peak of the products on each by their time; None where too few peaks are known.
+
+    A device without products counts with the mean of the others.
+    """
+    known = [one for one in products if one.alike.known]
+    rated = [(one.alike.device, one.peak, max(one.ns, 1)) for one in products if one.peak is not None]
+    if not known or not rated or not _enough(sum(o.ns for o in known if o.peak is not None), sum(o.ns for o in known)):
+        return None
+    least = min(peak for _, peak, _ in rated)  # where all peaks are equal, their mean is exactly theirs
+    above, weight = defaultdict[_Device, float](float), Counter[_Device]()
+    for device, peak, ns in rated:
+        above[device] += (peak - least) * ns
+        weight[device] += ns
+    return (least + sum(above[device] / ns for device, ns in weight.items()) / len(weight)) * devices
