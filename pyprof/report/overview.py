@@ -66,16 +66,16 @@ class Overview:
         found = self._marked_steps
         if found is None:
             return None
-        window = self.window
-        keep = (found.begin_ns >= window.begin_ns) & (found.begin_ns < window.end_ns)
+        window, begin, end = self.window, found.begin_ns, found.end_ns.copy()
         if self.chosen is None:
-            keep |= (found.end_ns > window.begin_ns) & (found.begin_ns < window.begin_ns)  # cut by what was not recorded
+            if len(end) == 1 or found.kind not in ENDING:
+                end[-1] = window.end_ns
+            keep = (end > window.begin_ns) & (begin < window.end_ns)  # the window may cut off a begin that was not recorded
+        else:
+            keep = (begin >= window.begin_ns) & (begin < window.end_ns)
         if not keep.any():
             return None
-        begin, end = np.maximum(found.begin_ns[keep], window.begin_ns), found.end_ns[keep].copy()
-        if self.chosen is None and (len(end) == 1 or found.kind not in ENDING):
-            end[-1] = window.end_ns
-        return replace(found, begin_ns=begin, end_ns=end)
+        return replace(found, begin_ns=np.maximum(begin[keep], window.begin_ns), end_ns=end[keep])
 
     @cached_property
     def _marked_steps(self) -> Steps | None:
