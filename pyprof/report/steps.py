@@ -132,12 +132,8 @@ def _marked(trace: Trace, after_ns: int, own: bool) -> _Found:
 
 
 def _engine(trace: Trace, _: Ints, after_ns: int) -> _Found:
-    ranges = HostRanges.of(trace, (Kind.USER,), lambda name: _ENGINE.match(name) is not None)
-    if not len(ranges):
-        return None
-    # An engine's scheduler annotates around the model's runner: the innermost are the steps.
-    inner = [ranges.take(np.array([name.startswith(text) for name in ranges.names()])) for text in ("step[", "execute_", "[")]
-    return _of_one_thread(next(one for one in inner if len(one)), after_ns)
+    named = HostRanges.of(trace, (Kind.USER,), lambda name: _ENGINE.match(name) is not None)
+    return _of_one_thread(named.outermost(), after_ns)
 
 
 def _optimizer(trace: Trace, _: Ints, after_ns: int) -> _Found:
