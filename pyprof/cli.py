@@ -75,6 +75,7 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     formatter = partial(argparse.RawDescriptionHelpFormatter, width=80)
     parser = _Parser(prog=prog, description=module.__doc__, formatter_class=formatter)
     module.add_arguments(parser)
+    parser.set_defaults(command_line=(*prog.split(), *arguments))
     options = parser.parse_args(arguments)
     if not own_streams or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return int(module.run(options))
@@ -107,7 +108,7 @@ def _write_utf8() -> None:
     """Print the same bytes on every system, and never fail because the terminal's encoding lacks a character."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="replace")
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
 
 
 def _open_closed_streams() -> None:

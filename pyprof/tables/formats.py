@@ -130,10 +130,10 @@ def write_markdown(table: AnyTable, stream: IO[str]) -> None:
     """A table of GitHub's Markdown."""
 
     def cell(text: str) -> str:
-        return re.sub(r"[\\|<*`]", r"\\\g<0>", _one_line(text))  # `f<float>` would be taken for HTML and vanish
+        return re.sub(r"[\\|<*`]", r"\\\g<0>", one_line(text))  # `f<float>` would be taken for HTML and vanish
 
     table = table.whole()
-    rule = ["---" if isinstance(v, Texts) else "--:" for v in table.values]
+    rule = ["---" if isinstance(v, Texts) and not v.right else "--:" for v in table.values]
     head = [" | ".join(cells) for cells in ([cell(header.text) for header in table.headers], rule)]
     title = f"{table.title}\n\n" if table.title else ""
     row = f"| {' | '.join(['%s'] * len(rule))} |\n"
@@ -184,7 +184,8 @@ def write_parquet(table: AnyTable, stream: IO[str]) -> None:
 # ---------------------------------------------------------------------------------------------- aligned
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A text without line ends and control characters."""
     return _visible(" ".join(text.split()))
 
 
@@ -195,8 +196,8 @@ def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) ->
     """
     table = table.whole()
     fields = [
-        Texts(v.codes, _field_texts(_one_line, header.empty, False, v if v.brief is None else v._replace(pool=v.brief)))
-        if isinstance(v, Texts)
+        Texts(v.codes, _field_texts(one_line, header.empty, False, v if v.brief is None else v._replace(pool=v.brief)))
+        if isinstance(v, Texts) and not v.right
         else v
         for header, v in zip(table.headers, table.values, strict=True)
     ]
@@ -204,7 +205,8 @@ def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) ->
     longest = [max(len(h.text), _longest(v)) for h, v in zip(table.headers, fields, strict=True)]
     least = [0 if h.grow else max(h.width, _least(v)) for h, v in zip(table.headers, fields, strict=True)]
     widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
-    forms = [f"%-{w}.{w}s" if isinstance(v, Texts) else f"%{w}s" for v, w in zip(fields, widths, strict=True)]
+    left = [isinstance(v, Texts) and not v.right for v in fields]
+    forms = [f"%-{w}.{w}s" if texts else f"%{w}s" for texts, w in zip(left, widths, strict=True)]
     head = " ".join(form % header.text[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
     title = f"{table.title}\n" if table.title else ""
     write_lines(Lines(f"{title}{head}\n", " ".join(forms) + "\n"), table, str, stream)
@@ -222,7 +224,7 @@ def _longest(values: Values) -> int:
 
 def _least(values: Values) -> int:
     """Characters below which a field says nothing: numbers are never cut, and `na` is."""
-    return 2 if isinstance(values, Texts) else _longest(values)
+    return 2 if isinstance(values, Texts) and not values.right else _longest(values)
 
 
 def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[int], width: int) -> list[int]:
@@ -250,7 +252,8 @@ def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[i
 
 class Format(NamedTuple):
     """One output format. suffix: of files written so; titled: whether it names its tables, so that several can stand in one
-    output; before, between, after: what stands around them; binary: whether it goes to a file only."""
+    output; before, between, after: what stands around them; binary: whether it goes to a file only; for_people: whether numbers
+    may be written as people read them."""
 
     write: Callable[[AnyTable, IO[str]], None]
     help: str
@@ -260,15 +263,16 @@ class Format(NamedTuple):
     between: str = "\n"
     after: str = ""
     binary: bool = False
+    for_people: bool = False
 
 
 FORMATS: dict[str, Format] = {
     "plain": Format(write_plain, "space-separated", ".txt"),
-    "table": Format(write_aligned, "aligned, nothing cut", ".table", titled=True),
+    "table": Format(write_aligned, "aligned, nothing cut", ".table", titled=True, for_people=True),
     "csv": Format(write_csv, "RFC 4180", ".csv"),
     "jsonl": Format(write_jsonl, "JSON lines", ".jsonl", between=""),
     "json": Format(write_json, "one JSON object with a version", ".json", True, '{"schema": 1, ', ", ", "}\n"),
-    "markdown": Format(write_markdown, "Markdown", ".md", titled=True),
+    "markdown": Format(write_markdown, "Markdown", ".md", titled=True, for_people=True),
     "parquet": Format(write_parquet, "typed columns, to a file", ".parquet", binary=True),
 }
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,16 @@ def add_output(parser: argparse.ArgumentParser, default: str = "plain", columns:
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), the same as --format csv")
     form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
     described = "; ".join(map("{}: {.help}".format, FORMATS, FORMATS.values()))
-    form.add_argument("--format", choices=FORMATS, help=f"{described} (default {default}, or what the suffix of -o says)")
+    form.add_argument(
+        "--format",
+        choices=FORMATS,
+        help=f"{described} (default: on a terminal a table that fits it; else {default}, or what the suffix of -o says)",
+    )
+    parser.add_argument(
+        "--units",
+        choices=("raw", "human"),
+        help="raw: ns, B, FLOP as they are (default, but on a terminal); human: 1.24 ms, 9.30 GFLOP, of aligned tables",
+    )
     parser.add_argument(
         "--where",
         metavar="COND,...",
@@ -133,10 +142,41 @@ def _format(options: argparse.Namespace) -> Format:
     name = "csv" if options.csv else "table" if options.width is not None else options.format
     if name is None and output is not None:
         name = next((name for name, form in FORMATS.items() if form.suffix == Path(output).suffix), None)
-    form = FORMATS[name or options.default_format]
+    if on_terminal(options):
+        return Format(partial(_write_terminal, options=options), "fitted to the terminal", "", titled=True)
+    human = options.units == "human"
+    form = FORMATS[name or ("table" if human else options.default_format)]
     if form.binary and output is None:
         raise UsageError("this format is written to a file", "name it: -o FILE")
-    return form if options.width is None else form._replace(write=partial(write_aligned, width=options.width))
+    if options.width is not None:
+        form = form._replace(write=partial(write_aligned, width=options.width))
+    if human and not form.for_people:
+        raise UsageError(f"{name} is read by programs, which take numbers as they are", "leave out --units human")
+    return form._replace(write=partial(_write_human, write=form.write)) if human else form
+
+
+def on_terminal(options: argparse.Namespace) -> bool:
+    """Whether tables are written as a terminal shows them best, since nothing else was asked for."""
+    asked = options.width is not None or options.format is not None or getattr(options, "output", None) is not None
+    return not (options.csv or asked) and sys.stdout.isatty()
+
+
+def _write_terminal(table: AnyTable, stream: IO[str], options: argparse.Namespace) -> None:
+    import shlex
+    import shutil
+
+    from pyprof.tables.terminal import Screen, write_terminal
+
+    columns, rows = shutil.get_terminal_size()
+    human, top = options.units != "raw", options.top is not None
+    command = shlex.join(getattr(options, "command_line", ()))
+    write_terminal(table, stream, Screen(columns, rows, human, bool(options.columns), top, command))
+
+
+def _write_human(table: AnyTable, stream: IO[str], write: Callable[[AnyTable, IO[str]], None]) -> None:
+    from pyprof.tables.readable import readable
+
+    write(readable(table.whole()), stream)
 
 
 def _inputs(options: argparse.Namespace) -> Sequence[str]:

@@ -64,13 +64,15 @@ class Fractions(NamedTuple):
 class Texts(NamedTuple):
     """Texts as codes into a pool of distinct ones; code -1 is unknown, which an empty text is not.
 
-    lists: what each of the pool was joined from, for formats that hold lists; brief: what an aligned table prints instead.
+    lists: what each of the pool was joined from, for formats that hold lists; brief: what an aligned table prints instead;
+    right: aligned like numbers.
     """
 
     codes: npt.NDArray[Any]
     pool: Sequence[str]
     lists: Sequence[Sequence[str]] | None = None
     brief: Sequence[str] | None = None
+    right: bool = False
 
     @property
     def unknown(self) -> Bools:
@@ -90,6 +92,9 @@ class Header(NamedTuple):
 
     key: for -c and the keyed formats; text: above the column; unit: of its numbers (ns, B, FLOP, %, GB/s, ...); width: least
     characters in a table of a given width; grow: takes what is left of the line there; empty: printed for an empty text.
+
+    For people: moment: numbers are moments, of which the time since the table's first is read; share: of a whole, which has a
+    bar; detail: left out first where a screen is too narrow; good, bad: texts that are so.
     """
 
     key: str
@@ -99,6 +104,11 @@ class Header(NamedTuple):
     width: int = 7
     grow: bool = False
     empty: str = ""
+    moment: bool = False
+    share: bool = False
+    detail: bool = False
+    good: str = ""
+    bad: str = ""
 
     def shown(self, values: Values) -> Values:
         """The values as they are printed: empty texts as this column prints them."""
@@ -119,12 +129,15 @@ class Source(Protocol):
 
 
 class Table(NamedTuple):
-    """Columns of equal length. name: of the table where a format names it; title: a line above it where people read it."""
+    """Columns of equal length. name: of the table where a format names it; title: a line above it where people read it; since:
+    what moments are counted from for them, in the unit of these; most: rows on a screen of several tables, 0 as many as fit."""
 
     headers: Sequence[Header]
     values: Sequence[Values]
     name: str = "rows"
     title: str = ""
+    since: int | None = None
+    most: int = 0
 
     @property
     def rows(self) -> Ints:
@@ -138,6 +151,10 @@ class Table(NamedTuple):
     def take(self, rows: Rows) -> Table:
         """These rows only."""
         return self._replace(values=[values.take(rows) for values in self.values])
+
+    def first(self, count: int) -> Table:
+        """The first rows."""
+        return self.take(slice(count))
 
     def parts(self) -> Iterator[Table]:
         """All rows at once."""
@@ -156,17 +173,24 @@ class LazyTable(NamedTuple):
     rows: Ints
     name: str = "rows"
     title: str = ""
+    since: int | None = None
+    most: int = 0
+
+    def first(self, count: int) -> Table:
+        """The first rows, for which nothing is computed of others where they are few."""
+        chosen = self._replace(rows=self.rows[:count])
+        return next(chosen.parts()) if count <= PART_ROWS else chosen.whole()
 
     def parts(self) -> Iterator[Table]:
         """Some rows after others, never none; all at once where they are in an order of their own, which scatters a part's."""
         size = PART_ROWS if (self.rows[1:] > self.rows[:-1]).all() else len(self.rows)
         for start in range(0, max(len(self.rows), 1), size):
             part = self.source.take(self.rows[start : start + size])
-            yield Table(self.headers, [*map(part.of, map(attrgetter("key"), self.headers))], self.name, self.title)
+            yield Table(self.headers, [*map(part.of, map(attrgetter("key"), self.headers))], *self[3:])
 
     def whole(self) -> Table:
         """All rows at once."""
-        return Table(self.headers, [self.source.of(h.key).take(self.rows) for h in self.headers], self.name, self.title)
+        return Table(self.headers, [self.source.of(h.key).take(self.rows) for h in self.headers], *self[3:])
 
 
 AnyTable: TypeAlias = Table | LazyTable

@@ -11,7 +11,7 @@ import re
 PREFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _POWERS = {power: prefix for prefix, power in PREFIXES.items()}
 _LARGEST = max(PREFIXES.values())
-_SCALED = re.compile(r"([numkMGTP]?)(s|B/s|B|FLOP/s|FLOP)")
+SCALED = re.compile(r"([numkMGTP]?)(s|B/s|B|FLOP/s|FLOP)")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -30,7 +30,7 @@ def parts(value: float | None, unit: str) -> tuple[str, str]:
         return "na", ""
     if not math.isfinite(value):
         return str(value), unit
-    found = _SCALED.fullmatch(unit)
+    found = SCALED.fullmatch(unit)
     if unit == "%" and isinstance(value, float) and abs(value) < 99.95:
         return f"{value:.1f}", unit
     if found is None or not value:
