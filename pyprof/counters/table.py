@@ -318,7 +318,7 @@ _COLUMNS: dict[str, tuple[_Compute, Header]] = {
          Header("roof", "Roof(%)", "of what device memory and the unit allow at the measured intensity", "%")),
         (CounterTable.bound, Header("bound", "Bound", "memory or math: which of them is the lower roof", width=6)),
         (lambda t: listed(one.tc for one in t.verdicts),
-         Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable", width=2)),
+         Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable", width=2, good="1", bad="0")),
         (lambda t: listed(one.unit or None for one in t.verdicts), Header("unit", "Unit", "unit that multiplied", width=6)),
         (_how, Header("match", "Match", "how its record was found: exact, nvtx, order, ambiguous, none", width=9)),
         (CounterTable.flags,

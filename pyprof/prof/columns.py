@@ -124,7 +124,7 @@ COLUMNS: tuple[Column, ...] = (
            Header("params", "Params", "shapes and types of the op's arguments", width=0, grow=True)),
     Column(_records("dur_ns"), Header("sil", "Sil(ns)", "time of the kernel (silicon), in ns", "ns", 10)),
     Column(lambda f: f.of_verdict(attrgetter("tc"), "-"),
-           Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na unknown", width=2)),
+           Header("tc", "TC", "Tensor Cores: 1 used, 0 not, - not applicable, na unknown", width=2, good="1", bad="0")),
     Column(_records("device"), Header("device", "Device", "device ordinal", width=3)),
     Column(_records("stream"), Header("stream", "Stream", "stream", width=3)),
     Column(lambda f: f.shape("grid"), Header("grid", "Grid", "blocks: x,y,z", width=12)),
@@ -139,8 +139,9 @@ COLUMNS: tuple[Column, ...] = (
            Header("inferred", "Inferred", "1 its phase is known from the kernel's name alone; 0 else", width=3)),
     Column(_records("recomputed"),
            Header("recomputed", "Recomputed", "1 a forward op run again in backward (checkpoints); 0 not", width=3)),
-    Column(_records("start_ns"), Header("start", "Start(ns)", "begin, in ns on the capture's clock", "ns", 12)),
-    Column(_records("launch_ns"), Header("launch", "Launch(ns)", "begin of the API call that launched it", "ns", 12)),
+    Column(_records("start_ns"), Header("start", "Start(ns)", "begin, in ns on the capture's clock", "ns", 12, moment=True)),
+    Column(_records("launch_ns"),
+           Header("launch", "Launch(ns)", "begin of the API call that launched it", "ns", 12, moment=True)),
     Column(_delay, Header("delay", "Delay(ns)", "from the launch to the begin on the device", "ns", 10)),
     Column(_records("launch_dur_ns"), Header("launchdur", "LaunchDur(ns)", "time that this call took", "ns", 10)),
     Column(_records("corr"), Header("corr", "CorrId", "correlation id, unique in a process")),
@@ -183,7 +184,7 @@ SUMS = (
     Header("calls", "Calls", "executions of ops"),
     Header("kernels", "Kernels", "kernels, or other rows"),
     Header("time", "Time(ns)", "time of all of them", "ns", 12),
-    Header("share", "Share(%)", "of the time of all rows of the table", "%", 8),
+    Header("share", "Share(%)", "of the time of all rows of the table", "%", 8, share=True),
     Header("flops", "FLOPs", "operations that the algorithm needs", "FLOP", 12),
     Header("bytes", "Bytes", "least bytes: inputs read once, outputs written once", "B", 12),
     Header("tflops", "TFLOP/s", "FLOPs over the time of the rows whose FLOPs are known", "TFLOP/s", 8),
@@ -199,7 +200,7 @@ SUMS = (
 SUMS_SHOWN = 9  # of these are printed without -c
 TREE = (
     Header("layer", "Layer", "the layer, and all inside it", width=20, grow=True),
-    Header("depth", "Depth", "layers around it", width=5),
+    Header("depth", "Depth", "layers around it", width=5, detail=True),
 )
 # Of torch's own table.
 TORCH_KEYS = (
@@ -208,11 +209,11 @@ TORCH_KEYS = (
 )
 TORCH_COLUMNS = (
     Header("self_cpu", "SelfCPU(ns)", "time on the CPU without the ops inside it", "ns", 10),
-    Header("self_cpu_pct", "SelfCPU(%)", "of all ops", "%", 10),
+    Header("self_cpu_pct", "SelfCPU(%)", "of all ops", "%", 10, share=True),
     Header("cpu_total", "CPUTotal(ns)", "time on the CPU with the ops inside it", "ns", 10),
     Header("cpu_avg", "CPUAvg(ns)", "of one call, with the ops inside it", "ns", 10),
     Header("self_device", "SelfDevice(ns)", "time of the kernels and copies that it launched itself", "ns", 10),
-    Header("self_device_pct", "SelfDevice(%)", "of all ops", "%", 10),
+    Header("self_device_pct", "SelfDevice(%)", "of all ops", "%", 10, share=True),
     Header("device_total", "DeviceTotal(ns)", "the same with the ops inside it", "ns", 10),
     Header("device_avg", "DeviceAvg(ns)", "of one call, with the ops inside it", "ns", 10),
     Header("cpu_mem", "CPUMem", "bytes of the host allocated less freed, with the ops inside it", "B", 10),

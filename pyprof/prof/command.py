@@ -16,7 +16,7 @@ from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.parse.records.records import concatenate
-from pyprof.parse.records.selection import add_kinds, add_window, choose_kinds, in_window, window_given
+from pyprof.parse.records.selection import add_kinds, add_window, choose_kinds, first_ns, in_window, window_given
 from pyprof.prof.columns import (
     ALIASES,
     DEFAULT,
@@ -31,7 +31,7 @@ from pyprof.prof.columns import (
 )
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
-from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
+from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Header, Source, choose
 
 
@@ -77,7 +77,8 @@ def run(options: argparse.Namespace) -> int:
     inside = np.flatnonzero(in_window(frame.records, options))
     table = RecordTable(frame)
     rows = matching(table, inside, where)
-    write(arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen), options)
+    found = arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen)
+    write(found._replace(since=first_ns(records)), options)
     sys.stdout.flush()
     for message in records.messages():
         print(f"note: {message}", file=sys.stderr)
@@ -89,8 +90,7 @@ def _grouped(frame: Frame, rows: Ints, keys: Sequence[Header], options: argparse
     """The groups and their order."""
     from pyprof.prof.group import group_by, layer_tree
 
-    drawn = options.width is not None or options.format == "table"
-    groups = group_by(frame, rows, keys) if keys else layer_tree(frame, rows, drawn)
+    groups = group_by(frame, rows, keys) if keys else layer_tree(frame, rows, aligned(options))
     return groups, groups.order
 
 

@@ -30,13 +30,13 @@ from pyprof.arrays.intervals import depth, quantiles, spans, summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace, op_rules
-from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_window, first_ns, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.report.calls import Calls, calls_of, origins
 from pyprof.report.idle import REASONS, Activities, Gaps, find_gaps
-from pyprof.tables.output import write
+from pyprof.tables.output import on_terminal, write
 from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
 
@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     if options.table:
-        write(selected(TABLES[options.table](report), options), options)
+        write(selected(TABLES[options.table](report), options)._replace(since=first_ns(records)), options)
         return 0
-    write([_on_screen(make(report), options) for make in TABLES.values()], options)
+    write([_on_screen(make(report), options)._replace(since=first_ns(records)) for make in TABLES.values()], options)
     if options.output is None and options.format in (None, "table"):
         print()
     return 0
@@ -81,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
 def _on_screen(table: Table, options: argparse.Namespace) -> Table:
     """The first rows of a table under its name; JSON has all of them."""
     limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
+    if on_terminal(options):  # which says itself what it does not show
+        return table.take(slice(options.top))._replace(most=limit or 0)
     shown = table.take(slice(options.top if options.top is not None else limit))
     count = "" if len(shown.rows) == len(table.rows) else f" ({len(shown.rows)} of {len(table.rows)})"
     return shown._replace(title=table.name + count)
@@ -131,7 +133,7 @@ class Report:
         """Columns that identify the line."""
         lines = self.lines
         cells: Cells = [
-            (Header("pid", "PId", "process"), Integers.from_zero(lines.pid[line])),
+            (Header("pid", "PId", "process", detail=True), Integers.from_zero(lines.pid[line])),
             (Header("device", "Device", "device ordinal", width=3), Integers.from_zero(lines.device[line])),
         ]
         if stream:
@@ -180,10 +182,13 @@ def streams(report: Report) -> Table:
     parts["elsewhere"] = summed(gaps.line, gaps.elsewhere, len(lines))
     cells: Cells = [
         *report.where(lines),
-        (Header("rows", "Rows", "kernels, copies and sets"), Integers.from_zero(np.bincount(both, minlength=len(lines)))),
+        (
+            Header("rows", "Rows", "kernels, copies and sets", detail=True),
+            Integers.from_zero(np.bincount(both, minlength=len(lines))),
+        ),
         (_ns("span", "from the first begin to the last end"), Integers.from_zero(span)),
         (_ns("busy", "at least one ran"), Integers.from_zero(busy)),
-        (Header("share", "Busy(%)", "of the span", "%"), _share(busy, span)),
+        (Header("share", "Busy(%)", "of the span", "%", share=True), _share(busy, span)),
     ]
     return joined("streams", cells + [(_ns(name, "idle for this reason"), Integers.from_zero(parts[name])) for name in _PARTS])
 
@@ -203,7 +208,7 @@ def steps(report: Report) -> Table:
         *report.where(device, stream=False),
         (Header("step", "Step", "number of the step", width=4), Integers.known(number)),
         (
-            Header("rows", "Rows", "kernels, copies and sets that it launched"),
+            Header("rows", "Rows", "kernels, copies and sets that it launched", detail=True),
             Integers.known(np.bincount(step, minlength=count)),
         ),
         (_ns("time", "of these together"), Integers.known(summed(step, (activities.end - activities.start)[known], count))),
@@ -232,7 +237,7 @@ def ops(report: Report) -> Table:
         *((header, values.take(first)) for header, values in keys),
         (Header("gaps", "Gaps", "how many"), Integers.from_zero(np.bincount(group, minlength=len(first)))),
         (_ns("time", "idle"), Integers.from_zero(time)),
-        (Header("share", "Share(%)", "of the span", "%"), _share(time, span)),
+        (Header("share", "Share(%)", "of the span", "%", share=True), _share(time, span)),
         (_ns("longest", "the longest of them"), Integers.from_zero(longest)),
     ]
     return joined("ops", cells).take(np.lexsort((first, -time)))
@@ -245,7 +250,7 @@ def gaps_table(report: Report) -> Table:
     (_, after), *more = report.of_records("kernel,op,layer,src,launch", gaps.after[rows])
     cells: Cells = [
         *report.where(gaps.line[rows], report.by_stream),
-        (_ns("start", "when it ran dry"), Integers.from_zero(gaps.start[rows])),
+        (_ns("start", "when it ran dry")._replace(moment=True), Integers.from_zero(gaps.start[rows])),
         (_ns("idle", "how long, less what other streams of the device worked"), Integers.from_zero(gaps.own[rows])),
         *report.why(rows),
         (Header("before", "Before", "what ended last: " + short.help, width=12), before),
@@ -305,11 +310,11 @@ def queue(report: Report) -> Table:
     line, start, length, mean, most, worked = (np.concatenate(column) for column in zip(*parts, strict=True))
     cells: Cells = [
         *report.where(line.astype(np.int64), stream=False),
-        (_ns("start", "begin of the part"), Integers.from_zero(start)),
+        (_ns("start", "begin of the part")._replace(moment=True), Integers.from_zero(start)),
         (_ns("length", "of the part"), Integers.from_zero(length)),
         (Header("depth", "Depth", "mean number in the queue"), Fractions.not_nan(mean, 2)),
         (Header("most", "Most", "most at once"), Integers.from_zero(most)),
-        (Header("busy", "Busy(%)", "of the part", "%"), _share(worked, length)),
+        (Header("busy", "Busy(%)", "of the part", "%", share=True), _share(worked, length)),
     ]
     return joined("queue", cells)
 

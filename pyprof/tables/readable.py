@@ -5,6 +5,7 @@ A number has its own unit, but rates that of their column, so that they compare 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +17,9 @@ from pyprof.tables.units import SCALED, parts
 def readable(table: Table) -> Table:
     """The table with numbers as texts; moments as the time since `table.since`, exactly where that is not known."""
     made = [_column(header, values, table.since) for header, values in zip(table.headers, table.values, strict=True)]
-    return table._replace(headers=[header for header, _ in made], values=[values for _, values in made])
+    names = Counter(header.text for header, _ in made)
+    headers = [h if names[h.text] == 1 or h.unit != "%" else h._replace(text=f"{h.text} %") for h, _ in made]  # Busy, Busy %
+    return table._replace(headers=headers, values=[values for _, values in made])
 
 
 def _column(header: Header, values: Values, since: int | None) -> tuple[Header, Values]:

@@ -24,19 +24,21 @@ from pyprof.tables.units import bar
 _BAR = 10  # characters
 _LEAST_BAR = 4
 _ROOMY = 24  # characters that a text may claim before columns are left out for want of room
+_READABLE = 16  # and has before anything has a bar
 _NARROW = 8  # and what it has even so
 _NOTHING = ("na", "-", "0")
 
 
 class Screen(NamedTuple):
     """Where a table goes and what was asked for. columns, rows: of the terminal; all_rows: the user chose how many; chosen: and
-    which columns; human: units that people read; command: words that the user gave, to name those that show more."""
+    which columns; human: units that people read; several: one of several tables; command: as typed, to name what shows more."""
 
     columns: int
     rows: int
     human: bool = True
     chosen: bool = False
     all_rows: bool = False
+    several: bool = False
     command: str = ""
 
 
@@ -61,15 +63,16 @@ def write_terminal(table: AnyTable, stream: IO[str], screen: Screen) -> None:
     """Write the rows that fit, what was left out, and how to get it."""
     console = Console(file=stream, width=screen.columns, highlight=False, soft_wrap=True)
     plain = not _encodes(stream, "█▏…─")
-    limit = len(table.rows) if screen.all_rows else table.most or max(screen.rows - 7, 10)
-    shown = table.first(limit)
-    more = len(table.rows) - len(shown.rows)
-    columns = _columns(shown, screen.human, more == 0, ".." if plain else "…")
+    count = len(table.rows)
+    shown = table.first(count if screen.all_rows else table.most or max(screen.rows - 7, 10))
+    more = count - len(shown.rows)
+    whole = table if isinstance(table, Table) else shown if not more else None
+    columns = _columns(shown, whole, screen.human, ".." if plain else "…")
     kept = _kept(columns, screen)
     between = " " * _give_room(kept, screen.columns)
-    for line in _lines(table.title, kept, between, screen.columns, plain):
+    for line in _lines(table.title or table.name * screen.several, kept, between, screen.columns, plain):
         console.print(line)
-    for note in _notes(table, len(shown.rows), more, [c.header for c in columns if c not in kept], screen):
+    for note in _notes(table, more, [c.header for c in columns if c not in kept], screen):
         console.print(Text(note, "dim"))
 
 
@@ -84,22 +87,29 @@ def _encodes(stream: IO[str], text: str) -> bool:
 # ---------------------------------------------------------------------------------------------- columns
 
 
-def _columns(shown: Table, human: bool, whole: bool, gap: str) -> list[_Column]:
-    """The columns of the rows that are shown; whole: these are all."""
+def _columns(shown: Table, whole: Table | None, human: bool, gap: str) -> list[_Column]:
+    """The columns of the rows that are shown; whole: all rows, where they are computed."""
     fields = readable(shown) if human else shown
     made = []
-    for header, values, numbers in zip(fields.headers, fields.values, shown.values, strict=True):
+    for at, (header, values, numbers) in enumerate(zip(fields.headers, fields.values, shown.values, strict=True)):
         column = _Column(header, _cells(header, values), not isinstance(numbers, Texts), _shares(header, numbers))
         longest = max(map(cell_len, {*column.cells, ""}))
         column.natural = max(cell_len(header.text), longest)
-        if column.right:
-            column.least = column.apart = column.natural
-        else:
+        column.least = column.apart = column.natural
+        if not column.right:
             column.apart = max(min(enough(column.cells, _NARROW, gap), longest), cell_len(header.text))
             column.least = min(column.natural, max(min(column.apart, _ROOMY), min(longest, _NARROW)))
-        column.says_nothing = whole and bool(column.cells) and {cell.strip() for cell in column.cells} <= {*_NOTHING, ""}
+        column.says_nothing = whole is not None and _says_nothing(header, whole.values[at])
         made.append(column)
     return made
+
+
+def _says_nothing(header: Header, values: Values) -> bool:
+    """Whether all rows are unknown, or 0, or empty."""
+    if isinstance(values, Texts):
+        something = np.array([text not in ("", "-", header.empty) for text in values.pool] + [False], np.bool_)
+        return not something[values.codes].any()
+    return not (~values.unknown & (values.values != 0)).any()
 
 
 def _cells(header: Header, values: Values) -> list[str]:
@@ -118,41 +128,45 @@ def _shares(header: Header, values: Values) -> list[float] | None:
 
 
 def _kept(columns: Sequence[_Column], screen: Screen) -> list[_Column]:
-    """The columns for which there is room. First those leave whose rows say nothing, then details, then the last ones; of
-    columns that the user named only the last."""
+    """The columns for which there is room. Where texts would be cut much, those leave that say nothing, and details; where they
+    would say nothing any more, the last ones; of columns that the user named only these."""
     kept, from_last = list(columns), columns[::-1]
-    leaving = [] if screen.chosen else [*(c for c in from_last if c.says_nothing), *(c for c in from_last if c.header.detail)]
-    for column in [*leaving, *from_last[:-1]]:
-        if sum(c.least + 1 for c in kept) - 1 <= screen.columns:
-            break
-        kept = [c for c in kept if c is not column]
+    if not screen.chosen:
+        for column in [*(c for c in from_last if c.says_nothing), *(c for c in from_last if c.header.detail)]:
+            if sum(max(c.least, min(c.natural, _ROOMY)) + 1 for c in kept) - 1 > screen.columns:
+                kept = [c for c in kept if c is not column]
+    for column in from_last[:-1]:
+        if sum(c.least + 1 for c in kept) - 1 > screen.columns:
+            kept = [c for c in kept if c is not column]
     return kept
 
 
 def _give_room(columns: Sequence[_Column], width: int) -> int:
-    """Widths: the least, then what tells texts apart, then a second blank between columns, then bars, then whole texts.
+    """Widths: the least, what tells texts apart, what makes them readable, bars, longer texts, a second blank between columns.
 
     Returns the number of blanks between columns.
     """
     for column in columns:
         column.width = min(column.least, width)
-    left = _grow(columns, width - sum(c.width + 1 for c in columns) + 1, "apart")
-    wide = left >= len(columns) - 1
-    left -= (len(columns) - 1) * wide
+    left = width - sum(c.width + 1 for c in columns) + 1
+    left = _grow(columns, left, [c.apart for c in columns])
+    left = _grow(columns, left, [min(c.natural, _READABLE) for c in columns])
     barred = [column for column in columns if column.bars is not None]
     for number, column in enumerate(barred):
         column.bar = min(_BAR, left // (len(barred) - number) - 1)
         column.bar = column.bar if column.bar >= _LEAST_BAR else 0
         left -= column.bar + bool(column.bar)
-    _grow(columns, left, "natural")
+    left = _grow(columns, left, [min(c.natural, 2 * _READABLE) for c in columns])
+    wide = left >= len(columns) - 1
+    _grow(columns, left - (len(columns) - 1) * wide, [c.natural for c in columns])
     return 1 + wide
 
 
-def _grow(columns: Sequence[_Column], left: int, to: str) -> int:
+def _grow(columns: Sequence[_Column], left: int, to: Sequence[int]) -> int:
     """Share what is left of the width, those first that need least; returns what remains."""
-    waiting = sorted(columns, key=lambda column: getattr(column, to) - column.width)
-    for number, column in enumerate(waiting):
-        more = max(min(left // (len(waiting) - number), getattr(column, to) - column.width), 0)
+    waiting = sorted(zip(to, columns, strict=True), key=lambda one: one[0] - one[1].width)
+    for number, (most, column) in enumerate(waiting):
+        more = max(min(left // (len(waiting) - number), most - column.width), 0)
         column.width += more
         left -= more
     return left
@@ -163,10 +177,8 @@ def _grow(columns: Sequence[_Column], left: int, to: str) -> int:
 
 def _lines(title: str, columns: Sequence[_Column], between: str, width: int, plain: bool) -> Iterator[Text]:
     if title:
-        line = "-" if plain else "─"
-        yield Text.assemble(
-            f"{line * 2} ", (one_line(title), "bold"), f" {line * max(width - cell_len(title) - 4, 0)}", style="dim"
-        )
+        dash, name = "-" if plain else "─", one_line(title)
+        yield Text.assemble((dash * 2, "dim"), (f" {name} ", "bold"), (dash * (width - cell_len(name) - 4), "dim"))
     drawn = [list(_drawn(column, plain)) for column in columns]
     for cells in zip(*drawn, strict=True):
         line = Text(between).join(cells)
@@ -196,15 +208,16 @@ def _style(header: Header, text: str) -> str:
     return "dim" if text in _NOTHING else ""
 
 
-def _notes(table: AnyTable, rows: int, more: int, left_out: Sequence[Header], screen: Screen) -> Iterator[str]:
-    """What is not shown, and commands that show it."""
-    if not rows:
+def _notes(table: AnyTable, more: int, left_out: Sequence[Header], screen: Screen) -> Iterator[str]:
+    """What is not shown, and the command that shows it."""
+    if not len(table.rows):
         yield "no rows"
-    alone = "" if not table.most else f" --table {table.name}"
-    if more:
-        how = "--top N, -o FILE" if not alone else alone.strip()
-        whole = f"; all: {screen.command}{alone} --units {'human' if screen.human else 'raw --format table'} | less -S"
-        yield f"{more:,} more row{'s' * (more != 1)}: {how}{whole if screen.command else ''}"
-    if left_out:
-        names = ", ".join(header.key for header in left_out)
-        yield f"no room for {names}: {'a wider window' if screen.chosen else '-c COL,... or a wider window'}"
+    rows = [f"{more:,} more row{'s' * (more != 1)}"] if more else []
+    keys = ", ".join(header.key for header in left_out)
+    columns = [f"{len(left_out)} more column{'s' * (len(left_out) != 1)} ({keys})"] if left_out else []
+    ways = ["--top N", "-o FILE"] if more and not screen.several else []
+    if screen.command:
+        alone, units = f" --table {table.name}" * screen.several, "--units human" if screen.human else "--format table"
+        ways.append(f"{screen.command}{alone} {units} | less -S")
+    if rows or columns:
+        yield f"{', '.join(rows + columns)}: {', '.join(ways)}"

@@ -196,7 +196,13 @@ def blocks(readings: Readings) -> Table:
         _COUNT,
         *_times("median", "Median", "median of all readings, less the timer's own cost"),
         *_times("p99", "P99", "one reading in a hundred is longer"),
-        Header("share", "Share(%)", "of the kernel: of its clock pairs, of the block around all others, or of all blocks", "%"),
+        Header(
+            "share",
+            "Share(%)",
+            "of the kernel: of its clock pairs, of the block around all others, or of all blocks",
+            "%",
+            share=True,
+        ),
         Header("imbalance", "Imbalance", "median of the slowest lane over the median lane's; 1 is balanced"),
         Header("flags", "Flags", "removed?: no longer than reading the clock; unsupported, not reached, backwards", empty="-"),
     ]

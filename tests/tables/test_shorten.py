@@ -28,7 +28,7 @@ def test_what_all_share_is_left_out_at_whole_words() -> None:
     layers = ["model.encoder.layers.3.attn.qkv", "model.encoder.layers.11.attn.qkv"]
     assert _cut(layers, 24) == ["model.…layers.3.attn.qkv", "model.…ayers.11.attn.qkv"]
     paths = [f"/usr/lib/python3/site-packages/torchvision/models/resnet.py:{line}" for line in (124, 128)]
-    assert _cut(paths, 24) == ["/usr/li…ls/resnet.py:124", "/usr/li…ls/resnet.py:128"]
+    assert _cut(paths, 24) == ["/usr/lib/p…resnet.py:124", "/usr/lib/p…resnet.py:128"]
     assert _cut([*layers, "relu"], 24)[2] == "relu"
 
 

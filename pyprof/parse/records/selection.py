@@ -117,12 +117,17 @@ def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
     return name in ranges or (bool(at) and f"{domain}:{bare}" in ranges)
 
 
-def _in_time(records: Records, text: str) -> Bools:
+def first_ns(records: Records) -> int:
+    """The begin of the first record, from which times with a unit count."""
     start_ns = records["start_ns"]
-    first_ns = int(start_ns[start_ns >= 0].min(initial=_LARGEST))
+    return int(start_ns[start_ns >= 0].min(initial=_LARGEST))
+
+
+def _in_time(records: Records, text: str) -> Bools:
+    start_ns, first = records["start_ns"], first_ns(records)
     parts = text.replace(" ", "").split(":")
     try:
-        begin, end = (_time_ns(part, first_ns, default) for part, default in zip(parts, (0, _LARGEST), strict=True))
+        begin, end = (_time_ns(part, first, default) for part, default in zip(parts, (0, _LARGEST), strict=True))
     except ValueError as error:
         raise UsageError(f"--time takes A:B, not {text!r}", "for example --time 1.5s:2s, or ns as in column start") from error
     return (start_ns >= begin) & (start_ns < end)

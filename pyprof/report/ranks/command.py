@@ -19,7 +19,7 @@ from pyprof.report.ranks.results import PER_STEP, TABLES, by_rank, matrix_of, sl
 from pyprof.report.ranks.survey import Survey, how_aligned, survey
 from pyprof.report.ranks.units import files_of
 from pyprof.tables.formats import FORMATS
-from pyprof.tables.output import ordered, write
+from pyprof.tables.output import on_terminal, ordered, write
 from pyprof.tables.screen import add_tables, one_table_option, selected
 from pyprof.tables.table import Table, Texts
 
@@ -86,17 +86,25 @@ def _write_all(whole: Survey, folder: Path, options: argparse.Namespace) -> None
 def _print_screen(whole: Survey, options: argparse.Namespace) -> None:
     top = _SHOWN if options.top is None else options.top
     print("\n".join(lines(whole)))
-    tables = [_on_screen(table, top) for name in _SCREEN if top and len((table := TABLES[name](whole)).rows)]
+    tables = [
+        _on_screen(table, top, on_terminal(options)) for name in _SCREEN if top and len((table := TABLES[name](whole)).rows)
+    ]
     if tables:
         print()
         write(tables, options)
 
 
-def _on_screen(table: Table, top: int) -> Table:
-    """The rows with most of what the table is about, texts cut to their last characters."""
+def _on_screen(table: Table, top: int, fitted: bool) -> Table:
+    """The rows with most of what the table is about; fitted: the terminal's format cuts the rest, else texts are cut to their
+    last characters."""
     key, rows = _SCREEN[table.name], table.rows
     of = f" by {key}" if key else ""
     title = table.title
+    if fitted and len(rows) > top:
+        rows = ordered([table.of(key)], rows) if key else rows
+        return table.take(rows)._replace(most=top)
+    if fitted:
+        return table
     if len(rows) > top:
         title += f" ({top} of {len(rows)}{of}; all: --table {table.name})"
         rows = ordered([table.of(key)], rows) if key else rows

@@ -36,6 +36,11 @@ def _count(key: str, values: Ints, about: str) -> tuple[Header, Integers]:
     return Header(key, key.capitalize(), about, width=2), Integers.from_zero(values)
 
 
+def _detail(cell: tuple[Header, Integers]) -> tuple[Header, Integers]:
+    """A column that a narrow screen can do without."""
+    return cell[0]._replace(detail=True), cell[1]
+
+
 def _texts(key: str, values: Iterable[str], about: str) -> tuple[Header, Texts]:
     return Header(key, key.capitalize(), about, width=2), listed(values)
 
@@ -62,13 +67,13 @@ def _ranks(whole: Survey) -> Table:
     compared = met > 0
     cells: Cells = [
         (_RANK, Integers.known(np.array(whole.ranks))),
-        _count("steps", steps, "steps recorded"),
+        _detail(_count("steps", steps, "steps recorded")),
         *(_micro(name, mean[:, at], about) for at, (name, about) in enumerate(MEASURES.items())),
         _micro("wait", np.where(compared, wait / steps, np.nan), "waiting in collectives for later ranks"),
         _micro("caused", np.where(compared, caused / steps, np.nan), "waiting of all others for this rank, where it came last"),
         _count("late", np.where(compared, late, -1), "collectives to which it came last"),
-        _count("met", met, "collectives compared with other ranks"),
-        _count("left_out", left_out, "collectives that could not be compared"),
+        _detail(_count("met", met, "collectives compared with other ranks")),
+        _detail(_count("left_out", left_out, "collectives that could not be compared")),
     ]
     return joined("ranks", cells, "ranks, times of a step on average")
 
