@@ -20,14 +20,17 @@ Units = Callable[[], Iterator[Attended]]
 class Arrivals(NamedTuple):
     """One row a meeting, ns on the common clock.
 
-    ranks: units that took part, 0 where the meeting cannot be compared; first, last: begin of the first and of the last to
-    come; slowest: that last unit; wait: of all the others together; time: the shortest stay of a unit, which is the transfer
-    without waiting; nbytes: -1 unknown.
+    ranks: units that took part, 0 where the meeting cannot be compared; first, next, last: when the first, the next-to-last and
+    the last began; earliest, second, slowest: these units; wait: of all others than the last together; time: the shortest stay
+    of a unit, which is the transfer without waiting; nbytes: -1 unknown.
     """
 
     ranks: Ints
     first: Ints
+    next: Ints
     last: Ints
+    earliest: Ints
+    second: Ints
     slowest: Ints
     wait: Ints
     time: Ints
@@ -37,20 +40,25 @@ class Arrivals(NamedTuple):
 def arrivals(units: Units, offset: Ints, count: int) -> Arrivals:
     """Rows for `count` meetings; offset: ns that each unit's clock is ahead."""
     ranks, total = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    first, last = np.full(count, _LATE), np.full(count, -_LATE)
-    slowest, nbytes = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    time = np.full(count, _LATE)
+    first, time = np.full(count, _LATE), np.full(count, _LATE)
+    next_one, last = np.full(count, -_LATE), np.full(count, -_LATE)
+    earliest, second, slowest, nbytes = (np.full(count, -1, np.int64) for _ in range(4))
     for number, unit in enumerate(units()):
         inside = unit.meeting >= 0
         at, start = unit.meeting[inside], unit.start[inside] - offset[number]
         ranks[at] += 1
         total[at] += start
+        earliest[at] = np.where(start < first[at], number, earliest[at])
         first[at] = np.minimum(first[at], start)
-        slowest[at] = np.where(start > last[at], number, slowest[at])
+        is_last, is_second = start > last[at], start > next_one[at]
+        second[at] = np.where(is_last, slowest[at], np.where(is_second, number, second[at]))
+        next_one[at] = np.where(is_last, last[at], np.where(is_second, start, next_one[at]))
+        slowest[at] = np.where(is_last, number, slowest[at])
         last[at] = np.maximum(last[at], start)
         time[at] = np.minimum(time[at], (unit.end - unit.start)[inside])
         nbytes[at] = np.maximum(nbytes[at], unit.nbytes[inside])
-    return Arrivals(ranks, first, last, slowest, np.where(ranks > 0, ranks * last - total, 0), time, nbytes)
+    wait = np.where(ranks > 0, ranks * last - total, 0)
+    return Arrivals(ranks, first, next_one, last, earliest, second, slowest, wait, time, nbytes)
 
 
 class Waits(NamedTuple):

@@ -1,95 +1,176 @@
-"""Time of ranks by layer and op -> what takes a slow rank longer than the median rank.
+"""Delays and timelines -> what a rank that others waited for did meanwhile that took longer than on the other ranks.
 
-Times are ns a step, so that ranks with different numbers of steps compare. Beside ops there is the time in which a GPU computed
-nothing because the host had not launched the next kernel yet, which makes a rank late as well. Idle time as such would not do:
-a rank that waits in a collective is not idle. Each unit's sums go to a file; medians are taken of some work at a time.
+Looked at is the time before the meetings to which it came late, back to the last one where it waited longer itself than it is
+late. What it computed there and in which layer, and how late its host was with launches and why, is compared with the median of
+the other ranks; so is when it began at all. A cause is one only if it explains at least a tenth of the delay. Sums of each unit
+go to a file; medians are taken of some work at a time.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from typing import IO
+from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Floats, Ints
-from pyprof.parse.records.records import Records
-from pyprof.report.ranks.busy import COMMUNICATION, classes
+from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.report.ranks.arrivals import Arrivals, Units
+from pyprof.report.ranks.meetings import Attended
+from pyprof.report.ranks.timeline import LATE, LATE_LAUNCH, Timeline, Timelines, Work
 
-LATE_LAUNCH = ("-", "(launched late)")
+LEAST_SHARE = 0.1  # of the delay
+BEGUN: Work = ("-", "(began later)")
+ALL_WORK: Work = ("-", "(all kernels)")
+_ALL_OPS = "(all ops)"
 _CELLS = 1 << 21  # cells of the table of ranks and work in memory at once
 
 
-class WorkTimes:
-    """Time a step of each (layer, op) on each rank. work: a number for each of these."""
+class Job(NamedTuple):
+    """What causes are found from. ranks: their number; rank_of: of each unit; offset: ns that each unit's clock is ahead; new:
+    ns that each meeting's last was late and had not been before."""
 
-    def __init__(self) -> None:
-        self.work: dict[tuple[str, str], int] = {LATE_LAUNCH: 0}
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyprof-ranks-")
-        self._blocks: list[tuple[int, int, int]] = []  # unit, position in the file, steps
-
-    def close(self) -> None:
-        """Remove the temporary file."""
-        self._file.close()
-
-    def add(self, unit: int, records: Records, steps: int) -> None:
-        """One unit's kernels, copies and late launches; steps: their number."""
-        work = np.flatnonzero(classes(records) != COMMUNICATION)
-        late = late_launches(*(records[name][work].astype(np.int64) for name in ("start_ns", "dur_ns", "launch_ns")))
-        step = records["step"][work]
-        counted = (step >= 0) | ~(step >= 0).any()
-        rows = work[counted]
-        distinct = distinct_rows(records["scope"][rows], records["call"][rows])
-        spent = np.bincount(distinct.inverse, np.maximum(records["dur_ns"][rows], 0), distinct.columns.shape[1])
-        sums = np.zeros(len(self.work) + distinct.columns.shape[1])
-        sums[0] = late[counted].sum()
-        for (scope, call), time in zip(distinct.columns.T.tolist(), spent.tolist(), strict=True):
-            layer = ":".join(records.stacks[scope].layer) if scope >= 0 else ""
-            op = records.calls[call].op if call >= 0 else "na"
-            sums[self.work.setdefault((layer or "-", op), len(self.work))] += time
-        codes = np.flatnonzero(sums)
-        self._blocks.append((unit, self._file.tell(), steps))
-        np.save(self._file, np.stack([codes.astype(np.float64), sums[codes]]))
-
-    def _tables(self, rank_of: Ints, ranks: int) -> Iterator[tuple[int, Floats]]:
-        """Some work at a time: the number of the first, and ns a step by rank (rows) and work (columns)."""
-        steps = np.zeros(ranks)
-        for unit, _, count in self._blocks:
-            steps[rank_of[unit]] += count
-        width = max(_CELLS // max(ranks, 1), 1)
-        for begin in range(0, len(self.work), width):
-            table = np.zeros((ranks, min(width, len(self.work) - begin)))
-            for unit, position, _ in self._blocks:
-                self._file.seek(position)
-                codes, sums = np.load(self._file)
-                inside = (codes >= begin) & (codes < begin + width)
-                table[rank_of[unit], codes[inside].astype(np.int64) - begin] += sums[inside]
-            yield begin, table / np.maximum(steps, 1)[:, None]
-
-    def compare(self, rank_of: Ints, ranks: int, slow: list[int]) -> list[tuple[int, tuple[str, str], float, float]]:
-        """For each slow rank the work that takes it longer than the median rank: (rank, (layer, op), ns a step, median).
-
-        rank_of: the row of each unit's rank, below `ranks`.
-        """
-        names = list(self.work)
-        found: list[tuple[int, tuple[str, str], float, float]] = []
-        for begin, table in self._tables(rank_of, ranks):
-            median = np.median(table, axis=0)
-            for rank in slow:
-                own = table[rank]
-                more = np.flatnonzero(own > median).tolist()
-                found += [(rank, names[begin + at], float(own[at]), float(median[at])) for at in more]
-        return sorted(found, key=lambda row: (slow.index(row[0]), row[3] - row[2], row[1]))
+    found: Arrivals
+    units: Units
+    timelines: Timelines
+    offset: Ints
+    new: Ints
+    rank_of: Ints
+    ranks: int
 
 
-def late_launches(start: Ints, dur: Ints, launch: Ints) -> Ints:
-    """For each activity of a GPU the ns of the pause before it that had passed when it was launched.
+class Cause(NamedTuple):
+    """rank: its row; work: (layer, op), (what the host did, `(launched late)`) or BEGUN; own: ns on that rank, of BEGUN after
+    the first to begin; median: the same on the other ranks; share: of the rank's delay that the difference explains, at most
+    1."""
 
-    All in order of start; launch: -1 unknown.
-    """
-    end = np.maximum.accumulate(start + np.maximum(dur, 0))
-    before = np.concatenate([start[:1], end[:-1]])
-    late: Ints = np.clip(np.minimum(launch, start) - before, 0, None)
-    return late
+    rank: int
+    work: Work
+    own: float
+    median: float
+    share: float
+
+
+def delay_of(job: Job, rank: int) -> float:
+    """By how many ns this rank was late on average of the other ranks, each delay once."""
+    found = job.found
+    rows = np.flatnonzero(_anew(job) & (job.rank_of[found.slowest] == rank))
+    mean = found.wait[rows] / (found.ranks[rows] - 1)
+    return float((mean * job.new[rows] / (found.last - found.next)[rows]).sum())
+
+
+def _anew(job: Job) -> Bools:
+    """The meetings to which the last came late by more than it had been late before."""
+    return (job.new > 0) & (2 * job.new >= job.found.last - job.found.next)
+
+
+def causes_of(job: Job, slow: list[int]) -> list[Cause]:
+    """Of each of these ranks, in this order and the most important first, what explains at least a tenth of its delay."""
+    meant = [_meant(job, rank) for rank in slow]
+    found = [cause for at, rank in enumerate(slow) for cause in _late_begin(job, rank, meant[at])]
+    with tempfile.TemporaryFile(prefix="pyprof-ranks-") as file:
+        blocks: list[list[tuple[int, int]]] = [[] for _ in slow]  # rank, position in the file
+        met = np.zeros((len(slow), job.ranks), np.int64)
+        for number, (unit, line) in enumerate(zip(job.units(), job.timelines.units(), strict=True)):
+            rank = int(job.rank_of[number])
+            for at, wanted in enumerate(meant):
+                sums, count = _sums(unit, line, wanted, len(job.timelines.work))
+                met[at, rank] += count
+                codes = np.flatnonzero(sums)
+                blocks[at].append((rank, file.tell()))
+                np.save(file, np.stack([codes.astype(np.float64), sums[codes]]))
+        for at, rank in enumerate(slow):
+            others = np.flatnonzero((2 * met[at] >= met[at, rank]) & (np.arange(job.ranks) != rank))
+            if len(others) and met[at, rank]:
+                own, median = np.zeros(len(job.timelines.work)), np.zeros(len(job.timelines.work))
+                for begin, table in _tables(file, blocks[at], job.ranks, len(own)):
+                    own[begin : begin + table.shape[1]] = table[rank]
+                    median[begin : begin + table.shape[1]] = np.median(table[others], axis=0)
+                found += _telling(job, rank, own, median)
+    return sorted(found, key=lambda cause: (slow.index(cause.rank), cause.median - cause.own, cause.work))
+
+
+def _meant(job: Job, rank: int) -> Bools:
+    """The meetings before which this rank lost what it is late."""
+    chosen = np.zeros(len(job.new), np.bool_)
+    for number, unit in enumerate(job.units()):
+        if job.rank_of[number] != rank:
+            continue
+        rows = np.flatnonzero(unit.meeting >= 0)
+        rows = rows[np.argsort(unit.start[rows], kind="stable")]
+        meeting = unit.meeting[rows]
+        late = np.where(_anew(job)[meeting] & (job.found.slowest[meeting] == number), job.new[meeting], 0)
+        waited = job.found.last[meeting] - (unit.start[rows] - job.offset[number])
+        before = 0
+        for at, more, wait in zip(meeting[::-1].tolist(), late[::-1].tolist(), waited[::-1].tolist(), strict=True):
+            before = max(before, more) if more or wait < before else 0
+            chosen[at] = before > 0
+    return chosen
+
+
+def _late_begin(job: Job, rank: int, meant: Bools) -> Iterator[Cause]:
+    """That it began later, if it lost something before its first meeting."""
+    begin = np.full(job.ranks, np.inf)
+    first = np.zeros(job.ranks, np.bool_)
+    for number, unit in enumerate(job.units()):
+        own = int(job.rank_of[number])
+        inside = np.flatnonzero(unit.meeting >= 0)
+        at = job.timelines.begin[number] - int(job.offset[number])
+        if len(inside) and at < begin[own]:
+            begin[own] = at
+            first[own] = meant[unit.meeting[inside[np.argmin(unit.start[inside])]]]
+    others = begin[np.isfinite(begin) & (np.arange(job.ranks) != rank)]
+    if first[rank] and len(others):
+        earliest = min(float(others.min()), float(begin[rank]))
+        yield from _explaining(job, rank, {BEGUN: (float(begin[rank]) - earliest, float(np.median(others)) - earliest)})
+
+
+def _sums(unit: Attended, line: Timeline, meant: Bools, works: int) -> tuple[Floats, int]:
+    """ns of each work before the meetings that are meant, and how many of these the unit attended."""
+    rows = np.flatnonzero(unit.meeting >= 0)
+    rows = rows[np.argsort(unit.start[rows], kind="stable")]
+    wanted = np.append(meant[unit.meeting[rows]], False)
+    inside = wanted[np.searchsorted(unit.start[rows], line.start, "left")]
+    does = inside & (line.work >= 0)
+    sums = np.bincount(line.work[does], (line.end - line.start)[does], works).astype(np.float64)
+    return sums + np.bincount(line.doing[inside], line.pause[inside], works), int(wanted.sum())
+
+
+def _tables(file, blocks: list[tuple[int, int]], ranks: int, works: int) -> Iterator[tuple[int, Floats]]:  # type: ignore[no-untyped-def]
+    """Some work at a time: the number of the first, and ns by rank (rows) and work (columns)."""
+    width = max(_CELLS // max(ranks, 1), 1)
+    for begin in range(0, works, width):
+        table = np.zeros((ranks, min(width, works - begin)))
+        for rank, position in blocks:
+            file.seek(position)
+            codes, sums = np.load(file)
+            inside = (codes >= begin) & (codes < begin + width)
+            table[rank, codes[inside].astype(np.int64) - begin] += sums[inside]
+        yield begin, table
+
+
+def _telling(job: Job, rank: int, own: Floats, median: Floats) -> Iterator[Cause]:
+    """Of computing and of the host's lateness each at the finest level that holds at least half of the difference: ops, layers
+    or all that was computed; what the host did in its pauses or all of these."""
+    works = list(job.timelines.work)
+    late = np.array([op == LATE for _, op in works])
+    for which, whole in ((~late, ALL_WORK), (late, LATE_LAUNCH)):
+        levels: list[dict[Work, tuple[float, float]]] = [{}, {}, {}]
+        for at in np.flatnonzero(which & ((own > 0) | (median > 0))).tolist():
+            names = (works[at], works[at] if whole == LATE_LAUNCH else (works[at][0], _ALL_OPS), whole)
+            for level, name in zip(levels, names, strict=True):
+                before = level.get(name, (0.0, 0.0))
+                level[name] = before[0] + float(own[at]), before[1] + float(median[at])
+        more = max((mine - other for mine, other in levels[2].values()), default=0.0)
+        for level in levels:
+            if max((mine - other for mine, other in level.values()), default=0.0) >= more / 2 > 0:
+                yield from _explaining(job, rank, level)
+                break
+
+
+def _explaining(job: Job, rank: int, times: dict[Work, tuple[float, float]]) -> Iterator[Cause]:
+    delay = delay_of(job, rank)
+    for work, (own, median) in times.items():
+        share = min((own - median) / delay, 1.0) if delay else 0.0
+        if share >= LEAST_SHARE:
+            yield Cause(rank, work, own, median, share)

@@ -15,7 +15,8 @@ import numpy as np
 
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.selection import add_window, in_window, window_given
-from pyprof.report.ranks.results import PER_STEP, TABLES, by_rank, matrix_of, slowest_ranks
+from pyprof.report.ranks.advice import Straggler, described, in_words
+from pyprof.report.ranks.results import PER_STEP, TABLES, by_rank, matrix_of
 from pyprof.report.ranks.survey import Survey, how_aligned, survey
 from pyprof.report.ranks.units import files_of
 from pyprof.tables.formats import FORMATS
@@ -26,6 +27,7 @@ from pyprof.tables.table import Table, Texts
 _SHOWN = 10  # rows of a table on the screen
 # The tables there, and what decides which rows are shown.
 _SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": ""}
+_WORTH = 0.1  # of what the most costly rank costs
 _WIDEST = 40  # characters of a layer there: its end says most
 
 
@@ -129,23 +131,27 @@ def lines(whole: Survey) -> Iterator[str]:
         moved = np.abs(whole.clocks.offset[aligned]).max()
         spread = float(np.median(whole.clocks.spread[aligned]))
         yield f"clocks: moved by at most {moved / 1e3:.3f} us to agree on collectives; left over {spread / 1e3:.3f} us"
-    caused, late = by_rank(whole, whole.waits.caused), by_rank(whole, whole.waits.late)
-    total = caused.sum()
+    total = by_rank(whole, whole.waits.caused).sum()
     if not met or not total:
         return
     communication = sum(int(busy.times[:, 2].sum()) for busy in whole.busy)
     share = f"{100 * total / communication:.1f} % of their communication" if communication else "na"
     yield f"waiting: {total / 1e6:.3f} ms of all ranks together, {share}"
-    slow = slowest_ranks(whole)[:3]
-    causes = whole.work.compare(whole.rank_of, len(whole.ranks), slow)
-    for row in slow:
-        yield (
-            f"rank {whole.ranks[row]}: last at {100 * late[row] / met:.1f} % of collectives; the others waited "
-            f"{caused[row] / 1e6:.3f} ms for it, {100 * caused[row] / total:.1f} % of all waiting"
-        )
-        most = next((cause for cause in causes if cause[0] == row), None)
-        if most is not None:
-            layer, op = most[1]
-            where = op if layer == "-" else f"{op} in {layer}"
-            each = " a step" if steps else ""
-            yield f"    longer than the median rank: {where}, {most[2] / 1e3:.3f} us{each}, not {most[3] / 1e3:.3f}"
+    for row in whole.slowest:
+        if whole.saves[row] >= _WORTH * whole.saves.max():
+            yield from _late(described(whole, row), total)
+            causes = [in_words(cause) for cause in whole.causes(row)[:2]]
+            yield from (f"    {text}" for text in causes or ["nothing recorded explains a tenth of its delay"])
+
+
+def _late(one: Straggler, total: int) -> Iterator[str]:
+    """What a rank that others waited for costs; total: ns of all waiting."""
+    share = f"{100 * one.waited_ns / total:.1f} % of all waiting"
+    times = f"last at {one.collectives} of {one.met} collectives"
+    yield f"rank {one.rank}: {times}; the others waited {one.waited_ns / 1e6:.3f} ms for it, {share}"
+    step = "" if one.step is None else f" of step {one.step}"
+    after = f"{one.last_ns / 1e6:.3f} ms after rank {one.earliest}"
+    if one.second != one.earliest:
+        after += f" and {(one.last_ns - one.second_ns) / 1e6:.3f} ms after rank {one.second}, the next-to-last"
+    yield f"    most at {one.kind}{step}: it entered {after}"
+    yield f"    saves {one.saves_ns / 1e6:.3f} ms in all if it enters with the next-to-last"

@@ -20,7 +20,6 @@ from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, texts
 
 PER_STEP = (*MEASURES, "wait", "caused")  # what the matrix has of each rank and step
-_NAMED = 3  # ranks whose causes are looked for
 _RANK = Header("rank", "Rank", "rank in the job", width=2)
 _STEP = Header("step", "Step", "training step", width=2)
 
@@ -50,13 +49,6 @@ def by_rank(whole: Survey, values: Ints) -> Ints:
     return np.bincount(whole.rank_of[whole.waits.unit], values, len(whole.ranks)).astype(np.int64)
 
 
-def slowest_ranks(whole: Survey) -> list[int]:
-    """Indices of the ranks that others waited for, longest first."""
-    caused = by_rank(whole, whole.waits.caused)
-    order = np.argsort(-caused, kind="stable")
-    return [row for row in order.tolist() if caused[row] > 0]
-
-
 def _ranks(whole: Survey) -> Table:
     times = np.zeros((len(whole.ranks), len(MEASURES)))
     for row, busy in zip(whole.rank_of.tolist(), whole.busy, strict=True):
@@ -71,6 +63,7 @@ def _ranks(whole: Survey) -> Table:
         *(_micro(name, mean[:, at], about) for at, (name, about) in enumerate(MEASURES.items())),
         _micro("wait", np.where(compared, wait / steps, np.nan), "waiting in collectives for later ranks"),
         _micro("caused", np.where(compared, caused / steps, np.nan), "waiting of all others for this rank, where it came last"),
+        _micro("saves", np.where(compared, whole.saves / steps, np.nan), "of the job, had it come with the next-to-last"),
         _count("late", np.where(compared, late, -1), "collectives to which it came last"),
         _detail(_count("met", met, "collectives compared with other ranks")),
         _detail(_count("left_out", left_out, "collectives that could not be compared")),
@@ -142,6 +135,10 @@ def _collectives(whole: Survey) -> Table:
         _count("bytes", found.nbytes[rows], "NCCL's S, largest of all ranks"),
         _count("ranks", found.ranks[rows], "ranks that took part"),
         _count("slowest", whole.rank_numbers[found.slowest[rows]], "the rank that came last"),
+        _count("second", whole.rank_numbers[found.second[rows]], "the rank that came before it"),
+        _count("first", whole.rank_numbers[found.earliest[rows]], "the rank that came first"),
+        _micro("late", (found.last - found.next)[rows], "from the next-to-last arrival to the last"),
+        _micro("new", whole.delays[rows], "of that what it had not been late before"),
         _micro("skew", (found.last - found.first)[rows], "from the first arrival to the last"),
         _micro("wait", found.wait[rows], "waiting of all others together"),
         _micro("time", found.time[rows], "the last rank's own time: the transfer without waiting"),
@@ -179,18 +176,21 @@ def _bandwidth(whole: Survey) -> Table:
 
 
 def _stragglers(whole: Survey) -> Table:
-    slow = slowest_ranks(whole)[:_NAMED]
-    found = whole.work.compare(whole.rank_of, len(whole.ranks), slow) if len(whole.ranks) > 1 else []
-    own, median = (np.array([row[at] for row in found], np.float64) for at in (2, 3))
+    found = whole.all_causes if len(whole.ranks) > 1 else []
+    steps = np.bincount(whole.rank_of, whole.timelines.steps, len(whole.ranks))
+    each = steps[[row.rank for row in found]] if found else np.ones(0)
+    own, median = (np.array([getattr(row, name) for row in found], np.float64) / each for name in ("own", "median"))
+    share = np.array([100 * row.share for row in found], np.float64)
     cells: Cells = [
-        _count("rank", np.array([whole.ranks[row[0]] for row in found], np.int64), "one of the ranks that others waited for"),
-        _texts("layer", [row[1][0] for row in found], "named layers around the op"),
-        _texts("op", [row[1][1] for row in found], "the op; (launched late): the GPU had nothing to do yet"),
-        _micro("time", own, "time a step on this rank"),
-        _micro("median", median, "the same on the median rank"),
+        _count("rank", np.array([whole.ranks[row.rank] for row in found], np.int64), "one of the ranks that others waited for"),
+        _texts("layer", [row.work[0] for row in found], "layers around the op; of a late launch what the host did"),
+        _texts("op", [row.work[1] for row in found], "the op; (launched late): the GPU had nothing to do yet"),
+        _micro("time", own, "time a step on this rank before collectives to which it came late"),
+        _micro("median", median, "the same on the median of the other ranks"),
         _micro("more", own - median, "the difference"),
+        (Header("share", "Share(%)", "of its delay that this explains", "%", 2), Fractions.not_nan(share, 1)),
     ]
-    return joined("stragglers", cells, "what takes the slowest ranks longer than the median rank, a step")
+    return joined("stragglers", cells, "what takes late ranks longer than the others, a step: a tenth of their delay or more")
 
 
 def _per_step(whole: Survey) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:

@@ -5,7 +5,7 @@ In memory stay a few numbers for each rank and step, and the distinct collective
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import count
 
@@ -17,11 +17,14 @@ from pyprof.parse.records.locations import File
 from pyprof.parse.records.records import Records
 from pyprof.report.ranks import busy, collectives
 from pyprof.report.ranks.arrivals import Arrivals, Waits, arrivals, waits
-from pyprof.report.ranks.causes import WorkTimes
+from pyprof.report.ranks.causes import Cause, Job, causes_of
 from pyprof.report.ranks.clocks import Clocks, align
-from pyprof.report.ranks.meetings import Meetings, Recorded
+from pyprof.report.ranks.delays import delays
+from pyprof.report.ranks.meetings import Attended, Meetings, Recorded
+from pyprof.report.ranks.timeline import Timelines
 from pyprof.report.ranks.units import Choose, Unit, units_of
 
+_NAMED = 3  # ranks whose causes are looked for
 _APART_NS = 200_000  # ends of one collective differ by less, if it is one
 
 
@@ -36,7 +39,7 @@ class Survey:
         self.communicates: list[bool] = []
         self.files: set[int] = set()
         self.failures: list[PyprofError] = []
-        self.meetings, self.work = Meetings(), WorkTimes()
+        self.meetings, self.timelines = Meetings(), Timelines()
         self._base: int | None = None  # so that times are small numbers, which a float holds exactly
 
     def __enter__(self) -> Survey:
@@ -45,7 +48,7 @@ class Survey:
     def __exit__(self, *error: object) -> None:
         """Remove the temporary files."""
         self.meetings.close()
-        self.work.close()
+        self.timelines.close()
 
     def add(self, unit: Unit, file: int) -> None:
         """One unit; its records are not needed afterwards."""
@@ -62,11 +65,11 @@ class Survey:
         step, stream = records["step"][rows].astype(np.int64), records["stream"][rows].astype(np.int64)
         owner = unit.rank if unit.rank >= 0 else -2 - number
         self.meetings.add(owner, Recorded(step, stream, start, end, code, distinct))
-        self.work.add(number, records, len(times.steps))
+        self.timelines.add(records, origin, len(times.steps), unit.trace)
         self.busy.append(times)
         self.communicates.append(len(rows) > 0)
         self.files.add(file)
-        self.units.append(unit._replace(records=Records({})))
+        self.units.append(unit._replace(records=Records({}), trace=None))
 
     @cached_property
     def rank_numbers(self) -> Ints:
@@ -87,7 +90,12 @@ class Survey:
     @cached_property
     def clocks(self) -> Clocks:
         """By how much the clock of each unit is ahead."""
-        return align(self.meetings.units(), self.meetings.group_of())
+        return align(self._ended(), self.meetings.group_of())
+
+    def _ended(self) -> Iterator[Attended]:
+        """Each unit's part in meetings whose end it recorded: the others' clocks remain those of their sessions."""
+        for unit, part in zip(self.units, self.meetings.units(), strict=True):
+            yield part if unit.ends else Attended(*(column[:0] for column in part))
 
     @cached_property
     def arrivals(self) -> Arrivals:
@@ -99,6 +107,33 @@ class Survey:
         """How long each unit waited in each step, and the others for it."""
         meetings = self.meetings
         return waits(meetings.units, self.clocks.offset, self.arrivals, meetings.step_of(), len(meetings.steps))
+
+    @cached_property
+    def delays(self) -> Ints:
+        """For each meeting the ns that its last was late after the next-to-last, each delay once."""
+        return delays(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.meetings.group_of())
+
+    @cached_property
+    def saves(self) -> Ints:
+        """For each of `ranks` the ns that its delays cost."""
+        late = self.delays > 0
+        return np.bincount(self.rank_of[self.arrivals.slowest[late]], self.delays[late], len(self.ranks)).astype(np.int64)
+
+    @cached_property
+    def slowest(self) -> list[int]:
+        """Indices of the ranks whose delays cost most, the first three."""
+        return [row for row in np.argsort(-self.saves, kind="stable").tolist() if self.saves[row]][:_NAMED]
+
+    @cached_property
+    def all_causes(self) -> list[Cause]:
+        """What these ranks did that took longer than on the others, a tenth of their delay at least."""
+        of_ranks = (self.rank_of, len(self.ranks))
+        job = Job(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.delays, *of_ranks)
+        return causes_of(job, self.slowest)
+
+    def causes(self, row: int) -> list[Cause]:
+        """Those of one of `slowest`."""
+        return [cause for cause in self.all_causes if cause.rank == row]
 
     @property
     def notes(self) -> list[str]:

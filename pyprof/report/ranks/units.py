@@ -17,18 +17,20 @@ from pyprof.arrays.types import Bools
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.parse.records.dataset import expand, named_rank, stored
 from pyprof.parse.records.locations import File, fetched, is_folder, locate, matching
-from pyprof.parse.records.records import Records
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind, Trace
+from pyprof.report.ranks.host import with_workers
 
 Choose = Callable[[Records], Bools]  # a mask over records
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
 class Unit(NamedTuple):
-    """The GPU activity of one rank in one file.
+    """The GPU activity of one rank in one file; without any, its ops on the CPU.
 
     rank: -1 unknown; name: of the file, with process and device where it holds several units; origin_ns: what to add to a time
-    to have nanoseconds since 1970, -1 unknown; begin_ns: the first record of the file.
+    to have nanoseconds since 1970, -1 unknown; begin_ns: the first record of the file; trace: the capture, None of records
+    alone; ends: whether collectives end where their records do, unlike ops on the CPU that request one and return.
     """
 
     rank: int
@@ -36,6 +38,8 @@ class Unit(NamedTuple):
     records: Records
     origin_ns: int
     begin_ns: int
+    trace: Trace | None = None
+    ends: bool = True
 
 
 def files_of(names: Sequence[str]) -> list[File]:
@@ -64,16 +68,18 @@ def units_of(path: File, choose: Choose | None = None) -> Iterator[Unit | Pyprof
 
 def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
     """The units of a file that is at `local` for the time being."""
-    from pyprof.loading import load
+    from pyprof.loading import load_with_trace
 
-    records = load(str(local))
+    records, trace = load_with_trace(str(local))
+    on_gpu = bool(np.isin(records["kind"], _ON_GPU).any())
+    if not on_gpu:
+        records = _of_cpu(records, trace, path)
     if choose is not None:
         records = records.select(choose(records))
     start = records["start_ns"]
-    rows = np.flatnonzero(np.isin(records["kind"], _ON_GPU) & (start >= 0))
+    rows = np.flatnonzero(np.isin(records["kind"], _ON_GPU if on_gpu else (ActivityKind.CPU,)) & (start >= 0))
     if not len(rows):
-        hint = "`pyprof summary` shows a run on the CPU; ranks are compared by their collectives on GPUs (NCCL, RCCL)"
-        raise InputError(f"{path}: nothing ran on a GPU in it", hint)
+        raise _nothing(path)
     rank = records["rank"][rows].astype(np.int64)
     distinct = distinct_rows(rank, *(np.where(rank >= 0, -1, records[name][rows]) for name in ("pid", "device")))
     several = distinct.columns.shape[1] > 1
@@ -82,4 +88,16 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
         known = recorded if recorded >= 0 or several else named_rank(path)
         part = rows[distinct.inverse == number]
         chosen = records if len(part) == len(records) else records.select(part)
-        yield Unit(known, name, chosen, records.utc_ns, int(start[rows].min()))
+        yield Unit(known, name, chosen, records.utc_ns, int(start[rows].min()), trace, on_gpu or trace is not None)
+
+
+def _of_cpu(records: Records, trace: Trace | None, path: File) -> Records:
+    """A run on the CPU whose ranks met in collectives."""
+    if not (records["phase"] == PHASES.index("communication")).any():
+        raise _nothing(path)
+    return records if trace is None else with_workers(records, trace)
+
+
+def _nothing(path: File) -> InputError:
+    hint = "`pyprof summary` shows a run on the CPU alone; ranks are compared by their collectives (NCCL, RCCL, gloo)"
+    return InputError(f"{path}: nothing ran on a GPU in it, and no collective on the CPU", hint)

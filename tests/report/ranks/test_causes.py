@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from pyprof.report.ranks import causes
-from pyprof.report.ranks.causes import LATE_LAUNCH, WorkTimes, late_launches
+from pyprof.report.ranks.survey import survey
+from pyprof.report.ranks.timeline import late_launches
+from pyprof.report.ranks.units import files_of
 from tests.rank_records import Job
+
+pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 
 
 def test_a_pause_is_late_only_until_the_launch() -> None:
@@ -18,20 +25,18 @@ def test_a_pause_is_late_only_until_the_launch() -> None:
     assert late_launches(start[:0], dur[:0], launch[:0]).tolist() == []
 
 
-def test_blocks_of_work_give_what_one_table_gives() -> None:
+def test_medians_of_some_work_at_a_time_are_those_of_all(tmp_path: Path) -> None:
     job = Job(5, straggler=(3, 1, 900), jitter=100)
-    work = WorkTimes()
-    for rank in range(5):
-        work.add(rank, job.records(rank), job.steps)
-    rows = np.array([4, 3, 2, 1, 0])  # ranks in another order than their files
-    whole = work.compare(rows, 5, [1, 0])
+    with survey(files_of([str(job.write(tmp_path))])) as whole:
+        assert whole.slowest[0] == 3
+        first = whole.all_causes
     causes._CELLS, kept = 7, causes._CELLS
     try:
-        assert work.compare(rows, 5, [1, 0]) == whole
+        with survey(files_of([str(tmp_path)])) as whole:
+            assert whole.all_causes == first
     finally:
         causes._CELLS = kept
-        work.close()
-    assert whole[0][:2] == (1, ("layers.1", "mm"))
-    times = job.compute.sum(axis=(1, 3)) / job.steps
-    expected = {f"layers.{i}": (times[3, i], np.median(times[:, i])) for i in range(4) if times[3, i] > np.median(times[:, i])}
-    assert {row[1][0]: row[2:] for row in whole if row[0] == 1 and row[1] != LATE_LAUNCH} == expected
+    assert first[0].work == ("layers.1", "mm") and first[0].share > 0.9
+    # Of the layers before the meeting at which it is late first, in every step: all of layer 1 and nothing after it.
+    assert first[0].own == job.compute[3, :, 1].sum()
+    assert first[0].median == np.median(job.compute[[0, 1, 2, 4], :, 1].sum(axis=(1, 2)))

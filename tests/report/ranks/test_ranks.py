@@ -79,8 +79,9 @@ def test_offsets_are_recovered_and_the_straggler_and_its_layer_named(
         first = causes["rank"].index(slow)
         assert (causes["layer"][first], causes["op"][first]) == (f"layers.{layer}", "mm")
         times = job.compute[:, :, layer].sum(axis=(1, 2)) / divided
+        others = np.median(np.delete(times, slow))
         assert causes["time_us"][first] == pytest.approx(times[slow] / 1e3)
-        assert causes["more_us"][first] == pytest.approx((times[slow] - np.median(times)) / 1e3)
+        assert causes["more_us"][first] == pytest.approx((times[slow] - others) / 1e3)
 
 
 def test_overlap_and_exposed_communication_are_those_of_the_job(tmp_path: Path) -> None:
@@ -318,6 +319,15 @@ def test_eight_real_ranks_counted_by_hand(captures: Path) -> None:
         assert [tuple(round(float(str(v))) for v in row) for row in seen] == busy
 
 
+def _without_causes(text: str) -> list[str]:
+    """The lines of the screen but for causes: what the host did is in captures alone."""
+    return [
+        line
+        for line in text.partition("\nwhat takes late ranks")[0].splitlines()
+        if "later: " not in line and " late, " not in line
+    ]
+
+
 def test_a_data_set_gives_what_its_captures_give(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("kineto/v100_dlrm_8ranks", "nsys/h100_2gpu_train.nsys2026.2.sqlite"):
         assert main(["ranks", str(captures / name)]) == 0
@@ -325,7 +335,8 @@ def test_a_data_set_gives_what_its_captures_give(captures: Path, tmp_path: Path,
         out = str(tmp_path / name.replace("/", "_").partition(".")[0])
         assert main(["parse", str(captures / name), "-o", out, "--jobs", "1"]) == 0
         capsys.readouterr()
-        assert main(["ranks", out]) == 0 and capsys.readouterr().out == direct
+        assert main(["ranks", out]) == 0
+        assert _without_causes(capsys.readouterr().out) == _without_causes(direct)
 
 
 def test_two_ranks_of_one_capture(captures: Path) -> None:

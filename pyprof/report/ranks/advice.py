@@ -1,0 +1,116 @@
+"""A survey of a job's ranks -> the rank that others wait for, what that costs and what it did meanwhile. Prints nothing.
+
+`with survey(files_of([folder])) as whole: found = straggler(whole)` gives a Straggler, or None.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.report.ranks.causes import ALL_WORK, BEGUN, Cause
+from pyprof.report.ranks.host import PYTHON
+from pyprof.report.ranks.survey import Survey
+from pyprof.report.ranks.timeline import LATE, NOT_RECORDED
+
+_LEAST_OF_WALL = 0.01  # what is saved at least, else it is noise
+_MORE_THAN_OTHERS = 3  # times what the other ranks cost on average, else none is the straggler
+
+
+class Straggler(NamedTuple):
+    """The rank whose lateness costs most.
+
+    rank: its number; ranks: of the job; saves_ns: wall time that goes if it enters each collective together with the
+    next-to-last, each delay counted once although later collectives wait for it as well; time_ns: how long each of the other
+    ranks waited for it on average; waited_ns: all of them together; collectives: how often it was the last, of `met` compared.
+
+    The collective where it lost most: kind; step (None: not marked); earliest, second: the first and the next-to-last rank
+    there; second_ns, last_ns: when the next-to-last and this rank entered, after the earliest.
+
+    cause: "compute", "host" or "begin" (it began its recording or its first step later), None where nothing recorded explains a
+    tenth of the delay; meanwhile: the same in words; share: of the delay that it explains; layer, op, src: where, None unknown.
+    """
+
+    rank: int
+    ranks: int
+    saves_ns: int
+    time_ns: int
+    waited_ns: int
+    collectives: int
+    met: int
+    kind: str
+    step: int | None
+    earliest: int
+    second: int
+    second_ns: int
+    last_ns: int
+    cause: str | None
+    meanwhile: str | None
+    share: float
+    layer: str | None
+    op: str | None
+    src: str | None
+
+
+def straggler(survey: Survey) -> Straggler | None:
+    """The rank to look at first, None where no rank is late by more than noise: it would save under 1 % of the job's time, or
+    not three times what the other ranks would on average, or nothing could be compared. Call it within the survey's `with`."""
+    saves = survey.saves
+    if len(survey.ranks) < 2 or not saves.any():
+        return None
+    row = int(saves.argmax())
+    wall = max(int(busy.times[:, 0].sum()) for busy in survey.busy)
+    others = (saves.sum() - saves[row]) / (len(saves) - 1)
+    if saves[row] < _LEAST_OF_WALL * wall or saves[row] < _MORE_THAN_OTHERS * others:
+        return None
+    return described(survey, row)
+
+
+def described(survey: Survey, row: int) -> Straggler:
+    """All that is known of a rank that others waited for; row: its index in `survey.ranks`."""
+    found = survey.arrivals
+    late = np.flatnonzero((found.ranks > 1) & (survey.rank_of[found.slowest] == row))
+    worst = int(late[np.argmax(np.where(survey.delays[late] > 0, survey.delays[late], found.wait[late] * 1e-18))])
+    met = int(survey.waits.met[survey.rank_of[survey.waits.unit] == row].sum())
+    first, second = (int(survey.rank_numbers[units[worst]]) for units in (found.earliest, found.second))
+    step = list(survey.meetings.steps)[survey.meetings.step_of()[worst]][1]
+    cause = next((one for one in survey.causes(row)), None)
+    layer, op, src = (None, None, None) if cause is None else _place(survey, cause)
+    return Straggler(
+        rank=survey.ranks[row], ranks=len(survey.ranks), saves_ns=int(survey.saves[row]),
+        time_ns=int((found.wait[late] // (found.ranks[late] - 1)).sum()), waited_ns=int(found.wait[late].sum()),
+        collectives=len(late), met=met, kind=list(survey.meetings.keys)[survey.meetings.key_of()[worst]].kind,
+        step=step if step >= 0 else None, earliest=first, second=second,
+        second_ns=int(found.next[worst] - found.first[worst]), last_ns=int(found.last[worst] - found.first[worst]),
+        cause=None if cause is None else _kind(cause), meanwhile=None if cause is None else in_words(cause),
+        share=0.0 if cause is None else cause.share, layer=layer, op=op, src=src,
+    )  # fmt: skip
+
+
+def _kind(cause: Cause) -> str:
+    return "begin" if cause.work == BEGUN else "host" if cause.work[1] == LATE else "compute"
+
+
+def _place(survey: Survey, cause: Cause) -> tuple[str | None, str | None, str | None]:
+    """Layer, op and source line of what was computed longer."""
+    layer, op = cause.work
+    if _kind(cause) != "compute":
+        return None, None, None
+    lines = survey.timelines
+    return None if layer == "-" else layer, None if op.startswith("(") else op, lines.src.get(lines.work.get(cause.work, -1))
+
+
+def in_words(cause: Cause) -> str:
+    """What a rank did that took longer than on the others, with both times in ms."""
+    where, op = cause.work
+    times = f"{cause.own / 1e6:.3f} ms, not {cause.median / 1e6:.3f}"
+    if cause.work == BEGUN:
+        return f"began its recording or step later: {times}, after the first rank"
+    if cause.work == ALL_WORK:
+        return f"computed longer in all layers: {times}"
+    if op != LATE:
+        what = op if where == "-" else f"{where}" if op.startswith("(") else f"{op} in {where}"
+        return f"computed longer: {what}, {times}"
+    doing = {"-": "in many places", PYTHON: "in Python outside of ops", NOT_RECORDED: "what the host did was not recorded"}
+    return f"launched late, {doing.get(where, f'in {where}')}: {times}"

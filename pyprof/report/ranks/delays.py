@@ -1,0 +1,81 @@
+"""Arrivals -> how much earlier a job would have ended, had the last to come to each meeting come with the next-to-last.
+
+A rank that is late once is late at each following meeting until the others have been held up by it: the same delay, which
+counts once. Meetings are gone through in order of time with each unit's advance, by how many ns it would be earlier after all
+that was taken away before. Where the next-to-last stood still until the last came, all members leave earlier with the meeting;
+where it computed or launched meanwhile, they stay where they were, and the last is late again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.types import Ints
+from pyprof.report.ranks.arrivals import Arrivals, Units
+from pyprof.report.ranks.timeline import UNKNOWN, Timeline, Timelines
+
+_ALL = 1 << 62
+_USUAL = 2  # times the pause between launches that 5 % exceed
+
+
+def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, group: Ints) -> Ints:
+    """For each meeting the ns that its last unit was late after the next-to-last and not yet at an earlier meeting.
+
+    offset: ns that each unit's clock is ahead; group: the process group of each meeting.
+    """
+    members: dict[int, list[int]] = {}
+    still = np.zeros(len(group), np.int64)
+    for number, (unit, line) in enumerate(zip(units(), timelines.units(), strict=True)):
+        inside = unit.meeting >= 0
+        meeting, start = unit.meeting[inside], unit.start[inside]
+        for one in np.unique(group[meeting]).tolist():
+            members.setdefault(one, []).append(number)
+        mine = found.second[meeting] == number
+        still[meeting[mine]] = _still(line, start[mine], found.last[meeting[mine]] + offset[number])
+    return _taken_away(found, still, group, {one: np.array(own) for one, own in members.items()}, len(offset))
+
+
+def _still(line: Timeline, came: Ints, last: Ints) -> Ints:
+    """How long a unit had done nothing when the last came to each of some meetings, ns; came: when it came itself.
+
+    Where its host had launched the next communication already, the device decides when this unit comes there: it stood still
+    since its last kernel, but comes there no earlier than it was launched. Where it had not, the host decides, and stood still
+    if it launched nothing for longer than is usual.
+    """
+    before = _latest(line.start[line.work >= 0], np.maximum.accumulate(line.end[line.work >= 0]), last)
+    launch = np.sort(line.launch[line.launch > UNKNOWN])
+    gaps = np.diff(launch)
+    usual = _USUAL * float(np.percentile(gaps, 95)) if len(gaps) else 0.0
+    launched, launches = _latest(launch, launch, last), _latest(-launch[::-1], -launch[::-1], -last)
+    silent = -launches - launched > usual  # silent before the first launch and after the last
+    talks = line.work < 0
+    at = np.searchsorted(line.start[talks], came, "right")
+    following, begun = (np.append(times[talks], UNKNOWN)[at] for times in (line.launch, line.start))
+    by_host = following > last
+    before = np.where(by_host, np.maximum(before, np.where(silent, launched, last)), before)
+    still = np.clip(last - np.maximum(before, came), 0, None)
+    return np.where(by_host | (following == UNKNOWN), still, np.minimum(still, np.maximum(begun - following, 0)))
+
+
+def _latest(times: Ints, values: Ints, until: Ints) -> Ints:
+    """The value of the last of the ascending times before each; long ago where there is none."""
+    found: Ints = np.concatenate([[UNKNOWN], values])[np.searchsorted(times, until, "left")]
+    return found
+
+
+def _taken_away(found: Arrivals, still: Ints, group: Ints, members: dict[int, Ints], units: int) -> Ints:
+    new = np.zeros(len(group), np.int64)
+    advance = np.zeros(units, np.int64)
+    rows = np.flatnonzero(found.ranks > 1)
+    rows = rows[np.argsort(found.last[rows], kind="stable")]
+    late = (found.last - found.next)[rows]
+    columns = (rows, found.slowest[rows], found.second[rows], late, still[rows], group[rows])
+    for meeting, last, second, more, stood, one in zip(*(column.tolist() for column in columns), strict=True):
+        new[meeting] = taken = min(max(0, more - int(advance[last] - advance[second])), more)
+        advance[last] += taken
+        leave = min(int(advance[last]), int(advance[second]) + more)  # by how much the meeting ends earlier
+        if stood:
+            others = members[one][members[one] != last]
+            most = stood if stood < more else _ALL  # who stood from its coming on leaves with the meeting
+            advance[others] += np.clip(leave - advance[others], -most, most)
+    return new
