@@ -285,7 +285,7 @@ _COLUMNS: dict[str, tuple[_Compute, Header]] = {
          Header("kernel", "Kernel", "short name of the kernel", width=0, grow=True)),
         (lambda t: listed(one.name or None for one in t.measured.launches),
          Header("name", "Name", "its name as the tool wrote it", width=20)),
-        (_stacks, Header("op_stack", "OpStack", "ops around the launch, outermost first", width=20)),
+        (_stacks, Header("op_stack", "OpStack", "ops around the launch, outermost first", width=20, detail=True)),
         (lambda t: t.op_at(0), Header("top_op", "TopOp", "the outermost of them", width=15)),
         (lambda t: t.op_at(-1), Header("bottom_op", "BottomOp", "the innermost of them", width=15)),
         (_record("op"), Header("op", "Op", "the op that `prof` names; of a backward kernel the forward op", width=15)),

@@ -134,7 +134,10 @@ class Report:
         lines = self.lines
         cells: Cells = [
             (Header("pid", "PId", "process", detail=True), Integers.from_zero(lines.pid[line])),
-            (Header("device", "Device", "device ordinal", width=3), Integers.from_zero(lines.device[line])),
+            (
+                Header("device", "Device", "device ordinal", width=3, detail=len(self.devices) == 1),
+                Integers.from_zero(lines.device[line]),
+            ),
         ]
         if stream:
             pool = ["all", *(str(n) for n in np.unique(lines.stream).tolist())]
@@ -159,7 +162,7 @@ class Report:
 _REASON = Header("reason", "Reason", "why it idled")
 _WAITS = (
     Header("call", "Call", "API call in which the host waited", width=10, empty="-"),
-    Header("waitop", "CalledBy", "op that made this call", width=8, empty="-"),
+    Header("waitop", "CalledBy", "op that made this call", width=8, empty="-", detail=True),
     Header("waitsrc", "CalledAt", "its source line, or else its layers", width=8, empty="-"),
 )
 
@@ -253,7 +256,7 @@ def gaps_table(report: Report) -> Table:
         (_ns("start", "when it ran dry")._replace(moment=True), Integers.from_zero(gaps.start[rows])),
         (_ns("idle", "how long, less what other streams of the device worked"), Integers.from_zero(gaps.own[rows])),
         *report.why(rows),
-        (Header("before", "Before", "what ended last: " + short.help, width=12), before),
+        (Header("before", "Before", "what ended last: " + short.help, width=12, detail=True), before),
         (Header("next", "Next", "what began next: " + short.help, width=12), after),
         *more,
     ]

@@ -134,8 +134,13 @@ def busy(records: Records, rows: Ints) -> Busy:
     return Busy(int(spent.sum()), min(int(covered.sum()), wall), wall)
 
 
+_UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # of columns that say no unit behind their name
+
+
 def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0) -> Header:
-    return Header(key, text, about, width=max(width, len(text)), grow=grow, empty="-")
+    unit = _UNITS.get(text) or text.partition("(")[2].rstrip(")")
+    share, detail = key in ("busy", "wall"), key in ("wall", "gb", "gflop")
+    return Header(key, text, about, unit, max(width, len(text)), grow, "-", share=share, detail=detail)
 
 
 def _amounts(sums: Sums, times: Busy) -> Cells:

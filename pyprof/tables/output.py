@@ -120,9 +120,12 @@ def write(tables: AnyTable | Sequence[AnyTable], options: argparse.Namespace) ->
     Raises UsageError for a format that needs a file or one table, InputError where the file cannot be written.
     """
     several = [tables] if isinstance(tables, (Table, LazyTable)) else tables
-    form, output = _format(options, len(several) > 1), getattr(options, "output", None)
+    form, output = _format(options), getattr(options, "output", None)
     if form.binary and len(several) > 1:
         raise UsageError("this format holds one table", f"choose one of {', '.join(table.name for table in several)}")
+    if on_terminal(options):
+        _write_terminal(several, options)
+        return
     if output is None:
         write_tables(several, form, sys.stdout)
         return
@@ -132,8 +135,8 @@ def write(tables: AnyTable | Sequence[AnyTable], options: argparse.Namespace) ->
         write_tables(several, form, stream)
 
 
-def _format(options: argparse.Namespace, several: bool = False) -> Format:
-    """The format of --csv, -w or --format, of the suffix of -o, or the terminal's, or the command's own."""
+def _format(options: argparse.Namespace) -> Format:
+    """The format of --csv, -w or --format, of the suffix of -o, or the command's own."""
     output = getattr(options, "output", None)
     if output is not None:
         from pyprof.tables.files import check_output
@@ -142,8 +145,6 @@ def _format(options: argparse.Namespace, several: bool = False) -> Format:
     name = "csv" if options.csv else "table" if options.width is not None else options.format
     if name is None and output is not None:
         name = next((name for name, form in FORMATS.items() if form.suffix == Path(output).suffix), None)
-    if on_terminal(options):
-        return Format(partial(_write_terminal, options=options, several=several), "fitted to the terminal", "")
     human = options.units == "human"
     form = FORMATS[name or ("table" if human else options.default_format)]
     if form.binary and output is None:
@@ -167,16 +168,16 @@ def aligned(options: argparse.Namespace) -> bool:
     return options.width is not None or options.format == "table" or human or on_terminal(options)
 
 
-def _write_terminal(table: AnyTable, stream: IO[str], options: argparse.Namespace, several: bool) -> None:
+def _write_terminal(tables: Sequence[AnyTable], options: argparse.Namespace) -> None:
     import shlex
     import shutil
 
-    from pyprof.tables.terminal import Screen, write_terminal
+    from pyprof.tables.terminal import Screen, write_on
 
     columns, rows = shutil.get_terminal_size()
     command = shlex.join(getattr(options, "command_line", ()))
     chosen, all_rows = options.columns is not None, options.top is not None
-    write_terminal(table, stream, Screen(columns, rows, options.units != "raw", chosen, all_rows, several, command))
+    write_on(Screen(columns, rows, options.units != "raw", chosen, all_rows, command), tables, sys.stdout)
 
 
 def _write_human(table: AnyTable, stream: IO[str], write: Callable[[AnyTable, IO[str]], None]) -> None:

@@ -26,19 +26,19 @@ _LEAST_BAR = 4
 _ROOMY = 24  # characters that a text may claim before columns are left out for want of room
 _READABLE = 16  # and has before anything has a bar
 _NARROW = 8  # and what it has even so
+_ROWS = ("--top N", "-o FILE")  # how to get more of them
 _NOTHING = ("na", "-", "0")
 
 
 class Screen(NamedTuple):
     """Where a table goes and what was asked for. columns, rows: of the terminal; all_rows: the user chose how many; chosen: and
-    which columns; human: units that people read; several: one of several tables; command: as typed, to name what shows more."""
+    which columns; human: units that people read; command: as typed, to name what shows more."""
 
     columns: int
     rows: int
     human: bool = True
     chosen: bool = False
     all_rows: bool = False
-    several: bool = False
     command: str = ""
 
 
@@ -59,21 +59,42 @@ class _Column:
     says_nothing: bool = False
 
 
-def write_terminal(table: AnyTable, stream: IO[str], screen: Screen) -> None:
-    """Write the rows that fit, what was left out, and how to get it."""
+def write_on(screen: Screen, tables: Sequence[AnyTable], stream: IO[str]) -> None:
+    """Write what fits of the rows and columns of each table, what was left out, and how to get it."""
     console = Console(file=stream, width=screen.columns, highlight=False, soft_wrap=True)
-    plain = not _encodes(stream, "█▏…─")
+    plain, several, cut = not _encodes(stream, "█▏…─"), len(tables) > 1, False
+    for number, table in enumerate(tables):
+        lines, missing = _drawn(table._replace(title=table.title or table.name * several), screen, plain)
+        if number:
+            console.print()
+        for line in lines:
+            console.print(line)
+        if missing:
+            cut = True
+            ways = (
+                [f"--table {table.name}"] if several else [*_ROWS, _command(screen)] if "row" in missing else [_command(screen)]
+            )
+            console.print(Text(f"{missing}: {', '.join(filter(None, ways))}", "dim"))
+    if several and cut and screen.command:
+        console.print(Text(f"\nall of one: {_command(screen, ' --table NAME')}", "dim"))
+
+
+def _drawn(table: AnyTable, screen: Screen, plain: bool) -> tuple[Iterator[Text], str]:
+    """The lines of a table, and what they do not show."""
     count = len(table.rows)
     shown = table.first(count if screen.all_rows else table.most or max(screen.rows - 7, 10))
-    more = count - len(shown.rows)
-    whole = table if isinstance(table, Table) else shown if not more else None
-    columns = _columns(shown, whole, screen.human, ".." if plain else "…")
+    columns = _columns(shown, screen.human, ".." if plain else "…")
     kept = _kept(columns, screen)
     between = " " * _give_room(kept, screen.columns)
-    for line in _lines(table.title or table.name * screen.several, kept, between, screen.columns, plain):
-        console.print(line)
-    for note in _notes(table, more, [c.header for c in columns if c not in kept], screen):
-        console.print(Text(note, "dim"))
+    keys = [column.header.key for column in columns if column not in kept]
+    more = ((count - len(shown.rows), "row", ""), (len(keys), "column", f" ({', '.join(keys)})"))
+    missing = ", ".join(f"{number:,} more {what}{'s' * (number != 1)}{which}" for number, what, which in more if number)
+    return _lines(table.title, kept, between, screen.columns, plain), missing
+
+
+def _command(screen: Screen, table: str = "") -> str:
+    """The command that shows all rows and columns, empty where it is not known; table: the option that it needs for one."""
+    return screen.command and f"{screen.command}{table} {'--units human' if screen.human else '--format table'} | less -S"
 
 
 def _encodes(stream: IO[str], text: str) -> bool:
@@ -87,11 +108,11 @@ def _encodes(stream: IO[str], text: str) -> bool:
 # ---------------------------------------------------------------------------------------------- columns
 
 
-def _columns(shown: Table, whole: Table | None, human: bool, gap: str) -> list[_Column]:
-    """The columns of the rows that are shown; whole: all rows, where they are computed."""
+def _columns(shown: Table, human: bool, gap: str) -> list[_Column]:
+    """The columns of the rows that are shown."""
     fields = readable(shown) if human else shown
     made = []
-    for at, (header, values, numbers) in enumerate(zip(fields.headers, fields.values, shown.values, strict=True)):
+    for header, values, numbers in zip(fields.headers, fields.values, shown.values, strict=True):
         column = _Column(header, _cells(header, values), not isinstance(numbers, Texts), _shares(header, numbers))
         longest = max(map(cell_len, {*column.cells, ""}))
         column.natural = max(cell_len(header.text), longest)
@@ -99,17 +120,9 @@ def _columns(shown: Table, whole: Table | None, human: bool, gap: str) -> list[_
         if not column.right:
             column.apart = max(min(enough(column.cells, _NARROW, gap), longest), cell_len(header.text))
             column.least = min(column.natural, max(min(column.apart, _ROOMY), min(longest, _NARROW)))
-        column.says_nothing = whole is not None and _says_nothing(header, whole.values[at])
+        column.says_nothing = {cell.strip() for cell in column.cells} <= {*_NOTHING, header.empty}
         made.append(column)
     return made
-
-
-def _says_nothing(header: Header, values: Values) -> bool:
-    """Whether all rows are unknown, or 0, or empty."""
-    if isinstance(values, Texts):
-        something = np.array([text not in ("", "-", header.empty) for text in values.pool] + [False], np.bool_)
-        return not something[values.codes].any()
-    return not (~values.unknown & (values.values != 0)).any()
 
 
 def _cells(header: Header, values: Values) -> list[str]:
@@ -179,14 +192,16 @@ def _lines(title: str, columns: Sequence[_Column], between: str, width: int, pla
     if title:
         dash, name = "-" if plain else "─", one_line(title)
         yield Text.assemble((dash * 2, "dim"), (f" {name} ", "bold"), (dash * (width - cell_len(name) - 4), "dim"))
-    drawn = [list(_drawn(column, plain)) for column in columns]
+    drawn = [list(_cells_of(column, plain)) for column in columns]
     for cells in zip(*drawn, strict=True):
         line = Text(between).join(cells)
         line.rstrip()
         yield line
+    if columns and not columns[0].cells:
+        yield Text("no rows", "dim")
 
 
-def _drawn(column: _Column, plain: bool) -> Iterator[Text]:
+def _cells_of(column: _Column, plain: bool) -> Iterator[Text]:
     """The header and the cells of a column, as wide as it is."""
     yield _cell(column, column.header.text, "bold")
     short = {} if column.right else shortened(column.cells, column.width, ".." if plain else "…")
@@ -206,18 +221,3 @@ def _style(header: Header, text: str) -> str:
     if text and text == header.bad:
         return "red"
     return "dim" if text in _NOTHING else ""
-
-
-def _notes(table: AnyTable, more: int, left_out: Sequence[Header], screen: Screen) -> Iterator[str]:
-    """What is not shown, and the command that shows it."""
-    if not len(table.rows):
-        yield "no rows"
-    rows = [f"{more:,} more row{'s' * (more != 1)}"] if more else []
-    keys = ", ".join(header.key for header in left_out)
-    columns = [f"{len(left_out)} more column{'s' * (len(left_out) != 1)} ({keys})"] if left_out else []
-    ways = ["--top N", "-o FILE"] if more and not screen.several else []
-    if screen.command:
-        alone, units = f" --table {table.name}" * screen.several, "--units human" if screen.human else "--format table"
-        ways.append(f"{screen.command}{alone} {units} | less -S")
-    if rows or columns:
-        yield f"{', '.join(rows + columns)}: {', '.join(ways)}"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyprof.cli import main
 from pyprof.tables.readable import readable
 from pyprof.tables.table import Fractions, Header, Integers, LazyTable, Table, Texts, Values
-from pyprof.tables.terminal import Screen, write_terminal
+from pyprof.tables.terminal import Screen, write_on
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
 
@@ -33,9 +33,9 @@ VALUES: list[Values] = [
 TABLE = Table(HEADERS, VALUES)
 
 
-def _written(table: Table | LazyTable, columns: int = 60, rows: int = 45, **asked: object) -> list[str]:
+def _written(table: Table | LazyTable, columns: int = 60, rows: int = 45, *others: Table, **asked: object) -> list[str]:
     stream = io.StringIO()
-    write_terminal(table, stream, Screen(columns, rows, **asked))  # type: ignore[arg-type]
+    write_on(Screen(columns, rows, **asked), [table, *others], stream)  # type: ignore[arg-type]
     return stream.getvalue().splitlines()
 
 
@@ -65,9 +65,10 @@ def test_what_does_not_fit_is_left_out_by_what_it_says() -> None:
         (detail, empty, *HEADERS), [Integers.known(np.full(4, 25738)), Integers.known(np.zeros(4, np.int64)), *VALUES], "ops"
     )
     assert _written(table, 100)[0].split()[:2] == ["PId", "Sync"]
-    narrow = _written(table, 46, command="pyprof gaps f.json", several=True)
+    narrow = _written(table, 46, 45, TABLE, command="pyprof gaps f.json")
     assert narrow[0].startswith("── ops ──") and narrow[1].split() == ["Layer", "Time", "Share", "TC"]
-    assert narrow[-1] == "2 more columns (pid, sync): pyprof gaps f.json --table ops --units human | less -S"
+    assert narrow[6] == "2 more columns (pid, sync): --table ops"
+    assert narrow[-1] == "all of one: pyprof gaps f.json --table NAME --units human | less -S"
     assert _written(table, 46, chosen=True)[0].split()[:2] == ["PId", "Sync"]
     assert _written(table, 24)[0].split()[0] == "Layer" and max(map(len, _written(table, 24)[:5])) <= 24
 
@@ -79,7 +80,7 @@ def test_a_long_table_ends_with_what_is_left_and_how_to_get_it() -> None:
     assert lines[-1] == "4,983 more rows: --top N, -o FILE, pyprof prof net.sqlite --units human | less -S"
     assert len(_written(table, rows=24, all_rows=True)) == 5_001
     assert _written(table.take(slice(0)))[-1] == "no rows"
-    assert len(_written(table._replace(most=3), several=True)) == 1 + 1 + 3 + 1
+    assert len(_written(table._replace(most=3))) == 1 + 3 + 1
 
 
 class _Counted:
@@ -115,7 +116,7 @@ def test_names_are_neither_markup_nor_orders_to_the_terminal() -> None:
 def test_an_encoding_without_blocks_gets_ascii() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="latin-1", errors="replace")
-    write_terminal(TABLE._replace(title="net"), stream, Screen(50, 45))
+    write_on(Screen(50, 45), [TABLE._replace(title="net")], stream)
     stream.flush()
     text = raw.getvalue().decode("ascii")
     assert text.startswith("-- net ---") and "####" in text and ".." in text and "?" not in text
@@ -207,8 +208,8 @@ def test_units_overrule(capture: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_command_that_shows_the_rest_works(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    note = bare(on_terminal(["gaps", str(capture)], 100)).split("more rows")[1].split(": ")[1].split(" | less")[0]
-    assert main(note.split()[1:]) == 0
+    note = bare(on_terminal(["gaps", str(capture)], 100)).split("all of one: pyprof ")[1].split(" | less")[0]
+    assert main(note.replace("NAME", "gaps").split()) == 0
     assert len(capsys.readouterr().out.splitlines()) > 40
 
 
