@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import Segments, count_before, latest, summed, union
+from pyprof.arrays.intervals import Segments, count_before, latest, spans, summed, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -22,6 +22,7 @@ from pyprof.parse.sources.trace import ActivityKind
 BUSY = ("compute", "communication", "copy")  # what holds a device, first what holds it before the others
 COMPUTE, COMMUNICATION, COPY = range(3)
 _COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
+_LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
 
 
 @dataclass(frozen=True)
@@ -158,19 +159,32 @@ class Division:
         return known & (returned > self.gaps.start_ns)
 
     @cached_property
+    def pace_ns(self) -> float:
+        """How long the host usually takes from one launch to the next: the median over all of one thread. Where a launch waits,
+        as for room in the device's queue, that is not the host's time. 0 where less than two launches are known."""
+        rows, launch = self._launches
+        took = self.records["launch_dur_ns"][rows]
+        same = (np.diff(self.records["pid"][rows]) == 0) & (np.diff(self.records["tid"][rows]) == 0)
+        between = (np.diff(launch) - np.maximum(took - _LAUNCH_NS, 0)[:-1])[same]
+        return float(np.median(between)) if len(between) else 0.0
+
+    @cached_property
+    def _launches(self) -> tuple[Ints, Ints]:
+        """One row for each launch in the window, in order of process, thread and time, and that time."""
+        known = self.row[self.records["launch_ns"][self.row] >= 0]
+        keys = (self.records[name][known] for name in ("pid", "tid", "launch_ns"))
+        (_, _, launch), first, _ = distinct_rows(*keys)
+        return known[first], launch
+
+    @cached_property
     def slack_ns(self) -> Ints:
-        """For each run the most that its activities can be shortened before the host's launches bound them: the time from the
-        return of the last launch to the run's end. A number without bound where that launch is not known."""
-        held = self.row[np.argsort(self._begin, kind="stable")]
-        count = int(self.run.max(initial=-1)) + 1
-        ends, launched = np.zeros(count, np.int64), np.full(count, np.iinfo(np.int64).min)
-        runs = self.run[held]
-        np.maximum.at(ends, runs, self._end[np.argsort(self._begin, kind="stable")])
-        known = self.records["launch_ns"][held] >= 0
-        returned = self.records["launch_ns"][held] + np.maximum(self.records["launch_dur_ns"][held], 0)
-        np.maximum.at(launched, runs[known], returned[known])
-        free = launched == np.iinfo(np.int64).min
-        return np.where(free, np.iinfo(np.int64).max, np.maximum(ends - np.where(free, 0, launched), 0))
+        """For each run the most that its activities can be shortened before the host bounds them: its length less its launches
+        at the host's usual pace. A number without bound where no launch is known."""
+        count, runs = int(self.run.max(initial=-1)) + 1, self.run[self.row]
+        begins, ends = spans(runs, self._begin, self._end, count)
+        launched = np.bincount(self.run[self._launches[0]], minlength=count)
+        slack = np.maximum(ends - begins - launched * self.pace_ns, 0).astype(np.int64)
+        return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 
 
 def _after_earlier(device: Ints, begin: Ints, end: Ints) -> Ints:

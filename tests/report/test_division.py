@@ -74,17 +74,28 @@ def test_means_over_devices_add_up_exactly() -> None:
     assert sum(mean_parts(np.array([[1, 0, 0], [0, 1, 0], [9, 9, 10]]), 10)) == 10
 
 
-def test_kernels_give_no_more_than_the_host_was_ahead(tmp_path: Path) -> None:
+def test_a_run_gives_no_more_than_it_outlasts_its_launches(tmp_path: Path) -> None:
     n = Nsys()
-    n.kernel(GEMM, 100, 1_000, 11_000)
-    n.kernel(GEMM, 5_000, 11_000, 21_000)  # launched 16 us before the run ended: what the kernels of the run can give
-    n.kernel(GEMM, 40_000, 50_000, 60_000)  # launched after the device had run dry; nothing is launched after it
-    overview = overview_of(n, tmp_path)
-    division = overview.division
-    assert division.held_ns.tolist() == [10_000] * 3 and division.waits_for_host.tolist() == [True]
-    assert division.run.tolist() == [0, 0, 1]
-    budget, rows = Budget(division), np.arange(3)
-    first = budget.take(rows, np.full(3, 9_000))
-    assert first.tolist() == [7_997, 7_997, 9_000]  # 15,995 of the first run, after its last launch of 5 ns
-    assert budget.take(rows, np.full(3, 9_000)).tolist() == [0, 0, 995 + 5]
-    assert budget.wall_ns(first) == 24_994
+    n.kernel(GEMM, 0, 1_000, 11_000)
+    n.kernel(GEMM, 1_000, 11_000, 21_000)
+    n.kernel(GEMM, 2_000, 21_000, 31_000)
+    n.kernel(GEMM, 40_000, 50_000, 60_000)  # launched after the device had run dry
+    division = overview_of(n, tmp_path).division
+    assert division.held_ns.tolist() == [10_000] * 4 and division.waits_for_host.tolist() == [True]
+    assert division.run.tolist() == [0, 0, 0, 1] and division.pace_ns == 1_000
+    budget, rows = Budget(division), np.arange(4)
+    first = budget.take(rows, np.full(4, 9_500))
+    assert first.tolist() == [9_000] * 4  # of 30 us three launches take 3, of 10 us one takes 1
+    assert budget.take(rows, np.full(4, 9_500)).tolist() == [0] * 4
+    assert budget.wall_ns(first) == 36_000
+
+
+def test_a_launch_that_waits_for_room_in_the_queue_is_not_the_host_at_work(tmp_path: Path) -> None:
+    n = Nsys()
+    for at in range(10):
+        n.kernel(GEMM, 100_000 * at, 1_000 + 100_000 * at, 101_000 + 100_000 * at)
+    calls = n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    calls[:] = [(start, start + 98_000, *others) for start, _, *others in calls]
+    division = overview_of(n, tmp_path).division
+    assert division.pace_ns == 22_000  # 2 us between calls, of whose time 20 us may be work
+    assert division.slack_ns.tolist() == [1_000_000 - 10 * 22_000]

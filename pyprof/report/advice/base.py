@@ -49,8 +49,8 @@ class Advice(NamedTuple):
 class Budget:
     """The busy time of a division that can still be saved.
 
-    A record cannot give more than the time in which it holds its device, and a run of records that ends with the device waiting
-    for the host no more than the host was ahead: with all its kernels gone the launches would still take their time.
+    A record cannot give more than the time in which it holds its device, and a run of records between two gaps in which the
+    device waited for the host no more than it outlasts its launches, which would still take their time without any kernels.
     """
 
     def __init__(self, division: Division) -> None:
