@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 WARM, STEPS = 2, 2  # steps before those that are recorded, and how many of those there are
-TOO_LARGE = "since its trace becomes too large: --steps A:B records a few steps, --limit 0 all"
 
 
 class _Part(Capture):
@@ -143,15 +142,16 @@ class Automatic:
                 if kept.thread == threading.get_ident() and not _in_backward():
                     self._start(not kept.exclusive.all_threads and next_kind() is not False, warm=False)
 
-    def stop(self) -> None:
-        """The recording has become too large: it ends now and is written."""
+    def stop(self, reason: str) -> None:
+        """The recording has become too large: it ends now and is written. reason: for the user."""
         with self._lock:
             part = self._part
+            seconds = 0 if part is None else time.monotonic() - part.began
             if part is None or not part.stop():
                 return
             self._part, self._too_large = None, True
             self._done = part.warm
-            self.note = f"the recording was stopped after {part.seconds:.0f} s, {TOO_LARGE}"
+            self.note = f"the recording was stopped after {seconds:.0f} s, {reason}"
             part.save()
             self._kept = None
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pyprof.recording.steps import StepClock, Steps
 
 
-# Called when a step begins, when the trace becomes too large, at the end (did the program record itself?); is it recorded now?
-_Recorder = tuple[Callable[[int], None], Callable[[], None], Callable[[], bool], Callable[[], bool]]
+# Called when a step begins, with the reason when it becomes too much, at the end (did the program record itself?); is it
+# recorded now?
+_Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], bool], Callable[[], bool]]
 
 
 def start(folder: str) -> None:
@@ -75,6 +76,7 @@ class Session:
         self._pid = os.getpid()
         self._clock: StepClock | None = None
         self._end: Callable[[], None] = lambda: None
+        self._longer: Callable[[], float] = lambda: 0.0  # seconds that recorded steps took more than others
         self._what: Callable[[], str] = lambda: ""  # what was recorded, where that is to be said
         self._traces: list[str] = []
         self._ended = False
@@ -160,13 +162,14 @@ class Session:
         self._report()
 
     def _begin_torch(self) -> None:
+        from pyprof.recording.bounds import Bounds
         from pyprof.recording.growth import Growth
         from pyprof.recording.steps import StepClock
 
         # Counters change how a program runs, so nothing is chosen by its time.
         automatic = self._steps is None and not self._config["metrics"]
         begins, stop, end, recording = self._automatic() if automatic else self._chosen(self._steps or ())
-        growth = Growth(self._config["limit"], recording, self._safe(stop))
+        growth = Growth(Bounds(*self._config["bounds"]), recording, self._safe(stop), self._longer)
 
         def end_all() -> None:
             growth.stop()
@@ -183,7 +186,7 @@ class Session:
 
     def _chosen(self, steps: Steps) -> _Recorder:
         """Those steps, or everything where none are given."""
-        from pyprof.recording.automatic import TOO_LARGE
+        from pyprof.recording.bounds import Pace
         from pyprof.recording.torchprof import Capture, Chosen
 
         plan, metrics = Chosen(steps) if steps else None, self._config["metrics"]
@@ -192,14 +195,19 @@ class Session:
         capture.__enter__()
         Capture.program = capture
         thread = threading.get_ident()
+        pace = Pace(capture.tracing())
+        self._longer = pace.longer
 
         def begins(number: int) -> None:
-            while capture.steps < number and threading.get_ident() == thread and os.getpid() == self._pid:
-                capture.step()
+            if threading.get_ident() == thread and os.getpid() == self._pid:
+                pace.ends()
+                while capture.steps < number:
+                    capture.step()
+                pace.begins(capture.tracing())
 
-        def stop() -> None:
+        def stop(reason: str) -> None:
             if capture.stop():
-                self._note(f"the recording was stopped, {TOO_LARGE}")
+                self._note(f"the recording was stopped, {reason}")
 
         def end() -> bool:
             capture.__exit__(None, None, None)

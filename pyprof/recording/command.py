@@ -7,7 +7,7 @@ and its records stay beside each other as NAME.*, with the rank in the name in a
 replaced: the new ones are NAME.2.*, NAME.3.*.
 
 Where the program makes training steps (optimizer.step() or pyprof.step()), the first two after warm-up are recorded, else all
-that it does, up to --limit.
+that it does, up to --limit and --limit-time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyprof.errors import EmptyCapture, PyprofError, ToolError, UsageError
+from pyprof.recording.bounds import Bounds, ns_per_byte
 from pyprof.recording.metrics import measuring
 from pyprof.recording.programs import PYTHON_SUFFIXES, program_name
 from pyprof.recording.results import record_name
@@ -44,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", metavar="A:B", help=text)
     text = "stop recording when the trace is expected to become larger than N GB; 0: never (default %(default)s)"
     parser.add_argument("--limit", metavar="N", type=float, default=2.0, help=text)
+    text = (
+        "stop recording when it is expected to cost more than N minutes beyond the program's own time, as far as that can be "
+        "known: to write and read the trace, and what recorded steps take more than others; 0: never (default %(default)s)"
+    )
+    parser.add_argument("--limit-time", metavar="N", type=float, default=5.0, help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
     parser.add_argument("-o", "--output", metavar="NAME", help=text)
     parser.add_argument("--top", metavar="N", type=int, default=10, help="ops to print (default %(default)s)")
@@ -60,15 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Record, parse, print. Returns the program's exit code, or 1 where it ended well and nothing could be read."""
     steps = None if options.steps is None else parse_steps(options.steps)
-    if not options.limit >= 0:
-        raise UsageError(f"--limit takes a number of GB, not {options.limit}", "for example --limit 5; 0: no limit")
+    bounds = _bounds(options)
     command, name = _command(options)
     rank = job_rank()
     metrics = tuple(filter(None, (options.metrics or "").split(",")))
     tool = choose_tool(_tool(options.tool, metrics), len(steps or [0]))
     with terminated_by_exception():
-        limit, suffix = int(options.limit * 1e9), f".rank{rank}" if rank else ""
-        plan = Plan(command, tool, options.output or name, steps, limit, suffix, options.forks, options.inductor, metrics)
+        suffix = f".rank{rank}" if rank else ""
+        plan = Plan(command, tool, options.output or name, steps, bounds, suffix, options.forks, options.inductor, metrics)
         if rank in ("", "0"):
             _progress(f"recording {name} with {'nsys' if tool == 'nsys' else 'torch.profiler'}")
         recording = record(plan)
@@ -88,6 +93,15 @@ def run(options: argparse.Namespace) -> int:
             if not recording.code or error.filename is not None:
                 raise
     return recording.code
+
+
+def _bounds(options: argparse.Namespace) -> Bounds:
+    """The limits of the recording. Raises UsageError for a negative one."""
+    if not options.limit >= 0:
+        raise UsageError(f"--limit takes a number of GB, not {options.limit}", "for example --limit 5; 0: no limit")
+    if not options.limit_time >= 0:
+        raise UsageError(f"--limit-time takes minutes, not {options.limit_time}", "for example --limit-time 20; 0: no limit")
+    return Bounds(options.limit * 1e9, options.limit_time * 60, ns_per_byte() if options.limit_time else 0)
 
 
 def _tool(wanted: str, metrics: Sequence[str]) -> str:

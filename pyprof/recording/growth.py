@@ -13,6 +13,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from pyprof.recording.bounds import Bounds
+
 _TRACE_BYTES = 4  # for each byte that is allocated, about as measured where torch.compile compiles
 _SECONDS = 0.25
 _SAMPLES = 4
@@ -59,22 +61,28 @@ def _tensor_bytes() -> int:
 
 
 class Growth:
-    """Calls `over` once, on a thread of its own, when the trace of what is recorded is expected to pass `limit` bytes.
+    """Calls `over` once with the reason, on a thread of its own, when the trace is expected to pass `bounds`.
 
-    recording: whether the program is recorded now. The least of the last samples counts, since events are never given up and
-    much of what a program allocates is. from_start: the first recording began before the program had tensors; those that it
-    has made since are none of the recording's.
+    recording: whether the program is recorded now; longer: the seconds that recorded steps have taken more than others. The
+    least of the last samples counts, since events are never given up and much of what a program allocates is. from_start: the
+    first recording began before the program had tensors; those that it has made since are none of the recording's.
     """
 
-    def __init__(self, limit: int, recording: Callable[[], bool], over: Callable[[], None]) -> None:
-        self._limit, self._recording, self._over = limit, recording, over
+    def __init__(
+        self,
+        bounds: Bounds,
+        recording: Callable[[], bool],
+        over: Callable[[str], None],
+        longer: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._bounds, self._recording, self._over, self._longer = bounds, recording, over, longer
         self._ended = threading.Event()
         self._allocated = _allocator()
         self._from_start = True
 
     def start(self) -> None:
         """Watch from now on; nothing where there is no limit, or nothing to measure with."""
-        if self._limit and self._allocated is not None:
+        if (self._bounds.trace_bytes or self._bounds.seconds) and self._allocated is not None:
             _thread.start_new_thread(self._watch, (self._allocated,))  # the program does not find it among its own
 
     def stop(self) -> None:
@@ -90,9 +98,12 @@ class Growth:
                 samples.clear()
                 continue
             samples.append(allocated() - before)
-            if len(samples) < _SAMPLES or _TRACE_BYTES * (min(samples) - tensors) < self._limit:
+            if len(samples) < _SAMPLES or not self._reason(min(samples) - tensors):
                 continue
             tensors = _tensor_bytes() if self._from_start else 0
-            if _TRACE_BYTES * (min(samples) - tensors) >= self._limit:
-                self._over()
+            if reason := self._reason(min(samples) - tensors):
+                self._over(reason)
                 return
+
+    def _reason(self, recorded_bytes: int) -> str:
+        return self._bounds.passed(_TRACE_BYTES * max(recorded_bytes, 0), self._longer())

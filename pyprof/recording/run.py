@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import IO, Any
 from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
+from pyprof.recording.bounds import Bounds
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
 from pyprof.recording.stopper import Stopper
@@ -40,8 +42,8 @@ class Plan:
     """What to run and how.
 
     command: the program's command line; tool: nsys or torch; name: path of the files to write, without their ending; steps:
-    those to record, () for everything, None for the first after warm-up; limit: bytes of the trace beyond which it is stopped,
-    0 for none; rank: what follows the name where this process is one of a distributed job (`.rank0`); forks:
+    those to record, () for everything, None for the first after warm-up; bounds: beyond which it is stopped; rank:
+    what follows the name where this process is one of a distributed job (`.rank0`); forks:
     nsys records forked processes too; inductor: torch.compile names its kernels; metrics: hardware counters to record.
     """
 
@@ -49,7 +51,7 @@ class Plan:
     tool: str
     name: str
     steps: Steps | None = ()
-    limit: int = 0
+    bounds: Bounds = field(default_factory=Bounds)
     rank: str = ""
     forks: bool = False
     inductor: bool = False
@@ -99,7 +101,13 @@ def record(plan: Plan) -> Recording:
     with Staging(name, ranked=bool(plan.rank)) as staging, tempfile.TemporaryDirectory(prefix="pyprof-run-") as control:
         folder, written = Path(control), staging.folder / (name.name + plan.rank)
         capture_range = plan.tool == "nsys" and bool(plan.steps) and cuda_devices() > 0
-        config = {"tool": plan.tool, "name": str(written), "steps": plan.steps, "ranked": bool(plan.rank), "limit": plan.limit}
+        config = {
+            "tool": plan.tool,
+            "name": str(written),
+            "steps": plan.steps,
+            "ranked": bool(plan.rank),
+            "bounds": plan.bounds,
+        }
         _write(
             folder / "config.json",
             {**config, "capture_range": capture_range, "metrics": plan.metrics, "inductor": plan.inductor},
@@ -156,7 +164,7 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
         command += ["--trace-fork-before-exec=true"]
     log, pid_file, streams = folder / "nsys.log", folder / "pid", (os.dup(1), os.dup(2))
     launcher = [sys.executable, "-I", "-S", os.path.abspath(launch.__file__), *map(str, streams), str(folder)]
-    stopper = Stopper(nsys, folder, plan.limit)
+    stopper = Stopper(nsys, folder, plan.bounds)
     command += ["--session-new", stopper.session, "-f", "true", "-o", str(written).replace("%", "%%"), *launcher, *plan.command]
     _write(folder / "environment.json", {**_inductor(plan), **_environment(folder)})
 
@@ -180,18 +188,21 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
     lines = [line.strip() for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()][:3]
     report = written.with_name(f"{written.name}.nsys-rep")
     if report.exists():
-        return _export(nsys, report, Recording(code, notes=notes, window=stopper.window))
+        return _export(nsys, report, Recording(code, notes=notes, window=stopper.window), plan.bounds.seconds)
     if not pid_file.exists():
         raise ToolError(f"nsys did not start the program: {' '.join(lines) or f'exit code {code}'}", "pyprof doctor")
     return Recording(code, notes=[*notes, f"nsys left no {report.name}", *lines])
 
 
-def _export(nsys: str, report: Path, recording: Recording) -> Recording:
-    """Have nsys turn its report into a database. The report is kept where that fails or is interrupted."""
+def _export(nsys: str, report: Path, recording: Recording, seconds: float) -> Recording:
+    """Have nsys turn its report into a database. The report is kept where that fails, is interrupted or takes too long."""
     target = report.with_suffix(".sqlite")
     command = (nsys, "export", "--type", "sqlite", "-q", "true", "-o", str(target), str(report))
+    begin = time.monotonic()
     try:
-        failed = ask(*command, seconds=24 * 3600)[0] != 0
+        failed = ask(*command, seconds=seconds or 24 * 3600)[0] != 0
+        if failed and 0 < seconds <= time.monotonic() - begin:
+            recording.notes.append(f"nsys export was stopped after {seconds / 60:g} minutes: --limit-time 0 waits for its end")
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
         failed = True
     if failed or not target.is_file():

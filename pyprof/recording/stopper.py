@@ -11,7 +11,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from pyprof.recording.automatic import STEPS, TOO_LARGE, WARM
+from pyprof.recording.automatic import STEPS, WARM
+from pyprof.recording.bounds import Bounds
 from pyprof.recording.tools import ask
 
 _SECONDS = 0.1
@@ -23,11 +24,11 @@ class Stopper:
     session: its name, for `nsys profile --session-new`; window: the steps that are complete, if those were the reason.
     """
 
-    def __init__(self, nsys: str, folder: Path, limit: int) -> None:
+    def __init__(self, nsys: str, folder: Path, bounds: Bounds) -> None:
         self.session = f"pyprof-{os.getpid()}"
         self.notes: list[str] = []
         self.window: tuple[int, int] | None = None
-        self._nsys, self._folder, self._limit = nsys, folder, limit
+        self._nsys, self._folder, self._bounds = nsys, folder, bounds
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -42,13 +43,15 @@ class Stopper:
     def _watch(self) -> None:
         while not self._ended.wait(_SECONDS):
             complete = (self._folder / "complete").exists()
-            if complete or (self._limit and _collected(self._folder) > self._limit):
-                self._stop(complete)
+            reason = "" if complete else self._bounds.passed(_collected(self._folder))
+            if complete or reason:
+                self._stop(reason)
                 return
 
-    def _stop(self, complete: bool) -> None:
+    def _stop(self, reason: str) -> None:
+        """reason: for the user; empty where the chosen steps are complete."""
         code, _text = ask(self._nsys, "stop", f"--session={self.session}", seconds=3600)
-        if code == 0 and complete:
+        if code == 0 and not reason:
             self.window = (WARM, WARM + STEPS)
             last = WARM + STEPS - 1
             self.notes.append(
@@ -56,7 +59,7 @@ class Stopper:
                 "after warm-up (--steps A:B records others, --steps all everything)"
             )
         elif code == 0:
-            self.notes.append(f"the recording was stopped, {TOO_LARGE}")
+            self.notes.append(f"the recording was stopped, {reason}")
         elif not self._ended.is_set():
             self.notes.append("nsys could not be stopped before the program ended: everything is recorded")
 

@@ -184,6 +184,10 @@ class Capture:
         plan = self.schedule
         return self.profiler is not None and (plan is None or plan.action(self.steps).startswith("RECORD"))
 
+    def tracing(self) -> bool:
+        """Whether torch.profiler is at work now, if only to warm up."""
+        return self.profiler is not None and (self.schedule is None or self.schedule.action(self.steps) != "NONE")
+
     def stop(self) -> bool:
         """End the recording from any thread, and write it; False where only the thread that began it can."""
         if self.exclusive.all_threads:

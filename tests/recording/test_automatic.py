@@ -11,10 +11,12 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
+from pyprof.recording.bounds import Bounds
 from pyprof.recording.growth import Growth
 from pyprof.recording.programs import is_launcher, program_name
 from pyprof.recording.tools import job_rank
 from tests.recording.test_run import _run, _shapes
+from tests.test_nsys_real import find_nsys
 
 STEPS = """
 import os, sys, torch
@@ -122,20 +124,33 @@ def test_what_torch_compile_does_to_compile_is_not_recorded(
 
 
 @pytest.mark.slow
-def test_a_recording_that_grows_too_large_is_stopped_and_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tool", ["torch", pytest.param("nsys", marks=pytest.mark.nsys)])
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("--limit", "since its trace becomes too large: --steps A:B records a few steps, --limit 0 all"),
+        (
+            "--limit-time",
+            "since it would cost more than 0.01 minutes (writing and reading its trace does): --steps A:B records",
+        ),
+    ],
+)
+def test_a_recording_that_grows_too_large_is_stopped_and_written(tmp_path: Path, tool: str, limit: str, reason: str) -> None:
+    if tool == "nsys":
+        find_nsys()
     (tmp_path / "net.py").write_text(
         "import time, torch\na = torch.ones(2, 3)\nend = time.time() + 6\nwhile time.time() < end: torch.add(a, a)\nprint('done')"
     )
-    done = _run(tmp_path, "--tool", "torch", "--limit", "0.01", "net.py")
+    done = _run(tmp_path, "--tool", tool, limit, "0.01", "net.py")
     assert (done.returncode, done.stdout) == (0, "done\n") and " add " in done.stderr, done.stderr
-    assert "since its trace becomes too large: --steps A:B records a few steps, --limit 0 all" in done.stderr
+    assert reason in done.stderr
 
 
 @pytest.mark.parametrize(("grows", "over"), [([0, 10, 20, 30, 40, 50, 60, 70], True), ([0, 90, 0, 90, 0, 90, 0, 90], False)])
 def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of 100 bytes of trace is one of 25 allocated bytes, by the least of four samples."""
     called, left = threading.Event(), iter(grows)
-    growth = Growth(100, lambda: True, called.set)
+    growth = Growth(Bounds(100), lambda: True, lambda reason: called.set())
     monkeypatch.setattr("pyprof.recording.growth._SECONDS", 0.001)
     monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
     with pytest.raises(StopIteration) if not over else monkeypatch.context():

@@ -462,6 +462,10 @@ def test_a_report_that_cannot_be_exported_is_kept(
         assert f"{report}: nsys could not export it" in capfd.readouterr().err
         assert (tmp_path / report).is_file()
 
+    assert main(["run", "--tool", "nsys", "--limit-time", "1e-9", "-o", "slow", "a.py"]) == 5
+    assert "nsys export was stopped after 1e-09 minutes: --limit-time 0 waits for its end" in capfd.readouterr().err
+    assert {path.name for path in tmp_path.glob("slow*")} == {"slow.nsys-rep"}
+
     def ask(*command: str, seconds: float) -> tuple[int, str]:
         Path(command[-2]).write_text("half a database")
         raise KeyboardInterrupt
@@ -497,6 +501,8 @@ def test_steps_that_are_none(text: str) -> None:
         (["missing.py"], "missing.py: no such program"),
         (["--tool", "torch", "no-such-command"], "no-such-command: no such program"),
         (["--steps", "3:1", __file__], "for example --steps 10:12"),
+        (["--limit", "-1", __file__], "--limit takes a number of GB"),
+        (["--limit-time", "nan", __file__], "--limit-time takes minutes"),
         (["-m"], "-m takes the name of a module"),
         ([], "no program was given"),
     ],

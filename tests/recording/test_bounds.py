@@ -1,0 +1,84 @@
+"""When a recording is stopped, and why; what steps take that are recorded, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyprof.recording import bounds
+from pyprof.recording.bounds import Bounds, Pace, ns_per_byte
+from pyprof.recording.growth import Growth
+
+LARGE = "since its trace becomes too large: --steps A:B records a few steps, --limit 0 all"
+LONG = "since it would cost more than 5 minutes ({}): --steps A:B records a few steps, --limit-time 0 all"
+
+
+@pytest.mark.parametrize(
+    ("limits", "trace_gb", "longer_s", "reason"),
+    [
+        (Bounds(2e9, 300, 100), 1.9, 0, ""),
+        (Bounds(2e9, 300, 100), 2.1, 0, LARGE),
+        (Bounds(2e9, 300, 200), 1.6, 0, LONG.format("writing and reading its trace does")),  # 320 s
+        (Bounds(0, 300, 100), 2.9, 0, ""),
+        (Bounds(0, 300, 100), 1.0, 201, LONG.format("recorded steps take that much longer")),
+        (Bounds(2e9, 300, 100), 0.0, 301, LONG.format("recorded steps take that much longer")),
+        (Bounds(0, 0, 0), 1e6, 1e9, ""),
+    ],
+)
+def test_the_bound_that_is_passed_first(limits: Bounds, trace_gb: float, longer_s: float, reason: str) -> None:
+    assert limits.passed(trace_gb * 1e9, longer_s) == reason
+
+
+class Clock:
+    """time.monotonic, moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+
+
+def test_recorded_steps_are_held_against_the_longest_that_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    pace = Pace(recorded=False)
+    # the step's own seconds, whether it is recorded, our own seconds at its end; `longer` before that end and after
+    steps = [
+        (90.0, False, 0.0, 0, 0),  # the first holds the program's beginning: it tells nothing
+        (2.0, False, 0.0, 0, 0),
+        (3.0, False, 0.0, 0, 0),
+        (10.0, True, 4.0, 7, 11),  # 10 - 3, then the trace is written
+        (1.0, True, 0.0, 11, 11),  # none of the others was that short, and nothing is gained
+        (50.0, False, 0.0, 11, 11),
+    ]
+    for (took, _, ours, before, after), (_, next_recorded, *_) in zip(steps, [*steps[1:], steps[-1]], strict=True):
+        clock.now += took
+        assert pace.longer() == before
+        pace.ends()
+        clock.now += ours
+        pace.begins(next_recorded)
+        assert pace.longer() == after
+
+
+def test_nothing_is_known_of_a_program_that_is_recorded_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    pace = Pace(recorded=True)
+    for _ in range(3):
+        clock.now += 1000
+        pace.ends()
+        pace.begins(recorded=True)
+    assert pace.longer() == 0
+
+
+def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "_seconds_to_compress", lambda text: 2 * bounds._COMPRESSING_S)
+    assert ns_per_byte() == 2 * bounds._NS_PER_BYTE
+    monkeypatch.undo()
+    assert ns_per_byte() > 0
+
+
+def test_a_recording_that_only_takes_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace stays small; the steps do not."""
+    monkeypatch.setattr("pyprof.recording.growth._SECONDS", 0.001)
+    monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
+    reasons: list[str] = []
+    growth = Growth(Bounds(2e9, 300, 100), lambda: True, reasons.append, lambda: 301.0)
+    growth._watch(lambda: 1000)
+    assert reasons == [LONG.format("recorded steps take that much longer")]
