@@ -72,10 +72,9 @@ class Nsys:
         self.api(launch, self.corr, name="cudaMemcpyAsync_v3020")
         self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((start, end, 0, 7, self.corr, tid() & ~0xFFFFFF, bytes, kind))
 
-    def api(
-        self, start: int, corr: int, *, pid: int = 7, thread: int | None = None, name: str = "cudaLaunchKernel_v7000"
-    ) -> None:
-        self.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append((start, start + 5, tid(pid, thread), corr, self.string(name)))
+    def api(self, start: int, corr: int, *, pid: int = 7, thread: int | None = None, name: str = "cudaLaunchKernel_v7000",
+            took: int = 5) -> None:  # fmt: skip
+        self.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append((start, start + took, tid(pid, thread), corr, self.string(name)))
 
     def write(self, path: Path, *, drop: Iterable[str] = (), shuffle: int | None = None) -> Path:
         """Write the export; drop: tables to leave out; shuffle: seed of a random order of all rows."""

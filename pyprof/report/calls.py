@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import count_before, latest
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import ops_around
@@ -63,6 +65,38 @@ def calls_of(trace: Trace) -> Calls:
         thread,
         trace.strings,
     )
+
+
+def waiting_call(calls: Calls, pid: Ints, tid: Ints, dry: Ints, launch: Ints) -> Ints:
+    """The row of the call in which the launching thread waited for the device when the line ran dry, -1 none.
+
+    Else that in which another thread of the process waited, if the launching thread made no call meanwhile and launched after
+    it: autograd's thread has nothing to do before the main thread returns from .item().
+    """
+    pids, tids = np.concatenate([calls.pid, pid]), np.concatenate([calls.tid, tid])
+    thread, launching = np.split(distinct_rows(pids, tids).inverse, [len(calls.pid)])
+    found = _open_wait(calls, thread, launching, dry)
+    process, launching_process = np.split(distinct_rows(pids).inverse, [len(calls.pid)])
+    other = _open_wait(calls, process, launching_process, dry)
+    order = np.lexsort((calls.start_ns, thread))
+    rows = (thread[order], calls.start_ns[order])
+    until = count_before(*rows, launching, calls.end_ns[other], inclusive=True)
+    meanwhile = until - count_before(*rows, launching, calls.start_ns[other], inclusive=False)
+    quiet = (other >= 0) & (meanwhile == 0)
+    quiet[quiet] &= calls.end_ns[other[quiet]] <= launch[quiet]
+    return np.where(found >= 0, found, np.where(quiet, other, -1))
+
+
+def _open_wait(calls: Calls, group: Ints, wanted: Ints, dry: Ints) -> Ints:
+    """Of the waiting calls of the wanted group that are open at each time, the one that ends last; -1 none."""
+    rows = np.flatnonzero(calls.waits)
+    rows = rows[np.lexsort((calls.end_ns[rows], calls.start_ns[rows], group[rows]))]
+    if not len(rows):
+        return np.full(len(dry), -1, np.int64)
+    holder = rows[latest(group[rows], calls.end_ns[rows])]
+    at = count_before(group[rows], calls.start_ns[rows], wanted, dry, inclusive=True) - 1
+    found = holder[np.maximum(at, 0)]
+    return np.where((at >= 0) & (group[found] == wanted) & (calls.end_ns[found] >= dry), found, -1)
 
 
 def origins(trace: Trace, rules: OpRules, calls: Calls, rows: Ints) -> list[tuple[str, str]]:

@@ -5,25 +5,32 @@ Causes, what an expert would name first before what is left over:
     unrecorded       more than 1 ms before an activity whose launch had returned more than 1 ms before: launched before the
                      recording began, or lost
     data_loading     the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step
-    synchronization  the host had waited for the device, which so ran dry
-    compilation      the host compiled, loaded modules or searched for the best algorithm
+    compilation      the host compiled, loaded modules or recorded a graph
     allocation       the host allocated or freed memory of the device
+    host             the host did something else for more than 2 ms; at the window's end; or all of it without a device
+    synchronization  the host had waited for the device, which so ran dry
     profiler         estimated: what recording itself added between launches
     launch           the host launched one after another, and too slowly
-    host             the host did something else that is not known, or all of it on a capture without a device
     queued           what a device takes between activities that were both launched in time
     unknown          nothing is known that it waited for
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from pyprof.arrays.types import Ints
-from pyprof.parse.sources.trace import Trace
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import Segments, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.parse.records.records import Records
+from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.calls import Calls
 from pyprof.report.division import Division
+from pyprof.report.hostwork import HostWork
 from pyprof.report.steps import Steps
+from pyprof.report.waits import blamed_calls, relieved
 
 CAUSES = (
     "data_loading", "synchronization", "compilation", "allocation", "profiler", "launch", "host", "queued", "unrecorded",
@@ -31,22 +38,43 @@ CAUSES = (
 )  # fmt: skip
 _UNRECORDED_NS = 1_000_000
 _QUEUED_NS = 20_000
+_PAUSE_NS = 2_000_000  # without a call or a range: more than it takes to launch the next
+_TO_DEVICE = 1  # CUDA's number of a copy from the host to a device
+_OFTEN = 3  # pauses before copies to the device that make them a habit where no steps are marked
 
 
-def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, steps: Steps | None) -> Ints:
-    """(gaps, CAUSES): how long each gap of each device is for each cause. calls: of the trace, None without one."""
+@dataclass(frozen=True)
+class Idle:
+    """time_ns: (gaps, CAUSES), how long each gap is for each cause; wait: for each gap the row of Calls of the call whose
+    wait it is for, -1 none."""
+
+    time_ns: Ints
+    wait: Ints
+
+    def of(self, cause: str) -> Ints:
+        """The time of each gap for one cause."""
+        return np.asarray(self.time_ns[:, CAUSES.index(cause)])
+
+
+def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, steps: Steps | None) -> Idle:
+    """The causes of each gap of each device. calls: of the trace, None without one."""
     gaps = division.gaps
-    result = np.zeros((len(gaps), len(CAUSES)), np.int64)
+    result, wait = np.zeros((len(gaps), len(CAUSES)), np.int64), np.full(len(gaps), -1, np.int64)
     cause = np.full(len(gaps), CAUSES.index("unknown"))
+    late = np.zeros(len(gaps), np.bool_)
     if not division.on_gpu:
         cause[:] = CAUSES.index("host")
     else:
         cause[(gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0)] = CAUSES.index("queued")
-        cause[division.waits_for_host] = CAUSES.index("launch")
+        late = division.waits_for_host.copy()
+        late[unrecorded(division)] = False
         cause[unrecorded(division)] = CAUSES.index("unrecorded")
         cause[gaps.after < 0] = CAUSES.index("host")
     result[np.arange(len(gaps)), cause] = gaps.time_ns
-    return result
+    rows = np.flatnonzero(late)
+    if len(rows):
+        result[rows], wait[rows] = _Late(division, trace, calls, steps, rows).divided()
+    return Idle(result, wait)
 
 
 def unrecorded(division: Division) -> Ints:
@@ -56,3 +84,114 @@ def unrecorded(division: Division) -> Ints:
     returned = launch + np.maximum(records["launch_dur_ns"][gaps.after], 0)
     early = (gaps.after >= 0) & (launch >= 0) & (returned < gaps.end_ns - _UNRECORDED_NS)
     return np.flatnonzero(early & (gaps.time_ns > _UNRECORDED_NS))
+
+
+class _Late:
+    """The gaps in which a device waited for the host."""
+
+    def __init__(self, division: Division, trace: Trace | None, calls: Calls | None, steps: Steps | None, rows: Ints) -> None:
+        """rows: of the division's gaps."""
+        gaps = division.gaps
+        self.division, self.calls, self.steps, self.rows = division, calls, steps, rows
+        self.begin, self.end, self.after = gaps.start_ns[rows], gaps.end_ns[rows], gaps.after[rows]
+        self.work = HostWork(trace, calls) if trace is not None and calls is not None else None
+        pids = trace.processes["pid"].astype(np.int64) if trace is not None else np.empty(0, np.int64)
+        mine = division.pids[gaps.device[rows]]
+        order = np.argsort(pids, kind="stable")
+        at = np.searchsorted(pids[order], mine)
+        self.process = order[np.minimum(at, len(order) - 1)] if len(order) else np.full(len(rows), -1)
+
+    def divided(self) -> tuple[Ints, Ints]:
+        """(gaps, CAUSES) in ns, and the call that the host had been waiting in."""
+        left = self.end - self.begin
+        result = np.zeros((len(left), len(CAUSES)), np.int64)
+        for cause, time in self._known():
+            result[:, CAUSES.index(cause)] = np.minimum(time, left)
+            left = left - np.minimum(time, left)
+        pause = self._pauses(left)
+        loads = self._loads(pause)
+        result[loads, CAUSES.index("data_loading")] += pause[loads]
+        result[~loads, CAUSES.index("host")] = pause[~loads]
+        left = left - pause
+        waited, call = blamed_calls(self.division, self.calls, self.rows)
+        drained = np.where(waited, left, 0)
+        if self.calls is not None:
+            gone, last = relieved(self.division, self.calls, self.rows)
+            drained = np.where(waited, left, np.minimum(gone, left))
+            call = np.where((call < 0) & (drained > 0), last, call)
+        result[:, CAUSES.index("synchronization")] = drained
+        result[:, CAUSES.index("launch")] = left - drained
+        return result, call
+
+    def _known(self) -> list[tuple[str, Ints]]:
+        """The time of each gap in which the host is known to have done something else than launch, one cause before another."""
+        if self.work is None:
+            return []
+        loading, compilation = self.work.loading, _joined(self.work.compilation, self._first_launches())
+        found, before = [], loading
+        for cause, segments in (
+            ("data_loading", loading), ("compilation", compilation), ("allocation", self.work.allocation),
+        ):  # fmt: skip
+            both = _joined(before, segments)
+            earlier = self._covered(before) if cause != "data_loading" else np.int64(0)
+            found.append((cause, self._covered(both) - earlier))
+            before = both
+        return found
+
+    def _covered(self, segments: Segments) -> Ints:
+        return segments.covered(self.process, self.end) - segments.covered(self.process, self.begin)
+
+    def _first_launches(self) -> Segments:
+        """Launching calls of at least 1 ms of a kernel that had not run before: its module is loaded."""
+        records, after = self.division.records, self.after
+        took = records["launch_dur_ns"][after]
+        rows = np.flatnonzero((took >= _UNRECORDED_NS) & (records["kind"][after] == ActivityKind.KERNEL))
+        first = [not (records["name"][:row] == records["name"][row]).any() for row in after[rows].tolist()]
+        rows = rows[np.array(first, np.bool_)]
+        begin = records["launch_ns"][after[rows]]
+        return union(self.process[rows], begin, begin + took[rows])
+
+    def _pauses(self, left: Ints) -> Ints:
+        """How much of what is left of each gap the host spent in pauses, neither calling nor beginning or ending a range."""
+        result = np.zeros(len(left), np.int64)
+        for row in np.flatnonzero(left > _PAUSE_NS).tolist():
+            begin, end = int(self.begin[row]), int(self.end[row])
+            if self.work is None:
+                launch = int(self.division.records["launch_ns"][self.after[row]])
+                result[row] = max(min(launch, end) - begin, 0)
+                continue
+            process = int(self.process[row])
+            known = [self.work.loading, self.work.compilation, self.work.allocation, self.work.long_calls]
+            edges = np.concatenate([[begin], self.work.moments(process, begin, end), [end]])
+            group = np.full(len(edges), process)
+            busy = sum(np.diff(segments.covered(group, edges)) for segments in known)
+            length = np.diff(edges)
+            result[row] = length[(length > _PAUSE_NS) & (busy * 2 < length)].sum()
+        return np.minimum(result, left)
+
+    def _loads(self, pause: Ints) -> Bools:
+        """In which pauses the host prepared inputs: those before a copy to the device that is the first launch of a step, or
+        where no steps are marked those that come again and again before such copies."""
+        records = self.division.records
+        copied = (records["kind"][self.after] == ActivityKind.MEMCPY) & (records["copykind"][self.after] == _TO_DEVICE)
+        found = (pause > 0) & copied
+        if self.steps is not None and len(self.steps):
+            launch = records["launch_ns"][self.after]
+            step = np.searchsorted(self.steps.begin_ns, launch, "right") - 1
+            first = _first_launch(records, self.division, self.steps)
+            return np.asarray(found & (step >= 0) & (launch <= first[np.maximum(step, 0)]))
+        _, _, kind = distinct_rows(records["call"][self.after], records["inner"][self.after])
+        count = np.bincount(kind[found], minlength=int(kind.max(initial=0)) + 1)
+        return np.asarray(found & (count[kind] >= _OFTEN))
+
+
+def _first_launch(records: Records, division: Division, steps: Steps) -> Ints:
+    """The first launch in each step."""
+    launch = np.sort(records["launch_ns"][division.row])
+    at = np.searchsorted(launch, steps.begin_ns)
+    return np.append(launch, np.iinfo(np.int64).max)[at]
+
+
+def _joined(one: Segments, other: Segments) -> Segments:
+    parts = zip((one.group, one.start, one.end), (other.group, other.start, other.end), strict=True)
+    return union(*map(np.concatenate, parts))

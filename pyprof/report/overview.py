@@ -21,7 +21,7 @@ from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.frame import Frame
 from pyprof.report.calls import Calls, calls_of
 from pyprof.report.division import BUSY, Division, by_code, mean_parts
-from pyprof.report.hostside import CAUSES, idle_causes, unrecorded
+from pyprof.report.hostside import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.steps import ENDING, Steps, find_steps, set_up_end, steps_of_records
 
 _LEAST = np.iinfo(np.int64).min
@@ -164,14 +164,14 @@ class Overview:
         return np.asarray(self.division.device >= 0)
 
     @cached_property
-    def idle(self) -> Ints:
-        """(gaps of the division, CAUSES): ns of each gap by cause."""
+    def idle(self) -> Idle:
+        """The causes of each gap of the division."""
         return idle_causes(self.division, self.trace, self.calls, self.steps)
 
     def idle_by_device(self) -> Ints:
         """(CAUSES, devices): ns."""
         gaps, count = self.division.gaps, self.division.count
-        return np.stack([by_code(gaps, np.zeros(len(gaps), np.int64), part, 1, count)[0] for part in self.idle.T])
+        return np.stack([by_code(gaps, np.zeros(len(gaps), np.int64), part, 1, count)[0] for part in self.idle.time_ns.T])
 
     @cached_property
     def parts(self) -> dict[str, int]:

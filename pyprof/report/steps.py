@@ -78,11 +78,15 @@ class HostRanges:
 
     def outermost(self) -> HostRanges:
         """Those that lie in no other of the same thread."""
+        return self.take(self.lie_in_none())
+
+    def lie_in_none(self) -> Ints:
+        """The rows of those that lie in no other of the same thread."""
         order = np.lexsort((-self.end_ns, self.start_ns, self.thread))
         thread, start, end = self.thread[order], self.start_ns[order], self.end_ns[order]
         top = np.ones(len(order), np.bool_)
         top[1:] = (thread[1:] != thread[:-1]) | (start[1:] >= end[latest(thread, end)[:-1]])
-        return self.take(np.sort(order[top]))
+        return np.sort(order[top])
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -176,7 +180,7 @@ def _periodic(ranges: HostRanges, launches: Ints, numbered: bool) -> tuple[float
     count = np.bincount(code, minlength=1)
     repeated = (count[code] > 1) & (code != codes.get("", -1))
     chosen, code = ranges.take(repeated), code[repeated]
-    top = np.isin(chosen.start_ns, chosen.outermost().start_ns)
+    top = chosen.lie_in_none()
     chosen, code = chosen.take(top), code[top]
     if len(code) < 2:
         return 0.0, None

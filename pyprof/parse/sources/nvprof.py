@@ -38,12 +38,14 @@ _DEVICE = {
     "l2_bytes": "l2CacheSize", "clock_hz": "coreClockRate", "dram_bytes_per_s": "globalMemoryBandwidth",
     "device": "id", "name": "name",
 }  # fmt: skip
-# CUpti_runtime_api_trace_cbid and CUpti_driver_api_trace_cbid of the calls that start work on the device or wait for it.
+# CUpti_runtime_api_trace_cbid and CUpti_driver_api_trace_cbid of the calls that start work on the device, wait for it or
+# manage its memory and modules.
 _API_NAMES = {
     "RUNTIME": {13: "cudaLaunch", 41: "cudaMemcpyAsync", 31: "cudaMemcpy", 51: "cudaMemsetAsync", 49: "cudaMemset",
                 211: "cudaLaunchKernel", 214: "cudaLaunchKernel_ptsz", 269: "cudaLaunchCooperativeKernel",
                 272: "cudaLaunchCooperativeKernelMultiDevice", 311: "cudaGraphLaunch", 430: "cudaLaunchKernelExC",
-                22: "cudaFree", 126: "cudaThreadSynchronize", 131: "cudaStreamSynchronize", 137: "cudaEventSynchronize",
+                20: "cudaMalloc", 22: "cudaFree", 25: "cudaMallocHost", 26: "cudaFreeHost", 27: "cudaHostAlloc",
+                126: "cudaThreadSynchronize", 131: "cudaStreamSynchronize", 137: "cudaEventSynchronize",
                 165: "cudaDeviceSynchronize"},
     "DRIVER": {307: "cuLaunchKernel", 442: "cuLaunchKernel_ptsz", 477: "cuLaunchCooperativeKernel", 514: "cuGraphLaunch",
                652: "cuLaunchKernelEx", 17: "cuCtxSynchronize", 121: "cuEventSynchronize", 126: "cuStreamSynchronize"},

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pyprof.report.advice import data_loading, launch_bound, synchronization
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.overview import Overview
 
 # A kind that removes work comes before those that only make the same work faster.
-KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = ()
+KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
+    data_loading.find,
+    synchronization.find,
+    launch_bound.find,
+)
 _ALONE = "warmup"  # of a cold capture nothing else can be said
 
 

@@ -1,0 +1,45 @@
+"""Devices that idle while the host prepares inputs -> prepare them in other processes, ahead of time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.idle_time import counted, idle_time, ms
+from pyprof.report.overview import Overview
+
+_LEAST = 0.01  # of the wall time
+_OF_A_GAP = 0.9  # gaps that make up so much of the time are the ones to name
+_WORKERS = "DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
+_DO = {
+    "single": f"{_WORKERS}: it has no workers now, so that nothing is loaded while the device computes",
+    "several": f"more or faster workers: {_WORKERS}; decode and augment less in them, or cache what they made",
+    "none": f"prepare the next batch while the device computes: torch.utils.data.{_WORKERS}",
+}
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where the devices wait for inputs."""
+    idle = idle_time(overview, "data_loading")
+    if not len(idle.rows) or idle.saves_ns <= _LEAST * overview.division.wall_ns:
+        return None
+    own = np.sort(idle.own_ns)[::-1]
+    many = int(np.searchsorted(np.cumsum(own), _OF_A_GAP * own.sum())) + 1
+    least, most = own[many - 1], own[0]
+    span = ms(most) if ms(least) == ms(most) else f"{ms(least)} to {ms(most)}"
+    how, where = _loader(overview)
+    evidence = (
+        f"{counted(many, 'gap')} of {span} in which the host {where}: {ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
+    )
+    return Advice("data_loading", idle.saves_ns, idle.time_ns, evidence, _DO[how])
+
+
+def _loader(overview: Overview) -> tuple[str, str]:
+    """(how the program loads data, in words)."""
+    names = [] if overview.trace is None else [marker.name for marker in overview.trace.markers]
+    loaders = [name for name in names if "enumerate(DataLoader)" in name]
+    if any("_SingleProcess" in name for name in loaders):
+        return "single", "is in a DataLoader without workers"
+    if loaders:
+        return "several", "waits for the workers of a DataLoader"
+    return "none", "prepares inputs before a step's first launch"

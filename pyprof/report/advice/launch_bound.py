@@ -1,0 +1,36 @@
+"""Devices that idle because the host launches too slowly -> launch less often, or all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, named, places
+from pyprof.report.advice.idle_time import counted, idle_time, ms
+from pyprof.report.overview import Overview
+
+_LEAST = 0.03  # of the wall time: with less the device is what the program waits for
+_MANY = 8  # launches
+_DO = (
+    'torch.compile(model, mode="reduce-overhead") records CUDA graphs and fuses; or torch.cuda.make_graphed_callables; '
+    "or a larger batch, so that each launch carries more work"
+)
+_GRAPHED = "what is launched beside the graphs: record it with them, or launch fewer, larger kernels"
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where launches are what the devices wait for."""
+    idle, division = idle_time(overview, "launch"), overview.division
+    if len(idle.rows) < _MANY or idle.saves_ns <= _LEAST * division.wall_ns:
+        return None
+    records, after = overview.records, division.gaps.after[idle.rows]
+    launched = division.row[records["launch_ns"][division.row] >= 0]
+    time = records["dur_ns"][launched]
+    where = places(overview, after, idle.own_ns)
+    evidence = (
+        f"{ms(idle.time_ns)} of {ms(division.wall_ns)} idle in {counted(len(idle.rows), 'gap')} before launches that came too "
+        f"late; {len(launched):,} activities of {np.median(time) / 1e3:.1f} us (median); most before {named(where)}"
+    )
+    graphed = (records["kind"][launched] == ActivityKind.GRAPH) | (records["graph_node"][launched] >= 0)
+    share = time[graphed].sum() / max(time.sum(), 1)
+    return Advice("launch_bound", idle.saves_ns, idle.time_ns, evidence, _GRAPHED if share > 0.5 else _DO, where)

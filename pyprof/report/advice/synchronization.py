@@ -1,0 +1,86 @@
+"""Devices that ran dry because the host waited for them -> which call waited, and how to do without.
+
+Waiting alone costs nothing: only the idle time that follows counts.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Ints
+from pyprof.loading import op_rules
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, Place
+from pyprof.report.advice.idle_time import counted, idle_time, ms
+from pyprof.report.calls import origins
+from pyprof.report.overview import Overview
+
+_LEAST = 0.03  # of the wall time
+_MEMORY = re.compile(r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)")
+_WHOLE = re.compile(r"(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize")
+_TO_HOST = "keep the value on the device and read it once in many steps: total += loss.detach(), .item() when it is printed"
+_TO_DEVICE = (
+    "make the tensor on the device once, before the loop (torch.tensor(..., device=device)), or copy from pinned memory: "
+    "x.pin_memory().to(device, non_blocking=True)"
+)
+_DEVICE = "leave torch.cuda.synchronize() out of the loop; time with torch.cuda.Event(enable_timing=True), read after it"
+_FREE = "keep the memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and no torch.cuda.empty_cache() in the loop"
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where calls drain the devices' queues."""
+    idle, wall = idle_time(overview, "synchronization"), overview.division.wall_ns
+    if idle.saves_ns <= _LEAST * wall:
+        return None
+    evidence = f"{ms(idle.time_ns)} of {ms(wall)} idle after the host had waited"
+    wait = overview.idle.wait[idle.rows]
+    if overview.calls is None or overview.trace is None or not (wait >= 0).any():
+        evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
+        return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _TO_HOST)
+    calls = distinct_values(wait[wait >= 0])
+    spent = summed(np.searchsorted(calls, wait[wait >= 0]), idle.own_ns[wait >= 0], len(calls))
+    where = _places(overview, calls, spent)
+    first = calls[np.argmax(spent)]
+    name = re.sub(r"_v\d+$", "", overview.trace.strings[int(overview.calls.name[first])])
+    copy = _copied(overview, int(first))
+    texts = [f"{one.number} x {one.op or name}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}" for one in where]
+    evidence += f" in {counted(len(calls), 'call')}, until launches had caught up: {'; '.join(texts)}; most in {name}"
+    do = _FREE if _MEMORY.match(name) else _DEVICE if _WHOLE.match(name) else _TO_HOST
+    if copy >= 0 and not (_MEMORY.match(name) or _WHOLE.match(name)):
+        kind, size = overview.records["copykind"][copy], int(overview.records["bytes"][copy])
+        evidence += f" behind a copy of {counted(size, 'byte')}" if size >= 0 else ""
+        do = _TO_DEVICE if kind == 1 else _TO_HOST
+    return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, do, where)
+
+
+def _places(overview: Overview, calls: Ints, spent: Ints) -> tuple[Place, ...]:
+    """The ops and source lines that made most of these calls."""
+    assert overview.trace is not None and overview.calls is not None
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    made = origins(overview.trace, op_rules(), overview.calls, calls)
+    for origin, time in zip(made, spent.tolist(), strict=True):
+        number, total = found.get(origin, (0, 0))
+        found[origin] = number + 1, total + time
+    first = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:3]
+    devices = max(overview.division.count, 1)
+    return tuple(
+        Place(None, None if op == "-" else op, None, None if src == "-" else src, number, time // devices)
+        for (op, src), (number, time) in first
+    )
+
+
+def _copied(overview: Overview, call: int) -> int:
+    """The record of the copy that the thread of a waiting call launched last, in it or before, -1 none or something else."""
+    records, calls = overview.records, overview.calls
+    assert calls is not None
+    mine = (records["pid"] == calls.pid[call]) & (records["tid"] == calls.tid[call])
+    mine &= (records["launch_ns"] >= 0) & (records["launch_ns"] <= calls.start_ns[call])
+    rows = np.flatnonzero(mine)
+    if not len(rows):
+        return -1
+    last = int(rows[np.argmax(records["launch_ns"][rows])])
+    return last if records["kind"][last] == ActivityKind.MEMCPY else -1

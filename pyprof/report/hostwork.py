@@ -1,0 +1,107 @@
+"""Ranges and API calls of a capture -> when the host loaded data, compiled, or allocated memory of a device.
+
+By names alone: those of PyTorch's DataLoader and of users who say that they load data; of torch.compile; of the calls of CUDA
+and HIP. What a device did meanwhile is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from pyprof.arrays.intervals import Segments, union
+from pyprof.arrays.types import Ints
+from pyprof.parse.sources.trace import Trace
+from pyprof.report.calls import Calls
+
+_BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
+LOADING = re.compile(
+    r"enumerate\(DataLoader\)|data[ _.:-]?load"
+    rf"|\b(?:load|fetch|read|get|prepar|prefetch|next|wait[ _]for)(?:e|ing)?[ _](?:the[ _]|next[ _])?{_BATCH}\b"
+    rf"|\b{_BATCH}[ _](?:load|fetch|read|prepar|augment)(?:e|ing|ation)?\b|\bcollate\b",
+    re.IGNORECASE,
+)
+_COMPILING = re.compile(
+    r"\(dynamo_timed\)|compile_inner|compile_fx|inductor_compile|async_compile|CachingAutotuner\.(?:benchmark|precompile)",
+)
+_COMPILES = re.compile(r"(?:cu|hip)(?:Module|Library)Load|(?:cu|hip)Link|(?:nv|hip)rtc|(?:cuda|hip)GraphInstantiate")
+_ALLOCATES = re.compile(
+    r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|ExtMalloc)(?!.*Async)"
+    r"|(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|Create|Map|Unmap|Release|SetAccess|AddressReserve)"
+)
+_BEGIN_RECORDING, _END_RECORDING = (re.compile(rf"(?:cuda|hip|cu)Stream{what}Capture(?!Info)") for what in ("Begin", "End"))
+_LONG_CALL_NS = 1_000_000
+
+
+class HostWork:
+    """What the threads of each process did, groups being rows of the trace's processes."""
+
+    def __init__(self, trace: Trace, calls: Calls) -> None:
+        self._trace, self._calls = trace, calls
+        self._process = trace.threads["process"].astype(np.int64)
+
+    @cached_property
+    def loading(self) -> Segments:
+        """Data is loaded, or waited for."""
+        return union(*self._ranges(LOADING))
+
+    @cached_property
+    def compilation(self) -> Segments:
+        """Something is compiled, a module is loaded, a graph recorded."""
+        parts = (self._ranges(_COMPILING), self._calls_named(_COMPILES), self._recordings())
+        return union(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @cached_property
+    def allocation(self) -> Segments:
+        """Memory is allocated or freed."""
+        return union(*self._calls_named(_ALLOCATES))
+
+    @cached_property
+    def long_calls(self) -> Segments:
+        """Calls of at least 1 ms, whatever they do."""
+        calls = self._calls
+        rows = np.flatnonzero(calls.end_ns - calls.start_ns >= _LONG_CALL_NS)
+        return union(self._process[calls.thread[rows]], calls.start_ns[rows], calls.end_ns[rows])
+
+    def moments(self, process: int, begin_ns: int, end_ns: int) -> Ints:
+        """The times at which a process made or left a call, or began or ended a range, in order."""
+        calls, ranges = self._calls, self._trace.ranges
+        found = []
+        for thread, *times in (
+            (calls.thread, calls.start_ns, calls.end_ns),
+            (ranges["thread"], ranges["start_ns"], ranges["end_ns"]),
+        ):
+            for time in times:
+                rows = np.flatnonzero((time > begin_ns) & (time < end_ns))
+                found.append(time[rows[self._process[thread[rows]] == process]])
+        return np.sort(np.concatenate(found))
+
+    def _ranges(self, pattern: re.Pattern[str]) -> tuple[Ints, Ints, Ints]:
+        ranges = self._trace.ranges
+        good = np.array([pattern.search(marker.name) is not None for marker in self._trace.markers], np.bool_)
+        rows = np.flatnonzero(good[ranges["label"]] & (ranges["open"] == 0)) if len(good) else np.empty(0, np.int64)
+        process = self._process[ranges["thread"][rows]]
+        return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
+
+    def _calls_named(self, pattern: re.Pattern[str]) -> tuple[Ints, Ints, Ints]:
+        calls, rows = self._calls, self._rows(pattern.match)
+        return self._process[calls.thread[rows]], calls.start_ns[rows], calls.end_ns[rows]
+
+    def _rows(self, named: Callable[[str], object]) -> Ints:
+        calls = self._calls
+        used, code = np.unique(calls.name, return_inverse=True)
+        good = np.array([named(calls.strings[name]) is not None for name in used.tolist()], np.bool_)
+        return np.flatnonzero(good[code.ravel()]) if len(good) else np.empty(0, np.int64)
+
+    def _recordings(self) -> tuple[Ints, Ints, Ints]:
+        """From the begin of recording a graph to its end: what is called meanwhile runs nothing."""
+        calls = self._calls
+        first, last = self._rows(_BEGIN_RECORDING.match), self._rows(_END_RECORDING.match)
+        process, begin = self._process[calls.thread[first]], calls.start_ns[first]
+        ends = np.append(np.sort(calls.end_ns[last]), np.iinfo(np.int64).max)
+        end = ends[np.searchsorted(ends, begin)]
+        known = end < ends[-1]
+        return process[known], begin[known], end[known]

@@ -1,0 +1,96 @@
+"""Calls in which the host waited for a device -> which gaps of the device are their fault.
+
+A gap is the fault of a call that the host was waiting in when the device ran dry. And without its waits the host would have
+been ahead by as much: what remains of the later gaps is found by letting the activities run again, each as early as the one
+before it and its launch, made earlier by what the host has waited until then, allow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.intervals import Segments, count_before, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.calls import Calls, waiting_call
+from pyprof.report.division import Division
+
+_TO_HOST = 2  # CUDA's number of a copy from a device to the host
+_FEW_BYTES = 4096
+_LEAST = np.iinfo(np.int64).min
+
+
+def blamed_calls(division: Division, calls: Calls | None, late: Ints) -> tuple[Bools, Ints]:
+    """For each of the late gaps whether the host had been waiting when it began, and the row of the call, -1 unknown.
+
+    late: rows of the division's gaps; calls: None for records alone, where a small copy to the host before the gap says it.
+    """
+    gaps, records = division.gaps, division.records
+    after, before = gaps.after[late], gaps.before[late]
+    copied = (before >= 0) & (records["kind"][before] == ActivityKind.MEMCPY) & (records["copykind"][before] == _TO_HOST)
+    ended = records["start_ns"][before] + records["dur_ns"][before]
+    copied &= (records["bytes"][before] <= _FEW_BYTES) & (records["launch_ns"][after] >= ended)
+    if calls is None or not len(calls.pid):
+        return copied, np.full(len(late), -1, np.int64)
+    who = (records["pid"][after].astype(np.int64), records["tid"][after].astype(np.int64))
+    call = waiting_call(calls, *who, gaps.start_ns[late], records["launch_ns"][after])
+    return (call >= 0) | copied, call
+
+
+def idling_waits(division: Division, calls: Calls) -> tuple[Ints, Segments]:
+    """(rows of the calls, their time by place in the distinct pids of `division`) in which the host did nothing but wait: no
+    other thread of the process launched meanwhile."""
+    records = division.records
+    waits = np.flatnonzero(calls.waits & (calls.end_ns > division.begin_ns) & (calls.start_ns < division.end_ns))
+    mine, launching = _process(division, calls.pid[waits]), _process(division, records["pid"])
+    waits, mine = waits[mine >= 0], mine[mine >= 0]
+    launched = np.flatnonzero((records["launch_ns"] >= 0) & (launching >= 0))
+    launched = launched[np.lexsort((records["launch_ns"][launched], launching[launched]))]
+    rows = (launching[launched], records["launch_ns"][launched])
+    meanwhile = count_before(*rows, mine, calls.end_ns[waits], inclusive=False)
+    meanwhile = meanwhile - count_before(*rows, mine, calls.start_ns[waits], inclusive=True)
+    waits, mine = waits[meanwhile <= 0], mine[meanwhile <= 0]
+    begin, end = np.maximum(calls.start_ns[waits], division.begin_ns), np.minimum(calls.end_ns[waits], division.end_ns)
+    return waits, union(mine, begin, end)
+
+
+def _process(division: Division, pid: Ints) -> Ints:
+    """The place of each pid among those that have devices, -1 none."""
+    pids = distinct_values(division.pids)
+    at = np.minimum(np.searchsorted(pids, pid), len(pids) - 1)
+    return np.where(pids[at] == pid, at, -1)
+
+
+def relieved(division: Division, calls: Calls, late: Ints) -> tuple[Ints, Ints]:
+    """For each late gap how much of it would go if the host did not wait, in ns and at most its length, and the row of the last
+    call in which it waited before the gap's end."""
+    gaps, records, result = division.gaps, division.records, np.zeros(len(late), np.int64)
+    waits, waited = idling_waits(division, calls)
+    process = _process(division, division.pids)
+    if not len(waits) or not len(late):
+        return result, np.full(len(late), -1, np.int64)
+    group = _process(division, calls.pid[waits])
+    order = np.lexsort((calls.start_ns[waits], group))
+    at = count_before(
+        group[order], calls.start_ns[waits[order]], process[gaps.device[late]], gaps.end_ns[late], inclusive=False
+    )
+    last = waits[order[np.maximum(at - 1, 0)]]
+    for device in range(division.count):
+        rows = division.row[division.device[division.row] == device]
+        rows = rows[np.argsort(records["start_ns"][rows], kind="stable")]
+        begin = np.maximum(records["start_ns"][rows], division.begin_ns)
+        mine = np.flatnonzero(gaps.device[late] == device)
+        time, ends = gaps.time_ns[late[mine]], gaps.end_ns[late[mine]]
+        idle = np.concatenate([[0], np.cumsum(time)])[np.searchsorted(ends, begin, "right")]
+        launch = records["launch_ns"][rows]
+        returned = np.minimum(launch + np.maximum(records["launch_dur_ns"][rows], 0), begin)
+        ahead = waited.covered(np.full(len(rows), process[device]), launch)
+        # Until when each launch keeps the device waiting in all, on a clock that stands still in late gaps.
+        owed = np.where(launch >= 0, returned - ahead - (begin - idle), _LEAST)
+        remains = np.maximum.accumulate(np.maximum(owed, 0))
+        upto = remains[np.searchsorted(begin, ends, "right") - 1]
+        gone = np.maximum(time - np.diff(upto, prepend=0), 0)
+        total, most = int(time.sum()) - int(upto[-1]) if len(upto) else 0, int(gone.sum())
+        result[mine] = gone if total >= most else gone * (max(total, 0) / max(most, 1))
+    return result, last

@@ -1,0 +1,239 @@
+"""Causes of idle time and the advice on it, on captures whose truth is on the screen, and on real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyprof.loading import load_with_trace
+from pyprof.prof.frame import Frame
+from pyprof.report.advice.base import Advice
+from pyprof.report.advice.kinds import advise
+from pyprof.report.hostside import CAUSES
+from pyprof.report.overview import Overview
+from tests.tiny import Nsys
+
+GEMM = "ampere_sgemm_128x64_tn"
+MS = 1_000_000
+US = 1_000
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def overview_of(n: Nsys, path: Path) -> Overview:
+    return overview_of_file(n.write(path / "net.sqlite"))
+
+
+def overview_of_file(path: Path) -> Overview:
+    records, trace = load_with_trace(str(path))
+    return Overview(Frame(records), trace)
+
+
+def idle(overview: Overview) -> dict[str, int]:
+    return {cause: time for cause in CAUSES if (time := overview.parts[cause])}
+
+
+def advice(overview: Overview) -> dict[str, Advice]:
+    return {one.kind: one for one in advise(overview)}
+
+
+def loads(n: Nsys, range_name: str | None, steps: int = 4, wait: int = 6 * MS) -> None:
+    """Steps of 10 ms: the host prepares a batch, then copies it and launches a kernel of 4 ms."""
+    for step in range(steps):
+        at = step * 10 * MS
+        n.range("step", at, at + 9 * MS)
+        if range_name is not None:
+            n.range(range_name, at, at + wait)
+        n.copy(1, at + wait, at + wait + 10 * US, at + wait + 20 * US, bytes=1 << 20)
+        n.kernel(GEMM, at + wait + 5 * US, at + wait + 20 * US, at + wait + 4 * MS)
+
+
+def test_idle_while_a_loader_loads(tmp_path: Path) -> None:
+    n = Nsys()
+    loads(n, LOADER)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview) == {"data_loading": 4 * 6 * MS, "launch": 4 * 10 * US}
+    found = advice(overview)
+    assert list(found) == ["data_loading"]
+    assert found["data_loading"].saves_ns == 24 * MS
+    assert found["data_loading"].evidence.startswith("4 gaps of 6.0 ms in which the host is in a DataLoader without workers")
+    assert "num_workers" in found["data_loading"].do
+
+
+def test_preparing_inputs_shows_as_a_pause_before_the_copy_that_begins_a_step(tmp_path: Path) -> None:
+    n = Nsys()
+    loads(n, None)
+    overview = overview_of(n, tmp_path)
+    # the begin of the range is seen, so that the pause lies between that and the launch of the copy
+    assert idle(overview)["data_loading"] > 23 * MS
+    assert advice(overview)["data_loading"].evidence.endswith("24.0 ms of 40.0 ms")
+
+
+def test_a_pause_before_a_kernel_is_no_loading(tmp_path: Path) -> None:
+    n = Nsys()
+    for step in range(4):
+        at = step * 10 * MS
+        n.range("step", at, at + 9 * MS)
+        n.kernel(GEMM, at + 6 * MS, at + 6 * MS + 20 * US, at + 10 * MS)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview)["host"] > 23 * MS
+    assert not advice(overview)
+
+
+def test_a_loader_beside_a_busy_device_costs_nothing(tmp_path: Path) -> None:
+    n = Nsys()
+    for step in range(4):
+        at = step * 10 * MS
+        n.range("step", at, at + 9 * MS)
+        n.range(LOADER, at, at + 6 * MS)
+        n.kernel(GEMM, at + 6 * MS, at + 10 * MS if step else 6 * MS + 10 * US, at + 20 * MS)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview) == {"data_loading": 6 * MS, "launch": 10 * US}  # before the first kernel
+
+
+def reads_back(n: Nsys, times: int, pause: int, loader: int = 0) -> None:
+    """A kernel of 1 ms, then .item(), then the host needs a while for the next launch."""
+    at = 0
+    for _ in range(times):
+        n.kernel(GEMM, at, at + 10 * US, at + MS)
+        n.copy(2, at + 20 * US, at + MS, at + MS + 2 * US)
+        n.corr += 1
+        n.api(at + 30 * US, n.corr, name="cudaStreamSynchronize_v3020", took=MS)  # returns 28 us after the copy
+        if loader:
+            n.range(LOADER, at + MS + 40 * US, at + MS + 40 * US + loader)
+        at += MS + 30 * US + pause + loader
+    n.kernel(GEMM, at, at + 10 * US, at + MS)
+
+
+def test_a_call_that_waits_drains_the_device(tmp_path: Path) -> None:
+    n = Nsys()
+    reads_back(n, 10, 200 * US)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview) == {"synchronization": 10 * (28 + 200 + 10) * US}
+    found = advice(overview)
+    assert list(found) == ["synchronization"]
+    assert "10 calls" in found["synchronization"].evidence
+    assert "behind a copy of 4 bytes" in found["synchronization"].evidence
+    assert ".item()" in found["synchronization"].do
+
+
+def test_records_alone_know_a_small_copy_to_the_host(tmp_path: Path) -> None:
+    n = Nsys()
+    reads_back(n, 10, 200 * US)
+    records, _ = load_with_trace(str(n.write(tmp_path / "net.sqlite")))
+    overview = Overview(Frame(records))
+    assert idle(overview) == {"synchronization": 10 * (28 + 200 + 10) * US}
+    assert "small copy to the host" in advice(overview)["synchronization"].evidence
+
+
+def test_what_a_loader_takes_after_a_wait_is_the_loaders(tmp_path: Path) -> None:
+    n = Nsys()
+    reads_back(n, 10, 200 * US, loader=3 * MS)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview) == {"data_loading": 30 * MS, "synchronization": 10 * (28 + 200 + 10) * US}
+    assert list(advice(overview)) == ["data_loading", "synchronization"]
+
+
+def test_waiting_for_a_busy_device_costs_nothing(tmp_path: Path) -> None:
+    """torch.cuda.synchronize() behind 50 ms of work, whose launches were all in time."""
+    n = Nsys()
+    for step in range(4):
+        at = step * 50 * MS
+        for kernel in range(50):
+            n.kernel(GEMM, at + kernel * 10 * US, at + 20 * US + kernel * MS, at + 20 * US + (kernel + 1) * MS - US)
+        n.corr += 1
+        n.api(at + 500 * US, n.corr, name="cudaDeviceSynchronize_v3020", took=50 * MS - 490 * US)
+    overview = overview_of(n, tmp_path)
+    assert not advice(overview)
+
+
+def test_later_gaps_are_the_waits_as_far_as_the_host_would_have_been_ahead(tmp_path: Path) -> None:
+    """After 10 ms of waiting nine short kernels are launched too late; with 10 ms more they would all have been in time."""
+    n = Nsys()
+    at = 0
+    for _ in range(3):
+        n.kernel(GEMM, at, at + 10 * US, at + 10 * MS)
+        n.corr += 1
+        n.api(at + 20 * US, n.corr, name="cudaStreamSynchronize_v3020", took=10 * MS)
+        at += 10 * MS + 20 * US
+        for _ in range(9):
+            at += 100 * US
+            n.kernel("small", at, at + 10 * US, at + 20 * US)
+        at += 100 * US
+    overview = overview_of(n, tmp_path)
+    assert idle(overview)["synchronization"] >= 0.99 * overview.idle_ns
+    assert list(advice(overview)) == ["synchronization"]
+
+
+def launches(n: Nsys, number: int, every: int, time: int) -> None:
+    for kernel in range(number):
+        n.kernel(GEMM, kernel * every, kernel * every + 10 * US, kernel * every + 10 * US + time)
+
+
+def test_launching_one_after_another(tmp_path: Path) -> None:
+    n = Nsys()
+    launches(n, 100, 50 * US, 5 * US)
+    found = advice(overview_of(n, tmp_path))
+    assert list(found) == ["launch_bound"]
+    assert found["launch_bound"].saves_ns == 99 * 45 * US
+
+
+def test_few_late_launches_are_no_advice(tmp_path: Path) -> None:
+    n = Nsys()
+    launches(n, 100, 50 * US, 49 * US)
+    assert not advice(overview_of(n, tmp_path))
+
+
+def test_memory_and_modules(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 0, 10 * US, 20 * US)
+    n.api(30 * US, 90, name="cudaMalloc_v3020", took=5 * MS)
+    n.kernel(GEMM, 6 * MS, 6 * MS + 10 * US, 6 * MS + 20 * US)
+    n.api(6 * MS + 30 * US, 91, name="cuModuleLoadData", took=4 * MS)
+    n.kernel(GEMM, 11 * MS, 11 * MS + 10 * US, 11 * MS + 20 * US)
+    found = idle(overview_of(n, tmp_path))
+    assert (found["allocation"], found["compilation"]) == (5 * MS, 4 * MS)
+
+
+def test_the_first_launch_of_a_kernel_loads_its_module(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 0, 10 * US, 20 * US)
+    for at in (1 * MS, 8 * MS):  # the second such call is not the first of its kernel
+        n.corr += 1
+        n.api(at, n.corr, took=5 * MS)
+        n.kernel("other", None, at + 5 * MS + 10 * US, at + 5 * MS + 20 * US, corr=n.corr)
+    found = idle(overview_of(n, tmp_path))
+    assert 4.9 * MS < found["compilation"] <= 5 * MS
+
+
+_EXPECTED: list[tuple[str, Callable[[dict[str, float]], bool], set[str], set[str]]] = [
+    # capture, what holds of its idle time in ms, advice among these kinds that must be there, and that must not
+    ("nsys/a100_gpt2.7b.nsys2024.6.sqlite", lambda ms: ms["launch"] < 1, set(),
+     {"launch_bound", "synchronization", "data_loading"}),
+    ("nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite", lambda ms: ms["queued"] > 10, set(),
+     {"launch_bound", "synchronization", "data_loading"}),
+    ("nsys/h100_2gpu_train.nsys2026.2.sqlite", lambda ms: 20 < ms["synchronization"] < 25, {"synchronization"},
+     {"launch_bound", "data_loading"}),
+    ("kineto/v100_resnet50_2021.json.gz", lambda ms: 285 <= ms["data_loading"] < 370, {"data_loading"}, {"synchronization"}),
+    ("kineto/a100_train_stacks.json.gz", lambda ms: ms["data_loading"] < 3, {"synchronization"}, {"data_loading"}),
+    ("kineto/h100_vit.json.gz", lambda ms: ms["launch"] > 5, {"launch_bound"}, {"data_loading", "synchronization"}),
+    ("kineto/mi300_resnet_checkpoint.json.gz", lambda ms: ms["launch"] == 0, set(), {"launch_bound", "synchronization"}),
+    ("nvprof/v100_lm/net.sql", lambda ms: ms["allocation"] > 21 and 4.5 < ms["synchronization"] < 7,
+     {"launch_bound", "synchronization"}, {"warmup"}),
+    ("kineto/serving/sglang_prefilldecode.json.gz", lambda ms: ms["launch"] < 2, set(), {"launch_bound", "synchronization"}),
+    ("kineto/serving/vllm_decode_full.run.json.gz", lambda ms: ms["launch"] < 1, set(), {"launch_bound"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "holds", "there", "absent"), _EXPECTED, ids=[row[0] for row in _EXPECTED])
+def test_real_captures(
+    captures: Path, name: str, holds: Callable[[dict[str, float]], bool], there: set[str], absent: set[str]
+) -> None:
+    overview = overview_of_file(captures / name)
+    assert holds({cause: overview.parts[cause] / 1e6 for cause in CAUSES})
+    found = advice(overview)
+    assert there <= found.keys()
+    assert not absent & found.keys()
+    assert (overview.idle.time_ns.sum(axis=1) == overview.division.gaps.time_ns).all()
+    assert sum(one.saves_ns or 0 for one in found.values()) <= overview.division.wall_ns
