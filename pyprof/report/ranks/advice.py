@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.report.ranks.causes import ALL_WORK, BEGUN, Cause
-from pyprof.report.ranks.host import PYTHON
+from pyprof.report.ranks.causes import ALL_WORK, BEGUN, FIRST, Cause
+from pyprof.report.ranks.host import LOADING, PYTHON
 from pyprof.report.ranks.survey import Survey
 from pyprof.report.ranks.timeline import LATE, NOT_RECORDED
 
@@ -28,7 +28,8 @@ class Straggler(NamedTuple):
     The collective where it lost most: kind; step (None: not marked); earliest, second: the first and the next-to-last rank
     there; second_ns, last_ns: when the next-to-last and this rank entered, after the earliest.
 
-    cause: "compute", "host" or "begin" (it began its recording or its first step later), None where nothing recorded explains a
+    cause: "compute", "host" or "begin" (it began its recording or its first step later; of
+    records without their capture, its first launch came later), None where nothing recorded explains a
     tenth of the delay; meanwhile: the same in words; share: of the delay that it explains; layer, op, src: where, None unknown.
     """
 
@@ -89,7 +90,7 @@ def described(survey: Survey, row: int) -> Straggler:
 
 
 def _kind(cause: Cause) -> str:
-    return "begin" if cause.work == BEGUN else "host" if cause.work[1] == LATE else "compute"
+    return "begin" if cause.work in (BEGUN, FIRST) else "host" if cause.work[1] == LATE else "compute"
 
 
 def _place(survey: Survey, cause: Cause) -> tuple[str | None, str | None, str | None]:
@@ -102,15 +103,23 @@ def _place(survey: Survey, cause: Cause) -> tuple[str | None, str | None, str | 
 
 
 def in_words(cause: Cause) -> str:
-    """What a rank did that took longer than on the others, with both times in ms."""
+    """What a rank did that took longer than on the others, with both times."""
     where, op = cause.work
-    times = f"{cause.own / 1e6:.3f} ms, not {cause.median / 1e6:.3f}"
+    own, median = (f"{time / 1e6:.3f} ms" for time in (cause.own, cause.median))
     if cause.work == BEGUN:
-        return f"began its recording or step later: {times}, after the first rank"
+        return f"began its recording or step {own} after the first rank, the others {median} after it (median)"
+    if cause.work == FIRST:
+        return f"launched its first work {own} after the first rank, the others {median} (median); why is not in the records"
+    times = f"{own}, the others {median} (median)"
     if cause.work == ALL_WORK:
         return f"computed longer in all layers: {times}"
     if op != LATE:
         what = op if where == "-" else f"{where}" if op.startswith("(") else f"{op} in {where}"
         return f"computed longer: {what}, {times}"
-    doing = {"-": "in many places", PYTHON: "in Python outside of ops", NOT_RECORDED: "what the host did was not recorded"}
+    doing = {
+        "-": "in many places",
+        PYTHON: "in Python outside of ops",
+        LOADING: "while loading data",
+        NOT_RECORDED: "what the host did was not recorded",
+    }
     return f"launched late, {doing.get(where, f'in {where}')}: {times}"

@@ -21,6 +21,7 @@ from pyprof.report.ranks.timeline import LATE, LATE_LAUNCH, Timeline, Timelines,
 
 LEAST_SHARE = 0.1  # of the delay
 BEGUN: Work = ("-", "(began later)")
+FIRST: Work = ("-", "(first launch later)")  # where it is not known when the host began
 ALL_WORK: Work = ("-", "(all kernels)")
 _ALL_OPS = "(all ops)"
 _CELLS = 1 << 21  # cells of the table of ranks and work in memory at once
@@ -40,9 +41,9 @@ class Job(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """rank: its row; work: (layer, op), (what the host did, `(launched late)`) or BEGUN; own: ns on that rank, of BEGUN after
-    the first to begin; median: the same on the other ranks; share: of the rank's delay that the difference explains, at most
-    1."""
+    """rank: its row; work: (layer, op), (what the host did, `(launched late)`), BEGUN or FIRST; own: ns on that rank, of these
+    two after the first rank; median: the same on the other ranks; share: of the rank's delay that the difference explains,
+    at most 1."""
 
     rank: int
     work: Work
@@ -122,7 +123,10 @@ def _late_begin(job: Job, rank: int, meant: Bools) -> Iterator[Cause]:
     others = begin[np.isfinite(begin) & (np.arange(job.ranks) != rank)]
     if first[rank] and len(others):
         earliest = min(float(others.min()), float(begin[rank]))
-        yield from _explaining(job, rank, {BEGUN: (float(begin[rank]) - earliest, float(np.median(others)) - earliest)})
+        known = all(job.timelines.begin_known)
+        yield from _explaining(
+            job, rank, {BEGUN if known else FIRST: (float(begin[rank]) - earliest, float(np.median(others)) - earliest)}
+        )
 
 
 def _sums(unit: Attended, line: Timeline, meant: Bools, works: int) -> tuple[Floats, int]:

@@ -135,8 +135,8 @@ def lines(whole: Survey) -> Iterator[str]:
     if not met or not total:
         return
     communication = sum(int(busy.times[:, 2].sum()) for busy in whole.busy)
-    share = f"{100 * total / communication:.1f} % of their communication" if communication else "na"
-    yield f"waiting: {total / 1e6:.3f} ms of all ranks together, {share}"
+    share = f", {100 * total / communication:.1f} % of their communication" if communication and whole.ends else ""
+    yield f"waiting: {total / 1e6:.3f} ms of all ranks together{share}"
     for row in whole.slowest:
         if whole.saves[row] >= _WORTH * whole.saves.max():
             yield from _late(described(whole, row), total)

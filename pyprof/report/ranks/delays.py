@@ -15,7 +15,7 @@ from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.timeline import UNKNOWN, Timeline, Timelines
 
 _ALL = 1 << 62
-_USUAL = 2  # times the pause between launches that 5 % exceed
+_USUAL = 3  # times the pause between launches that 5 % exceed
 
 
 def delays(found: Arrivals, units: Units, timelines: Timelines, offset: Ints, group: Ints) -> Ints:
@@ -44,11 +44,12 @@ def _still(line: Timeline, came: Ints, last: Ints) -> Ints:
     """
     before = _latest(line.start[line.work >= 0], np.maximum.accumulate(line.end[line.work >= 0]), last)
     launch = np.sort(line.launch[line.launch > UNKNOWN])
-    gaps = np.diff(launch)
+    talks = line.work < 0
+    left = np.searchsorted(np.sort(line.end[talks]), launch)
+    gaps = np.diff(launch)[np.diff(left) == 0]  # no meeting ended in between, for which the host may have waited
     usual = _USUAL * float(np.percentile(gaps, 95)) if len(gaps) else 0.0
     launched, launches = _latest(launch, launch, last), _latest(-launch[::-1], -launch[::-1], -last)
     silent = -launches - launched > usual  # silent before the first launch and after the last
-    talks = line.work < 0
     at = np.searchsorted(line.start[talks], came, "right")
     following, begun = (np.append(times[talks], UNKNOWN)[at] for times in (line.launch, line.start))
     by_host = following > last

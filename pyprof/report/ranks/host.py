@@ -14,7 +14,7 @@ from pyprof.markers import Kind
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import Trace
 
-PYTHON = "(Python)"
+PYTHON, LOADING = "(Python)", "(data loading)"
 _LOADER = re.compile(r"DataLoader|data_?load", re.I)
 _NUMBER = re.compile(r"[\s#_:]*\d+$")  # of a range that is opened once a step
 _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.OPTIMIZER, Kind.STEP)
@@ -22,7 +22,7 @@ _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.OPT
 
 def doing(trace: Trace, pid: Ints, tid: Ints, begin: Ints, end: Ints) -> list[str]:
     """For each pause, in which the next launch of this thread was awaited, what this thread was in for at least half of it:
-    loading of data, else the innermost range, `(Python)` where only a step was open; '' nothing recorded. Pauses of a thread
+    `(data loading)`, else the innermost range, `(Python)` where only a step was open; '' nothing recorded. Pauses of a thread
     do not overlap."""
     found = [""] * len(begin)
     ranges = trace.ranges
@@ -60,23 +60,29 @@ def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[in
 def _named(kind: Kind, name: str) -> str:
     if kind == Kind.STEP:
         return PYTHON
+    if _LOADER.search(name):
+        return LOADING
     return _NUMBER.sub("", name) or name if kind == Kind.USER else name
 
 
-def begin_of(trace: Trace, pid: int, step: int) -> int:
-    """When this process began a step (step -1: the first thing that it did), -1 unknown."""
+def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
+    """When this process began a step, -1 unknown. step -1: the first thing that it did at all, unless something ran before the
+    first activity that is looked at, which began at `first`."""
     threads = np.flatnonzero(trace.processes["pid"][trace.threads["process"]] == pid)
     if step >= 0:
         labels = [code for code, marker in enumerate(trace.markers) if marker.step == step]
         mine = np.isin(trace.ranges["label"], labels) & np.isin(trace.ranges["thread"], threads)
         return int(trace.ranges["start_ns"][mine].min(initial=np.iinfo(np.int64).max)) if mine.any() else -1
+    ran = trace.activities["start_ns"][trace.processes["pid"][trace.activities["process"]] == pid]
+    if len(ran) and int(ran.min()) < first:
+        return -1
     starts = [table["start_ns"][np.isin(table["thread"], threads)] for table in (trace.ranges, trace.launches)]
     return min((int(values.min()) for values in starts if len(values)), default=-1)
 
 
-def with_workers(records: Records, trace: Trace) -> Records:
+def with_workers(records: Records, trace: Trace) -> tuple[Records, bool]:
     """Records of a run on the CPU with the time of each collective from its begin to its end on gloo's own threads, where the
-    capture has it: the op that requests one returns before."""
+    capture has it: the op that requests one returns before. And whether it has that of nearly all."""
     labels = {code: m.name.removeprefix("gloo:") for code, m in enumerate(trace.markers) if m.name.startswith("gloo:")}
     working = np.flatnonzero(np.isin(trace.ranges["label"], list(labels)))
     working = working[np.argsort(trace.ranges["start_ns"][working], kind="stable")]
@@ -84,13 +90,15 @@ def with_workers(records: Records, trace: Trace) -> Records:
     columns: dict[str, Array] = {name: records[name].copy() for name in ("start_ns", "dur_ns")}
     asked = np.flatnonzero(records["phase"] == PHASES.index("communication"))
     asked = asked[np.argsort(records["start_ns"][asked], kind="stable")]
+    lacking = 0
     for pid in np.unique(records["pid"][asked]).tolist():
         mine = working[trace.processes["pid"][process] == pid].tolist()
         for row in asked[records["pid"][asked] == pid].tolist():
             begin = int(records["start_ns"][row])
             at = next((n for n, r in enumerate(mine) if trace.ranges["start_ns"][r] >= begin), None)
+            lacking += at is None
             if at is not None:
                 one = mine.pop(at)
                 columns["start_ns"][row] = trace.ranges["start_ns"][one]
                 columns["dur_ns"][row] = trace.ranges["end_ns"][one] - trace.ranges["start_ns"][one]
-    return records.with_ops(columns, records.calls)
+    return records.with_ops(columns, records.calls), 10 * lacking <= len(asked)

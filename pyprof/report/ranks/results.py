@@ -141,7 +141,9 @@ def _collectives(whole: Survey) -> Table:
         _micro("new", whole.delays[rows], "of that what it had not been late before"),
         _micro("skew", (found.last - found.first)[rows], "from the first arrival to the last"),
         _micro("wait", found.wait[rows], "waiting of all others together"),
-        _micro("time", found.time[rows], "the last rank's own time: the transfer without waiting"),
+        _micro(
+            "time", np.where(whole.ends, found.time[rows], np.nan), "the last rank's own time: the transfer without waiting"
+        ),
     ]
     return joined("collectives", cells, "collectives")
 
@@ -157,6 +159,7 @@ def _bandwidth(whole: Survey) -> Table:
     order = np.lexsort((found.time[rows], distinct.inverse))
     parts = np.split(found.time[rows][order], np.flatnonzero(np.diff(distinct.inverse[order])) + 1)
     time = np.array([np.median(part) for part in parts if len(part)], np.float64)
+    time = np.where(whole.ends, time, np.nan)
     rate = np.where((nbytes > 0) & (time > 0), nbytes / np.maximum(time, 1), np.nan)
     names = list(kinds)
     factor = [bus_factor(names[k], n if n > 0 else None) for k, n in zip(kind.tolist(), size.tolist(), strict=True)]

@@ -92,6 +92,11 @@ class Survey:
         """By how much the clock of each unit is ahead."""
         return align(self._ended(), self.meetings.group_of())
 
+    @property
+    def ends(self) -> bool:
+        """Whether the end of every collective is known."""
+        return all(unit.ends for unit in self.units)
+
     def _ended(self) -> Iterator[Attended]:
         """Each unit's part in meetings whose end it recorded: the others' clocks remain those of their sessions."""
         for unit, part in zip(self.units, self.meetings.units(), strict=True):
@@ -127,6 +132,8 @@ class Survey:
     @cached_property
     def all_causes(self) -> list[Cause]:
         """What these ranks did that took longer than on the others, a tenth of their delay at least."""
+        if not self.ends:
+            return []  # what looks like lateness may be waiting
         of_ranks = (self.rank_of, len(self.ranks))
         job = Job(self.arrivals, self.meetings.units, self.timelines, self.clocks.offset, self.delays, *of_ranks)
         return causes_of(job, self.slowest)
@@ -179,6 +186,10 @@ def _notes(whole: Survey) -> list[str]:
         notes.append(f"no records of rank {_listed(lost)}: who waits for them is unknown")
     if not several:
         notes.append("records of one rank only: what it waits for, and the time of transfers without waiting, are unknown")
+    if not whole.ends:
+        notes.append(
+            "records of a run on the CPU do not say when collectives ended: give the captures for reasons and bandwidth"
+        )
     if quiet := [n for n, found in zip(numbers, whole.communicates, strict=True) if not found]:
         notes.append(f"no communication was recorded on rank {_listed(quiet)}")
     left_out = np.bincount(whole.rank_of[whole.waits.unit], whole.waits.left_out, len(whole.ranks))
@@ -194,8 +205,8 @@ def _notes(whole: Survey) -> list[str]:
     wide = float(np.nanmax(whole.clocks.spread, initial=0.0))
     if wide > _APART_NS:
         notes.append(
-            f"ends of collectives still differ by {wide / 1e3:.0f} us after aligning: perhaps process groups "
-            "were not recorded, and collectives of different groups were taken for one"
+            f"ends of collectives still differ by {wide / 1e3:.0f} us after aligning: perhaps the CPUs that ran "
+            "them were busy (gloo), or process groups were not recorded, and collectives of different groups were taken for one"
         )
     return notes
 

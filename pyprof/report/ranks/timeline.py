@@ -43,12 +43,13 @@ class Timeline(NamedTuple):
 class Timelines:
     """Those of all units. work: a number for each (layer, op), and for each thing that the host did while it was late, with the
     op `(launched late)`; src: the source line of the first of each, where recorded; begin: of each unit, when it began its
-    first step, ns of its own clock; steps: of each unit."""
+    first step, ns of its own clock, its first launch where that is not known; steps: of each unit."""
 
     def __init__(self) -> None:
         self.work: dict[Work, int] = {LATE_LAUNCH: 0}
         self.src: dict[int, str] = {}
         self.begin: list[int] = []
+        self.begin_known: list[bool] = []
         self.steps: list[int] = []
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyprof-ranks-")
         self._blocks: list[int] = []
@@ -66,8 +67,11 @@ class Timelines:
         kind, start, dur, launch = (records[name][rows].astype(np.int64) for name in names)
         launch = np.where((launch < 0) & (kind == ActivityKind.CPU), start, launch)
         first = int(np.where(launch >= 0, launch, start)[:1].sum())
-        begun = -1 if trace is None else host.begin_of(trace, int(records["pid"][rows[0]]), int(step[rows].min()))
-        begun = first if begun < 0 or begun > first else begun
+        begun = (
+            -1 if trace is None else host.begin_of(trace, int(records["pid"][rows[0]]), int(step[rows].min()), int(start[0]))
+        )
+        self.begin_known.append(0 <= begun <= first)
+        begun = begun if self.begin_known[-1] else first
         pause = late_launches(start, dur, launch, begun)
         work = np.where(classes(records)[rows] == COMMUNICATION, -1, self._codes(records, rows))
         doing = self._doing(records, rows, launch, pause, trace)

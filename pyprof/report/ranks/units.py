@@ -72,8 +72,12 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
 
     records, trace = load_with_trace(str(local))
     on_gpu = bool(np.isin(records["kind"], _ON_GPU).any())
+    ends = on_gpu
     if not on_gpu:
-        records = _of_cpu(records, trace, path)
+        if not (records["phase"] == PHASES.index("communication")).any():
+            raise _nothing(path)
+        if trace is not None:
+            records, ends = with_workers(records, trace)
     if choose is not None:
         records = records.select(choose(records))
     start = records["start_ns"]
@@ -88,14 +92,7 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
         known = recorded if recorded >= 0 or several else named_rank(path)
         part = rows[distinct.inverse == number]
         chosen = records if len(part) == len(records) else records.select(part)
-        yield Unit(known, name, chosen, records.utc_ns, int(start[rows].min()), trace, on_gpu or trace is not None)
-
-
-def _of_cpu(records: Records, trace: Trace | None, path: File) -> Records:
-    """A run on the CPU whose ranks met in collectives."""
-    if not (records["phase"] == PHASES.index("communication")).any():
-        raise _nothing(path)
-    return records if trace is None else with_workers(records, trace)
+        yield Unit(known, name, chosen, records.utc_ns, int(start[rows].min()), trace, ends)
 
 
 def _nothing(path: File) -> InputError:

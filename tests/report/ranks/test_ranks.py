@@ -324,7 +324,7 @@ def _without_causes(text: str) -> list[str]:
     return [
         line
         for line in text.partition("\nwhat takes late ranks")[0].splitlines()
-        if "later: " not in line and " late, " not in line
+        if " after the first rank" not in line and " late, " not in line
     ]
 
 
