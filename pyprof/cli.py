@@ -70,6 +70,10 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     own_streams = command.name != "run"  # there they belong to the program until it ends, and so do the signals
     if own_streams:
         _write_utf8()
+        if sys.stderr.isatty():
+            from pyprof import progress
+
+            progress.watch()
     module = import_module(command.module)
     # argparse makes a formatter for every argument, and one without a width imports shutil to ask for the terminal's.
     formatter = partial(argparse.RawDescriptionHelpFormatter, width=80)

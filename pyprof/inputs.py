@@ -74,6 +74,13 @@ class Input(ExitStack):
             return self._stream
         return io.BufferedReader(_Rest(self.head, self._stream), HEAD_BYTES)
 
+    def read_share(self) -> float | None:
+        """How much of a file was read from its stream, from 0 to 1; None where it is not read so."""
+        if not self.is_file or self._stream.closed:
+            return None
+        position = os.lseek(self._stream.fileno(), 0, os.SEEK_CUR)  # not `tell`, which would wait for a read under way
+        return position / os.fstat(self._stream.fileno()).st_size if position > HEAD_BYTES else None
+
     def file(self) -> tuple[IO[bytes], Path]:
         """The open file, and a path of it for what opens files by name; a copy of what is not on disk."""
         if self.is_file and (path := self.path.resolve()).exists():

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
+from pyprof.progress import stage
 
 if TYPE_CHECKING:
     from pyprof.opcall import OpRules
@@ -237,7 +238,8 @@ def _read_any(name: str, formats: tuple[Format, ...]) -> Trace | Records | Measu
     with Input(name) as given:
         for form in formats:
             if form.sniff(given):
-                return form.read(given)
+                with stage(f"reading {given.name}", given.read_share):
+                    return form.read(given)
         if any(form.sniff(given) for form in COUNTERS if form not in formats):
             raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
         if given.folder:
@@ -339,7 +341,8 @@ def _attributed(found: list[Trace | Records], name: str) -> Records:
     from pyprof.parse.attribution.attribute import attribute
 
     try:
-        return attribute(cast("Trace", found.pop()), op_rules())
+        with stage("finding ops"):
+            return attribute(cast("Trace", found.pop()), op_rules())
     except InputError as error:
         raise type(error)(f"{name}: {error}", error.hint) from error
 

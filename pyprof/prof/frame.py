@@ -28,6 +28,7 @@ from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, roofline, terms
 from pyprof.prof.waiting import waited_for_launch
+from pyprof.progress import stage
 from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
 
 _T = TypeVar("_T")
@@ -60,7 +61,8 @@ class Frame:
 
     @cached_property
     def costs(self) -> Costs:
-        return cost_records(self.records)
+        with stage("computing costs"):
+            return cost_records(self.records)
 
     def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
         """A text of each call; None is unknown."""

@@ -35,6 +35,7 @@ from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, S
 from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, running_numbers, sequence_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
+from pyprof.progress import done
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
@@ -90,7 +91,8 @@ def _attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceR
     results = SliceResults(rows, Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
     engine = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE))  # what it ran depends on all that lies inside
     slices = Slices(capture.ranges, capture.kept, engine, rows["when"], most)
-    for one in slices:
+    for number, one in enumerate(slices):
+        done(number / len(slices))
         nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
         if len(crossed):
             if len(slices) > 1:  # which of several that cross goes may depend on others far away: look at all of them at once
