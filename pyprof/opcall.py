@@ -42,6 +42,9 @@ class Unknown:
     def __bool__(self) -> bool:
         return False
 
+    def __reduce__(self) -> str:
+        return "UNKNOWN"  # there is one in another process too
+
 
 UNKNOWN = Unknown()
 

@@ -1,4 +1,4 @@
-"""A call -> calls to compare it with: padded sizes, another dtype, another memory format. Must not know torch.
+"""A call -> calls to compare it with: padded sizes, another dtype, another memory format, its parts. Must not know torch.
 
 Their results differ from the call's: each shows what a change of shapes, types or layout would gain on this machine.
 """
@@ -12,6 +12,10 @@ from typing import NamedTuple
 from pyprof.dtypes import lookup
 from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, dense_strides
 from pyprof.prof import formulas
+from pyprof.timers.replay import Work
+
+KINDS = ("reduced_precision", "gemm_alignment", "channels_last", "fused_attention", "fused_optimizer")
+"""Kinds of advice, as in a summary, that can be tried on one machine."""
 
 _UNIT_BYTES = 16  # one aligned load of a Tensor Core kernel: 8 elements of fp16, 4 of fp32, 16 of fp8
 _HALVES = {"float64": ("float32",), "float32": ("bfloat16", "float16"), "bfloat16": ("float16",), "float16": ("bfloat16",)}
@@ -19,16 +23,18 @@ _GEMMS = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "__matm
 
 
 class Alternative(NamedTuple):
-    """name: the difference; call: the changed call; tf32: compute products of fp32 in TF32."""
+    """name: the difference; work: the changed calls or step; tf32: compute products of fp32 in TF32; kind: of the advice that
+    it tries, empty for none."""
 
     name: str
-    call: OpCall
+    work: Work
     tf32: bool = False
+    kind: str = ""
 
 
 def alternatives(call: OpCall, *, gpu: bool = False) -> list[Alternative]:
     """The alternatives that apply, most promising first. gpu: include those of a GPU."""
-    found = [padded(call), in_tf32(call) if gpu else None, *other_dtypes(call), other_format(call)]
+    found = [padded(call), in_tf32(call) if gpu else None, *other_dtypes(call), other_format(call), in_parts(call)]
     return [entry for entry in found if entry is not None]
 
 
@@ -57,7 +63,9 @@ def padded(call: OpCall) -> Alternative | None:
         new = call.map_tensors(lambda spec: _pad_channels(call, spec, unit))
     else:
         return None
-    return Alternative(f"padded to {unit}", new) if [t.shape for t in new.tensors] != [t.shape for t in call.tensors] else None
+    if [t.shape for t in new.tensors] == [t.shape for t in call.tensors]:
+        return None
+    return Alternative(f"padded to {unit}", (new,), kind="gemm_alignment")
 
 
 def _pad_matrix(shape: tuple[int, ...], unit: int, sizes: int) -> tuple[int, ...]:
@@ -83,7 +91,8 @@ def _groups(call: OpCall) -> int | None:
 def in_tf32(call: OpCall) -> Alternative | None:
     """A matrix product or convolution of fp32 with TF32 allowed."""
     types = {tensor.dtype for tensor in call.tensors}
-    return Alternative("tf32", call, True) if types == {"float32"} and formulas.matmul_class(call.name) else None
+    applies = types == {"float32"} and formulas.matmul_class(call.name)
+    return Alternative("tf32", (call,), True, "reduced_precision") if applies else None
 
 
 def other_dtypes(call: OpCall) -> list[Alternative]:
@@ -97,7 +106,8 @@ def other_dtypes(call: OpCall) -> list[Alternative]:
         return replace(spec, dtype=new) if spec.dtype == old else spec
 
     dtypes = [found for name in _HALVES[str(old)] if (found := lookup(name)) is not None]
-    return [Alternative(dtype.tag, call.map_tensors(partial(changed, new=dtype.name))) for dtype in dtypes]
+    kind = "reduced_precision" if old in ("float32", "float64") and formulas.matmul_class(call.name) else ""
+    return [Alternative(dtype.tag, (call.map_tensors(partial(changed, new=dtype.name)),), kind=kind) for dtype in dtypes]
 
 
 def other_format(call: OpCall) -> Alternative | None:
@@ -116,4 +126,24 @@ def other_format(call: OpCall) -> Alternative | None:
     last = (first.strides or contiguous_strides(first.shape)) != strides(first, True)
     name = "channels-last" if last else "channels-first"
     changed = call.map_tensors(lambda spec: replace(spec, strides=strides(spec, last)) if len(spec.shape) == rank else spec)
-    return Alternative(name, changed) if changed != call else None
+    return Alternative(name, (changed,), kind="channels_last" if last else "") if changed != call else None
+
+
+def in_parts(call: OpCall) -> Alternative | None:
+    """Attention in one op, without a mask of tensors, as product, softmax and product."""
+    if call.op != "scaled_dot_product_attention" or len(call.tensors) != 3:
+        return None
+    query, key, value = call.tensors
+    if not len(query.shape) == len(key.shape) == len(value.shape) >= 3 or query.shape[:-2] != key.shape[:-2]:
+        return None  # heads that share keys are expanded first
+    *around, size, keys = range(len(key.shape))
+    strides = key.strides or contiguous_strides(key.shape)
+    turned = [*around, keys, size]
+    transposed = replace(key, shape=tuple(key.shape[at] for at in turned), strides=tuple(strides[at] for at in turned))
+    scores = TensorSpec((*query.shape[:-1], key.shape[-2]), query.dtype)
+    calls = (
+        OpCall("torch", "matmul", (query, transposed)),
+        OpCall("torch", "softmax", (scores, -1)),
+        OpCall("torch", "matmul", (scores, value)),
+    )
+    return Alternative("its parts", calls)

@@ -4,24 +4,25 @@
     pyprof bench FILE --op linear                          the call of this op that took most time
     pyprof bench --op aten::mm --shape 64,100 100,256      without a capture
     pyprof bench --op 'aten::add(fp32[64,100], fp32[100])'
+    pyprof bench FILE --advice                             what the kinds of advice that can be tried here would gain
 
-Alternatives are timed as well: sizes padded to whole aligned loads, other dtypes, channels last. Each call starts with a cold
-cache.
+Alternatives are timed as well: sizes padded to whole aligned loads, other dtypes, channels last, attention in parts. --advice
+takes for each kind the op of most time that it applies to: a product, softmax and product as recorded against one op, an
+optimizer's step as it ran against the fused one. Each call starts with a cold cache.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections import defaultdict
-from functools import cache
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import OpCall, TensorSpec, parse_call
-from pyprof.timers.alternatives import Alternative, alternatives
-from pyprof.timers.replay import choose_device, replay, replayable
+from pyprof.timers.alternatives import KINDS, Alternative, alternatives
+from pyprof.timers.replay import OptimizerStep, Work, choose_device, replay_work, replayable
 from pyprof.timers.timing import Timing, timeit
 
 if TYPE_CHECKING:
@@ -32,11 +33,18 @@ _SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
 
 
 class Chosen(NamedTuple):
-    """call: what to run; recorded_s: seconds of one execution in the capture (None without one), where: on which device."""
+    """work: what to run; recorded_s: seconds of one execution in the capture (None without one), where: on which device."""
 
-    call: OpCall
+    work: Work
     recorded_s: float | None = None
     where: str = ""
+
+    @property
+    def name(self) -> str:
+        """The calls or the step in one line."""
+        if isinstance(self.work, OptimizerStep):
+            return str(self.work)
+        return f"{self.work[0].name}: {' + '.join(map(str, self.work))}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a GPU where there is one)")
     parser.add_argument(
+        "--advice", metavar="KIND", nargs="*", help=f"try what advice proposes: {', '.join(KINDS)} (default: all of these)"
+    )
+    parser.add_argument(
         "--seconds", metavar="S", type=float, default=0.5, help="how long to measure each call (default %(default)s)"
     )
     parser.add_argument("--warm", action="store_true", help="do not clear the caches between calls")
@@ -63,18 +74,71 @@ def run(options: argparse.Namespace) -> int:
     """Choose, run, print. Returns the exit code."""
     if options.seconds <= 0:
         raise UsageError("--seconds must be positive", "for example --seconds 0.5")
+    if options.advice is not None:
+        return _try_advice(options)
     chosen = _from_file(options) if options.file else _from_words(options)
     device = choose_device(options.device)
-    base = _time(chosen.call, device, options)
-    rows = [_row("as recorded" if options.file else "as given", chosen.call, base, base)]
-    rows += [_try(alternative, device, options, base) for alternative in alternatives(chosen.call, gpu=device != "cpu")]
-    print(f"{chosen.call.name}: {chosen.call}")
+
+    def measure(work: Work, tf32: bool = False) -> Timing:
+        return timeit(replay_work(work, device, tf32=tf32), seconds=options.seconds, flush=not options.warm, device=device)
+
+    found = alternatives(chosen.work[0], gpu=device != "cpu") if isinstance(chosen.work, tuple) else []
+    _compare(chosen.name, chosen, found, measure, options)
+    return 0
+
+
+def _compare(
+    title: str, chosen: Chosen, others: list[Alternative], measure: Callable[[Work, bool], Timing], options: argparse.Namespace
+) -> None:
+    """Measure and print one table: what was chosen, and what it is held against."""
+    base = measure(chosen.work, False)
+    rows = [_row("as recorded" if options.file else "as given", chosen.work, base, base)]
+    for other in others:
+        try:
+            rows.append(_row(other.name, other.work, measure(other.work, other.tf32), base))
+        except (ToolError, UsageError) as error:
+            print(f"note: {other.name}: {error}", file=sys.stderr)
+            rows.append([other.name, *["na"] * (len(_HEADER) - 1)])
+    print(title)
     print(f"on {base.device}, {'warm' if options.warm else 'cold'} caches, median of {len(base.times_s)} calls", end="")
     print(f"; recorded: {chosen.recorded_s * 1e6:.1f} us on {chosen.where}" if chosen.recorded_s is not None else "")
     _print_table(rows)
     if base.host_bound:
         print("note: host-bound: launching takes longer than the work", file=sys.stderr)
-    return 0
+
+
+def _try_advice(options: argparse.Namespace) -> int:
+    """One table for each kind of advice, or the reason why there is none."""
+    from pyprof.loading import load
+    from pyprof.parse.records.selection import SHOWN, choose_kinds
+    from pyprof.timers.apart import Apart, Job
+    from pyprof.timers.trials import find_trial
+
+    if not options.file or options.idx is not None or options.op is not None or options.shape:
+        raise UsageError("--advice chooses the ops of FILE itself", "pyprof bench FILE --advice")
+    if wrong := sorted(set(options.advice) - set(KINDS)):
+        raise UsageError(f"--advice: {wrong[0]!r} cannot be tried", f"kinds: {', '.join(KINDS)}")
+    records = choose_kinds(load(options.file), SHOWN)
+    device, measured = choose_device(options.device), 0
+    with Apart() as apart:
+        for number, kind in enumerate(options.advice or KINDS):
+            if number:
+                print(flush=True)
+            trial = find_trial(kind, records, gpu=device != "cpu")
+            if isinstance(trial, str):
+                print(f"{kind}: not tried: {trial}")
+                continue
+
+            def measure(work: Work, tf32: bool) -> Timing:
+                return apart.time(Job(work, device, options.seconds, not options.warm, tf32))
+
+            chosen = Chosen(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
+            try:
+                _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, measure, options)
+                measured += 1
+            except (ToolError, UsageError) as error:
+                print(f"{kind}: not tried: {chosen.name}: {error}")
+    return 0 if measured else 1
 
 
 def _from_words(options: argparse.Namespace) -> Chosen:
@@ -85,7 +149,7 @@ def _from_words(options: argparse.Namespace) -> Chosen:
     module, dispatcher, op = _split(head)
     if bracket:
         try:
-            return Chosen(parse_call(op + name, module, dispatcher=dispatcher))
+            return Chosen((parse_call(op + name, module, dispatcher=dispatcher),))
         except ValueError as error:
             raise UsageError(
                 f"--op {options.op!r} is not a call: {error}", "for example --op 'aten::mm(fp32[8,16], fp32[16,8])'"
@@ -96,7 +160,7 @@ def _from_words(options: argparse.Namespace) -> Chosen:
     shapes = _shapes(options.shape)
     if not shapes:
         raise UsageError("without FILE, --shape must give the shapes", _SHAPE_HINT)
-    return Chosen(OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher))
+    return Chosen((OpCall(module, op, tuple(TensorSpec(shape, dtype.name) for shape in shapes), dispatcher=dispatcher),))
 
 
 def _split(name: str) -> tuple[str, bool, str]:
@@ -143,7 +207,7 @@ def _row_of(records: Records, options: argparse.Namespace) -> Chosen:
     code = next((code for code in codes if not replayable(records.calls[code])), codes[0])
     instance = int(records["instance"][row])
     together = records["instance"] == instance if instance >= 0 and code != int(records["inner"][row]) else slice(row, row + 1)
-    return Chosen(records.calls[code], float(records["dur_ns"][together].sum()) / 1e9, _where(records, row))
+    return Chosen((records.calls[code],), float(records["dur_ns"][together].sum()) / 1e9, _where(records, row))
 
 
 def _codes(records: Records, row: int) -> list[int]:
@@ -161,59 +225,42 @@ def _where(records: Records, row: int) -> str:
 
 def _op_of(records: Records, options: argparse.Namespace) -> Chosen:
     """The call with this name (and these shapes) whose executions took most time."""
+    from pyprof.timers.trials import calls_that_ran
+
     shapes = _shapes(options.shape)
-
-    @cache
-    def chosen(code: int) -> bool:
-        call = records.calls[code]
-        return options.op in (call.name, call.op) and (not shapes or [t.shape for t in call.tensors] == shapes)
-
-    rows: dict[int, list[int]] = defaultdict(list)
-    for row in range(len(records)):
-        code = int(records["call"][row])
-        if records["dir"][row] == 1:
-            code = next((c for c in _codes(records, row) if not replayable(records.calls[c])), -1)
-        if code >= 0 and chosen(code):
-            rows[code].append(row)
-    if not rows:
+    ran = {
+        code: spent
+        for code, spent in calls_that_ran(records).items()
+        if options.op in ((call := records.calls[code]).name, call.op)
+        and (not shapes or [tensor.shape for tensor in call.tensors] == shapes)
+    }
+    if not ran:
         raise UsageError(
             f"no call of {options.op!r} with these shapes was recorded", f"python -m pyprof.prof {options.file} -c op,params"
         )
-    spent = {code: int(records["dur_ns"][at].sum()) for code, at in rows.items()}
-    able = [code for code in spent if not replayable(records.calls[code])]
-    code = max(able or spent, key=lambda code: (spent[code], -code))
-    executions = len(set(records["instance"][rows[code]].tolist()))
-    return Chosen(records.calls[code], spent[code] / executions / 1e9, _where(records, rows[code][0]))
+    able = [code for code in ran if not replayable(records.calls[code])]
+    code = max(able or ran, key=lambda code: (ran[code].ns, -code))
+    return Chosen((records.calls[code],), ran[code].ns / ran[code].times / 1e9, _where(records, ran[code].row))
 
 
-def _time(call: OpCall, device: str, options: argparse.Namespace, *, tf32: bool = False) -> Timing:
-    return timeit(replay(call, device, tf32=tf32), seconds=options.seconds, flush=not options.warm, device=device)
-
-
-def _try(alternative: Alternative, device: str, options: argparse.Namespace, base: Timing) -> list[str]:
-    try:
-        return _row(alternative.name, alternative.call, _time(alternative.call, device, options, tf32=alternative.tf32), base)
-    except (ToolError, UsageError) as error:
-        print(f"note: {alternative.name}: {error}", file=sys.stderr)
-        return [alternative.name, *["na"] * (len(_HEADER) - 1)]
-
-
-def _row(name: str, call: OpCall, timing: Timing, base: Timing) -> list[str]:
+def _row(name: str, work: Work, timing: Timing, base: Timing) -> list[str]:
     from pyprof.prof import formulas
 
-    cost = formulas.evaluate(call).cost
+    costs = [formulas.evaluate(call).cost for call in work] if isinstance(work, tuple) else []
     seconds = timing.median_s
 
-    def rate(amount: int | None, unit: float) -> str:
-        return "na" if amount is None or not seconds else f"{amount / seconds / unit:.3g}"
+    def rate(amounts: list[int | None], unit: float) -> str:
+        known = [amount for amount in amounts if amount is not None]
+        return f"{sum(known) / seconds / unit:.3g}" if seconds and costs and len(known) == len(costs) else "na"
 
     gain = base.median_s / seconds if seconds else float("nan")
     # A gain of the median that the best calls do not show, or that is smaller than their spread, may be chance.
     noise = abs(gain - 1) <= (timing.spread + base.spread) / 2 or (gain - 1) * (base.best_s - timing.best_s) <= 0
     speedup = "" if timing is base else f"{gain:.2f}x" + (" (noise)" if noise else "")
     launches = "na" if timing.launches is None else str(timing.launches)
+    rates = rate([cost.flops for cost in costs], 1e12), rate([cost.bytes for cost in costs], 1e9)
     times = [f"{value * 1e6:.1f}" for value in (seconds, timing.best_s, timing.p99_s)]
-    return [name, *times, f"{100 * timing.spread:.0f}%", launches, rate(cost.flops, 1e12), rate(cost.bytes, 1e9), speedup]
+    return [name, *times, f"{100 * timing.spread:.0f}%", launches, *rates, speedup]
 
 
 def _print_table(rows: list[list[str]]) -> None:

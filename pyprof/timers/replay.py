@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -26,6 +27,57 @@ if TYPE_CHECKING:
 _NEUTRAL = frozenset({"device", "generator", "layout", "memory_format", "non_blocking", "out", "pin_memory"})
 _SCALARS = ("number", "Scalar", "float")  # 1 is used for one that was not recorded: no op's time depends on it
 _TORCH_WORDS = ("memory_format", "layout", "dtype")
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """A step of an optimizer over parameters of these sizes. name: AdamW or SGD; how: fused, foreach or for-loop."""
+
+    name: str
+    how: str
+    parameters: tuple[TensorSpec, ...]
+    momentum: float = 0.0
+
+    def __str__(self) -> str:
+        elements = sum(tensor.numel for tensor in self.parameters)
+        return f"torch.optim.{self.name} {self.how}, {len(self.parameters)} parameters of {elements} elements"
+
+
+Work: TypeAlias = "tuple[OpCall, ...] | OptimizerStep"
+"""What is timed together: calls one after another, each with tensors of its own, or a step."""
+
+
+def replay_work(work: Work, device: str, *, tf32: bool = False) -> Callable[[], object]:
+    """A function that repeats calls or a step, see `replay`."""
+    if isinstance(work, OptimizerStep):
+        return _step(work, device)
+    made = [replay(call, device, tf32=tf32) for call in work]
+    return made[0] if len(made) == 1 else functools.partial(_in_turn, made)
+
+
+def _in_turn(made: list[Callable[[], object]]) -> None:
+    for one in made:
+        one()
+
+
+def _step(step: OptimizerStep, device: str) -> Callable[[], object]:
+    """The step of an optimizer whose parameters have gradients and which has its state, since it was called once."""
+    torch = torch_for("running an optimizer")
+    _check_memory(
+        torch, OpCall("torch.optim", step.name, step.parameters * 2), device
+    )  # a gradient and two moments beside each
+    ways = {"fused": step.how == "fused", "foreach": step.how == "foreach"}
+    momentum = {"momentum": step.momentum} if step.momentum else {}
+    maker = _Maker(torch, device, 1, torch.Generator().manual_seed(0))
+    try:
+        parameters = [maker.tensor(tensor).requires_grad_() for tensor in step.parameters]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
+        run: Callable[[], object] = getattr(torch.optim, step.name)(parameters, lr=1e-3, **momentum, **ways).step
+        run()
+    except (RuntimeError, TypeError, ValueError, AttributeError, MemoryError) as error:
+        raise ToolError(f"{step} cannot be run here: {_first_line(error)}", "choose another device") from error
+    return run
 
 
 def replay(call: OpCall, device: str, *, tf32: bool = False) -> Callable[[], object]:

@@ -10,7 +10,9 @@ import pytest
 pytest.importorskip("torch", reason="needs torch")
 
 from pyprof.cli import main
+from pyprof.errors import ToolError
 from pyprof.timers import command
+from pyprof.timers.apart import Apart, Job
 from pyprof.timers.timing import Timing
 from tests.tiny import Nsys
 
@@ -98,15 +100,43 @@ def test_an_alternative_that_cannot_be_run(capsys: pytest.CaptureFixture[str], m
     from pyprof.opcall import parse_call
     from pyprof.timers.alternatives import Alternative
 
-    impossible = Alternative("odd", parse_call("mm(fp32[2,3], fp32[4,5])", "aten", dispatcher=True))
+    impossible = Alternative("odd", (parse_call("mm(fp32[2,3], fp32[4,5])", "aten", dispatcher=True),))
     monkeypatch.setattr(command, "alternatives", lambda call, gpu: [impossible])
     code, lines, err = _bench(capsys, "--op", "aten::mm", "--shape", "4,5", "5,6", "--seconds", "0.001")
     assert code == 0 and lines[4].split() == ["odd", *["na"] * 8] and "note: odd: aten::mm cannot be run here" in err
 
 
+def test_advice_is_tried(capture: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """fp32 takes 2 us, bf16 1 us, fp16 cannot be run; padding is no use and does not run at all."""
+    answers = iter([2e-6, 1e-6, ToolError("not here"), ToolError("stopped")])
+
+    def measured(_: Apart, job: Job) -> Timing:
+        answer = next(answers)
+        if isinstance(answer, ToolError):
+            raise answer
+        return Timing(job.device, (answer,), (answer,), {"aten::linear": 1})
+
+    monkeypatch.setattr(Apart, "time", measured)
+    code, lines, err = _bench(capsys, capture, "--advice")
+    assert code == 0 and lines[0] == "reduced_precision: 1 x torch.nn.functional.linear: linear(fp32[8,20], fp32[10,20])"
+    assert lines[1] == "on cpu, cold caches, median of 1 calls; recorded: 0.5 us on NVIDIA A100-SXM4-40GB"
+    assert [line.split()[0] for line in lines[3:6]] == ["as", "bf16", "fp16"]
+    assert lines[4].endswith("2.00x") and lines[5].split()[1] == "na" and "note: fp16: not here" in err
+    assert lines[7].startswith("gemm_alignment: not tried: torch.nn.functional.linear: ") and lines[7].endswith(": stopped")
+    assert lines[9:] == [
+        "channels_last: not tried: no op was recorded that it applies to", "",
+        "fused_attention: not tried: no product, softmax and product over one batch of heads was recorded with its shapes", "",
+        "fused_optimizer: not tried: no optimizer was recorded with its ops",
+    ]  # fmt: skip
+    assert _bench(capsys, capture, "--advice", "channels_last")[0] == 1
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (("CAPTURE", "--advice", "fp8"), 2, "'fp8' cannot be tried"),
+        (("CAPTURE", "--advice", "--idx", "1"), 2, "--advice chooses the ops of FILE itself"),
+        (("--advice",), 2, "--advice chooses the ops of FILE itself"),
         ((), 2, "without FILE, --op must name an op"),
         (("--idx", "1"), 2, "without FILE, --op must name an op"),
         (("--op", "aten::mm"), 2, "--shape must give the shapes"),

@@ -16,7 +16,7 @@ from pyprof.markers import decode, encode_op
 from pyprof.opcall import UNKNOWN, OpCall, parse_call
 from pyprof.prof import formulas
 from pyprof.timers.alternatives import alternatives
-from pyprof.timers.replay import _in_tf32, free_bytes, replay, replayable
+from pyprof.timers.replay import _in_tf32, free_bytes, replay, replay_work, replayable
 
 
 class Seen(TorchDispatchMode):  # type: ignore[misc]
@@ -146,7 +146,7 @@ def test_memory_is_asked_of_the_system(tmp_path: Any) -> None:
 
 
 def _names(text: str) -> dict[str, str]:
-    return {entry.name: str(entry.call) for entry in alternatives(_call(text))}
+    return {entry.name: str(entry.work[0]) for entry in alternatives(_call(text))}
 
 
 def test_alternatives_of_a_product() -> None:
@@ -176,6 +176,17 @@ def test_alternatives_of_a_convolution() -> None:
     assert "padded to 8" not in _names("torch.nn.functional.conv2d(fp16[2,6,9,9], fp16[6,1,3,3], None, 1, 1, 1, 6)")
 
 
+def test_attention_in_parts() -> None:
+    text = "torch.nn.functional.scaled_dot_product_attention(fp16[2,4,9,16], fp16[2,4,7,16]{448,16,64,1}, fp16[2,4,7,8])"
+    found = {entry.name: [*map(str, entry.work)] for entry in alternatives(_call(text)) if isinstance(entry.work, tuple)}
+    assert found["its parts"] == [
+        "matmul(fp16[2,4,9,16], fp16[2,4,16,7]{448,16,1,64})", "softmax(fp16[2,4,9,7], -1)",
+        "matmul(fp16[2,4,9,7], fp16[2,4,7,8])",
+    ]  # fmt: skip
+    grouped = text.replace("fp16[2,4,7,8]", "fp16[2,2,7,8]").replace("fp16[2,4,7,16]{448,16,64,1}", "fp16[2,2,7,16]")
+    assert "its parts" not in _names(grouped)
+
+
 @pytest.mark.parametrize("text", ["torch.add(int64[3], int64[3])", "torch.mm(fp32[3,3], fp16[3,3])", "torch.ones(3, 3)"])
 def test_without_an_alternative(text: str) -> None:
     assert _names(text) == {}
@@ -194,7 +205,7 @@ def test_alternatives_can_be_run(text: str) -> None:
     found = alternatives(_call(text))
     assert len(found) >= 3
     for entry in found:
-        replay(entry.call, "cpu")()
+        replay_work(entry.work, "cpu")()
 
 
 def test_unknown_says_nothing_of_other_ops() -> None:

@@ -1,0 +1,110 @@
+"""Work that a capture names -> how long it takes, measured in a process of its own with limits of time and memory.
+
+What is run comes from a file, and torch may crash over it, hang, or take all memory: that ends this process and no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from pyprof.errors import PyprofError, ToolError
+from pyprof.timers.replay import Work, free_bytes, replay_work
+from pyprof.timers.timing import Timing, timeit
+
+_LIMIT_S = 60.0  # for one measurement beside the time asked for, the start of the process included
+_HINT = "choose a smaller op, or another --device"
+
+
+class Job(NamedTuple):
+    """What to measure, where, for how many seconds; flush: with a cold cache; tf32: products of fp32 in TF32."""
+
+    work: Work
+    device: str
+    seconds: float
+    flush: bool
+    tf32: bool = False
+
+
+class Apart:
+    """A process that measures one job after another; a context manager. It is started when it is needed."""
+
+    def __init__(self, limit_s: float = _LIMIT_S) -> None:
+        self.limit_s = limit_s
+        self._process: multiprocessing.process.BaseProcess | None = None
+
+    def __enter__(self) -> Apart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def time(self, job: Job) -> Timing:
+        """The times of a job. Raises ToolError or UsageError if it cannot be run here, takes too long, or ends the process."""
+        if self._process is None:
+            context = multiprocessing.get_context("spawn")
+            self._ours, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+        self._ours.send(job)
+        limit_s = self.limit_s + job.seconds
+        if not self._ours.poll(limit_s):
+            self._end()
+            raise ToolError(f"it was stopped after {limit_s:.0f} s", _HINT)
+        try:
+            found: Timing | PyprofError = self._ours.recv()
+        except (EOFError, ConnectionError):
+            code = self._end()
+            how = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else f"exit code {code}"
+            raise ToolError(f"torch ended its process: {how}", _HINT) from None
+        if isinstance(found, PyprofError):
+            raise found
+        return found
+
+    def _end(self) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        self._ours.close()
+        process.join(0.2)
+        process.kill()
+        process.join()
+        return process.exitcode
+
+
+def _serve(pipe: Connection) -> None:
+    """Measure what comes until nothing more does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process says when to end
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(_measured(pipe.recv()))
+
+
+def _measured(job: Job) -> Timing | PyprofError:
+    try:
+        if job.device == "cpu":
+            _limit_memory()
+        work = replay_work(job.work, job.device, tf32=job.tf32)
+        return timeit(work, seconds=job.seconds, flush=job.flush, device=job.device)
+    except PyprofError as error:
+        return error
+    except Exception as error:  # whatever torch raises over what a file names, the others are measured
+        lines = str(error).strip().splitlines()
+        return ToolError(f"it cannot be run here: {lines[0] if lines else type(error).__name__}", _HINT)
+
+
+def _limit_memory() -> None:
+    """Let this process have no more memory than is free: out of memory, the system kills other programs."""
+    free = free_bytes()
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        with open("/proc/self/statm") as stream:
+            taken = int(stream.read().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        if free is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (taken + free, hard))
