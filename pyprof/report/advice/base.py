@@ -86,18 +86,30 @@ def is_worth(overview: Overview, saves_ns: int) -> bool:
 
 def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tuple[Place, ...]:
     """The layers and ops of these records with most of the given time."""
-    records = overview.records
-    (calls, scopes), _, code = distinct_rows(records["call"][rows], records["scope"][rows])
-    spent, often = summed(code, time_ns, len(calls)), np.bincount(code, minlength=len(calls))
-    found = []
-    for at in np.lexsort((np.arange(len(calls)), -spent))[:count].tolist():
-        call: OpCall | None = records.calls[calls[at]] if calls[at] >= 0 else None
-        stack: Stack | None = records.stacks[scopes[at]] if scopes[at] >= 0 else None
-        layer = ".".join(stack.layer) or None if stack is not None else None
-        src = stack.trace[-1] if stack is not None and stack.trace else None
-        op, shape = (call.op, params(call)) if call is not None else (None, None)
-        found.append(Place(layer, op, shape, src, int(often[at]), int(spent[at])))
-    return tuple(found)
+    frame = overview.frame
+    texts = frame.of_stack(_layer), frame.of_call("call", _op), frame.of_call("call", params), frame.of_stack(_source)
+    distinct, _, code = distinct_rows(*(text.codes[rows] for text in texts))
+    spent, often = summed(code, time_ns, distinct.shape[1]), np.bincount(code, minlength=distinct.shape[1])
+    found: dict[tuple[str | None, ...], list[int]] = {}
+    for codes, number, time in zip(distinct.T.tolist(), often.tolist(), spent.tolist(), strict=True):
+        where = tuple(text.pool[one] if one >= 0 else None for text, one in zip(texts, codes, strict=True))
+        total = found.setdefault(where, [0, 0])
+        total[0] += number
+        total[1] += time
+    most = sorted(found.items(), key=lambda item: -item[1][1])[:count]
+    return tuple(Place(layer, op, shape, src, *total) for (layer, op, shape, src), total in most)
+
+
+def _layer(stack: Stack) -> str | None:
+    return ".".join(stack.layer) or None
+
+
+def _source(stack: Stack) -> str | None:
+    return stack.trace[-1] if stack.trace else None
+
+
+def _op(call: OpCall) -> str:
+    return call.op
 
 
 def named(found: Sequence[Place]) -> str:

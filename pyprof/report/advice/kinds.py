@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyprof.report.advice import data_loading, launch_bound, synchronization
+from pyprof.report.advice import (
+    channels_last,
+    data_loading,
+    fused_attention,
+    gemm_alignment,
+    launch_bound,
+    recomputation,
+    reduced_precision,
+    synchronization,
+)
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.overview import Overview
 
@@ -13,6 +22,11 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
     synchronization.find,
     launch_bound.find,
+    fused_attention.find,
+    channels_last.find,
+    gemm_alignment.find,
+    reduced_precision.find,
+    recomputation.find,
 )
 _ALONE = "warmup"  # of a cold capture nothing else can be said
 

@@ -1,0 +1,48 @@
+"""Kernels that turn images from channels first to channels last and back around convolutions: a model kept in channels last has
+none of them. Silent where the recorded strides say that the input already is so.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from pyprof.opcall import OpCall
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.overview import Overview
+from pyprof.tables.units import human
+
+# cuDNN's and MIOpen's own; those of others, which any program may use, count inside of a convolution alone.
+_OWN = re.compile(r"cudnn.*(?:nchwToNhwc|nhwcToNchw)|^batched_transpose_\d+x\d+_", re.DOTALL)
+_ANY = re.compile(r"nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw", re.IGNORECASE)
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """All conversions of layout that belong to convolutions."""
+    records = overview.records
+    name = overview.frame.of_name(str)
+    own, likely = (
+        np.array([test.search(text) is not None for text in name.pool] + [False])[name.codes] for test in (_OWN, _ANY)
+    )
+    convolves = np.array(["conv" in call.op for call in records.calls] + [False])[records["call"]]
+    already = np.array([_is_channels_last(call) for call in records.calls] + [False])[records["call"]]
+    known = records["call"] >= 0
+    chosen = np.where(known, convolves & (own | likely) & ~already, own)
+    rows = np.flatnonzero(chosen & overview.inside & (records["kind"] == ActivityKind.KERNEL))
+    granted = budget.take(rows, overview.division.held_ns[rows])
+    saves = budget.wall_ns(granted)
+    if not is_worth(overview, saves):
+        return None
+    time = budget.wall_ns(overview.division.held_ns[rows])
+    found = places(overview, rows, overview.division.held_ns[rows])
+    evidence = f"{len(rows)} kernels that convert between channels first and last take {human(time, 'ns')}: {named(found)}"
+    do = "model.to(memory_format=torch.channels_last) and images.to(memory_format=torch.channels_last)"
+    return Advice("channels_last", saves, time, evidence, do, found)
+
+
+def _is_channels_last(call: OpCall) -> bool:
+    """Whether the strides of the op's first image say that its channels lie side by side."""
+    image = next((tensor for tensor in call.tensors if len(tensor.shape) in (4, 5)), None)
+    return image is not None and image.strides is not None and image.strides[1] == 1 and image.shape[1] > 1

@@ -1,0 +1,187 @@
+"""Attention made of a product, softmax and another product: one fused kernel would never write its matrix of S x S scores.
+
+With shapes: products of a batch of matrices whose largest one is also what a softmax is taken of; all other kernels on it
+(scale, mask, softmax, dropout, casts, forward and backward) would go, and of the products what they need above their FLOPs.
+Without: what lies between two neighbouring products of one batch where a softmax lies between them; the products do the same
+work, so that the slower of them could be as fast as the other. Silent where sequences are short.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.types import Bools, Ints
+from pyprof.opcall import OpCall
+from pyprof.parse.records.records import PHASES
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.products import HALVES, Products
+from pyprof.report.overview import Overview
+from pyprof.tables.units import human
+
+_SHORTEST = 128  # sequence: below it the scores stay in the caches
+_BATCHED = frozenset({"bmm", "baddbmm", "matmul", "__matmul__", "einsum", "baddbmm_", "scaled_dot_product_attention",
+                      "_scaled_dot_product_attention_math", "_safe_softmax"})  # fmt: skip
+_SOFTMAX = re.compile(r"soft_?max", re.IGNORECASE)
+_LOSS = re.compile(r"log_?soft_?max|nll|cross_?entropy|ClassNLL", re.IGNORECASE)
+_EXP = re.compile(r"exp_kernel|expf?_cuda", re.IGNORECASE)
+_REDUCE = re.compile(r"reduce_kernel|MaxOps|sum_functor")
+_SHORT = 0.25  # of the longest kernel between two products: what takes less is not about all of the scores
+
+
+class _Found(NamedTuple):
+    """rows: of kernels on the scores; products: places among the Products; wish_ns: of the products."""
+
+    rows: Ints
+    products: Ints
+    wish_ns: Ints
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """Attention that is not one kernel."""
+    products = Products(overview)
+    parts = [_by_shapes(overview, products), _by_neighbours(overview, products)]
+    rows = np.concatenate([part.rows for part in parts])
+    theirs = np.concatenate([part.products for part in parts])
+    if not len(rows):
+        return None
+    held = overview.division.held_ns
+    granted = budget.take(rows, held[rows])
+    sped = budget.take(products.rows[theirs], np.concatenate([part.wish_ns for part in parts]))
+    saves = budget.wall_ns(granted) + budget.wall_ns(sped)
+    if not is_worth(overview, saves):
+        return None
+    whole = np.concatenate([rows, products.rows[theirs]])
+    time, found = budget.wall_ns(held[whole]), places(overview, whole, held[whole])
+    between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, products.rows[theirs]))
+    evidence = f"{len(rows)} kernels on attention's scores take {between}, the {len(theirs)} products around them {multiply}"
+    do = "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., is_causal=..., dropout_p=...)"
+    return Advice("fused_attention", saves, time, f"{evidence}: {named(found)}", do, found)
+
+
+# ---------------------------------------------------------------------- with shapes
+
+
+def _by_shapes(overview: Overview, products: Products) -> _Found:
+    """Products and other kernels whose largest matrix, with its batch, is one of scores."""
+    records = overview.records
+    problems = overview.frame.costs.problems
+    scores: dict[tuple[int, int, int], list[int]] = {}  # (larger, smaller side, batch): problems
+    for code, (m, n, k, batch) in enumerate(problems):
+        large, small, depth = sorted((m, n, k), reverse=True)
+        if small >= _SHORTEST and batch > 1 and depth < large:
+            scores.setdefault((large, small, batch), []).append(code)
+    by_size = {(large * small * batch, side): key for key in scores for large, small, batch in [key] for side in key[:2]}
+    of_call = [by_size.get(key) if (key := _largest(call)) is not None else None for call in records.calls]
+    confirmed = {key for key, call in zip(of_call, records.calls, strict=True) if key is not None and _is_softmax(call.op)}
+    ours = np.array([key in confirmed for key in of_call] + [False])[records["call"]]
+    wanted = {code for key in confirmed for code in scores[key]}
+    problem = overview.frame.costs.problem[products.rows]
+    batched = np.array([call.op in _BATCHED for call in records.calls] + [False])[records["call"][products.rows]]
+    theirs = np.flatnonzero(np.isin(problem, sorted(wanted)) & batched)
+    kernels = overview.inside & (records["kind"] == ActivityKind.KERNEL)
+    other = np.ones(len(records), np.bool_)
+    other[products.rows] = False
+    half = np.isin(products.precision, HALVES)
+    peak = np.where(half, products.peak("bf16"), np.nan)
+    peak = np.where(np.isnan(peak) & half, products.peak("fp16"), peak)
+    peak = np.where(half, peak, np.where(products.math == "tf32", products.peak("tf32"), products.peak("fp32")))
+    excess = np.nan_to_num(products.held_ns - products.least_ns(peak, 0.0))[theirs]
+    return _Found(np.flatnonzero(ours & kernels & other), theirs, np.maximum(excess, 0).astype(np.int64))
+
+
+def _is_softmax(op: str) -> bool:
+    return _SOFTMAX.search(op) is not None and _LOSS.search(op) is None
+
+
+def _largest(call: OpCall) -> tuple[int, int] | None:
+    """Elements and last side of the largest tensor of an op that multiplies nothing; None for those that do."""
+    if call.op in _BATCHED:
+        return None
+    tensor = max((one for one in call.tensors if len(one.shape) >= 3), key=lambda one: one.numel, default=None)
+    return None if tensor is None else (tensor.numel, tensor.shape[-1])
+
+
+# ---------------------------------------------------------------------- without shapes
+
+
+def _by_neighbours(overview: Overview, products: Products) -> _Found:
+    """Kernels between two neighbouring products of a batch, a softmax among them, where no problem is known."""
+    order, boundary, place = _in_order(overview, products)
+    nothing = _Found(*np.zeros((3, 0), np.int64))
+    first, last = np.flatnonzero(boundary)[:-1], np.flatnonzero(boundary)[1:]
+    if not len(first):
+        return nothing
+    same = _same_batch(overview, products, place[order[first]], place[order[last]])
+    marks = _marks(overview)
+    softmax, loss, exp, reduce = (_within(mark[order], first, last) for mark in marks)
+    chosen = np.flatnonzero(
+        same & _one_stream(overview, order[first], order[last]) & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (loss == 0)
+    )
+    if not len(chosen):
+        return nothing
+    held, rows = overview.division.held_ns, []
+    for begin, end in zip(first[chosen].tolist(), last[chosen].tolist(), strict=True):
+        between = order[begin + 1 : end]
+        rows.append(between[held[between] >= _SHORT * held[between].max(initial=0)])
+    ends = np.stack([place[order[first[chosen]]], place[order[last[chosen]]]])
+    time = products.held_ns[ends]
+    theirs, at = np.unique(ends.ravel(), return_index=True)
+    return _Found(np.unique(np.concatenate(rows)), theirs, (time - time.min(axis=0)).ravel()[at])
+
+
+def _in_order(overview: Overview, products: Products) -> tuple[Ints, Bools, Ints]:
+    """Kernels of the window in order of their streams, which of them are products, and for each record its place there."""
+    records = overview.records
+    chosen = overview.inside & (records["kind"] == ActivityKind.KERNEL)
+    rows = np.flatnonzero(chosen & (records["phase"] != PHASES.index("communication")))
+    order = rows[
+        np.lexsort((records["start_ns"][rows], records["stream"][rows], records["device"][rows], records["pid"][rows]))
+    ]
+    place = np.full(len(records), -1, np.int64)
+    place[products.rows] = np.arange(len(products.rows))
+    return order, place[order] >= 0, place
+
+
+def _one_stream(overview: Overview, first: Ints, last: Ints) -> Bools:
+    same: Bools = np.all(
+        [overview.records[name][first] == overview.records[name][last] for name in ("pid", "device", "stream")], axis=0
+    )
+    return same
+
+
+def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints) -> Bools:
+    """Whether two products are of one batch of matrices: their ops say so, or without ops their grids."""
+    records = overview.records
+    call, rows = records["call"][products.rows], products.rows
+    batched = np.array([call.op in _BATCHED for call in records.calls] + [False])[call]
+    unknown = (overview.frame.costs.problem[rows] < 0) & (products.of_kernel("kind") == "gemm")
+    layers = records["grid_z"][rows]
+    by_op = batched[first] & batched[last]
+    by_grid = (call[first] < 0) & (call[last] < 0) & (layers[first] == layers[last]) & (layers[first] > 1)
+    result: Bools = unknown[first] & unknown[last] & (by_op | by_grid)
+    return result
+
+
+def _marks(overview: Overview) -> tuple[Bools, Bools, Bools, Bools]:
+    """Of each record whether its op or kernel is a softmax, is of a loss, takes exponentials, reduces."""
+    records = overview.records
+    name = overview.frame.of_name(str)
+
+    def of(pattern: re.Pattern[str]) -> Bools:
+        by_name = np.array([pattern.search(text) is not None for text in name.pool] + [False])[name.codes]
+        by_op = np.array([pattern.search(call.op) is not None for call in records.calls] + [False])[records["call"]]
+        either: Bools = by_name | by_op
+        return either
+
+    return of(_SOFTMAX), of(_LOSS), of(_EXP), of(_REDUCE)
+
+
+def _within(mark: Bools, first: Ints, last: Ints) -> Ints:
+    """How many are marked between each two places."""
+    count = np.append(0, np.cumsum(mark))
+    inside: Ints = count[last] - count[first + 1]
+    return inside

@@ -1,0 +1,28 @@
+"""Forward ops that run a second time inside backward (activation checkpointing): where memory allows, their time can go."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.overview import Overview
+from pyprof.tables.units import human
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """All that is recomputed in the window."""
+    rows = np.flatnonzero((overview.records["recomputed"] == 1) & overview.inside)
+    held = overview.division.held_ns[rows]
+    saves = budget.wall_ns(budget.take(rows, held))
+    if not is_worth(overview, saves):
+        return None
+    time, found = budget.wall_ns(held), places(overview, rows, held)
+    share = 100 * time / max(overview.busy_ns, 1)
+    evidence = (
+        f"{len(rows)} kernels of the forward pass run again in backward, {human(time, 'ns')} ({share:.0f} % of the busy time)"
+    )
+    do = (
+        "only if memory allows: checkpoint fewer layers, or keep the results of costly ops: torch.utils.checkpoint.checkpoint("
+        "..., use_reentrant=False, context_fn=partial(create_selective_checkpoint_contexts, ops_to_save))"
+    )
+    return Advice("recomputation", saves, time, f"{evidence}: {named(found)}", do, found)

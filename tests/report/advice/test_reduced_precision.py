@@ -1,0 +1,105 @@
+"""fp32 products where half types or TF32 multiply faster: how much time goes, and silence where nothing would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyprof.report.overview import Overview
+from tests.timeline import A100, H100, RTX_3070_TI, V100, Timeline
+
+SGEMM = "ampere_sgemm_128x64_tn"
+MM = "mm(fp32[4096,4096], fp32[4096,4096])"
+FLOPS, BYTES = 2 * 4096**3, 3 * 4096 * 4096 * 4
+
+
+def test_a_product_saves_down_to_the_roofline_of_a_half_type(tmp_path: Path) -> None:
+    found = Timeline().op(MM, (SGEMM, 8_000)).op("relu(fp32[4096,4096])", ("void relu_kernel()", 100)).advice(tmp_path)
+    advice = found["reduced_precision"]
+    assert advice.time_ns == 8_000_000
+    assert advice.saves_ns == pytest.approx(8e6 - FLOPS / 312e12 * 1e9, abs=1_001)  # less the launch of 1 us
+    tf32 = 8e6 - FLOPS / 156e12 * 1e9
+    assert "dtype=torch.bfloat16" in advice.do and f"saves at most {tf32 / 1e6:.2f} ms" in advice.do
+    assert "GradScaler" not in advice.do and advice.places[0].op == "mm" and "without shapes" not in advice.evidence
+
+
+def test_never_below_the_time_of_the_bytes(tmp_path: Path) -> None:
+    """A product with eight rows only moves its weight: half of the bytes is all that can go, and TF32 moves as many."""
+    weight = 8192 * 8192
+    timeline = Timeline().op("mm(fp32[8,8192], fp32[8192,8192])", (SGEMM, 300))
+    advice = timeline.advice(tmp_path)["reduced_precision"]
+    assert advice.saves_ns == pytest.approx(300_000 - (weight + 2 * 8 * 8192) * 2 / 2039e9 * 1e9, abs=1_001)
+    assert 'set_float32_matmul_precision("high")' in advice.do  # fp32 had not reached the bandwidth either
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sgemm", "dtype", "share"),
+    [
+        (A100, SGEMM, "torch.bfloat16", 1 - 19.5 / 312),
+        (RTX_3070_TI, SGEMM, "torch.bfloat16", 0.5),
+        (V100, "volta_sgemm_128x64_nn", "torch.float16", 1 - 15.7 / 125),
+        (H100, "cutlass_80_simt_sgemm_128x128_8x4_tn_align1", "torch.bfloat16", 1 - 66.9 / 989.4),
+    ],
+)
+def test_without_shapes_a_product_keeps_its_share_of_the_peak(
+    tmp_path: Path, gpu: tuple[object, ...], sgemm: str, dtype: str, share: float
+) -> None:
+    timeline = Timeline(gpu).op(None, (sgemm, 1_000)).op(None, (sgemm, 3_000))
+    advice = timeline.advice(tmp_path)["reduced_precision"]
+    assert advice.saves_ns == pytest.approx(4e6 * share, rel=0.01) and dtype in advice.do
+    assert "without shapes" in advice.evidence
+    assert ("TF32" in advice.do) == (gpu in (A100, H100))  # the RTX has no faster TF32, the V100 none
+
+
+def test_half_precision_of_a_training_on_a_v100_needs_a_scaler(tmp_path: Path) -> None:
+    timeline = Timeline(V100).op(None, ("volta_sgemm_128x64_nn", 1_000))
+    timeline.nsys.range('SGD.step #pyprof{"optimizer":"SGD"}', timeline.launched, timeline.launched + 2_000)
+    timeline.op("add_(fp32[1000], fp32[1000])", ("void add_kernel()", 10))
+    assert "GradScaler" in timeline.advice(tmp_path)["reduced_precision"].do
+
+
+@pytest.mark.parametrize(
+    ("op", "kernel"),
+    [
+        (MM, "cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4"),  # TF32 already
+        ("mm(bf16[4096,4096], bf16[4096,4096])", "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"),
+        (MM, "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"),  # autocast: arguments are still fp32
+        ("mm(fp64[4096,4096], fp64[4096,4096])", "void cutlass::Kernel2<cutlass_80_simt_dgemm_128x64_8x3_nn_align1>()"),
+        ("mm(c64[4096,4096], c64[4096,4096])", "ampere_cgemm_64x64_nn"),
+        ("relu(fp32[4096,4096])", "void relu_kernel()"),
+    ],
+)
+def test_silent_about_what_needs_no_other_precision(tmp_path: Path, op: str, kernel: str) -> None:
+    assert "reduced_precision" not in Timeline().op(op, (kernel, 8_000)).advice(tmp_path)
+
+
+def test_silent_where_the_host_is_what_bounds(tmp_path: Path) -> None:
+    """Each kernel is launched after the one before has ended: shorter ones would wait longer."""
+    timeline = Timeline()
+    for at in range(20):
+        timeline.launched = timeline.ends = 100_000 * at
+        timeline.op("mm(fp32[512,512], fp32[512,512])", (SGEMM, 20))
+    assert "reduced_precision" not in timeline.advice(tmp_path)
+
+
+def test_a_little_fp32_beside_half_precision_is_not_worth_a_line(tmp_path: Path) -> None:
+    half = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
+    timeline = Timeline().op("mm(bf16[4096,4096], bf16[4096,4096])", (half, 10_000))
+    assert "reduced_precision" not in timeline.op("mm(fp32[512,512], fp32[512,512])", (SGEMM, 40)).advice(tmp_path)
+
+
+def test_what_it_takes_no_other_kind_gets(tmp_path: Path) -> None:
+    """Naive attention in fp32: the scores' kernels are fused_attention's, the products reduced_precision's."""
+    timeline, shape = Timeline(), "fp32[8,1024,1024]"
+    timeline.op("bmm(fp32[8,1024,64], fp32[8,64,1024])", (SGEMM, 500)).op(
+        f"F.softmax({shape}, -1)", ("softmax_warp_forward", 400)
+    )
+    timeline.op(f"bmm({shape}, fp32[8,1024,64])", (SGEMM, 500))
+    found = timeline.advice(tmp_path)
+    overview: Overview = timeline.overview(tmp_path)
+    assert set(found) >= {"fused_attention", "reduced_precision"}
+    assert sum(one.saves_ns or 0 for one in found.values()) <= overview.division.wall_ns
+    # fused_attention leaves of each product what its FLOPs take in fp32, of which the bytes of half types remain.
+    flops, moved = 2 * 8 * 1024 * 1024 * 64, 2 * (2 * 8 * 1024 * 64 + 8 * 1024 * 1024)
+    assert found["reduced_precision"].saves_ns == pytest.approx(2 * (flops / 19.5e12 - moved / 2039e9) * 1e9, abs=10)

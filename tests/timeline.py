@@ -1,0 +1,47 @@
+"""Programs of a few kernels that follow each other on one device, launched well ahead: for advice whose figures fit on a screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyprof.loading import load_with_trace
+from pyprof.prof.frame import Frame
+from pyprof.report.advice.base import Advice
+from pyprof.report.advice.kinds import advise
+from pyprof.report.overview import Overview
+from tests.tiny import Nsys
+
+# Rows of nsys's table of devices: id, name, ordinal, multiprocessors, compute capability.
+A100 = (0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0)
+H100 = (0, "NVIDIA H100 80GB HBM3", 0, 132, 9, 0)
+V100 = (0, "Tesla V100-SXM2-16GB", 0, 80, 7, 0)
+RTX_3070_TI = (0, "NVIDIA GeForce RTX 3070 Ti", 0, 48, 8, 6)
+
+
+class Timeline:
+    """Ops one after another; a launch takes 1 us, so that the host is ahead of all kernels of more."""
+
+    def __init__(self, gpu: tuple[object, ...] = A100) -> None:
+        self.nsys = Nsys()
+        self.nsys.rows["TARGET_INFO_GPU"].append(gpu)
+        self.launched, self.ends = 0, 1_000
+
+    def op(self, text: str | None, *kernels: tuple[str, int], grid: tuple[int, int, int] = (1, 1, 1)) -> Timeline:
+        """One call (`F.` for torch.nn.functional, None: kernels that no range describes) and its kernels, each with its time in us."""
+        begin = self.launched
+        for name, us in kernels:
+            self.nsys.kernel(name, self.launched + 10, self.ends, self.ends + us * 1_000, grid=grid)
+            self.launched += 1_000
+            self.ends += us * 1_000
+        if text is not None:
+            mod = "torch.nn.functional" if text.startswith("F.") else "torch"
+            self.nsys.range(f'{text.removeprefix("F.")} #pyprof{{"mod":"{mod}"}}', begin, self.launched)
+        return self
+
+    def overview(self, folder: Path) -> Overview:
+        records, trace = load_with_trace(str(self.nsys.write(folder / "net.sqlite")))
+        return Overview(Frame(records), trace)
+
+    def advice(self, folder: Path) -> dict[str, Advice]:
+        """All advice by kind."""
+        return {one.kind: one for one in advise(self.overview(folder))}
