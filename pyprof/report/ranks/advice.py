@@ -15,6 +15,7 @@ from pyprof.report.ranks.survey import Survey
 from pyprof.report.ranks.timeline import LATE, NOT_RECORDED
 
 _LEAST_OF_WALL = 0.01  # what is saved at least, else it is noise
+_FAR_MORE = 10
 _MORE_THAN_OTHERS = 3  # times what the other ranks cost on average, else none is the straggler
 
 
@@ -55,8 +56,9 @@ class Straggler(NamedTuple):
 
 
 def straggler(survey: Survey) -> Straggler | None:
-    """The rank to look at first, None where no rank is late by more than noise: it would save under 1 % of the job's time, or
-    not three times what the other ranks would on average, or nothing could be compared. Call it within the survey's `with`."""
+    """The rank to look at first, None where none is late by more than noise, or nothing could be compared: it would save under
+    1 % of the job's time or under three times what the other ranks would on average, or it is late neither in most steps nor
+    once by far more than any rank else. Call it within the survey's `with`."""
     saves = survey.saves
     if len(survey.ranks) < 2 or not saves.any():
         return None
@@ -65,18 +67,52 @@ def straggler(survey: Survey) -> Straggler | None:
     others = (saves.sum() - saves[row]) / (len(saves) - 1)
     if saves[row] < _LEAST_OF_WALL * wall or saves[row] < _MORE_THAN_OTHERS * others:
         return None
-    return described(survey, row)
+    return described(survey, row) if _stands_out(survey, row) or _always_late(survey, row) else None
+
+
+def _stands_out(survey: Survey, row: int) -> bool:
+    """Whether its largest delay is ten times what is usual at the other meetings, or its delays together ten times what the
+    others came apart there."""
+    found, delays = survey.arrivals, survey.delays
+    mine = (delays > 0) & (survey.rank_of[found.slowest] == row)
+    most = int(np.where(mine, delays, 0).argmax())
+    rest = np.delete(delays, most)[np.delete(found.ranks, most) > 1]
+    apart = (found.next - found.first)[mine].sum() if (found.ranks[mine] > 2).all() else np.inf
+    return bool(delays[most] >= _FAR_MORE * (np.median(rest) if len(rest) else 0) or delays[mine].sum() >= _FAR_MORE * apart)
+
+
+def _always_late(survey: Survey, row: int) -> bool:
+    """Whether it comes later than the others by more than it varies: a t-test at about 1 %. A sample is the mean of a step,
+    since a delay is carried along within one; where there are fewer than three steps, a meeting."""
+    found, step = survey.arrivals, survey.meetings.step_of()
+    sample = step if len(np.unique(step)) > 2 else np.arange(len(step))
+    sums = np.zeros((3, len(survey.ranks)))  # number of samples, their sum and that of their squares
+    for number, unit in enumerate(survey.meetings.units()):
+        inside = np.flatnonzero(unit.meeting >= 0)
+        inside = inside[found.ranks[unit.meeting[inside]] > 1]
+        at = unit.meeting[inside]
+        late = unit.start[inside] - survey.clocks.offset[number] - found.first[at]
+        which = np.unique(sample[at], return_inverse=True)[1].ravel()
+        mean = np.bincount(which, late) / np.bincount(which)
+        sums[:, survey.rank_of[number]] += len(mean), mean.sum(), (mean**2).sum()
+    count, total, squares = sums
+    mean, n = total / np.maximum(count, 1), count[row]
+    others = mean[(count > 0) & (np.arange(len(mean)) != row)]
+    if n < 3 or not len(others):
+        return False
+    deviation = np.sqrt(max(squares[row] - n * mean[row] ** 2, 0.0) / (n - 1) / n)
+    return bool(mean[row] - others.mean() >= (2.3 + 9 / (n - 1)) * deviation)
 
 
 def described(survey: Survey, row: int) -> Straggler:
     """All that is known of a rank that others waited for; row: its index in `survey.ranks`."""
     found = survey.arrivals
     late = np.flatnonzero((found.ranks > 1) & (survey.rank_of[found.slowest] == row))
-    worst = int(late[np.argmax(np.where(survey.delays[late] > 0, survey.delays[late], found.wait[late] * 1e-18))])
+    worst = int(late[np.argmax(survey.delays[late])])
     met = int(survey.waits.met[survey.rank_of[survey.waits.unit] == row].sum())
     first, second = (int(survey.rank_numbers[units[worst]]) for units in (found.earliest, found.second))
     step = list(survey.meetings.steps)[survey.meetings.step_of()[worst]][1]
-    cause = next((one for one in survey.causes(row)), None)
+    cause = next(iter(survey.causes(row)), None)
     layer, op, src = (None, None, None) if cause is None else _place(survey, cause)
     return Straggler(
         rank=survey.ranks[row], ranks=len(survey.ranks), saves_ns=int(survey.saves[row]),

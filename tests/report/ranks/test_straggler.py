@@ -70,6 +70,8 @@ def test_two_late_ranks_the_one_that_costs_more_is_named(tmp_path: Path) -> None
     job = Steps(4, steps=4, longer={(1, "head"): 3_000}, loading={(2, 1): 9_000})
     with survey(files_of([str(job.write(tmp_path))])) as whole:
         assert whole.saves.tolist() == [0, 9_000_000, 6_000_000, 0]
+        one = straggler(whole)
+        assert one is not None and (one.rank, one.layer) == (1, "head")
         by_rank = {cause.rank: cause.work for cause in whole.all_causes}
         assert by_rank[1] == ("head", "mm") and by_rank[2][1] == "(launched late)" and by_rank[2][0] == "(data loading)"
 
@@ -96,6 +98,10 @@ def test_without_stragglers_it_is_silent(tmp_path: Path) -> None:
     assert found(Steps(8, steps=12, noise=few).write(tmp_path / "few")) is None
     many = {at: 20 * us for at, us in few.items()}  # each rank is the last now and then, by as much as a layer takes
     assert found(Steps(8, steps=12, noise=many).write(tmp_path / "many")) is None
+    two = {(0, 0): 60, (0, 1): 40, (1, 2): 30, (0, 3): 50, (1, 4): 20}  # rank 0 more often and by more, by chance
+    assert found(Steps(2, steps=5, noise=two).write(tmp_path / "two")) is None
+    one = late(Steps(2, steps=5, noise=two, loading={(1, 2): 3_000}).write(tmp_path / "once"))
+    assert (one.rank, one.cause, one.step) == (1, "host", 2)
 
 
 def test_clocks_ranks_that_are_missing_and_one_rank_alone(tmp_path: Path) -> None:
