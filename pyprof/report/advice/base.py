@@ -62,10 +62,16 @@ class Budget:
         """What each of these records can still give, its run aside."""
         return self._left[rows]
 
-    def take(self, rows: Ints, wish_ns: Ints | Floats) -> Ints:
-        """Claim up to so much of each of these records (each named once); the ns that were granted."""
+    def take(self, rows: Ints, wish_ns: Ints | Floats, awaited: bool = False) -> Ints:
+        """Claim up to so much of each of these records (each named once); the ns that were granted.
+
+        awaited: the host waits for them, as for a collective or a copy from pageable memory, and is ahead by what they give.
+        """
         runs = self._division.run[rows]
         wish = np.where(runs >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0)
+        if awaited:
+            self._left[rows] -= (given := wish.astype(np.int64))
+            return given
         wanted = np.bincount(runs[runs >= 0], wish[runs >= 0], len(self._slack))
         share = np.minimum(1, np.divide(self._slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
         granted: Ints = np.floor(wish * share[runs]).astype(np.int64) if len(share) else np.zeros(len(rows), np.int64)

@@ -1,0 +1,116 @@
+"""exposed_communication: collectives while the device computes nothing.
+
+They cost what they hold the device. How much of it is waiting for a late rank one file cannot tell, so the evidence says so,
+and what the fastest of equal collectives took. It keeps quiet in jobs of one rank and of what two ranks send each other: at the
+stages of a pipeline that is waiting.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Ints
+from pyprof.report.advice.base import Advice, Budget, is_worth, places
+from pyprof.report.division import COMPUTE
+from pyprof.report.overview import Overview
+from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
+from pyprof.tables.units import human
+
+_SHOWN = 3  # kinds of collectives
+_DDP, _FSDP = "DistributedDataParallel", "FSDP"
+_DO = {
+    "ddp": "DistributedDataParallel(model, static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=...), "
+    "with model.no_sync() while gradients accumulate",
+    "fsdp": "fully_shard(layer, reshard_after_forward=False) where memory allows, "
+    "layer.set_modules_to_forward_prefetch([next_layer]) and layer.set_modules_to_backward_prefetch([previous_layer])",
+    "all_to_all": "start it earlier, with async_op=True, and do other work before wait(); torchrec: TrainPipelineSparseDist",
+    "other": "start it earlier with async_op=True and wait() only where its result is read",
+}
+
+
+class _Group(NamedTuple):
+    """Equal collectives: how often; how long exposed, mean over the devices; how long the shortest took."""
+
+    one: Collective
+    number: int
+    exposed_ns: int
+    least_ns: int
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """What all collectives together hold the devices, None where it is not worth a line."""
+    records, division = overview.records, overview.division
+    rows, which, collectives = of_records(records)
+    alone = np.array([one.group_size == 1 or not one.meets for one in collectives] + [False], np.bool_)
+    keep = overview.inside[rows] & ~alone[which]
+    rows, which = rows[keep], which[keep]
+    held = division.held_ns[rows]
+    granted = budget.take(rows, held, awaited=True)
+    saves = budget.wall_ns(granted)
+    if not is_worth(overview, saves):
+        return None
+    time, exposed = budget.wall_ns(records["dur_ns"][rows]), budget.wall_ns(held)
+    groups = _groups(collectives, which, records["dur_ns"][rows], held // division.count)
+    listed = "; ".join(_text(group) for group in groups[:_SHOWN])
+    evidence = f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication is hidden by no computation: {listed}"
+    evidence += _limit(overview, time - exposed, exposed)
+    return Advice("exposed_communication", saves, exposed, evidence, _do(overview, groups), places(overview, rows, held))
+
+
+def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, held_ns: Ints) -> list[_Group]:
+    """Distinct collectives, what is exposed longest first."""
+    count = len(collectives)
+    least = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(least, which, time_ns)
+    columns = (np.bincount(which, minlength=count), summed(which, held_ns, count), least)
+    found = [_Group(collectives[at], *(int(column[at]) for column in columns)) for at in np.unique(which).tolist()]
+    return sorted(found, key=lambda group: (-group.exposed_ns, group.one.kind, group.one.nbytes or 0))
+
+
+def _text(group: _Group) -> str:
+    """`3 x all_reduce of 17.6 MB, 27.3 ms exposed (the fastest 8.93 ms or 3.45 GB/s on the bus)`."""
+    one = group.one
+    exposed = f"{human(group.exposed_ns, 'ns')} exposed"
+    if not one.nbytes or group.least_ns <= 0:
+        return f"{group.number} x {one.kind}, {exposed}"
+    factor = bus_factor(one.kind, one.group_size)
+    rate = f" or {human(factor * one.nbytes / group.least_ns * 1e9, 'B/s')} on the bus" if factor else ""
+    least = f"the fastest {human(group.least_ns, 'ns')}{rate}"
+    return f"{group.number} x {one.kind} of {human(one.nbytes, 'B')}, {exposed} ({least})"
+
+
+def _limit(overview: Overview, hidden_ns: int, exposed_ns: int) -> str:
+    """How much overlap can hide at most, and what one file cannot tell."""
+    busy = overview.division.busy_ns
+    free = max(int(busy[COMPUTE].mean()) - hidden_ns, 0)
+    if free < exposed_ns:
+        waiting = f"overlap can hide {human(free, 'ns')} at most, the rest is bytes, link or waiting for a late rank"
+    else:
+        waiting = "what of it is waiting for a late rank one file cannot tell"
+    return f"; {waiting} (`pyprof ranks` of all ranks shows who is late)"
+
+
+def _do(overview: Overview, groups: list[_Group]) -> str:
+    """The line to write for the kind that is exposed longest."""
+    kinds: dict[str, int] = {}
+    for group in groups:
+        kinds[group.one.kind] = kinds.get(group.one.kind, 0) + group.exposed_ns
+    most = max(kinds, key=lambda kind: kinds[kind])
+    around = _around(overview)
+    if most in ("all_gather", "reduce_scatter") or (_FSDP in around and most != "all_to_all"):
+        return _DO["fsdp"]
+    if most == "all_to_all":
+        return _DO["all_to_all"]
+    if _DDP not in around:
+        return _DO["other"]
+    buffers = "; broadcast_buffers=False, unless buffers must be equal on all ranks" if "broadcast" in kinds else ""
+    return _DO["ddp"] + buffers
+
+
+def _around(overview: Overview) -> set[str]:
+    """Which wrappers of torch show in the ranges of the records."""
+    texts = {text for stack in overview.records.stacks for text in (*stack.ranges, *stack.layer, *stack.mod)}
+    return {name for name in (_DDP, _FSDP) if any(name in text for text in texts)}

@@ -1,0 +1,153 @@
+"""fuse_pointwise: pointwise and norm kernels that run one after another on the same tensors.
+
+Each of them reads its tensors and writes one; fused into one kernel the run reads what comes from outside and writes what
+leaves it. What goes is the time of the reads and writes between them, in proportion to the time that each kernel took. It
+keeps quiet of products, of kernels that are fused already and of optimizers, and bounds itself by how far the host is ahead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.parse.records.records import PHASES
+from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.pointwise import Kernels, kernels_of
+from pyprof.report.overview import Overview
+
+_ALIKE = 2.2  # two kernels go over tensors of one size if these differ by less: halves of a tensor, and what a grid tells
+_SMALL = 64  # times smaller than the largest tensor of a run: scalars and statistics of rows
+_SHOWN = 10  # kernels of a run
+_LOOKED_AT = 64  # runs in which known ops are looked for
+# What a run does, and the op of torch that does it in one kernel.
+_OPS = (
+    ({"pow", "mean", "rsqrt"}, "torch.nn.functional.rms_norm"),
+    ({"max", "exp", "sum", "div"}, "torch.softmax"),
+    ({"sigmoid", "mul"}, "torch.nn.functional.silu"),
+    ({"pow", "tanh", "mul"}, 'torch.nn.functional.gelu(x, approximate="tanh")'),
+    ({"erf", "mul"}, "torch.nn.functional.gelu"),
+)
+
+
+class _Runs(NamedTuple):
+    """Rows of `Kernels` that are in a run of several, the run of each, and the share of its time that fusing saves."""
+
+    at: Ints
+    run: Ints
+    share: Floats
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """What fusing saves at most, None where it is not worth it."""
+    kernels = kernels_of(overview)
+    runs = _runs(kernels, overview)
+    rows = kernels.row[runs.at]
+    granted = budget.take(rows, runs.share * budget.left_ns(rows))
+    saves = budget.wall_ns(granted)
+    if not is_worth(overview, saves):
+        return None
+    gains = granted > 0
+    runs, rows, granted = _Runs(runs.at[gains], runs.run[gains], runs.share[gains]), rows[gains], granted[gains]
+    time = budget.wall_ns(overview.division.held_ns[rows])
+    gives = summed(runs.run, granted, int(runs.run.max()) + 1)
+    words, often = _most_of(kernels, runs, gives)
+    where = places(overview, rows, granted)
+    ops = f"; most in {named(where)}" if where[0].op else ""
+    shown = ", ".join(words[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
+    evidence = (
+        f"{len(rows)} kernels in {np.count_nonzero(gives)} runs on the same tensors take {time / 1e6:.2f} ms, "
+        f"{saves / 1e6:.2f} ms of it for reads and writes between them: {often} x {shown}{ops}"
+    )
+    known = _known(kernels, runs, gives)
+    do = "torch.compile(model)" + (f", or {' and '.join(known)} in place of their parts" if known else "")
+    return Advice("fuse_pointwise", saves, time, evidence, do, where)
+
+
+def _runs(kernels: Kernels, overview: Overview) -> _Runs:
+    """Runs of neighbours on a stream, and what their kernels read and write between them."""
+    phase = overview.records["phase"][kernels.row]
+    at = np.flatnonzero(kernels.fusable & ~_of_a_list(kernels, overview) & (phase != PHASES.index("optimizer")))
+    if not len(at):
+        return _Runs(at, at, np.empty(0))
+    new = np.ones(len(at), np.bool_)
+    new[1:] = (np.diff(at) > 1) | (np.diff(kernels.stream[at]) != 0) | (np.diff(phase[at]) != 0)
+    run = np.cumsum(new) - 1
+    largest = np.zeros(run[-1] + 1, np.int64)
+    np.maximum.at(largest, run, kernels.elements[at])
+    size = _filled(kernels.elements[at], run)
+    big = (size < 0) | (size * _SMALL >= largest[run])
+    whole, run_of, size_of = at[big], run[big], size[big]
+    same = (run_of[1:] == run_of[:-1]) & ((np.minimum(size_of[1:], size_of[:-1]) < 0) | _alike(size_of[1:], size_of[:-1]))
+    linked = same & ~_of_one_op(kernels, whole, overview)
+    share = np.zeros(len(at))
+    share[big] = _between(kernels, whole, linked)
+    # Scalars and statistics between two kernels of a run are worked out within it.
+    small, before = np.flatnonzero(~big), np.searchsorted(np.flatnonzero(big), np.flatnonzero(~big)) - 1
+    inside = (before >= 0) & np.append(linked, False)[before]
+    share[small[inside]] = 1.0
+    gains = share > 0
+    return _Runs(at[gains], run[gains], share[gains])
+
+
+def _filled(elements: Ints, run: Ints) -> Ints:
+    """Sizes, where unknown that of the last known before in the same run, else of the first; -1 where none is."""
+    places = np.arange(len(elements))
+    for step in (1, -1):
+        known, group = elements[::step] >= 0, run[::step]
+        last = np.maximum.accumulate(np.where(known, places, -1))
+        usable = (last >= 0) & (group[last] == group)
+        elements = np.where(known | ~usable, elements[::step], elements[::step][last])[::step]
+    return elements
+
+
+def _alike(one: Ints, other: Ints) -> Bools:
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    return np.asarray(high <= _ALIKE * low)
+
+
+def _of_a_list(kernels: Kernels, overview: Overview) -> Bools:
+    """Which are one of three or more of the same kernel in a row: tensors of a list, one after another, and no chain."""
+    name = overview.records["name"][kernels.row]
+    new = np.ones(len(name), np.bool_)
+    new[1:] = (np.diff(name) != 0) | (np.diff(kernels.stream) != 0)
+    return np.asarray(np.bincount(np.cumsum(new) - 1, minlength=1)[np.cumsum(new) - 1] > 2) if len(name) else new
+
+
+def _of_one_op(kernels: Kernels, at: Ints, overview: Overview) -> Bools:
+    """Between which neighbours a norm or a softmax goes on, which its library made of several kernels for a reason."""
+    instance, inner = (overview.records[name][kernels.row[at]] for name in ("instance", "inner"))
+    same = (instance[1:] == instance[:-1]) & (instance[1:] >= 0) & (inner[1:] == inner[:-1])
+    return np.asarray(same & kernels.whole[at][1:] & kernels.whole[at][:-1])
+
+
+def _between(kernels: Kernels, at: Ints, linked: Bools) -> Floats:
+    """The share of each kernel's bytes that its neighbours in the run wrote or will read."""
+    inputs, reduces = kernels.inputs[at], kernels.reduces[at]
+    one = 1.0 / np.maximum(inputs + ~reduces, 1)
+    reads = np.where(inputs > 0, one, 0.0) * np.append(False, linked)
+    writes = np.where(reduces, 0.0, one) * np.append(linked, False)
+    return np.asarray(reads + writes)
+
+
+def _known(kernels: Kernels, runs: _Runs, gives: Ints) -> list[str]:
+    """Ops of torch that do what those runs do that give most."""
+    heaviest = np.argsort(-gives, kind="stable")[:_LOOKED_AT].tolist()
+    done = [{kernels.words[word] for word in kernels.word[runs.at[runs.run == run]].tolist()} for run in heaviest]
+    return [op for parts, op in _OPS if any(parts <= words for words in done)]
+
+
+def _most_of(kernels: Kernels, runs: _Runs, gives: Ints) -> tuple[list[str], int]:
+    """What the runs of one pattern do of which all together give most, and how many these are."""
+    first = np.flatnonzero(np.diff(runs.run, prepend=-1))
+    step = np.arange(len(runs.run)) - np.repeat(first, np.diff(np.append(first, len(runs.run))))
+    mixed = (kernels.word[runs.at] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
+    pattern = np.bincount(runs.run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
+    code = distinct_rows(pattern, np.bincount(runs.run, minlength=len(gives))).inverse
+    heaviest = np.argmax(summed(code, gives, int(code.max()) + 1))
+    mine = np.flatnonzero(code == heaviest)
+    best = runs.at[runs.run == mine[np.argmax(gives[mine])]]
+    return [kernels.words[word] for word in kernels.word[best].tolist()], len(mine)

@@ -1,0 +1,124 @@
+"""fused_optimizer: an optimizer's step of many kernels over the same parameters.
+
+One pass reads parameter, gradient and state and writes parameter and state: those bytes over the bandwidth are the least time,
+the rest is what fusing saves at most. Where no sizes were recorded the pass takes as long as its op that moves most, scaled by
+the tensors of both. It keeps quiet where the step is fused already.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Ints
+from pyprof.markers import Kind
+from pyprof.opcall import OpCall
+from pyprof.parse.records.records import PHASES
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.pointwise import function
+from pyprof.report.overview import Overview
+from pyprof.tables.units import human
+
+_FUSED = re.compile(
+    r"fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam",
+    re.IGNORECASE,
+)
+_FEW = 8  # kernels of a device: a step with fewer is that of a small model
+# Tensors that one pass reads and writes for each parameter: parameter, gradient, parameter again, and each state twice.
+_TENSORS = {"adam": 7, "lamb": 7, "adagrad": 5, "rmsprop": 5, "sgd": 5}
+_USUAL = 5
+_OP_TENSORS = 4  # of addcdiv_, which reads three and writes one; other ops of a step move less
+_BY_TORCH = ("adam", "sgd")  # which take fused=True on a GPU
+
+
+class _Pass(NamedTuple):
+    """The parameters that the steps of the window went over: bytes of all, or where sizes are unknown the time of the op that
+    moved most; of each device."""
+
+    nbytes: int
+    op_ns: int
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """What one pass over the parameters saves at most, None where it is not worth it."""
+    records, frame = overview.records, overview.frame
+    named_fused = frame.of_name(str)
+    fused = np.array([_FUSED.search(name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
+    kernel = (records["kind"] == ActivityKind.KERNEL) & (records["phase"] == PHASES.index("optimizer"))
+    stepping = overview.inside & kernel & ~fused
+    name = _optimizer(overview)
+    tensors = _TENSORS.get(next((part for part in _TENSORS if part in name.lower()), ""), _USUAL)
+    rows, wish = np.empty(0, np.int64), np.empty(0)
+    for device in range(overview.division.count):
+        mine = np.flatnonzero(stepping & (overview.division.device == device))
+        if len(mine) < _FEW:
+            continue
+        time = int(records["dur_ns"][mine].sum())
+        least = _least_ns(overview, mine, tensors)
+        rows = np.append(rows, mine)
+        wish = np.append(wish, budget.left_ns(mine) * max(1 - least / max(time, 1), 0))
+    granted = budget.take(rows, wish)
+    saves = budget.wall_ns(granted)
+    if not is_worth(overview, saves):
+        return None
+    time = budget.wall_ns(overview.division.held_ns[rows])
+    where = places(overview, rows, granted)
+    ops = f": {named(where)}" if where[0].op else ""
+    passing = f"one pass over the parameters {human(time - saves, 'ns')}"
+    evidence = f"{len(rows)} kernels of {name} take {human(time, 'ns')}, {passing}{ops}"
+    return Advice("fused_optimizer", saves, time, evidence, _do(name), where)
+
+
+def _optimizer(overview: Overview) -> str:
+    """The optimizer's class, "the optimizer" where no range names it."""
+    markers = overview.trace.markers if overview.trace is not None else []
+    names = [marker.name.removesuffix(".step") for marker in markers if marker.kind == Kind.OPTIMIZER]
+    return names[0] if len(set(names)) == 1 else "the optimizer"
+
+
+def _do(name: str) -> str:
+    if any(part in name.lower() for part in _BY_TORCH):
+        return f"{name}(..., fused=True)"
+    return "torch.compile(optimizer.step), or fused=True of torch.optim's Adam, AdamW and SGD"
+
+
+def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:
+    """What one pass over the parameters takes for all steps of the window."""
+    gpu = int(overview.records["gpu"][rows[0]])
+    devices = overview.frame.gpus
+    bandwidth = devices[gpu][0].dram_bytes_per_s if 0 <= gpu < len(devices) else None
+    found = _pass(overview, rows)
+    if found.nbytes and bandwidth:
+        return tensors * found.nbytes / bandwidth * 1e9
+    return found.op_ns * max(tensors / _OP_TENSORS, 1)
+
+
+def _pass(overview: Overview, rows: Ints) -> _Pass:
+    """The op of most bytes goes over all parameters: of its calls the first tensors are these, or states of the same sizes."""
+    records = overview.records
+    call = np.where(records["own"][rows] >= 0, records["own"][rows], records["call"][rows]).astype(np.int64)
+    (calls, names), _, code = distinct_rows(call, records["name"][rows])
+    instance = np.where(records["instance"][rows] >= 0, records["instance"][rows], -1 - np.arange(len(rows)))
+    once = distinct_rows(code, instance)
+    often = np.bincount(once.columns[0], minlength=len(calls))
+    time = summed(code, records["dur_ns"][rows], len(calls))
+    nbytes: dict[str, int] = {}
+    spent: dict[str, int] = {}
+    for at, (about, text) in enumerate(zip(calls.tolist(), names.tolist(), strict=True)):
+        one = records.calls[about] if about >= 0 else None
+        op = one.op if one is not None else function(records.strings[text]) or "?"
+        nbytes[op] = nbytes.get(op, 0) + (_first_bytes(one) * int(often[at]) if one is not None else 0)
+        spent[op] = spent.get(op, 0) + int(time[at])
+    return _Pass(max(nbytes.values()), max(spent.values()))
+
+
+def _first_bytes(call: OpCall) -> int:
+    """Bytes of the tensors that a call changes: its first argument, or of a _foreach_ op all of its first list."""
+    first = call.args[0] if call.args else None
+    found = OpCall("", "", (first,)).tensors
+    return sum(tensor.nbytes or 0 for tensor in found)

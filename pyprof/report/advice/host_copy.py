@@ -1,0 +1,84 @@
+"""host_copy: weights, states or activations that travel between host and device in each step.
+
+Copies of a size that counts while nothing else runs on the device: to the host, or to it again and again between the kernels of
+a step. Inputs come in one burst for a batch: of them nothing is said unless they are in pageable memory and take long.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.types import Bools, Ints
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget, is_worth, places
+from pyprof.report.overview import Overview
+from pyprof.tables.units import human
+
+_TO_DEVICE, _TO_HOST = 1, 2
+_LEAST_BYTES = 1 << 20
+_BURSTS = 8  # of copies in a step, without a kernel launched between: micro-batches of inputs at most; layers are more
+_LONG = 0.01  # of the wall time: inputs from pageable memory that hold the device so long are worth a line
+_UNMARKED = 0.1  # of the wall time: with steps unmarked, less may be inputs of many steps
+_TRAVEL = "keep on the device what every step needs, or copy it a layer ahead, pinned, with non_blocking=True on its own stream"
+_INPUTS = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)"
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """What these copies hold the devices, None where they are inputs, or not worth a line."""
+    records, division = overview.records, overview.division
+    kind = records["copykind"]
+    large = overview.inside & (records["kind"] == ActivityKind.MEMCPY) & (records["bytes"] >= _LEAST_BYTES)
+    rows = np.flatnonzero(large & ((kind == _TO_DEVICE) | (kind == _TO_HOST)))
+    if not len(rows):
+        return None
+    inputs = (kind[rows] == _TO_DEVICE) & ~_scattered(overview, rows)
+    travelling, wall = rows[~inputs], division.wall_ns * division.count
+    marked = overview.steps is not None
+    least = 0.0 if marked else _UNMARKED * wall
+    if len(travelling) >= (len(overview.steps) if overview.steps else 2) and division.held_ns[travelling].sum() >= least:
+        return _advice(overview, budget, travelling, "travel between host and device", _TRAVEL)
+    pageable = rows[inputs & _pageable(overview, rows)]
+    if division.held_ns[pageable].sum() < _LONG * wall:
+        return None
+    return _advice(overview, budget, pageable, "bring inputs from pageable memory", _INPUTS)
+
+
+def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) -> Advice | None:
+    records, held = overview.records, overview.division.held_ns[rows]
+    granted = budget.take(rows, held, awaited=True)
+    saves = budget.wall_ns(granted)
+    if not is_worth(overview, saves):
+        return None
+    moved, time = int(records["bytes"][rows].sum()), int(records["dur_ns"][rows].sum())
+    rate = human(moved / max(time, 1) * 1e9, "B/s")
+    steps = overview.steps
+    often = f" a step, {len(steps)} steps" if steps is not None and len(steps) > 1 else ""
+    size = human(moved / len(steps) if steps is not None and often else moved, "B")
+    evidence = f"{len(rows)} copies {what}: {size}{often}, at {rate}, while nothing else runs for {human(saves, 'ns')}"
+    return Advice("host_copy", saves, saves, evidence, do, places(overview, rows, held))
+
+
+def _pageable(overview: Overview, rows: Ints) -> Bools:
+    """Which copies are said to be from or to pageable memory."""
+    texts = overview.frame.of_name(str)
+    pageable = np.array(["Pageable" in text for text in texts.pool] + [False], np.bool_)
+    return np.asarray(pageable[texts.codes[rows]])
+
+
+def _scattered(overview: Overview, rows: Ints) -> Bools:
+    """Which copies to the device are of steps in which these alternate with kernels more often than inputs do."""
+    records = overview.records
+    launched = np.flatnonzero(overview.inside & (records["launch_ns"] >= 0) & (records["kind"] != ActivityKind.MEMSET))
+    launched = launched[np.lexsort((records["launch_ns"][launched], records["tid"][launched], records["pid"][launched]))]
+    copies = (records["kind"][launched] == ActivityKind.MEMCPY) & (records["copykind"][launched] == _TO_DEVICE)
+    first = copies & ~np.append(False, copies[:-1])
+    burst = np.full(len(records), -1, np.int64)
+    burst[launched] = np.cumsum(first)
+    steps = overview.steps
+    begins = np.empty(0, np.int64) if steps is None else steps.begin_ns
+    step = np.searchsorted(begins, records["start_ns"][rows], "right")
+    group = distinct_rows(step, overview.division.device[rows]).inverse
+    once = distinct_rows(group, np.where(records["copykind"][rows] == _TO_DEVICE, burst[rows], -1)).columns
+    often = np.bincount(once[0][once[1] >= 0], minlength=int(group.max()) + 1)
+    return np.asarray(often[group] > _BURSTS)

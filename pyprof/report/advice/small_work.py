@@ -1,0 +1,80 @@
+"""small_work: kernels too small to fill the device, one after another, that the device does not wait for.
+
+A kernel of fewer blocks than the device has multiprocessors leaves the others without work; many of them that do the same to
+tensors of the same size can be one. What goes is the share of the device that was empty, but no kernel ends in less than the
+shortest time. It keeps quiet of CUDA graphs, of compiled programs, and where launching bounds the program.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows, repeated
+from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.parse.records.records import PHASES
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.roofline import LEAST_KERNEL_NS
+from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.overview import Overview
+from pyprof.tables.units import human
+
+_ALIKE = 16  # kernels of one layer that do the same in a step: fewer are no batch
+_DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach_mul_), or a larger batch"
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """What batching these kernels saves at most, None where it is not worth it."""
+    records = overview.records
+    filled = _filled(overview)
+    by_itself = (records["kind"] == ActivityKind.KERNEL) & (records["graph_node"] < 0) & (records["call"] >= 0)
+    other = np.isin(records["phase"], (PHASES.index("optimizer"), PHASES.index("communication")))
+    with np.errstate(invalid="ignore"):
+        small = overview.inside & by_itself & ~other & (filled < 1) & ~_launched_together(overview)
+    rows = np.flatnonzero(small)
+    rows = rows[_often(overview, rows)]
+    left = budget.left_ns(rows)
+    granted = budget.take(rows, np.clip(left - np.maximum(left * filled[rows], _least_ns(overview, rows)), 0, None))
+    saves = budget.wall_ns(granted)
+    if not is_worth(overview, saves):
+        return None
+    time = budget.wall_ns(overview.division.held_ns[rows])
+    where = places(overview, rows, granted)
+    evidence = (
+        f"{len(rows)} kernels with blocks for {100 * float(filled[rows].mean()):.0f} % of the multiprocessors on average take "
+        f"{human(time, 'ns')}: {named(where)}"
+    )
+    return Advice("small_work", saves, time, evidence, _DO, where)
+
+
+def _filled(overview: Overview) -> Floats:
+    """Blocks of each kernel over the multiprocessors of its device, NaN unknown."""
+    records = overview.records
+    blocks = np.prod([records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
+    sms = [
+        device.sms if info.sms <= 0 else info.sms for info, (device, _) in zip(records.gpus, overview.frame.gpus, strict=False)
+    ]
+    known = np.array([float(number) if number else np.nan for number in sms] + [np.nan])[records["gpu"]]
+    return np.where(records["grid_x"] > 0, blocks / known, np.nan)
+
+
+def _launched_together(overview: Overview) -> Bools:
+    """Which records share a launch with others, or have none: those of CUDA graphs."""
+    records = overview.records
+    code = distinct_rows(records["pid"], records["corr"]).inverse
+    return np.asarray(np.isin(code, repeated(code)) | (records["launch_ns"] < 0))
+
+
+def _often(overview: Overview, rows: Ints) -> Bools:
+    """Which do what many kernels of the same step and layer do: the same kernel of the same op in as many blocks."""
+    records, steps = overview.records, overview.steps
+    columns = [records[name][rows] for name in ("name", "call", "grid_x", "phase", "scope")]
+    count = 1 if steps is None else len(steps)
+    code = distinct_rows(*columns).inverse
+    return np.asarray(np.bincount(code, minlength=1)[code] >= _ALIKE * count)
+
+
+def _least_ns(overview: Overview, rows: Ints) -> Floats:
+    """Each kernel's part of the shortest time that a batch of them takes."""
+    work = overview.frame.roofline.lost_ns[rows]
+    bound = np.where(work >= 0, overview.records["dur_ns"][rows] - work, 0)
+    return np.maximum(bound, LEAST_KERNEL_NS / _ALIKE)
