@@ -77,7 +77,7 @@ def _scattered(overview: Overview, rows: Ints) -> Bools:
     burst[launched] = np.cumsum(first)
     steps = overview.steps
     begins = np.empty(0, np.int64) if steps is None else steps.begin_ns
-    step = np.searchsorted(begins, records["start_ns"][rows], "right")
+    step = np.searchsorted(begins, records["launch_ns"][rows], "right")
     group = distinct_rows(step, overview.division.device[rows]).inverse
     once = distinct_rows(group, np.where(records["copykind"][rows] == _TO_DEVICE, burst[rows], -1)).columns
     often = np.bincount(once[0][once[1] >= 0], minlength=int(group.max()) + 1)

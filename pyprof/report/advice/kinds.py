@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pyprof.report.advice import (
     channels_last,
     data_loading,
+    exposed_communication,
+    fuse_pointwise,
     fused_attention,
+    fused_optimizer,
     gemm_alignment,
+    host_copy,
     launch_bound,
     recomputation,
     reduced_precision,
+    small_work,
     synchronization,
 )
 from pyprof.report.advice.base import Advice, Budget
@@ -22,11 +27,16 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
     synchronization.find,
     launch_bound.find,
+    exposed_communication.find,
+    host_copy.find,
     fused_attention.find,
     channels_last.find,
     gemm_alignment.find,
     reduced_precision.find,
     recomputation.find,
+    fused_optimizer.find,
+    fuse_pointwise.find,
+    small_work.find,
 )
 _ALONE = "warmup"  # of a cold capture nothing else can be said
 

@@ -1,0 +1,53 @@
+"""Copies between host and device in each step, told apart from a batch of inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyprof.report.advice.base import Advice
+from tests.timeline import Timeline
+
+GEMM = "ampere_sgemm_128x64_tn"
+TO_DEVICE, TO_HOST = 1, 2
+
+
+def _steps(folder: Path, layers: int, copies: int, kind: int = TO_DEVICE, nbytes: int = 4 << 20) -> dict[str, Advice]:
+    """Two marked steps of 20 layers of 40 us; the first `layers` copy tensors for 10 us each."""
+    timeline, n = Timeline(), None
+    n = timeline.nsys
+    for step in range(2):
+        begin = timeline.launched
+        for layer in range(20):
+            for _ in range(copies if layer < layers else 0):
+                n.copy(kind, timeline.launched + 10, timeline.ends, timeline.ends + 10_000, nbytes)
+                timeline.launched, timeline.ends = timeline.launched + 1_000, timeline.ends + 10_000
+            timeline.op(None, (GEMM, 40))
+        n.range(f'step {step} #pyprof{{"step":{step}}}', begin, timeline.launched)
+    return timeline.advice(folder)
+
+
+def test_weights_that_travel_layer_by_layer(tmp_path: Path) -> None:
+    advice = _steps(tmp_path, 20, 2)["host_copy"]
+    assert advice.saves_ns == 2 * 20 * 2 * 10_000
+    assert advice.evidence.startswith("80 copies travel between host and device: 168 MB a step, 2 steps, at 419 GB/s")
+    assert "non_blocking=True" in advice.do
+
+
+def test_what_is_copied_to_the_host_once_a_step(tmp_path: Path) -> None:
+    assert _steps(tmp_path, 1, 1, TO_HOST)["host_copy"].saves_ns == 20_000
+
+
+@pytest.mark.parametrize(("layers", "copies", "nbytes"), [(1, 30, 4 << 20), (4, 2, 4 << 20), (20, 2, 4096)])
+def test_silent_of_inputs_and_of_few_bytes(tmp_path: Path, layers: int, copies: int, nbytes: int) -> None:
+    """A batch of 30 tensors, four micro-batches, and 40 copies of 4 kB."""
+    assert "host_copy" not in _steps(tmp_path, layers, copies, nbytes=nbytes)
+
+
+def test_what_runs_beside_kernels_costs_nothing(tmp_path: Path) -> None:
+    timeline = Timeline()
+    for _ in range(20):
+        timeline.nsys.copy(TO_DEVICE, timeline.launched + 500, timeline.ends, timeline.ends + 30_000, 4 << 20)
+        timeline.op(None, (GEMM, 40))
+    assert "host_copy" not in timeline.advice(tmp_path)
