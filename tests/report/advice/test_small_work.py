@@ -8,8 +8,8 @@ import pytest
 
 from tests.timeline import Timeline
 
-GEMM, LARGE = "ampere_sgemm_32x32_sliced1x4_tn", "ampere_sgemm_128x64_tn"
-CELL = "linear(fp32[8,64], fp32[256,64])"
+GEMM = "ampere_bf16_s16816gemm_bf16_64x64_sliced1x2_ldg8_f2f_stages_64x5_tn"
+CELL = "linear(bf16[8,64], bf16[256,64])"
 
 
 def _cells(timeline: Timeline, count: int, grid: tuple[int, int, int] = (8, 4, 1)) -> Timeline:
