@@ -1,0 +1,1 @@
+"""Two captures beside each other: what changed, and whether it is more than noise."""

@@ -1,0 +1,246 @@
+"""Two captures -> what changed between them: every op that is in both, what was added, what was removed, and if that says much.
+
+Times are sums of kernel time of whole captures, so that changes and additions less removals are their difference to the
+nanosecond. Whether a change is more than noise is judged from steps, and without several of them not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.report.diff.match import EXACT, RESHAPED, match
+from pyprof.report.diff.noise import LEAST_STEPS, Differences, differences
+from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
+from pyprof.report.overview import Overview
+
+_ALIKE = 0.5  # of the time of either capture: with less of it in ops of both they are two programs
+_AMOUNT = 0.1  # by how much the executions of the same ops may differ before one capture is called cut off
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one capture has of an op in all its executions. flops, bytes: None unknown; kernel, math, tc: empty unknown."""
+
+    key: OpKey
+    time_ns: int
+    instances: int
+    kernels: int
+    flops: int | None
+    bytes: int | None
+    kernel: str
+    math: str
+    tc: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """An op of both captures. verdict: same, noise, faster, slower, None without enough steps; what: else changed of it."""
+
+    before: Side
+    after: Side
+    verdict: str | None
+    what: tuple[str, ...]
+
+    @property
+    def change_ns(self) -> int:
+        """The time that it takes more."""
+        return self.after.time_ns - self.before.time_ns
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """Medians of the steps' times, in ns, and the interval of their difference; low and high None without enough steps."""
+
+    before_ns: float
+    after_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    beyond_noise: bool
+
+    @property
+    def share(self) -> float:
+        """The difference as a share of the time before."""
+        return (self.after_ns - self.before_ns) / self.before_ns if self.before_ns else 0.0
+
+
+class Comparison:
+    """What changed from one capture to another."""
+
+    def __init__(self, before: Overview, after: Overview) -> None:
+        self.overviews = before, after
+        self.sides = occurrences(before), occurrences(after)
+        self._partner, self._how = match(*self.sides)
+
+    @property
+    def before_ns(self) -> int:
+        """The kernel time of the first capture."""
+        return int(self.sides[0].time_ns.sum())
+
+    @property
+    def after_ns(self) -> int:
+        """The kernel time of the second capture."""
+        return int(self.sides[1].time_ns.sum())
+
+    @property
+    def matched(self) -> int:
+        """How many executions of ops have a partner."""
+        rows = self._rows[self._has_op(0, self._rows)]
+        before, after = self.sides
+        return int(np.minimum(before.instances[rows], after.instances[self._partner[rows]]).sum())
+
+    @cached_property
+    def _rows(self) -> Ints:
+        """The occurrences before that have a partner."""
+        return np.flatnonzero(self._partner >= 0)
+
+    def _has_op(self, side: int, rows: Ints) -> Bools:
+        found = self.sides[side]
+        return np.array([key.op is not None for key in found.keys], np.bool_)[found.key[rows]]
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Every op of both, the largest change first."""
+        before, after = self.sides
+        rows = self._rows
+        (keys, other_keys), _, group = distinct_rows(before.key[rows], after.key[self._partner[rows]])
+        count = len(keys)
+        groups = np.full(len(before), -1, np.int64), np.full(len(after), -1, np.int64)
+        groups[0][rows], groups[1][self._partner[rows]] = group, group
+        judged = differences(before.step_times(groups[0], count), after.step_times(groups[1], count))
+        sides = [_sides(found, of, key) for found, of, key in zip(self.sides, groups, (keys, other_keys), strict=True)]
+        found = []
+        for at, (one, other) in enumerate(zip(*sides, strict=True)):
+            found.append(Change(one, other, _verdict(judged, at, other.time_ns - one.time_ns), _what(one, other)))
+        return sorted(found, key=lambda change: (-abs(change.change_ns), change.before.key.op or ""))
+
+    @cached_property
+    def added(self) -> list[Side]:
+        """Ops of the second capture alone, most time first."""
+        mine = np.ones(len(self.sides[1]), np.bool_)
+        mine[self._partner[self._rows]] = False
+        return self._alone(1, np.flatnonzero(mine))
+
+    @cached_property
+    def removed(self) -> list[Side]:
+        """Ops of the first capture alone, most time first."""
+        return self._alone(0, np.flatnonzero(self._partner < 0))
+
+    def _alone(self, side: int, rows: Ints) -> list[Side]:
+        found = self.sides[side]
+        keys, group = np.unique(found.key[rows], return_inverse=True)
+        groups = np.full(len(found), -1, np.int64)
+        groups[rows] = group.ravel()
+        return sorted(_sides(found, groups, keys), key=lambda one: (-one.time_ns, one.key.op or ""))
+
+    @cached_property
+    def step(self) -> StepChange | None:
+        """How the time of a step changed, None where either capture has no steps."""
+        steps = [overview.steps for overview in self.overviews]
+        if steps[0] is None or steps[1] is None:
+            return None
+        times: list[Floats] = [one.time_ns[None, :].astype(np.float64) for one in steps if one is not None]
+        found = differences(*times)
+        known = not np.isnan(found.low[0])
+        low, high = (float(found.low[0]), float(found.high[0])) if known else (None, None)
+        return StepChange(float(found.before[0]), float(found.after[0]), low, high, known and bool(found.beyond_noise[0]))
+
+    @cached_property
+    def judgement(self) -> tuple[bool, str]:
+        """Whether the captures can be compared, and why or why not."""
+        shares = [self._share_of_matched(side, range(4)) for side in range(2)]
+        if min(shares) < _ALIKE:
+            return False, f"other programs: ops of both take {shares[0]:.0%} and {shares[1]:.0%} of their kernel time"
+        same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
+        if min(same) < _ALIKE:
+            return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their kernel time"
+        executions = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
+        if abs(executions[0] - executions[1]) > _AMOUNT * max(executions):
+            return False, self._unlike_amounts(executions)
+        return True, self._alike()
+
+    @property
+    def _pairs(self) -> tuple[Ints, Ints]:
+        return self._rows, self._partner[self._rows]
+
+    def _share_of_matched(self, side: int, passes: Sequence[int]) -> float:
+        rows = self._pairs[side][np.isin(self._how[self._rows], list(passes))]
+        total = int(self.sides[side].time_ns.sum())
+        return float(self.sides[side].time_ns[rows].sum() / total) if total else 1.0
+
+    def _unlike_amounts(self, executions: list[int]) -> str:
+        steps = [found.steps for found in self.sides]
+        if min(steps) and steps[0] != steps[1]:
+            return f"unlike amounts of work: {steps[0]} and {steps[1]} steps (compare the time of a step, or cut with --step)"
+        return f"unlike amounts of work: the same ops ran {executions[0]} and {executions[1]} times (one capture is cut off?)"
+
+    def _alike(self) -> str:
+        reshaped = int((self._how[self._rows] >= RESHAPED).sum())
+        count = int(self._has_op(0, self._rows).sum())
+        texts = [f"the same {count} ops" + (f", {reshaped} of them in other shapes" if reshaped else ", the same shapes")]
+        names = [sorted({gpu.name for gpu in overview.records.gpus if gpu.name}) for overview in self.overviews]
+        if names[0] != names[1] and all(names):
+            texts.append(f"another GPU ({', '.join(names[0])} and {', '.join(names[1])})")
+        return "; ".join(texts)
+
+    @property
+    def can_judge(self) -> bool:
+        """Whether both captures have enough steps to tell changes from noise."""
+        return min(found.steps for found in self.sides) >= LEAST_STEPS
+
+
+def _verdict(judged: Differences, at: int, change_ns: int) -> str | None:
+    if change_ns == 0:
+        return "same"
+    if np.isnan(judged.low[at]):
+        return None
+    if not judged.beyond_noise[at]:
+        return "noise"
+    return "slower" if judged.after[at] > judged.before[at] else "faster"
+
+
+def _sides(found: Occurrences, group: Ints, keys: Ints) -> list[Side]:
+    """What the occurrences of each group have together. keys: of each group."""
+    rows = np.flatnonzero(group >= 0)
+    rows = rows[np.argsort(-found.time_ns[rows], kind="stable")]
+    of, count = group[rows], len(keys)
+    time, instances, kernels = (
+        summed(of, column[rows], count).tolist() for column in (found.time_ns, found.instances, found.kernels)
+    )
+    amounts = []
+    for column in (found.flops, found.bytes):
+        unknown = np.bincount(of[column[rows] < 0], minlength=count) > 0
+        sums = summed(of, np.maximum(column[rows], 0), count)
+        amounts.append([None if missing else value for missing, value in zip(unknown.tolist(), sums.tolist(), strict=True)])
+    leader = rows[distinct_rows(of).first] if len(rows) else rows  # groups are numbered from 0, each with a row
+    texts = [[found.shown[name][row] for row in leader.tolist()] for name in ("kernel", "math", "tc")]
+    columns = zip(keys.tolist(), time, instances, kernels, *amounts, *texts, strict=True)
+    return [Side(found.keys[key], *rest) for key, *rest in columns]
+
+
+def _what(before: Side, after: Side) -> tuple[str, ...]:
+    """What else changed of an op: in the order in which it explains a change of time."""
+    found = []
+    if before.tc != after.tc and {before.tc, after.tc} == {"0", "1"}:
+        found.append("uses Tensor Cores" if after.tc == "1" else "lost Tensor Cores")
+    if before.math != after.math and before.math and after.math:
+        found.append(f"{before.math} -> {after.math}")
+    if before.key.shape != after.key.shape:
+        found.append(f"shape -> {after.key.shape or 'unknown'}")
+    if before.key.layer != after.key.layer:
+        found.append(f"layer -> {after.key.layer or 'none'}")
+    if before.flops != after.flops and before.flops and after.flops is not None and before.instances == after.instances:
+        found.append(f"FLOPs {(after.flops - before.flops) / before.flops:+.1%}")
+    if before.instances != after.instances:
+        found.append(f"{before.instances} -> {after.instances} executions")
+    elif before.kernels != after.kernels:
+        found.append(f"{before.kernels} -> {after.kernels} kernels")
+    if before.kernel != after.kernel and before.kernel and after.kernel:
+        found.append(f"{before.kernel} -> {after.kernel}")
+    return tuple(found)

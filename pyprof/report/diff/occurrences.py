@@ -1,0 +1,169 @@
+"""A capture -> its ops as they can be matched with another capture's: op, layer, shape, direction, and which one of these.
+
+An op that repeats in a step has one occurrence for each time; the same occurrence of every step is one row, with the time that
+it took in each. Kernels without an op are one row together. Knows no second capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.nesting import stable_order
+from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.columns import RecordTable
+from pyprof.report.overview import Overview
+from pyprof.tables.table import Texts
+
+TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
+SHOWN = ("kernel", "math", "tc")  # columns of prof that a change of is worth a word
+
+
+class OpKey(NamedTuple):
+    """What an op is matched by. op: None for kernels without one; layer, shape, direction: empty where unknown."""
+
+    op: str | None
+    layer: str
+    shape: str
+    direction: str
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """One row an occurrence, in order of its first begin.
+
+    key: place in `keys`; nth: its number among those of its key in a step; instances: executions; kernels: of all of these;
+    time_ns, flops, bytes: of all these kernels, -1 unknown. shown: by column of SHOWN what took most of its time, empty where
+    unknown. pair_row, pair_step, pair_ns: the time of each occurrence in each of the `steps`.
+    """
+
+    keys: list[OpKey]
+    key: Ints
+    nth: Ints
+    instances: Ints
+    kernels: Ints
+    time_ns: Ints
+    flops: Ints
+    bytes: Ints
+    shown: dict[str, list[str]]
+    pair_row: Ints
+    pair_step: Ints
+    pair_ns: Ints
+    steps: int
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def step_times(self, group: Ints, groups: int) -> Floats:
+        """(groups, steps): the time in each step of the occurrences of each group, in ns; those of group -1 count nowhere."""
+        of = group[self.pair_row]
+        flat = np.where(of >= 0, of * self.steps + self.pair_step, groups * self.steps)
+        return summed(flat, self.pair_ns, groups * self.steps + 1)[:-1].reshape(groups, self.steps).astype(np.float64)
+
+
+def occurrences(overview: Overview) -> Occurrences:
+    """Those of a whole capture. Its steps are the complete ones of its window; what ran outside of them is in no step."""
+    frame = overview.frame
+    rows = np.flatnonzero(np.isin(frame.records["kind"], TIMED))
+    records, costs = frame.records, frame.costs
+    time = np.maximum(records["dur_ns"][rows], 0)
+    unit, first = _units(records["instance"][rows].astype(np.int64), records["call"][rows] >= 0)
+    keys, key = _keys(overview, rows[first])
+    step = _steps(overview, rows[first])
+    nth = np.where(np.array([one.op is not None for one in keys])[key], _running_number(key, step), 0)
+    row, leader = _in_order(distinct_rows(key, nth).inverse)
+    count, of_record = len(leader), row[unit]
+    unit_ns = summed(unit, time, len(first))
+    inside = step >= 0
+    (pair_row, pair_step), _, pair = distinct_rows(row[inside], step[inside])
+    return Occurrences(
+        keys=keys,
+        key=key[leader],
+        nth=nth[leader],
+        instances=np.bincount(row, minlength=count),
+        kernels=np.bincount(of_record, minlength=count),
+        time_ns=summed(row, unit_ns, count),
+        flops=_known_sum(costs.flops[rows], of_record, count),
+        bytes=_known_sum(costs.bytes[rows], of_record, count),
+        shown={name: _longest(RecordTable(frame).of(name), rows, of_record, time, count) for name in SHOWN},
+        pair_row=pair_row,
+        pair_step=pair_step,
+        pair_ns=summed(pair, unit_ns[inside], len(pair_row)),
+        steps=0 if overview.steps is None else len(overview.steps),
+    )
+
+
+def _in_order(code: Ints) -> tuple[Ints, Ints]:
+    """Codes renumbered in order of their first row, and that row of each."""
+    _, first, inverse = distinct_rows(code)
+    order = np.argsort(first, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return place[inverse], first[order]
+
+
+def _units(instance: Ints, has_op: Bools) -> tuple[Ints, Ints]:
+    """(unit of each record, first record of each unit): an execution of an op, or a kernel that has none."""
+    alone = int(instance.max(initial=-1)) + 1 + np.arange(len(instance))
+    return _in_order(np.where((instance >= 0) & has_op, instance, alone))
+
+
+def _keys(overview: Overview, rows: Ints) -> tuple[list[OpKey], Ints]:
+    """The distinct keys, and that of each of these records."""
+    table = RecordTable(overview.frame)
+    texts: list[Texts] = []
+    for name in ("op", "layer", "params", "dir"):
+        values = table.of(name)
+        assert isinstance(values, Texts)
+        texts.append(values)
+    codes = [np.where(overview.records["call"][rows] >= 0, values.codes[rows].astype(np.int64), -1) for values in texts]
+    distinct, _, inverse = distinct_rows(*codes)
+    found: dict[OpKey, int] = {}
+    place = []
+    for op, *rest in distinct.T.tolist():
+        other = (values.pool[code] if code >= 0 else "" for values, code in zip(texts[1:], rest, strict=True))
+        key = OpKey(texts[0].pool[op] if op >= 0 else None, *other)
+        place.append(found.setdefault(key, len(found)))
+    return list(found), np.array(place, np.int64)[inverse]
+
+
+def _steps(overview: Overview, rows: Ints) -> Ints:
+    """The step in which each of these records was launched (an op on the CPU begun), -1 outside of the steps."""
+    steps, records = overview.steps, overview.records
+    if steps is None:
+        return np.full(len(rows), -1, np.int64)
+    when = np.where(records["launch_ns"][rows] >= 0, records["launch_ns"][rows], records["start_ns"][rows])
+    step = np.searchsorted(steps.begin_ns, when, "right") - 1
+    return np.where((step >= 0) & (when < steps.end_ns[np.maximum(step, 0)]), step, -1)
+
+
+def _running_number(key: Ints, step: Ints) -> Ints:
+    """For each row how many before it have the same key and step."""
+    code = distinct_rows(key, step).inverse
+    order = stable_order(code)
+    ordered = code[order]
+    new = np.diff(ordered, prepend=-1) != 0
+    number = np.empty(len(code), np.int64)
+    number[order] = np.arange(len(code)) - np.maximum.accumulate(np.where(new, np.arange(len(code)), 0))
+    return number
+
+
+def _known_sum(values: Ints, group: Ints, groups: int) -> Ints:
+    """Sums by group, -1 where a number is unknown (below 0)."""
+    unknown = np.bincount(group[values < 0], minlength=groups) > 0
+    return np.where(unknown, -1, summed(group, np.maximum(values, 0), groups))
+
+
+def _longest(values: object, rows: Ints, group: Ints, time: Ints, groups: int) -> list[str]:
+    """The text with most time of each group."""
+    assert isinstance(values, Texts)
+    (of, code), _, pair = distinct_rows(group, values.codes[rows].astype(np.int64))
+    spent = summed(pair, time, len(of))
+    order = np.lexsort((-spent, code < 0, of))
+    first = order[np.flatnonzero(np.diff(of[order], prepend=-1) != 0)]
+    return [values.pool[at] if at >= 0 else "" for at in code[first].tolist()]
