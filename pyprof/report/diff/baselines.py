@@ -1,0 +1,54 @@
+"""Captures kept under names in a folder, to compare later ones with. A capture is kept whole, as it was recorded."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from pyprof.errors import InputError, UsageError
+from pyprof.tables.files import whole_file
+
+FOLDER = ".pyprof-baselines"
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+
+
+def save(capture: Path, name: str, folder: Path) -> Path:
+    """Copy a capture into the folder, in place of one that was kept under the name; returns the copy's path.
+
+    Raises UsageError for a name that is none, InputError where it cannot be written or is a folder.
+    """
+    _check(name)
+    if not capture.is_file():
+        raise InputError(f"{capture}: only a file can be kept as a baseline", "give the capture of one rank")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}", "name another folder with --baselines") from error
+    target = folder / f"{name}{''.join(capture.suffixes[-2:])}"
+    with capture.open("rb") as source, whole_file(target) as stream:
+        shutil.copyfileobj(source, stream)
+    for other in _kept(name, folder):
+        if other != target:
+            other.unlink()
+    return target
+
+
+def find(name: str, folder: Path) -> Path:
+    """The capture that was kept under a name. Raises UsageError for a name that is none, InputError where nothing was kept."""
+    _check(name)
+    kept = _kept(name, folder)
+    if not kept:
+        names = sorted({path.name.split(".")[0] for path in folder.iterdir()}) if folder.is_dir() else []
+        hint = f"there are: {', '.join(names)}" if names else f"keep one first: pyprof diff --save {name} FILE"
+        raise InputError(f"no baseline {name!r} in {folder}", hint)
+    return kept[0]
+
+
+def _kept(name: str, folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob(f"{name}*") if path.is_file() and path.name[len(name) :][:1] in ("", "."))
+
+
+def _check(name: str) -> None:
+    if not _NAME.fullmatch(name) or "." in name:
+        raise UsageError(f"{name!r} is no name for a baseline", "letters, digits, _ and -, for example main")

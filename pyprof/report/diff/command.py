@@ -1,0 +1,124 @@
+"""Compare two captures of a program: what became faster or slower beyond noise, what was added, what was removed.
+
+    pyprof diff BEFORE AFTER
+    pyprof diff --save main AFTER             keep a capture under a name
+    pyprof diff --baseline main AFTER         compare with it
+    pyprof diff BEFORE AFTER --fail-over 5%   exit code 3 if the step's median grew by more than that, beyond noise
+
+BEFORE and AFTER are captures or records of them, or two folders with a capture for each rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from pyprof.errors import InputError, UsageError
+from pyprof.hardware import gpus
+from pyprof.loading import load_with_trace
+from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.prof.frame import Frame
+from pyprof.report.diff import baselines, document
+from pyprof.report.diff.compare import Comparison
+from pyprof.report.overview import Overview
+from pyprof.tables.output import write
+from pyprof.tables.screen import add_tables, require_table, selected
+
+FAILED = 3  # exit code: the gate of --fail-over did not hold
+TABLES = {"where": document.where_table}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof diff`."""
+    parser.add_argument("file", metavar="FILE", nargs="+", help="BEFORE and AFTER; AFTER alone with --baseline or --save")
+    parser.add_argument("--fail-over", metavar="P%", help="exit code 3 if a step's median time grew by more, beyond noise")
+    parser.add_argument("--baseline", metavar="NAME", help="BEFORE is the capture that was kept under this name")
+    parser.add_argument("--save", metavar="NAME", help="keep AFTER under this name")
+    parser.add_argument(
+        "--baselines", metavar="DIR", default=baselines.FOLDER, help=f"where they are kept ({baselines.FOLDER})"
+    )
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    add_window(parser)
+    add_tables(parser, TABLES)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, compare, print. Returns the exit code."""
+    limit = _share(options.fail_over) if options.fail_over is not None else None
+    files = _files(options)
+    if options.format != "json":
+        require_table(options, TABLES)
+    code = 0
+    if len(files) == 2:
+        found = Comparison(*(_overview(name, options) for name in files))
+        _print(found, files, options)
+        code = _gate(found, limit) if limit is not None else 0
+    if options.save is not None:
+        path = baselines.save(Path(files[-1]), options.save, Path(options.baselines))
+        print(f"kept as baseline {options.save!r}: {path}", file=sys.stderr)
+    return code
+
+
+def _files(options: argparse.Namespace) -> list[str]:
+    """BEFORE and AFTER, or what is to be kept alone."""
+    given: list[str] = options.file
+    if options.baseline is not None:
+        if len(given) != 1:
+            raise UsageError(f"--baseline takes one FILE, not {len(given)}", "pyprof diff --baseline NAME AFTER")
+        return [str(baselines.find(options.baseline, Path(options.baselines))), *given]
+    if len(given) > 2 or (len(given) == 1 and options.save is None):
+        raise UsageError(f"two captures are compared, not {len(given)}", "pyprof diff BEFORE AFTER")
+    return given
+
+
+def _share(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d*)?) ?%?", text.strip())
+    if match is None:
+        raise UsageError(f"--fail-over takes a percentage, not {text!r}", "for example --fail-over 5%")
+    return float(match[1]) / 100
+
+
+def _overview(name: str, options: argparse.Namespace) -> Overview:
+    records, trace = load_with_trace(name)
+    frame = Frame(records, gpus.named(options.gpu) if options.gpu is not None else None)
+    return Overview(frame, trace, in_window(records, options) if window_given(options) else None)
+
+
+def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> None:
+    if options.format == "json" and not options.table:
+        _write_text(document.to_json(found) + "\n", options)
+    elif options.table:
+        write(selected(TABLES[options.table](found), options), options)
+    else:
+        table = document.short_table(found)
+        table = table if options.top is None else document.where_table(found, options.top)
+        write(table._replace(title="\n".join([*document.head(found, files), "", "Where the difference is"])), options)
+
+
+def _write_text(text: str, options: argparse.Namespace) -> None:
+    if options.output is None:
+        sys.stdout.write(text)
+        return
+    from pyprof.tables.files import whole_text_file
+
+    with whole_text_file(Path(options.output), map(Path, options.file)) as stream:
+        stream.write(text)
+
+
+def _gate(found: Comparison, limit: float) -> int:
+    """The exit code of --fail-over, with a line that says why."""
+    step = found.step
+    before, after = (found.before_ns, found.after_ns) if step is None else (step.before_ns, step.after_ns)
+    if not before:
+        raise InputError("the first capture holds no time to compare with", "give a capture in which something ran")
+    judged = step is not None and step.low_ns is not None
+    share = (after - before) / before
+    failed = share > limit and (not judged or (step is not None and step.beyond_noise))
+    what = "the kernel time" if step is None else "the step's median" if judged else "the step's time"
+    known = "" if judged else "; without several steps in both captures it cannot be told from noise"
+    noise = ", within noise" if judged and step is not None and not step.beyond_noise else ""
+    verdict = "failed" if failed else "passed"
+    print(f"{verdict}: {what} changed by {share:+.1%}{noise}, of which {limit:.1%} is allowed{known}", file=sys.stderr)
+    return FAILED if failed else 0

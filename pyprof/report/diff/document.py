@@ -1,0 +1,158 @@
+"""A comparison -> JSON for programs, Markdown for a pull request, text for people. All show the same figures."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.report.diff.compare import Change, Comparison, Side
+from pyprof.report.diff.noise import LEAST_STEPS
+from pyprof.tables.screen import Cells, joined, listed
+from pyprof.tables.table import Header, Integers, Table
+from pyprof.tables.units import human
+
+_SCHEMA = 1
+_NUMBER = re.compile(r"\d+")
+_SHOWN = 10  # rows of the table that says where the difference is
+
+
+def to_json(found: Comparison) -> str:
+    """One object; times in ns, unknown is null. changes + added - removed is the difference of the totals."""
+    comparable, why = found.judgement
+    step = found.step
+    document = {
+        "schema": _SCHEMA,
+        "comparable": comparable,
+        "why": why,
+        "before_ns": found.before_ns,
+        "after_ns": found.after_ns,
+        "matched": found.matched,
+        "step": None if step is None else {**step.__dict__, "share": step.share},
+        "changes": [_change(one) for one in found.changes],
+        "added": [{**_side(one), "after_ns": one.time_ns} for one in found.added],
+        "removed": [{**_side(one), "before_ns": one.time_ns} for one in found.removed],
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1)
+
+
+def _side(side: Side) -> dict[str, object]:
+    key = side.key
+    amounts = {"instances": side.instances, "kernels": side.kernels, "flops": side.flops, "bytes": side.bytes}
+    texts = {"kernel": side.kernel or None, "math": side.math or None, "tc": side.tc or None}
+    return (
+        {"op": key.op, "layer": key.layer or None, "shape": key.shape or None, "dir": key.direction or None} | amounts | texts
+    )
+
+
+def _change(change: Change) -> dict[str, object]:
+    before, after = _side(change.before), _side(change.after)
+    differing = {f"after_{name}": after[name] for name in after if after[name] != before[name]}
+    times = {"before_ns": change.before.time_ns, "after_ns": change.after.time_ns, "verdict": change.verdict}
+    return before | times | {"what": list(change.what)} | differing
+
+
+class Row(NamedTuple):
+    """One line of the table that says where the difference is: an op in one layer, or in all layers of the same kind."""
+
+    op: str | None
+    layer: str
+    shape: str
+    what: str
+    before_ns: int
+    after_ns: int
+
+    @property
+    def change_ns(self) -> int:
+        """The time that it takes more."""
+        return self.after_ns - self.before_ns
+
+
+def rows(found: Comparison) -> list[Row]:
+    """Every change, addition and removal, the largest first; they add up to the difference.
+
+    The same change of an op in layers whose names differ in their numbers is one row: `blocks.*.attn`.
+    """
+    single = []
+    for change in found.changes:
+        texts = [change.verdict] if change.verdict not in (None, "same") else []
+        single.append(_row(change.before, change.before.time_ns, change.after.time_ns, ", ".join([*texts, *change.what])))
+    single += [_row(side, 0, side.time_ns, f"added: {side.kernel}") for side in found.added]
+    single += [_row(side, side.time_ns, 0, f"removed: {side.kernel}") for side in found.removed]
+    alike: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for row in single:
+        alike[(row.op, _NUMBER.sub("*", row.layer), row.shape, row.what)].append(row)
+    result = []
+    for (_, layers, *_), group in alike.items():
+        layer = group[0].layer if len({row.layer for row in group}) == 1 else str(layers)
+        before, after = sum(row.before_ns for row in group), sum(row.after_ns for row in group)
+        result.append(group[0]._replace(layer=layer, before_ns=before, after_ns=after))
+    return sorted(result, key=lambda row: -abs(row.change_ns))
+
+
+def _row(side: Side, before_ns: int, after_ns: int, what: str) -> Row:
+    return Row(side.key.op, side.key.layer, side.key.shape, what, before_ns, after_ns)
+
+
+def where_table(found: Comparison, limit: int | None = None) -> Table:
+    """Where the difference is; limit: so many rows, and one for all others together."""
+    all_rows = rows(found)
+    shown = all_rows[:limit]
+    if rest := all_rows[len(shown) :]:
+        before, after = sum(row.before_ns for row in rest), sum(row.after_ns for row in rest)
+        shown.append(Row(f"the other {len(rest)} together", "", "", "", before, after))
+    shown.append(Row("sum", "", "", "", found.before_ns, found.after_ns))
+    times = np.array([(row.before_ns, row.after_ns) for row in shown], np.int64)
+    ops = listed(row.op or "kernels without an op" for row in shown)
+    cells: Cells = [
+        (Header("op", "Op", "the op; kernels without one are a row together", width=12), ops),
+        (_text("shape", "Params", "shapes and types of its arguments"), listed(row.shape for row in shown)),
+        (_text("layer", "Layer", "its layers; * stands for several numbers"), listed(row.layer for row in shown)),
+        (Header("before", "Before(ns)", "kernel time of the first capture", "ns", 10), Integers.known(times[:, 0])),
+        (Header("after", "After(ns)", "kernel time of the second capture", "ns", 10), Integers.known(times[:, 1])),
+        (Header("change", "Change(ns)", "the difference", "ns", 10), Integers.known(times[:, 1] - times[:, 0])),
+        (_text("what", "What", "verdict, and what else changed"), listed(row.what for row in shown)),
+    ]
+    return joined("where", cells)
+
+
+def _text(key: str, text: str, meaning: str) -> Header:
+    return Header(key, text, meaning, grow=True, empty="-")
+
+
+def head(found: Comparison, names: Sequence[str]) -> Iterator[str]:
+    """The lines above the table."""
+    comparable, why = found.judgement
+    yield f"{names[0]} -> {names[1]}"
+    yield f"{'comparable' if comparable else 'NOT comparable'}: {why}"
+    before, after = found.before_ns, found.after_ns
+    share = f"  {(after - before) / before:+.1%}" if before else ""
+    yield f"kernel time  {human(before, 'ns')} -> {human(after, 'ns')}{share}"
+    yield _step_line(found)
+    verdicts = [change.verdict for change in found.changes]
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in ("slower", "faster", "noise", "same") if name in verdicts)
+    extent = f"{len(found.added)} added, {len(found.removed)} removed"
+    yield f"{len(found.changes)} ops in both{f': {counts}' if counts else ''}; {extent}"
+
+
+def _step_line(found: Comparison) -> str:
+    step = found.step
+    if step is None:
+        return (
+            "step         none are marked in both, so nothing is told from noise (call pyprof.step(), or use profiler.step())"
+        )
+    times = f"step         {human(step.before_ns, 'ns')} -> {human(step.after_ns, 'ns')}  {step.share:+.1%} (median)"
+    if step.low_ns is None or step.high_ns is None:
+        counts = " and ".join(str(side.steps) for side in found.sides)
+        return f"{times}: {counts} steps, so no verdict on noise ({LEAST_STEPS} of each are needed)"
+    low, high = (human(value, "ns") for value in (step.low_ns, step.high_ns))
+    return f"{times}: {'more than noise' if step.beyond_noise else 'within noise'} (95 %: {low} to {high})"
+
+
+def short_table(found: Comparison) -> Table:
+    """The first rows of `where_table`."""
+    return where_table(found, _SHOWN)
