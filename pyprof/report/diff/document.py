@@ -41,19 +41,26 @@ def to_json(found: Comparison) -> str:
 
 
 def _side(side: Side) -> dict[str, object]:
-    key = side.key
-    amounts = {"instances": side.instances, "kernels": side.kernels, "flops": side.flops, "bytes": side.bytes}
-    texts = {"kernel": side.kernel or None, "math": side.math or None, "tc": side.tc or None}
-    return (
-        {"op": key.op, "layer": key.layer or None, "shape": key.shape or None, "dir": key.direction or None} | amounts | texts
-    )
+    return {
+        "op": side.key.op,
+        "layer": side.key.layer or None,
+        "shape": side.key.shape or None,
+        "dir": side.key.direction or None,
+        "instances": side.instances,
+        "kernels": side.kernels,
+        "flops": side.flops,
+        "bytes": side.bytes,
+        "kernel": side.kernel or None,
+        "math": side.math or None,
+        "tc": side.tc or None,
+    }
 
 
 def _change(change: Change) -> dict[str, object]:
     before, after = _side(change.before), _side(change.after)
-    differing = {f"after_{name}": after[name] for name in after if after[name] != before[name]}
     times = {"before_ns": change.before.time_ns, "after_ns": change.after.time_ns, "verdict": change.verdict}
-    return before | times | {"what": list(change.what)} | differing
+    differing = {f"after_{name}": after[name] for name in after if after[name] != before[name]}
+    return {**before, **times, "what": list(change.what), **differing}
 
 
 class Row(NamedTuple):
