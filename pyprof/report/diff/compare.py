@@ -160,9 +160,8 @@ class Comparison:
         same = [self._share_of_matched(side, (EXACT, EXACT + 1)) for side in range(2)]
         if min(same) < _ALIKE:
             return False, f"other shapes: ops of the same shapes take {same[0]:.0%} and {same[1]:.0%} of their kernel time"
-        executions = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
-        if abs(executions[0] - executions[1]) > _AMOUNT * max(executions):
-            return False, self._unlike_amounts(executions)
+        if unlike := self._unlike_amounts():
+            return False, unlike
         return True, self._alike()
 
     @property
@@ -174,11 +173,17 @@ class Comparison:
         total = int(self.sides[side].time_ns.sum())
         return float(self.sides[side].time_ns[rows].sum() / total) if total else 1.0
 
-    def _unlike_amounts(self, executions: list[int]) -> str:
+    def _unlike_amounts(self) -> str:
+        """Where one capture has more of the same work: other numbers of steps, or without steps of executions; else empty."""
         steps = [found.steps for found in self.sides]
-        if min(steps) and steps[0] != steps[1]:
-            return f"unlike amounts of work: {steps[0]} and {steps[1]} steps (compare the time of a step, or cut with --step)"
-        return f"unlike amounts of work: the same ops ran {executions[0]} and {executions[1]} times (one capture is cut off?)"
+        if min(steps):
+            if steps[0] == steps[1]:
+                return ""
+            return f"unlike amounts of work: {steps[0]} and {steps[1]} steps; compare the time of a step, or cut with --step"
+        ran = [int(found.instances[rows].sum()) for found, rows in zip(self.sides, self._pairs, strict=True)]
+        if abs(ran[0] - ran[1]) <= _AMOUNT * max(ran):
+            return ""
+        return f"unlike amounts of work: the same ops ran {ran[0]} and {ran[1]} times; is one capture cut off?"
 
     def _alike(self) -> str:
         reshaped = int((self._how[self._rows] >= RESHAPED).sum())

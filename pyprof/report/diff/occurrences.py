@@ -21,6 +21,8 @@ from pyprof.report.overview import Overview
 from pyprof.tables.table import Texts
 
 TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
+VARIES = "shapes vary"
+_LEAST_VARYING = 3  # steps, to call a shape one that varies
 SHOWN = ("kernel", "math", "tc")  # columns of prof that a change of is worth a word
 
 
@@ -75,6 +77,7 @@ def occurrences(overview: Overview) -> Occurrences:
     unit, first = _units(records["instance"][rows].astype(np.int64), records["call"][rows] >= 0)
     keys, key = _keys(overview, rows[first])
     step = _steps(overview, rows[first])
+    keys, key = _without_varying_shapes(keys, key, step)
     nth = np.where(np.array([one.op is not None for one in keys])[key], _running_number(key, step), 0)
     row, leader = _in_order(distinct_rows(key, nth).inverse)
     count, of_record = len(leader), row[unit]
@@ -130,6 +133,30 @@ def _keys(overview: Overview, rows: Ints) -> tuple[list[OpKey], Ints]:
         key = OpKey(texts[0].pool[op] if op >= 0 else None, *other)
         place.append(found.setdefault(key, len(found)))
     return list(found), np.array(place, np.int64)[inverse]
+
+
+def _without_varying_shapes(keys: list[OpKey], key: Ints, step: Ints) -> tuple[list[OpKey], Ints]:
+    """The keys with one in place of those whose shapes change from step to step, which depend on the data.
+
+    They are shapes that less than half of the steps have, of an op in a layer that most of them have.
+    """
+    inside = step >= 0
+    (number,), (seen, _) = distinct_rows(step[inside]).columns, distinct_rows(key[inside], step[inside]).columns
+    often = np.bincount(seen, minlength=len(keys))
+    rare = (often > 0) & (often * 2 < len(number))
+    if len(number) < _LEAST_VARYING or not rare.any():
+        return keys, key
+    merged: dict[OpKey, int] = {}
+    varying = [one._replace(shape=VARIES) for one in keys]
+    parents: dict[OpKey, int] = {}
+    parent = np.array([parents.setdefault(one, len(parents)) for one in varying], np.int64)
+    rare_rows = inside & rare[key]
+    of_parent = distinct_rows(parent[key[rare_rows]], step[rare_rows]).columns[0]
+    varies = rare & (np.bincount(of_parent, minlength=len(parents)) * 2 >= len(number))[parent]
+    new = [
+        merged.setdefault(one if change else old, len(merged)) for one, old, change in zip(varying, keys, varies, strict=True)
+    ]
+    return list(merged), np.array(new, np.int64)[key]
 
 
 def _steps(overview: Overview, rows: Ints) -> Ints:

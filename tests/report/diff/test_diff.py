@@ -1,0 +1,219 @@
+"""`pyprof diff` on pairs of captures whose difference was written down first, on random splits of one program, on real pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyprof.cli import main
+from pyprof.report.diff.noise import differences
+from tests.tiny import Nsys
+
+GEMM, TENSOR = "ampere_sgemm_128x64_tn", "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_stage3"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+
+
+class Program:
+    """A training program of a few layers, as captures of it show it: each layer a linear and a relu.
+
+    times_ns: of the linear of each layer in each step; every relu takes 10 us.
+    """
+
+    def __init__(self, times_ns: Sequence[Sequence[int]]) -> None:
+        self.times_ns = times_ns
+        self.layers = [f"blocks.{number}" for number in range(len(times_ns[0]))]
+        self.shapes = "fp32[64,512], fp32[512,512], None"
+        self.kernel, self.fused, self.marked = GEMM, False, True
+        self.step_ns = 10_000_000
+
+    def write(self, path: Path) -> str:
+        n = Nsys()
+        for step, times in enumerate(self.times_ns):
+            at = device = 1_000_000 + step * self.step_ns
+            if self.marked:
+                n.range(f'step {step} #pyprof{{"step":{step}}}', at - 1000, at + self.step_ns - 2000)
+            for layer, time in zip(self.layers, times, strict=True):
+                n.range(f'{layer} #pyprof{{"layer":"Block"}}', at, at + 900)
+                n.range(f'linear({self.shapes}) #pyprof{{"mod":"torch.nn.functional"}}', at + 10, at + 400)
+                n.kernel(self.kernel, at + 20, device, device + time)
+                device += time
+                if not self.fused:
+                    n.range('relu(fp32[64,512]) #pyprof{"mod":"torch.nn.functional"}', at + 410, at + 800)
+                    n.kernel(ADD, at + 420, device, device + 10_000)
+                    device += 10_000
+                at += 1000
+        n.rows["ANALYSIS_DETAILS"] = [(1_000_000_000,)]  # the session ends after all of it
+        n.rows["TARGET_INFO_GPU"].append((0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0))
+        return str(n.write(path))
+
+
+def steady(steps: int = 5, layers: int = 3, base_ns: int = 100_000, seed: int = 0) -> list[list[int]]:
+    """Times with 1 % of noise."""
+    rng = np.random.default_rng(seed)
+    return (base_ns * rng.normal(1, 0.01, (steps, layers))).astype(int).tolist()  # type: ignore[no-any-return]
+
+
+def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object]]:
+    code = main(["diff", *arguments, "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    total = sum(one["after_ns"] - one["before_ns"] for one in found["changes"])
+    total += sum(one["after_ns"] for one in found["added"]) - sum(one["before_ns"] for one in found["removed"])
+    assert total == found["after_ns"] - found["before_ns"]
+    return code, found
+
+
+def named(found: dict[str, object], key: str) -> list[tuple[str, str]]:
+    """(op, layer) of each row of a list."""
+    rows = found[key]
+    assert isinstance(rows, list)
+    return [(row["op"], row["layer"]) for row in rows]
+
+
+def change_of(found: dict[str, object], op: str, layer: str) -> dict[str, object]:
+    changes = found["changes"]
+    assert isinstance(changes, list)
+    return next(one for one in changes if (one["op"], one["layer"]) == (op, layer))  # type: ignore[no-any-return]
+
+
+def test_a_product_that_takes_longer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Program(steady()), Program(steady())
+    for times in after.times_ns:
+        times[1] = times[1] * 11 // 10  # type: ignore[index]
+    code, found = compared(capsys, before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite"), "--fail-over", "5%")
+    slower = sum(times[1] for times in after.times_ns) - sum(times[1] for times in before.times_ns)
+    assert found["after_ns"] - found["before_ns"] == slower  # type: ignore[operator]
+    assert found["comparable"] and found["matched"] == 30 and not found["added"] and not found["removed"]
+    verdicts = {(one["op"], one["layer"]): one["verdict"] for one in found["changes"]}  # type: ignore[attr-defined]
+    assert verdicts.pop(("linear", "blocks.1")) == "slower"
+    assert set(verdicts.values()) == {"same"} and code == 0  # the step's time did not grow: the device was not its limit
+
+
+def test_the_gate_is_the_steps_median(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, slower = Program(steady()).write(tmp_path / "a.sqlite"), Program(steady())
+    slower.step_ns = 11_000_000
+    after = slower.write(tmp_path / "b.sqlite")
+    assert main(["diff", before, after, "--fail-over", "5%"]) == 3
+    assert "failed: the step's median changed by +10" in capsys.readouterr().err
+    assert main(["diff", before, after, "--fail-over", "15%"]) == 0
+    assert main(["diff", after, before, "--fail-over", "1%"]) == 0
+
+
+def test_a_renamed_layer_is_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Program(steady()), Program(steady())
+    after.layers = ["blocks.0", "stem", "blocks.2"]
+    _, found = compared(capsys, before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite"))
+    assert found["comparable"] and found["matched"] == 30 and not found["added"] and not found["removed"]
+    one = change_of(found, "linear", "blocks.1")
+    assert (one["after_layer"], one["verdict"], one["what"]) == ("stem", "same", ["layer -> stem"])
+
+
+def test_another_batch_size_is_matched_and_is_not_comparable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Program(steady()), Program(steady(base_ns=200_000))
+    after.shapes = "fp32[128,512], fp32[512,512], None"
+    _, found = compared(capsys, before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite"))
+    assert found["matched"] == 30 and found["comparable"] is False
+    assert str(found["why"]).startswith("other shapes")
+    assert {one["what"][0] for one in found["changes"] if one["op"] == "linear"} == {"shape -> M=128,N=512,K=512,fp32"}  # type: ignore[attr-defined]
+
+
+def test_a_fused_op_is_removed_and_tensor_cores_are_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Program(steady()), Program(steady(base_ns=20_000))
+    before.shapes = after.shapes = "bf16[64,512], bf16[512,512], None"
+    after.fused, after.kernel = True, TENSOR
+    _, found = compared(capsys, before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite"))
+    assert named(found, "removed") == [("relu", f"blocks.{n}") for n in range(3)] and not found["added"]
+    one = change_of(found, "linear", "blocks.0")
+    assert one["verdict"] == "faster" and one["what"][0] == "uses Tensor Cores"  # type: ignore[index]
+    assert main(["diff", str(tmp_path / "a.sqlite"), str(tmp_path / "b.sqlite")]) == 0
+    text = capsys.readouterr().out
+    assert "blocks.*" in text and "removed: vectorized_elementwise_kernel" in text
+
+
+def test_an_op_that_repeats_is_matched_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Program(steady(layers=3)), Program(steady(layers=4))
+    before.layers, after.layers = ["head"] * 3, ["head"] * 4
+    _, found = compared(capsys, before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite"))
+    assert found["matched"] == 30 and sorted(named(found, "added")) == [("linear", "head"), ("relu", "head")]
+    assert all(one["instances"] == 5 for one in found["added"])  # type: ignore[attr-defined]
+
+
+def test_without_steps_there_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = Program(steady(1)), Program(steady(1, seed=1))
+    before.marked = after.marked = False
+    _, found = compared(capsys, before.write(tmp_path / "a.sqlite"), after.write(tmp_path / "b.sqlite"))
+    assert {one["verdict"] for one in found["changes"] if one["op"] == "linear"} == {None}  # type: ignore[attr-defined]
+    assert found["step"] is None
+
+
+def test_a_capture_that_was_cut_off_and_another_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, part = Program(steady(5)), Program(steady(3))
+    files = [whole.write(tmp_path / "a.sqlite"), part.write(tmp_path / "b.sqlite")]
+    _, found = compared(capsys, *files)
+    assert found["comparable"] is False and "5 and 3 steps" in str(found["why"])
+    n = Nsys()
+    n.range('softmax(fp32[64,512]) #pyprof{"mod":"torch"}', 0, 50)
+    n.kernel(ADD, 10, 100, 900_000)
+    _, found = compared(capsys, files[0], str(n.write(tmp_path / "c.sqlite")))
+    assert found["comparable"] is False and str(found["why"]).startswith("other programs") and found["matched"] == 0
+
+
+def test_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before, after = Program(steady()).write(tmp_path / "a.sqlite"), Program(steady(seed=1)).write(tmp_path / "b.sqlite")
+    assert main(["diff", "--baseline", "main", after]) == 1
+    assert "no baseline 'main'" in capsys.readouterr().err
+    assert main(["diff", "--save", "main", before]) == 0
+    assert main(["diff", "--baseline", "main", after, "--format", "json"]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert main(["diff", before, after, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == kept
+    for wrong in (
+        ["--save", "../x", before],
+        ["--baseline", "main", before, after],
+        [before],
+        ["--fail-over", "x", before, after],
+    ):
+        assert main(["diff", *wrong]) == 2
+
+
+def test_random_halves_of_one_program_raise_no_alarm() -> None:
+    rng = np.random.default_rng(1)
+    alarms = 0
+    for _ in range(20):
+        steps = rng.normal(100_000_000, 2_000_000, 20)
+        rng.shuffle(steps)
+        found = differences(steps[None, :10], steps[None, 10:])
+        alarms += bool(found.beyond_noise[0])
+    assert alarms <= 1
+
+
+def test_five_percent_of_one_op_in_ten_steps_is_found() -> None:
+    rng = np.random.default_rng(2)
+    seen = 0
+    for _ in range(20):
+        before, after = rng.normal(1_000_000, 20_000, 10), rng.normal(1_050_000, 21_000, 10)
+        found = differences(before[None], after[None])
+        seen += bool(found.beyond_noise[0] and found.low[0] > 0)
+    assert seen >= 18
+
+
+@pytest.mark.parametrize("names", [("h100_vit", "mi300_vit", 150), ("mi300_bert_small", "h100_bert_small", 60)])
+def test_the_same_program_on_two_gpus(captures: Path, names: tuple[str, str, int], capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(captures / "kineto" / f"{name}.json.gz") for name in names[:2]]
+    _, found = compared(capsys, *files)
+    assert found["comparable"] and found["matched"] == names[2] and not found["added"] and not found["removed"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kineto/a100_train_stacks.json.gz", "kineto/v100_resnet50_2021.json.gz", "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite",
+     "kineto/serving/vllm_decode_full.run.json.gz", "nvprof/v100_lm/net.sql", "kineto/a100_alexnet_cupti_counters.json.gz"],
+)  # fmt: skip
+def test_a_capture_against_itself(captures: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = compared(capsys, str(captures / name), str(captures / name), "--fail-over", "1%")
+    assert code == 0 and found["comparable"] and not found["added"] and not found["removed"]
+    assert {one["verdict"] for one in found["changes"]} <= {"same", "noise"}  # type: ignore[attr-defined]
