@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
@@ -22,6 +23,7 @@ from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
 from pyprof.report.diff.compare import Comparison
+from pyprof.report.diff.job import RankComparison, compare_ranks, lone_ranks
 from pyprof.report.overview import Overview
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, require_table, selected
@@ -51,7 +53,9 @@ def run(options: argparse.Namespace) -> int:
     if options.format != "json":
         require_table(options, TABLES)
     code = 0
-    if len(files) == 2:
+    if len(files) == 2 and all(Path(name).is_dir() for name in files):
+        code = _compare_jobs(files, limit, options)
+    elif len(files) == 2:
         found = Comparison(*(_overview(name, options) for name in files))
         _print(found, files, options)
         code = _gate(found, limit) if limit is not None else 0
@@ -88,13 +92,37 @@ def _overview(name: str, options: argparse.Namespace) -> Overview:
 
 def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> None:
     if options.format == "json" and not options.table:
-        _write_text(document.to_json(found) + "\n", options)
+        _write_text(document.to_json(found), options)
     elif options.table:
         write(selected(TABLES[options.table](found), options), options)
     else:
         table = document.short_table(found)
         table = table if options.top is None else document.where_table(found, options.top)
         write(table._replace(title="\n".join([*document.head(found, files), "", "Where the difference is"])), options)
+
+
+def _compare_jobs(files: list[str], limit: float | None, options: argparse.Namespace) -> int:
+    """Rank by rank; the gate is that of the rank which changed most."""
+    for lone, name in zip(lone_ranks(files[0], files[1]), files, strict=True):
+        if lone:
+            print(f"note: only {name} has {len(lone)} of the ranks, which are left out", file=sys.stderr)
+    sums, codes = [], [0]
+
+    def kept() -> Iterator[RankComparison]:
+        for one in compare_ranks(files[0], files[1], lambda name: _overview(name, options)):
+            sums.append(document.rank_sums(one))
+            if limit is not None:
+                print(f"rank {sums[-1].rank}: ", end="", file=sys.stderr)
+                codes.append(_gate(one.found, limit))
+            yield one
+
+    if options.format == "json":
+        _write_text(document.job_json(kept()), options)
+    else:
+        for _ in kept():  # one after another: two captures are held at a time
+            pass
+        write(document.ranks_table(sums)._replace(title=f"{files[0]} -> {files[1]}, rank by rank"), options)
+    return max(codes)
 
 
 def _write_text(text: str, options: argparse.Namespace) -> None:

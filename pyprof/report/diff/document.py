@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.report.diff.compare import Change, Comparison, Side
+from pyprof.report.diff.job import RankComparison
 from pyprof.report.diff.noise import LEAST_STEPS
 from pyprof.tables.screen import Cells, joined, listed
 from pyprof.tables.table import Header, Integers, Table
@@ -23,10 +24,26 @@ _SHOWN = 10  # rows of the table that says where the difference is
 
 def to_json(found: Comparison) -> str:
     """One object; times in ns, unknown is null. changes + added - removed is the difference of the totals."""
+    return _text({"schema": _SCHEMA, **_document(found)})
+
+
+def job_json(ranks: Iterable[RankComparison]) -> str:
+    """One object with the comparison of each rank under `ranks`, and means over them."""
+    documents = [
+        {"rank": one.rank if one.rank >= 0 else None, "files": list(one.names), **_document(one.found)} for one in ranks
+    ]
+    means = {name: round(sum(int(str(one[name])) for one in documents) / len(documents)) for name in ("before_ns", "after_ns")}
+    return _text({"schema": _SCHEMA, "comparable": all(one["comparable"] for one in documents), **means, "ranks": documents})
+
+
+def _text(document: dict[str, object]) -> str:
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def _document(found: Comparison) -> dict[str, object]:
     comparable, why = found.judgement
     step = found.step
-    document = {
-        "schema": _SCHEMA,
+    return {
         "comparable": comparable,
         "why": why,
         "before_ns": found.before_ns,
@@ -37,7 +54,6 @@ def to_json(found: Comparison) -> str:
         "added": [{**_side(one), "after_ns": one.time_ns} for one in found.added],
         "removed": [{**_side(one), "before_ns": one.time_ns} for one in found.removed],
     }
-    return json.dumps(document, ensure_ascii=False, indent=1)
 
 
 def _side(side: Side) -> dict[str, object]:
@@ -117,17 +133,17 @@ def where_table(found: Comparison, limit: int | None = None) -> Table:
     ops = listed(row.op or "kernels without an op" for row in shown)
     cells: Cells = [
         (Header("op", "Op", "the op; kernels without one are a row together", width=12), ops),
-        (_text("shape", "Params", "shapes and types of its arguments"), listed(row.shape for row in shown)),
-        (_text("layer", "Layer", "its layers; * stands for several numbers"), listed(row.layer for row in shown)),
+        (_text_header("shape", "Params", "shapes and types of its arguments"), listed(row.shape for row in shown)),
+        (_text_header("layer", "Layer", "its layers; * stands for several numbers"), listed(row.layer for row in shown)),
         (Header("before", "Before(ns)", "kernel time of the first capture", "ns", 10), Integers.known(times[:, 0])),
         (Header("after", "After(ns)", "kernel time of the second capture", "ns", 10), Integers.known(times[:, 1])),
         (Header("change", "Change(ns)", "the difference", "ns", 10), Integers.known(times[:, 1] - times[:, 0])),
-        (_text("what", "What", "verdict, and what else changed"), listed(row.what for row in shown)),
+        (_text_header("what", "What", "verdict, and what else changed"), listed(row.what for row in shown)),
     ]
     return joined("where", cells)
 
 
-def _text(key: str, text: str, meaning: str) -> Header:
+def _text_header(key: str, text: str, meaning: str) -> Header:
     return Header(key, text, meaning, grow=True, empty="-")
 
 
@@ -163,3 +179,40 @@ def _step_line(found: Comparison) -> str:
 def short_table(found: Comparison) -> Table:
     """The first rows of `where_table`."""
     return where_table(found, _SHOWN)
+
+
+class RankSums(NamedTuple):
+    """What is shown of one rank. step: its median before and after in words; most: the op whose time changed most."""
+
+    rank: str
+    before_ns: int
+    after_ns: int
+    step: str
+    most: str
+
+
+def ranks_table(ranks: Sequence[RankSums]) -> Table:
+    """One row a rank, and the mean."""
+    before, after = round(sum(r.before_ns for r in ranks) / len(ranks)), round(sum(r.after_ns for r in ranks) / len(ranks))
+    rows = [*ranks, RankSums("mean", before, after, "", "")]
+    times = np.array([(row.before_ns, row.after_ns) for row in rows], np.int64)
+    cells: Cells = [
+        (Header("rank", "Rank", "rank in the job", width=4), listed(row.rank for row in rows)),
+        (Header("before", "Before(ns)", "kernel time of the first capture", "ns", 10), Integers.known(times[:, 0])),
+        (Header("after", "After(ns)", "kernel time of the second capture", "ns", 10), Integers.known(times[:, 1])),
+        (Header("change", "Change(ns)", "the difference", "ns", 10), Integers.known(times[:, 1] - times[:, 0])),
+        (_text_header("step", "Step", "median time of a step"), listed(row.step for row in rows)),
+        (_text_header("most", "Most", "where most of the difference is"), listed(row.most for row in rows)),
+    ]
+    return joined("ranks", cells)
+
+
+def rank_sums(one: RankComparison) -> RankSums:
+    """The row of a rank."""
+    step, found = one.found.step, one.found
+    medians = "" if step is None else f"{human(step.before_ns, 'ns')} -> {human(step.after_ns, 'ns')} {step.share:+.1%}"
+    first = next(iter(rows(found)), None)
+    most = (
+        "" if first is None or not first.change_ns else f"{first.op or 'kernels without an op'} {human(first.change_ns, 'ns')}"
+    )
+    return RankSums(str(one.rank) if one.rank >= 0 else one.names[1], found.before_ns, found.after_ns, medians, most)

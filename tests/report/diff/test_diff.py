@@ -217,3 +217,22 @@ def test_a_capture_against_itself(captures: Path, name: str, capsys: pytest.Capt
     code, found = compared(capsys, str(captures / name), str(captures / name), "--fail-over", "1%")
     assert code == 0 and found["comparable"] and not found["added"] and not found["removed"]
     assert {one["verdict"] for one in found["changes"]} <= {"same", "noise"}  # type: ignore[attr-defined]
+
+
+def test_folders_are_compared_rank_by_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, factor in (("before", 1), ("after", 2)):
+        (tmp_path / folder).mkdir()
+        for rank in range(3):
+            times = (np.array(steady()) * (factor if rank == 1 else 1)).tolist()
+            Program(times).write(tmp_path / folder / f"net.rank{rank}.sqlite")
+    (tmp_path / "before" / "net.rank2.sqlite").unlink()
+    folders = [str(tmp_path / name) for name in ("before", "after")]
+    assert main(["diff", *folders, "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert "only" in printed.err and [one["rank"] for one in found["ranks"]] == [0, 1]
+    changed = [one["after_ns"] - one["before_ns"] for one in found["ranks"]]
+    assert changed[0] == 0 and changed[1] == sum(map(sum, steady()))
+    assert found["after_ns"] == round(sum(one["after_ns"] for one in found["ranks"]) / 2)
+    assert main(["diff", *folders]) == 0
+    assert "linear" in capsys.readouterr().out
