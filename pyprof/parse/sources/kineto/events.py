@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -22,8 +23,8 @@ import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture
 
-UNTIMED = "untimed"
-"""`ph` of an event with a duration (X) whose begin or duration is no number."""
+LAST_US = 4e15
+"""The year 2096, beyond which no event of a trace lies; twice this in nanoseconds still fits 64 bits."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
@@ -31,7 +32,6 @@ _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a
 _CUTS_TRIED = 8
 # From here on a float of microseconds cannot distinguish nanoseconds: epoch times with a fraction.
 _EXACT_BELOW_US = float(1 << 43)
-_LAST_US = 4e15  # the year 2096; twice this in nanoseconds still fits 64 bits
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _HINT = "the file is damaged or was cut short: export or copy it again"
@@ -243,13 +243,13 @@ def _nothing(_: str) -> None:
 
 
 def _event(item: object) -> Event | None:
-    """An event read leniently; None where it is not an event or, without a duration, has no time."""
+    """An event read leniently, at the time nan where it has none; None where it is not an event."""
     if not isinstance(item, dict):
         return None
     ts, dur = _number(item.get("ts", 0)), _number(item.get("dur", 0))
     ph, cat, name = (_clean(item.get(key, "")) for key in ("ph", "cat", "name"))
     if ts is None or dur is None:
-        return Event(UNTIMED, cat, name) if ph == "X" else None
+        return Event(ph, cat, name, ts=math.nan)
     args = item.get("args")
     raw = json.dumps(args, default=float).encode() if isinstance(args, dict) else b"{}"
     number = item.get("id")
@@ -306,14 +306,11 @@ def _decode_one(kind: type[S], text: bytes) -> S:
 
 
 def nanoseconds(values: Sequence[int | float | Decimal]) -> npt.NDArray[np.int64]:
-    """Microseconds as written -> the nearest whole nanoseconds, exact to the digits of the file."""
-    try:
-        micro = np.clip(np.array(values, np.float64), -_LAST_US, _LAST_US)
-    except OverflowError:  # an integer that no float holds
-        return nanoseconds([min(max(v, -(1 << 62)), 1 << 62) for v in values])
+    """Microseconds as written, within LAST_US -> the nearest whole nanoseconds, exact to the digits of the file."""
+    micro = np.array(values, np.float64)
     whole = np.floor(micro)
     result = whole.astype(np.int64) * 1000 + np.rint((micro - whole) * 1000).astype(np.int64)
     if any(type(v) is Decimal for v in values):
-        for row in np.flatnonzero((np.abs(micro) >= _EXACT_BELOW_US) & (np.abs(micro) < _LAST_US)).tolist():
+        for row in np.flatnonzero(np.abs(micro) >= _EXACT_BELOW_US).tolist():
             result[row] = int((Decimal(values[row]) * 1000).to_integral_value(ROUND_HALF_EVEN))
     return result

@@ -74,20 +74,23 @@ class Lost(NamedTuple):
     """How many events could not be read as they are.
 
     untimed: kernels, copies and fills without a time; others: ops, calls and frames without one; negative: kernels, copies and
-    fills with a negative duration; shared: those whose process is unknown since several used their correlation id.
+    fills with a negative duration; backwards: ops, calls and frames with one; shared: kernels, copies and fills whose process
+    is unknown since several used their correlation id.
     """
 
-    untimed: int
-    others: int
-    negative: int
-    shared: int
+    untimed: int = 0
+    others: int = 0
+    negative: int = 0
+    backwards: int = 0
+    shared: int = 0
 
     def notes(self) -> list[str]:
         """What became of them, one line each."""
         texts = (
-            "left out, since their begin or duration is no number: {} of the kernels, copies and fills",
-            "left out, since their begin or duration is no number: {} of the ops, calls and frames",
+            "left out, since their begin or duration is no time: {} of the kernels, copies and fills",
+            "left out, since their begin or duration is no time: {} of the ops, calls and frames",
             "negative durations, which count as 0: {} of the kernels, copies and fills",
+            "negative durations, which count as 0, so that nothing lies in them: {} of the ops, calls and frames",
             "process unknown, since several in the file used the same correlation ids: {} of the kernels, copies and fills",
         )
         return [text.format(count) for count, text in zip(self, texts, strict=True) if count]

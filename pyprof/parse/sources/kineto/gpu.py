@@ -59,18 +59,16 @@ def _number(value: int | str) -> int:
 
 
 class Activities:
-    """The rows of `activities` so far; negative: how many have a negative duration in the file, and 0 here."""
+    """The rows of `activities` so far."""
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self.negative = 0
         self._parts: list[Table] = []
 
     def add(self, kind: int, events: list[Event]) -> None:
         """More kernels, copies or fills."""
         args = decode_args(_ActivityArgs, events)
         start, end = times(events)
-        self.negative += sum(e.dur < 0 for e in events)
         names = [self._strings.code(e.name) for e in events]
         columns = {
             "kind": np.full(len(events), kind),

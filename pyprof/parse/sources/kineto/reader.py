@@ -22,7 +22,7 @@ from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
-from pyprof.parse.sources.kineto.events import UNTIMED, Event, Int, TraceFile, decode_args, nanoseconds
+from pyprof.parse.sources.kineto.events import LAST_US, Event, Int, TraceFile, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities, times
 from pyprof.parse.sources.kineto.modules import module_ranges
@@ -86,13 +86,15 @@ class _TraceReader:
         self.memory: list[Table] = []
         self.thread_names: dict[tuple[int, int], str] = {}
         self.counters = CounterEvents()
-        self.untimed = self.others = 0
+        self.lost = Lost()
         self._sources: dict[str, int] = {"": -1}
 
     def read(self) -> Trace:
         for block in self.file.blocks():
             by_category: dict[str, list[Event]] = defaultdict(list)
             for event in block:
+                if not (-LAST_US < event.ts < LAST_US and 0 <= event.dur < LAST_US):
+                    self._mend(event)
                 by_category[event.cat if event.ph == "X" else event.ph].append(event)
             for category, events in by_category.items():
                 self._add(category, events)
@@ -104,7 +106,6 @@ class _TraceReader:
             **dict.fromkeys(_OPS, self._add_ops), **dict.fromkeys(_FRAMES, self._add_frames),
             "s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory,
             "cuda_profiler_range": self.counters.add_ranges, "C": self.counters.add_samples,
-            UNTIMED: self._count_untimed,
         }  # fmt: skip
         if category in _GPU:
             self.activities.add(_GPU[category], events)
@@ -174,10 +175,18 @@ class _TraceReader:
         }
         self.memory.append(make_table("memory", columns))
 
-    def _count_untimed(self, events: list[Event]) -> None:
-        of_gpu = sum(e.cat in _GPU for e in events)
-        self.untimed += of_gpu
-        self.others += len(events) - of_gpu
+    def _mend(self, event: Event) -> None:
+        """Count an event whose time cannot be, and leave it out; one with a negative duration takes no time from here on."""
+        lost, of_gpu, of_cpu = self.lost, event.cat in _GPU, event.cat not in _GPU
+        if -LAST_US < event.ts < LAST_US and -LAST_US < event.dur < 0:
+            event.dur = 0
+            self.lost = lost._replace(negative=lost.negative + of_gpu, backwards=lost.backwards + of_cpu)
+            return
+        if event.ph == "M":  # the time of a name does not matter
+            return
+        if event.ph == "X":
+            self.lost = lost._replace(untimed=lost.untimed + of_gpu, others=lost.others + of_cpu)
+        event.ph = ""
 
     # ------------------------------------------------------------------ the tables, once all is read
 
@@ -201,7 +210,7 @@ class _TraceReader:
         processes = len(trace.processes["pid"])
         owner, shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         trace.activities["process"] = owner.astype(np.int32)
-        self._give_facts(processes, Lost(self.untimed, self.others, self.activities.negative, shared))
+        self._give_facts(processes, self.lost._replace(shared=shared))
         return trace
 
     def _check(self) -> None:

@@ -382,12 +382,14 @@ def test_odd_values_cost_no_more_than_themselves(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path, events))
     assert trace.activities["regs"].tolist() == [32, -1] and trace.activities["grid_x"].tolist() == [-1, -1]
     assert trace.activities["start_ns"].tolist() == [40_000, 46_500] and trace.ranges["op_id"].tolist() == [12]
-    assert sum("begin or duration is no number: 1 of the kernels" in note for note in trace.notes) == 1
+    assert sum("begin or duration is no time: 1 of the kernels" in note for note in trace.notes) == 1
 
 
 @pytest.mark.parametrize("wrong", ['"ts": NaN, "dur": 5', '"ts": 4, "dur": NaN', '"ts": "nan", "dur": 5', '"ts": null, "dur": 5',
-                                   '"ts": 4, "dur": "soon"', '"ts": -Infinity, "dur": 1', '"ts": 4, "dur": [1]'])  # fmt: skip
-def test_events_whose_time_is_no_number_are_counted(tmp_path: Path, wrong: str) -> None:
+                                   '"ts": 4, "dur": "soon"', '"ts": -Infinity, "dur": 1', '"ts": 4, "dur": [1]',
+                                   '"ts": 1e300, "dur": 1', '"ts": -1e300, "dur": 1', '"ts": 4, "dur": 1e300', '"ts": 4, "dur": -1e300',
+                                   f'"ts": {10**400}, "dur": 1'])  # fmt: skip
+def test_events_whose_time_cannot_be_are_counted(tmp_path: Path, wrong: str) -> None:
     path = write(
         tmp_path, [op("aten::mm", 10, 5), launch(1, 11), kernel(1, 40), op("aten::mm", 777, 1), kernel(2, 777, bytes=3)]
     )
@@ -396,18 +398,27 @@ def test_events_whose_time_is_no_number_are_counted(tmp_path: Path, wrong: str) 
     path.write_text(text)
     trace = open_trace(path)
     assert trace.activities["start_ns"].tolist() == [40_000] and trace.ranges["start_ns"].tolist() == [10_000]
-    assert [note for note in trace.notes if "no number" in note] == [
-        "left out, since their begin or duration is no number: 1 of the kernels, copies and fills",
-        "left out, since their begin or duration is no number: 1 of the ops, calls and frames",
+    assert [note for note in trace.notes if "no time" in note] == [
+        "left out, since their begin or duration is no time: 1 of the kernels, copies and fills",
+        "left out, since their begin or duration is no time: 1 of the ops, calls and frames",
     ]
+
+
+def test_the_time_of_a_name_does_not_matter(tmp_path: Path) -> None:
+    name = {"ph": "M", "name": "thread_name", "pid": PID, "tid": PID, "ts": 9.3e15, "args": {"name": "trainer"}}
+    trace = open_trace(write(tmp_path, [op("aten::mm", 10, 5), name]))
+    assert [trace.strings[code] for code in trace.threads["name"].tolist()] == ["trainer"]
 
 
 def test_a_negative_duration_is_said(tmp_path: Path) -> None:
     backwards = kernel(2, 60) | {"dur": -3}
-    trace = open_trace(write(tmp_path, [op("aten::mm", 10, 5), launch(1, 11), kernel(1, 40), backwards]))
+    lost = op("aten::add", 70, 5) | {"dur": -2.5}
+    trace = open_trace(write(tmp_path, [op("aten::mm", 10, 5), launch(1, 11), kernel(1, 40), backwards, lost]))
     assert (trace.activities["end_ns"] - trace.activities["start_ns"]).tolist() == [5000, 0]
+    assert (trace.ranges["end_ns"] - trace.ranges["start_ns"]).tolist() == [5000, 0]
     assert [note for note in trace.notes if "negative" in note] == [
-        "negative durations, which count as 0: 1 of the kernels, copies and fills"
+        "negative durations, which count as 0: 1 of the kernels, copies and fills",
+        "negative durations, which count as 0, so that nothing lies in them: 1 of the ops, calls and frames",
     ]
 
 
@@ -436,7 +447,7 @@ def test_integers_that_no_column_holds(tmp_path: Path) -> None:
     huge = 1 << 64
     events = [
         op("aten::mm", 10, 5, External_id=huge, Sequence_number=huge - 1, Fwd_thread_id=huge), op("aten::mm", 20, 5, pid=huge),
-        kernel(huge, 40, bytes=-huge, registers_per_thread=1 << 40), op("aten::mm", 1e300, 5),
+        kernel(huge, 40, bytes=-huge, registers_per_thread=1 << 40), op("aten::mm", 30, 5),
     ]  # fmt: skip
     trace = open_trace(write(tmp_path, events))
     assert trace.ranges["seq"].tolist() == [-1] * 3 and trace.ranges["op_id"].tolist() == [-1] * 3

@@ -95,10 +95,9 @@ def test_epoch_times_with_a_fraction_keep_their_nanoseconds(tmp_path: Path, time
     assert nanoseconds([e.dur for e in found]).tolist() == [1000 + 100 * tenth] * len(times)
 
 
-def test_whole_and_absurd_times() -> None:
+def test_whole_times() -> None:
     assert nanoseconds([1_661_203_462_598_738, 5]).tolist() == [1_661_203_462_598_738_000, 5000]
     assert nanoseconds([]).tolist() == []
-    assert abs(nanoseconds([10**400]).tolist()[0]) <= 1 << 63
 
 
 CLEAN = '{"traceEvents": [\n  {\n    "ph": "X", "cat": "c", "name": "NAME", "pid": 1, "tid": 2, "ts": 3.5, "dur": 4,\n    "args": {"a": 1}\n  }]}'
