@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 WARM, STEPS = 2, 2  # steps before those that are recorded, and how many of those there are
+GAVE_WAY = "before the program used torch.profiler itself: --tool nsys records all of it"
 
 
 class _Part(Capture):
@@ -104,6 +105,7 @@ class Automatic:
             part = self._part
             if part is not None and part.gave_way:
                 self._done = self.gave_way = True
+                self.number = number - 1  # that in which it ended
             elif part is not None and part.warm:
                 part.step()
                 if number > part.first:
@@ -167,12 +169,12 @@ class Automatic:
             kept = self._kept
             if kept is None or (kept.warm and self._too_large):  # what was written before has more
                 return
-            if self.number or self._compiled:
-                made = (
-                    f"the program made {self.number} step{'s' * (self.number != 1)}, none of them warm: " if self.number else ""
-                )
-                what = ("after" if kept.again else "before") + " torch.compile compiled" if self._compiled else "from the start"
-                self.note = f"{made}recorded is what ran {what}"
+            what = ("after" if kept.again else "before") + " torch.compile compiled" if self._compiled else "from the start"
+            if self.gave_way:
+                self.note = f"recorded is what ran {what}, {GAVE_WAY}"
+            elif self.number or self._compiled:
+                steps = f"the program made {self.number} step{'s' * (self.number != 1)}, none of them warm: "
+                self.note = f"{steps * bool(self.number)}recorded is what ran {what}"
             kept.save()
 
     def _keep(self) -> None:
@@ -192,6 +194,8 @@ class Automatic:
             last = part.first + STEPS - 1
             which = f"steps {part.first} and {last} are" if self.number > last else f"step {part.first} is"
             self.note = f"{which} recorded, after warm-up (--steps A:B records others, --steps all everything)"
+            if self.gave_way:
+                self.note = f"recorded is what ran from step {part.first} on, {GAVE_WAY}"
             part.save()
 
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from pyprof.recording.steps import StepClock, Steps
 
 
-# Called when a step begins, with the reason when it becomes too much, at the end (did the program record itself?); is it
-# recorded now?
-_Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], bool], Callable[[], bool]]
+# Called when a step begins, with the reason when it becomes too much, at the end; is it recorded now?
+_Recorder = tuple[Callable[[int], None], Callable[[str], None], Callable[[], None], Callable[[], bool]]
 
 
 def start(folder: str) -> None:
@@ -176,8 +175,7 @@ class Session:
             clock.stop()
             if recording() and sys.stderr is not None and sys.stderr.isatty():
                 print("pyprof: the program has ended; what was recorded is being written", file=sys.stderr, flush=True)
-            if end():
-                self.notes.append("the program used torch.profiler itself: not recorded from then on; use --tool nsys")
+            end()
 
         self._clock = clock = StepClock(self._safe(begins))
         self._end = end_all
@@ -186,6 +184,7 @@ class Session:
 
     def _chosen(self, steps: Steps) -> _Recorder:
         """Those steps, or everything where none are given."""
+        from pyprof.recording.automatic import GAVE_WAY
         from pyprof.recording.bounds import Pace
         from pyprof.recording.torchprof import Capture, Chosen
 
@@ -209,9 +208,10 @@ class Session:
             if capture.stop():
                 self._note(f"the recording was stopped, {reason}")
 
-        def end() -> bool:
+        def end() -> None:
             capture.__exit__(None, None, None)
-            return capture.gave_way
+            if capture.gave_way:
+                self.notes.append(f"recorded is only what ran {GAVE_WAY}")
 
         return begins, stop, end, capture.recording
 
@@ -232,11 +232,10 @@ class Session:
 
         _at_first_compile(self._safe(compiling), self._safe(automatic.compiled))
 
-        def end() -> bool:
+        def end() -> None:
             automatic.end()
             if compilations and not self._config["inductor"] and not torch.cuda.is_initialized():
                 self.notes.append("kernels that torch.compile makes for the CPU are not recorded: --inductor shows them")
-            return automatic.gave_way
 
         return automatic.begins, automatic.stop, end, automatic.recording
 

@@ -295,20 +295,48 @@ def test_a_program_without_torch(tmp_path: Path) -> None:
 
 
 OWN = """
-import torch
+import sys, torch
 torch.relu(torch.ones(3))
+net = torch.nn.Linear(8, 4)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def steps(sizes):
+    for size in sizes:
+        net(torch.ones(size, 8)).sum().backward()
+        opt.step()
+steps((2, 3, 5, 7)[:int(sys.argv[1])])
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as p:
     torch.ones(3, 3) @ torch.ones(3, 3)
+if int(sys.argv[1]):
+    steps((11, 11))
 print([event.count for event in p.key_averages() if event.key == "aten::mm"])
 """
 
 
-def test_a_program_that_profiles_itself(tmp_path: Path) -> None:
-    """It has its own way, and we what came before."""
+@pytest.mark.parametrize(
+    ("options", "steps", "shapes", "recorded"),
+    [
+        ((), 0, set(), "recorded is what ran from the start, before"),
+        ((), 1, {2}, "recorded is what ran from the start, before"),
+        ((), 3, {5}, "recorded is what ran from step 2 on, before"),
+        ((), 4, {5, 7}, None),
+        (("--steps", "1:5"), 3, {3, 5}, "recorded is only what ran before"),
+    ],
+)
+def test_a_program_that_profiles_itself(
+    tmp_path: Path, options: tuple[str, ...], steps: int, shapes: set[int], recorded: str | None
+) -> None:
+    """It has its own way, and we what came before; one line says so."""
     (tmp_path / "own.py").write_text(OWN)
-    done = _run(tmp_path, "--tool", "torch", "-o", "out", "own.py")
-    assert done.returncode == 0 and done.stdout == "[1]\n" and "relu" in done.stderr and "matmul" not in done.stderr
-    assert "pyprof: the program used torch.profiler itself" in done.stderr
+    done = _run(tmp_path, "--tool", "torch", *options, "--top", "99", "-o", "out", "own.py", str(steps))
+    assert done.returncode == 0 and done.stdout == "[1]\n" and "matmul" not in done.stderr
+    assert ("relu" in done.stderr) == (steps < 2) and _shapes(done) == shapes
+    said = [line for line in done.stderr.splitlines() if "recorded" in line]
+    if recorded:
+        assert said == [f"pyprof: {recorded} the program used torch.profiler itself: --tool nsys records all of it"]
+    else:
+        assert said == [
+            "pyprof: steps 2 and 3 are recorded, after warm-up (--steps A:B records others, --steps all everything)"
+        ]
 
 
 def test_every_row_has_its_step(program: Path, tmp_path: Path, tool: str) -> None:
