@@ -29,6 +29,8 @@ _NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
 _REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
 _NVPROF_TABLE = "StringTable"
 _NO_COUNTERS = "give what `ncu --csv` or `ncu -o` wrote; `pyprof counters --metrics` prints the command line"
+_BLOCK_TIMES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+\b')  # of kernels that Proton instrumented
+_TIMERS = "pyprof timers {}"
 _NSYS_TABLES = {
     "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -52,7 +54,7 @@ class Format(NamedTuple):
 def _is_torch_trace(given: Input) -> bool:
     for most in (_FIRST_BYTES, HEAD_BYTES):  # the fewer nearly always suffice
         text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
-        if b'"call_stack"' in text and _is_proton_trace(given):
+        if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
             return False
         if text[:1] == b"{" and (b'"traceEvents"' in text or (b'"schemaVersion"' in text and b'"deviceProperties"' in text)):
             return True
@@ -242,6 +244,8 @@ def _read_any(name: str, formats: tuple[Format, ...]) -> Trace | Records | Measu
                     return form.read(given)
         if any(form.sniff(given) for form in COUNTERS if form not in formats):
             raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
+        if _BLOCK_TIMES.search(given.text(_FIRST_BYTES)):
+            raise NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", _TIMERS.format(name))
         if given.folder:
             raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
         if given.head.startswith(SQLITE):
@@ -318,6 +322,8 @@ def load_counters(name: str) -> tuple[Measured, Trace | None]:
     try:
         found = _read_any(name, (*COUNTERS, *CAPTURES))
     except NotACapture as error:
+        if error.hint == _TIMERS.format(name):
+            raise
         raise NotACapture(f"{name}: there are no counters in it", _NO_COUNTERS) from error
     if isinstance(found, Measured):
         return found, None

@@ -97,6 +97,13 @@ def test_a_timeline_has_a_track_for_each_warp(trace: Path, tmp_path: Path) -> No
     assert (events[1]["name"], events[1]["ts"], events[1]["dur"]) == ("add", 0.4, 0.6)
 
 
+@pytest.mark.parametrize("command", ["counters", "prof", "parse", "summary"])
+def test_other_commands_lead_here(command: str, trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, str(trace)]) == 1
+    said = capsys.readouterr().err
+    assert "times inside kernels, by Proton, not a capture" in said and f"hint: pyprof timers {trace}" in said
+
+
 def test_asynchronous_events_belong_to_their_cta(tmp_path: Path) -> None:
     made = Trace()
     made.cta("k", 0, 0, 0, 1000, [("wait", 0, 0, 1000)])
