@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
@@ -166,6 +166,22 @@ def aligned(options: argparse.Namespace) -> bool:
     """Whether the lines of tables are aligned, so that a tree can be drawn in them."""
     human = options.units == "human" and options.format is None
     return options.width is not None or options.format == "table" or human or on_terminal(options)
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print sentences, on a terminal broken between words."""
+    if sys.stdout.isatty():
+        import shutil
+        from textwrap import fill
+
+        width = max(shutil.get_terminal_size().columns, 40)
+        lines = [fill(line, width, subsequent_indent="        ", break_long_words=False) for line in lines]
+    print("\n".join(lines))
+
+
+def show(table: AnyTable) -> None:
+    """Write all rows of a table to standard output as a terminal shows them best, for a command without options of tables."""
+    _write_terminal([table], argparse.Namespace(units=None, columns=None, top=len(table.rows)))
 
 
 def _write_terminal(tables: Sequence[AnyTable], options: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ _BAR = 10  # characters
 _LEAST_BAR = 4
 _ROOMY = 24  # characters that a text may claim before columns are left out for want of room
 _READABLE = 16  # and has before anything has a bar
+_HEADER = 5  # of the name of a column of texts
 _NARROW = 8  # and what it has even so
 _ROWS = ("--top N", "-o FILE")  # how to get more of them
 _NOTHING = ("na", "-", "0")
@@ -113,13 +114,15 @@ def _columns(shown: Table, human: bool, gap: str) -> list[_Column]:
     fields = readable(shown) if human else shown
     made = []
     for header, values, numbers in zip(fields.headers, fields.values, shown.values, strict=True):
-        column = _Column(header, _cells(header, values), not isinstance(numbers, Texts), _shares(header, numbers))
+        right = not isinstance(numbers, Texts) or numbers.right
+        column = _Column(header, _cells(header, values), right, _shares(header, numbers))
         longest = max(map(cell_len, {*column.cells, ""}))
         column.natural = max(cell_len(header.text), longest)
         column.least = column.apart = column.natural
         if not column.right:
-            column.apart = max(min(enough(column.cells, _NARROW, gap), longest), cell_len(header.text))
-            column.least = min(column.natural, max(min(column.apart, _ROOMY), min(longest, _NARROW)))
+            named = min(cell_len(header.text), _HEADER)
+            column.apart = max(min(enough(column.cells, _NARROW, gap), longest), named)
+            column.least = max(min(column.apart, _ROOMY), min(longest, _NARROW), named)
         column.says_nothing = {cell.strip() for cell in column.cells} <= {*_NOTHING, header.empty}
         made.append(column)
     return made
@@ -191,14 +194,16 @@ def _grow(columns: Sequence[_Column], left: int, to: Sequence[int]) -> int:
 def _lines(title: str, columns: Sequence[_Column], between: str, width: int, plain: bool) -> Iterator[Text]:
     if title:
         dash, name = "-" if plain else "─", one_line(title)
+        name = shortened([name], width - 4, ".." if plain else "…")[name]
         yield Text.assemble((dash * 2, "dim"), (f" {name} ", "bold"), (dash * (width - cell_len(name) - 4), "dim"))
+    if columns and not columns[0].cells:
+        yield Text("no rows", "dim")
+        return
     drawn = [list(_cells_of(column, plain)) for column in columns]
     for cells in zip(*drawn, strict=True):
         line = Text(between).join(cells)
         line.rstrip()
         yield line
-    if columns and not columns[0].cells:
-        yield Text("no rows", "dim")
 
 
 def _cells_of(column: _Column, plain: bool) -> Iterator[Text]:

@@ -264,7 +264,27 @@ def _row(name: str, work: Work, timing: Timing, base: Timing) -> list[str]:
 
 
 def _print_table(rows: list[list[str]]) -> None:
+    if sys.stdout.isatty():
+        _show(rows)
+        return
     table = [_HEADER, *rows]
     first, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for name, *cells in table:
         print(" ".join([name.ljust(first), *map(str.rjust, cells, widths)]).rstrip())
+
+
+def _show(rows: list[list[str]]) -> None:
+    """The same on a terminal."""
+    import numpy as np
+
+    from pyprof.tables.output import show
+    from pyprof.tables.screen import joined, listed
+    from pyprof.tables.table import Fractions, Header, Values
+
+    headers, columns = [], list[Values]()
+    for text, *cells in zip(_HEADER, *rows, strict=True):
+        time = text.endswith("(us)")
+        headers.append(Header(text.lower(), text, "", "us" if time else ""))
+        numbers = np.array([float(cell.replace("na", "nan")) for cell in cells]) if time else np.empty(0)
+        columns.append(Fractions.not_nan(numbers, 1) if time else listed(cells)._replace(right=text != "Call"))
+    show(joined("calls", list(zip(headers, columns, strict=True))))

@@ -147,10 +147,10 @@ def test_every_number_can_be_read(numbers: list[float | None], unit: str) -> Non
     values = np.array([np.nan if n is None else n for n in numbers], np.float64)
     table = Table((Header("x", f"X({unit})", "x", unit, share=unit == "%"),), [Fractions.not_nan(values)])
     lines = _written(table, 200)
-    assert (
-        len(lines) == 1 + max(len(numbers), 1)
-        and [line.split()[0] == "na" for line in lines[1:]][: len(numbers)] == np.isnan(values).tolist()
-    )
+    if not numbers:
+        assert lines == ["no rows"]
+    else:
+        assert [line.split()[0] == "na" for line in lines[1:]] == np.isnan(values).tolist()
 
 
 # ---------------------------------------------------------------------------------------------- commands
@@ -226,5 +226,5 @@ def test_reports_fit_100_columns(captures: Path) -> None:
         ["ranks", str(captures / "kineto/v100_dlrm_8ranks")],
     ):
         lines = bare(on_terminal(arguments, 100)).splitlines()
-        drawn = [line for line in lines if "| less -S" not in line and "longer than the median" not in line]
+        drawn = [line for line in lines if "| less -S" not in line]
         assert len(drawn) > 20 and max(map(len, drawn)) <= 100

@@ -14,6 +14,7 @@ from pyprof.errors import ToolError
 from pyprof.timers import command
 from pyprof.timers.apart import Apart, Job
 from pyprof.timers.timing import Timing
+from tests.terminals import bare
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
@@ -172,3 +173,12 @@ def test_without_torch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["bench", "--op", "mm", "--shape", "4,5", "5,6"]) == 1
     assert "pip install torch" in capsys.readouterr().err
+
+
+def test_a_terminal_gets_times_as_people_read_them(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    numbers = ["12040.0", "280.0", "16100.0", "29%", "1", "0.01", "2.5", ""]
+    command._print_table([["as given", *numbers], ["bf16", *["na"] * 8]])
+    lines = [bare(line).split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][:3] == ["Call", "Time", "best"] and lines[1][:8] == ["as", "given", "12.0", "ms", "280", "us", "16.1", "ms"]
+    assert lines[2] == ["bf16", *["na"] * 8]

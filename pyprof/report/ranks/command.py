@@ -20,7 +20,7 @@ from pyprof.report.ranks.results import PER_STEP, TABLES, by_rank, matrix_of
 from pyprof.report.ranks.survey import Survey, how_aligned, survey
 from pyprof.report.ranks.units import files_of
 from pyprof.tables.formats import FORMATS
-from pyprof.tables.output import on_terminal, ordered, write
+from pyprof.tables.output import on_terminal, ordered, say, write
 from pyprof.tables.screen import add_tables, one_table_option, selected
 from pyprof.tables.table import Table, Texts
 
@@ -87,7 +87,7 @@ def _write_all(whole: Survey, folder: Path, options: argparse.Namespace) -> None
 
 def _print_screen(whole: Survey, options: argparse.Namespace) -> None:
     top = _SHOWN if options.top is None else options.top
-    print("\n".join(lines(whole)))
+    say(lines(whole))
     tables = [
         _on_screen(table, top, on_terminal(options)) for name in _SCREEN if top and len((table := TABLES[name](whole)).rows)
     ]

@@ -32,7 +32,7 @@ def _micro(key: str, nanoseconds: npt.ArrayLike, about: str) -> tuple[Header, Fr
 
 def _count(key: str, values: Ints, about: str) -> tuple[Header, Integers]:
     """A column of whole numbers; below 0 is unknown."""
-    return Header(key, key.capitalize(), about, width=2), Integers.from_zero(values)
+    return Header(key, key.capitalize(), about, "B" * (key == "bytes"), 2), Integers.from_zero(values)
 
 
 def _detail(cell: tuple[Header, Integers]) -> tuple[Header, Integers]:
