@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SEND = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)"
 LAUNCH, KERNEL, TRANSFER, LOADING = 10, 300, 50, 200
 LAYERS = ("embed", "body", "head")
 At = Mapping[tuple[int, int], int]  # (rank, step) -> us
@@ -22,7 +23,7 @@ At = Mapping[tuple[int, int], int]  # (rank, step) -> us
 class Steps:
     """begin: when each rank begins, 0 where not given; loading, sleeping: what a rank loads data and does nothing recorded longer in
     a step, before its first launch; longer: what a rank's kernels of one layer take longer, in every step; after: the same of
-    a kernel that only follows the all_reduce; clock: by how much each rank's clock is ahead; noise: (rank, step) -> us that the
+    a kernel that only follows the all_reduce; sent: how long a rank waits, before the all_reduce, for what one other sends; clock: by how much each rank's clock is ahead; noise: (rank, step) -> us that the
     first layer takes longer."""
 
     ranks: int
@@ -34,6 +35,7 @@ class Steps:
     after: Mapping[int, int] = field(default_factory=dict)
     clock: Mapping[int, int] = field(default_factory=dict)
     noise: At = field(default_factory=dict)
+    sent: Mapping[int, int] = field(default_factory=dict)
     loader: str = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
     def write(self, folder: Path, only: tuple[int, ...] | None = None) -> Path:
@@ -68,6 +70,8 @@ class Steps:
             one.x("cpu_op", "aten::mm", now + 1, 2 * LAUNCH - 2)
             free = one.launch(now + 2, max(now + LAUNCH, free), KERNEL + more, "ampere_sgemm_128x64_nn", 7)
             now += 2 * LAUNCH + 5
+        if rank in self.sent:
+            free = one.launch(now - 2, max(free, now + LAUNCH), self.sent[rank], SEND, 20)
         return now, max(free, now + LAUNCH)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from pyprof.report.ranks.causes import ALL_WORK, BEGUN, FIRST, Cause
 from pyprof.report.ranks.host import LOADING, PYTHON
 from pyprof.report.ranks.survey import Survey
-from pyprof.report.ranks.timeline import LATE, NOT_RECORDED
+from pyprof.report.ranks.timeline import APART, LATE, NOT_RECORDED
 
 _LEAST_OF_WALL = 0.01  # what is saved at least, else it is noise
 _FAR_MORE = 10
@@ -29,9 +29,10 @@ class Straggler(NamedTuple):
     The collective where it lost most: kind; step (None: not marked); earliest, second: the first and the next-to-last rank
     there; second_ns, last_ns: when the next-to-last and this rank entered, after the earliest.
 
-    cause: "compute", "host" or "begin" (it began its recording or its first step later; of
-    records without their capture, its first launch came later), None where nothing recorded explains a
-    tenth of the delay; meanwhile: the same in words; share: of the delay that it explains; layer, op, src: where, None unknown.
+    cause: "compute", "host", "begin" (it began its recording or its first step later; of records without their capture, its
+    first launch came later) or "communication" (with ranks that are not recorded, or from one rank to another), None where
+    nothing recorded explains a tenth of the delay; meanwhile: the same in words; share: of the delay that it explains; layer,
+    op, src: where, None unknown.
     """
 
     rank: int
@@ -126,7 +127,9 @@ def described(survey: Survey, row: int) -> Straggler:
 
 
 def _kind(cause: Cause) -> str:
-    return "begin" if cause.work in (BEGUN, FIRST) else "host" if cause.work[1] == LATE else "compute"
+    if cause.work in (BEGUN, FIRST):
+        return "begin"
+    return "communication" if cause.work == APART else "host" if cause.work[1] == LATE else "compute"
 
 
 def _place(survey: Survey, cause: Cause) -> tuple[str | None, str | None, str | None]:
@@ -147,6 +150,8 @@ def in_words(cause: Cause) -> str:
     if cause.work == FIRST:
         return f"launched its first work {own} after the first rank, the others {median} (median); why is not in the records"
     times = f"{own}, the others {median} (median)"
+    if cause.work == APART:
+        return f"communicated longer with ranks that are not recorded, or from one rank to another: {times}"
     if cause.work == ALL_WORK:
         return f"computed longer in all layers: {times}"
     if op != LATE:

@@ -17,7 +17,7 @@ import numpy as np
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.meetings import Attended
-from pyprof.report.ranks.timeline import LATE, LATE_LAUNCH, Timeline, Timelines, Work
+from pyprof.report.ranks.timeline import APART, LATE, LATE_LAUNCH, Timeline, Timelines, Work
 
 LEAST_SHARE = 0.1  # of the delay
 BEGUN: Work = ("-", "(began later)")
@@ -75,7 +75,7 @@ def causes_of(job: Job, slow: list[int]) -> list[Cause]:
         for number, (unit, line) in enumerate(zip(job.units(), job.timelines.units(), strict=True)):
             rank = int(job.rank_of[number])
             for at, wanted in enumerate(meant):
-                sums, count = _sums(unit, line, wanted, len(job.timelines.work))
+                sums, count = _sums(unit, line, wanted, job)
                 met[at, rank] += count
                 codes = np.flatnonzero(sums)
                 blocks[at].append((rank, file.tell()))
@@ -129,14 +129,17 @@ def _late_begin(job: Job, rank: int, meant: Bools) -> Iterator[Cause]:
         )
 
 
-def _sums(unit: Attended, line: Timeline, meant: Bools, works: int) -> tuple[Floats, int]:
+def _sums(unit: Attended, line: Timeline, meant: Bools, job: Job) -> tuple[Floats, int]:
     """ns of each work before the meetings that are meant, and how many of these the unit attended."""
+    works = len(job.timelines.work)
     rows = np.flatnonzero(unit.meeting >= 0)
     rows = rows[np.argsort(unit.start[rows], kind="stable")]
     wanted = np.append(meant[unit.meeting[rows]], False)
     inside = wanted[np.searchsorted(unit.start[rows], line.start, "left")]
-    does = inside & (line.work >= 0)
-    sums = np.bincount(line.work[does], (line.end - line.start)[does], works).astype(np.float64)
+    together = unit.start[rows][job.found.ranks[unit.meeting[rows]] > 1]
+    work = np.where(line.work >= 0, line.work, job.timelines.work[APART])
+    does = inside & ((line.work >= 0) | ~np.isin(line.start, together))
+    sums = np.bincount(work[does], (line.end - line.start)[does], works).astype(np.float64)
     return sums + np.bincount(line.doing[inside], line.pause[inside], works), int(wanted.sum())
 
 
@@ -155,10 +158,13 @@ def _tables(file, blocks: list[tuple[int, int]], ranks: int, works: int) -> Iter
 
 def _telling(job: Job, rank: int, own: Floats, median: Floats) -> Iterator[Cause]:
     """Of computing and of the host's lateness each at the finest level that holds at least half of the difference: ops, layers
-    or all that was computed; what the host did in its pauses or all of these."""
+    or all that was computed; what the host did in its pauses or all of these. And communication that cannot be compared."""
     works = list(job.timelines.work)
     late = np.array([op == LATE for _, op in works])
-    for which, whole in ((~late, ALL_WORK), (late, LATE_LAUNCH)):
+    apart = job.timelines.work[APART]
+    yield from _explaining(job, rank, {APART: (float(own[apart]), float(median[apart]))})
+    computed = ~late & (np.arange(len(works)) != apart)
+    for which, whole in ((computed, ALL_WORK), (late, LATE_LAUNCH)):
         levels: list[dict[Work, tuple[float, float]]] = [{}, {}, {}]
         for at in np.flatnonzero(which & ((own > 0) | (median > 0))).tolist():
             names = (works[at], works[at] if whole == LATE_LAUNCH else (works[at][0], _ALL_OPS), whole)

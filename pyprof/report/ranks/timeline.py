@@ -22,6 +22,7 @@ from pyprof.report.ranks.busy import COMMUNICATION, classes
 Work = tuple[str, str]  # (layer, op)
 LATE = "(launched late)"
 LATE_LAUNCH: Work = ("-", LATE)  # in many short pauses, or in all
+APART: Work = ("-", "(other communication)")  # with ranks that are not recorded, or between two
 NOT_RECORDED = "(not recorded)"
 UNKNOWN = -(1 << 62)
 _LONG_NS = 50_000  # from here on it matters what the host did in a pause
@@ -46,7 +47,7 @@ class Timelines:
     first step, ns of its own clock, its first launch where that is not known; steps: of each unit."""
 
     def __init__(self) -> None:
-        self.work: dict[Work, int] = {LATE_LAUNCH: 0}
+        self.work: dict[Work, int] = {LATE_LAUNCH: 0, APART: 1}
         self.src: dict[int, str] = {}
         self.begin: list[int] = []
         self.begin_known: list[bool] = []

@@ -11,7 +11,7 @@ from pyprof.cli import main
 from pyprof.report.ranks.advice import Straggler, straggler
 from pyprof.report.ranks.survey import survey
 from pyprof.report.ranks.units import files_of
-from tests.rank_traces import Steps, gloo
+from tests.rank_traces import LAYERS, Steps, gloo
 
 
 def found(folder: Path) -> Straggler | None:
@@ -36,6 +36,18 @@ def test_a_rank_that_computes_longer_in_a_layer(tmp_path: Path) -> None:
     assert one.saves_ns == 3 * 1_500_000 and one.last_ns == 2_000_000 and one.second_ns == 500_000
     assert one.time_ns == pytest.approx(3 * (2_000_000 + 2_000_000 + 1_500_000) / 3, abs=3)
     assert (one.collectives, one.met, one.kind, one.step) == (3, 3, "all_reduce", 0)
+
+
+def test_a_rank_whose_kernels_all_run_longer(tmp_path: Path) -> None:
+    one = late(Steps(3, longer={(1, layer): 400 for layer in LAYERS}).write(tmp_path))
+    assert (one.rank, one.cause, one.layer, one.op, one.saves_ns) == (1, "compute", None, None, 3 * 1_200_000)
+    assert one.meanwhile is not None and "in all layers" in one.meanwhile
+
+
+def test_a_rank_that_waits_for_what_one_other_sends(tmp_path: Path) -> None:
+    """As in a pipeline: the others have nothing of the kind, and it computes no longer than they do."""
+    one = late(Steps(3, sent={2: 4_000}).write(tmp_path))
+    assert (one.rank, one.cause, one.layer, one.saves_ns) == (2, "communication", None, 12_000_000)
 
 
 @pytest.mark.parametrize("ranks", [2, 64])
