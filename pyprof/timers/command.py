@@ -22,12 +22,15 @@ from pyprof.dtypes import lookup
 from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.timers.alternatives import KINDS, Alternative, alternatives
+from pyprof.timers.apart import Apart, Job
 from pyprof.timers.replay import OptimizerStep, Work, choose_device, replay_work, replayable
 from pyprof.timers.timing import Timing, timeit
 
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
+    from pyprof.timers.trials import Trial
 
+_MOST_TRIALS = 3  # of a kind of advice, where an op cannot be run here
 _HEADER = ("Call", "Time(us)", "best(us)", "p99(us)", "Spread", "Launches", "TFLOP/s", "GB/s", "Speedup")
 _SHAPE_HINT = "for example --op aten::mm --shape 64,100 100,256 --dtype bf16"
 
@@ -111,34 +114,42 @@ def _try_advice(options: argparse.Namespace) -> int:
     """One table for each kind of advice, or the reason why there is none."""
     from pyprof.loading import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
-    from pyprof.timers.apart import Apart, Job
-    from pyprof.timers.trials import find_trial
+    from pyprof.timers.trials import find_trials
 
     if not options.file or options.idx is not None or options.op is not None or options.shape:
         raise UsageError("--advice chooses the ops of FILE itself", "pyprof bench FILE --advice")
     if wrong := sorted(set(options.advice) - set(KINDS)):
         raise UsageError(f"--advice: {wrong[0]!r} cannot be tried", f"kinds: {', '.join(KINDS)}")
-    records = choose_kinds(load(options.file), SHOWN)
-    device, measured = choose_device(options.device), 0
+    records, measured = choose_kinds(load(options.file), SHOWN), 0
+    device = options.device = choose_device(options.device)
     with Apart() as apart:
         for number, kind in enumerate(options.advice or KINDS):
             if number:
                 print(flush=True)
-            trial = find_trial(kind, records, gpu=device != "cpu")
-            if isinstance(trial, str):
-                print(f"{kind}: not tried: {trial}")
-                continue
-
-            def measure(work: Work, tf32: bool) -> Timing:
-                return apart.time(Job(work, device, options.seconds, not options.warm, tf32))
-
-            chosen = Chosen(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
-            try:
-                _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, measure, options)
-                measured += 1
-            except (ToolError, UsageError) as error:
-                print(f"{kind}: not tried: {chosen.name}: {error}")
+            tried = 0
+            for trial in find_trials(kind, records, gpu=device != "cpu"):
+                failed = trial if isinstance(trial, str) else _try_one(trial, kind, records, apart, options)
+                if failed is not None:
+                    print(f"{kind}: not tried: {failed}")
+                measured += failed is None
+                tried += not isinstance(trial, str)
+                if failed is None or tried == _MOST_TRIALS:
+                    break
     return 0 if measured else 1
+
+
+def _try_one(trial: Trial, kind: str, records: Records, apart: Apart, options: argparse.Namespace) -> str | None:
+    """Measure and print one trial; returns why not, None where it was."""
+
+    def measure(work: Work, tf32: bool) -> Timing:
+        return apart.time(Job(work, options.device, options.seconds, not options.warm, tf32))
+
+    chosen = Chosen(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
+    try:
+        _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, measure, options)
+    except (ToolError, UsageError) as error:
+        return f"{chosen.name}: {error}"
+    return None
 
 
 def _from_words(options: argparse.Namespace) -> Chosen:

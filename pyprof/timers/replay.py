@@ -114,6 +114,8 @@ def replayable(call: OpCall) -> str:
     unknown = [value for value in call.args if value is UNKNOWN]
     if unknown and not call.dispatcher:
         return f"{len(unknown)} of its arguments were not recorded"
+    if unknown and formulas.evaluate(call).cost.flops is None:  # a convolution's stride: what ran was another problem
+        return "arguments on which its work depends were not recorded"
     return ""
 
 

@@ -7,7 +7,7 @@ run here; must not know torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -63,20 +63,26 @@ def calls_that_ran(records: Records) -> dict[int, Spent]:
     return {code: Spent(*spent) for code, *spent in zip(*columns, strict=True)}
 
 
-def find_trial(kind: str, records: Records, *, gpu: bool) -> Trial | str:
-    """What to run for a kind of advice, or why there is nothing. gpu: for a GPU, which has more to try."""
+def find_trials(kind: str, records: Records, *, gpu: bool) -> Iterator[Trial | str]:
+    """What to run for a kind of advice, that of most time first, and at most once why something cannot be run.
+
+    gpu: for a GPU, which has more to try.
+    """
     if kind in _OF_SEVERAL:
-        return _OF_SEVERAL[kind](records)
-    reason = "no op was recorded that it applies to"
-    ran = calls_that_ran(records)
+        yield _OF_SEVERAL[kind](records)
+        return
+    ran, reason = calls_that_ran(records), ""
+    applies = False
     for code in sorted(ran, key=lambda code: (-ran[code].ns, code)):
         call = records.calls[code]
         others = [other for other in alternatives(call, gpu=gpu) if other.kind == kind]
+        applies = applies or bool(others)
         if others and not (why := replayable(call)):
-            return Trial((call,), others, ran[code])
-        if others:
-            reason = f"{call.name} cannot be run alone: {why}"
-    return reason
+            yield Trial((call,), others, ran[code])
+        elif others and not reason:
+            yield (reason := f"{call.name} cannot be run alone: {why}")
+    if not applies:
+        yield "no op was recorded that it applies to"
 
 
 def _attention(records: Records) -> Trial | str:
@@ -94,7 +100,7 @@ def _attention(records: Records) -> Trial | str:
     spent = {code: int(ns[codes == code].sum()) for code in softmax}
     for code in sorted(softmax, key=lambda code: (-spent[code], code)):
         places = np.flatnonzero(codes == code)
-        at = int(places[0])
+        at = int(places[len(places) // 2])  # the first and the last may be cut off
         first, last = max(at - _NEAR, 0), min(at + _NEAR + 1, len(codes))
         near = [calls[int(other)] for other in codes[first:last]]
         found = _around(near, at - first)
@@ -156,9 +162,17 @@ def _fused(scores: OpCall, mixing: OpCall, parts: list[OpCall]) -> OpCall:
     args = [TensorSpec((*heads, *two), query.dtype) for two in sizes]
     if any(call.op in _MASKING and len(call.tensors) > 1 for call in parts):
         args.append(TensorSpec((1, 1, queries, keys), query.dtype))
-    dropped = [call.args[1] for call in parts if "dropout" in call.op and len(call.args) > 1 and call.args[2:3] != (False,)]
-    kwargs = tuple(("dropout_p", share) for share in dropped[:1] if isinstance(share, float))
+    dropped = [share for call in parts if "dropout" in call.op and isinstance(share := _share_dropped(call), float)]
+    kwargs = (("dropout_p", dropped[0]),) if dropped else ()
     return OpCall("torch.nn.functional", "scaled_dot_product_attention", tuple(args), kwargs)
+
+
+def _share_dropped(call: OpCall) -> object:
+    """The share of elements that a dropout zeroes, None where it does not train or did not record it."""
+    _, share, train, *_ = (*call.args, None, None, None)
+    named = dict(call.kwargs)
+    trains = named.get("training", named.get("train", train))
+    return None if trains is False else named.get("p", share)
 
 
 def _optimizer(records: Records) -> Trial | str:

@@ -108,8 +108,8 @@ def test_an_alternative_that_cannot_be_run(capsys: pytest.CaptureFixture[str], m
 
 
 def test_advice_is_tried(capture: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """fp32 takes 2 us, bf16 1 us, fp16 cannot be run; padding is no use and does not run at all."""
-    answers = iter([2e-6, 1e-6, ToolError("not here"), ToolError("stopped")])
+    """fp32 takes 2 us, bf16 1 us, fp16 cannot be run; of the two calls that can be padded neither can."""
+    answers = iter([2e-6, 1e-6, ToolError("not here"), ToolError("stopped"), ToolError("stopped")])
 
     def measured(_: Apart, job: Job) -> Timing:
         answer = next(answers)
@@ -124,7 +124,8 @@ def test_advice_is_tried(capture: str, capsys: pytest.CaptureFixture[str], monke
     assert [line.split()[0] for line in lines[3:6]] == ["as", "bf16", "fp16"]
     assert lines[4].endswith("2.00x") and lines[5].split()[1] == "na" and "note: fp16: not here" in err
     assert lines[7].startswith("gemm_alignment: not tried: torch.nn.functional.linear: ") and lines[7].endswith(": stopped")
-    assert lines[9:] == [
+    assert lines[8].startswith("gemm_alignment: not tried: torch.nn.functional.linear: linear(fp32[6,20]")
+    assert lines[10:] == [
         "channels_last: not tried: no op was recorded that it applies to", "",
         "fused_attention: not tried: no product, softmax and product over one batch of heads was recorded with its shapes", "",
         "fused_optimizer: not tried: no optimizer was recorded with its ops",
