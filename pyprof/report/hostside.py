@@ -3,7 +3,7 @@
 Causes, what an expert would name first before what is left over:
 
     unrecorded       more than 1 ms before an activity whose launch had returned more than 1 ms before: launched before the
-                     recording began, or lost
+                     recording began, or lost; inside of a graph's replay, or behind one most of whose kernels are missing
     data_loading     the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step
     compilation      the host compiled, loaded modules or recorded a graph
     allocation       the host allocated or freed memory of the device
@@ -24,7 +24,6 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import Segments, union
 from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.calls import Calls
 from pyprof.report.division import Division
@@ -39,6 +38,9 @@ CAUSES = (
 _UNRECORDED_NS = 1_000_000
 _QUEUED_NS = 20_000
 _PAUSE_NS = 2_000_000  # without a call or a range: more than it takes to launch the next
+_REPLAY = 8  # activities of one launch
+_TIMES = 3  # as many activities of a replay as kernels: most of them are missing
+_WORTH = 0.03  # of the window: from here on it is worth knowing what recording took of the time that launches came too late
 _TO_DEVICE = 1  # CUDA's number of a copy from the host to a device
 _OFTEN = 3  # pauses before copies to the device that make them a habit where no steps are marked
 
@@ -67,9 +69,10 @@ def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, st
     else:
         cause[(gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0)] = CAUSES.index("queued")
         late = division.waits_for_host.copy()
-        late[unrecorded(division)] = False
-        cause[unrecorded(division)] = CAUSES.index("unrecorded")
         cause[gaps.after < 0] = CAUSES.index("host")
+        for lost in (unrecorded(division), _in_replays(division)):
+            late[lost] = False
+            cause[lost] = CAUSES.index("unrecorded")
     result[np.arange(len(gaps)), cause] = gaps.time_ns
     rows = np.flatnonzero(late)
     if len(rows):
@@ -86,6 +89,22 @@ def unrecorded(division: Division) -> Ints:
     return np.flatnonzero(early & (gaps.time_ns > _UNRECORDED_NS))
 
 
+def _in_replays(division: Division) -> Ints:
+    """The gaps inside of the replay of a graph, which runs one node after another, and those behind a replay of which next to
+    nothing but sets and copies of memory was recorded."""
+    gaps, records = division.gaps, division.records
+    before, after = gaps.before, gaps.after
+    same = (before >= 0) & (after >= 0) & (records["corr"][before] == records["corr"][after]) & (records["corr"][after] >= 0)
+    same &= (records["pid"][before] == records["pid"][after]) & (gaps.time_ns > _QUEUED_NS)
+    rows = np.flatnonzero(records["corr"] >= 0)
+    replay = distinct_rows(records["pid"][rows], records["corr"][rows]).inverse
+    kernels = np.isin(records["kind"][rows], (ActivityKind.KERNEL, ActivityKind.GRAPH))
+    total = np.bincount(replay)
+    broken = np.zeros(len(records) + 1, np.bool_)
+    broken[rows] = ((total >= _REPLAY) & (np.bincount(replay, kernels) * _TIMES < total))[replay]
+    return np.flatnonzero(same | broken[before] & (gaps.time_ns > _QUEUED_NS))
+
+
 class _Late:
     """The gaps in which a device waited for the host."""
 
@@ -94,6 +113,7 @@ class _Late:
         gaps = division.gaps
         self.division, self.calls, self.steps, self.rows = division, calls, steps, rows
         self.begin, self.end, self.after = gaps.start_ns[rows], gaps.end_ns[rows], gaps.after[rows]
+        self.trace = trace
         self.work = HostWork(trace, calls) if trace is not None and calls is not None else None
         pids = trace.processes["pid"].astype(np.int64) if trace is not None else np.empty(0, np.int64)
         mine = division.pids[gaps.device[rows]]
@@ -108,6 +128,9 @@ class _Late:
         for cause, time in self._known():
             result[:, CAUSES.index(cause)] = np.minimum(time, left)
             left = left - np.minimum(time, left)
+        recorded = np.minimum(self._recording(left), left)
+        result[:, CAUSES.index("profiler")] = recorded
+        left = left - recorded
         pause = self._pauses(left)
         loads = self._loads(pause)
         result[loads, CAUSES.index("data_loading")] += pause[loads]
@@ -128,6 +151,8 @@ class _Late:
         if self.work is None:
             return []
         loading, compilation = self.work.loading, _joined(self.work.compilation, self._first_launches())
+        if len(self.work.preparation.start):
+            loading = _joined(loading, self._prepared())
         found, before = [], loading
         for cause, segments in (
             ("data_loading", loading), ("compilation", compilation), ("allocation", self.work.allocation),
@@ -140,6 +165,37 @@ class _Late:
 
     def _covered(self, segments: Segments) -> Ints:
         return segments.covered(self.process, self.end) - segments.covered(self.process, self.begin)
+
+    def _recording(self, left: Ints) -> Ints:
+        """How much of each gap recording Python's frames took of the launching thread."""
+        division = self.division
+        if self.work is None or self.trace is None or not len(self.trace.frames["name"]):
+            return np.zeros_like(left)
+        if left.sum() < _WORTH * division.wall_ns * division.count:
+            return np.zeros_like(left)
+        threads, records = self.trace.threads, division.records
+        pid = np.concatenate([self.trace.processes["pid"][threads["process"]], records["pid"][self.after]])
+        code = distinct_rows(pid, np.concatenate([threads["tid"], records["tid"][self.after]])).inverse
+        known, wanted = np.split(code, [len(threads["tid"])])
+        row = np.full(int(code.max()) + 1, -1, np.int64)
+        row[known] = np.arange(len(known))
+        segments = self.work.recording
+        return segments.covered(row[wanted], self.end) - segments.covered(row[wanted], self.begin)
+
+    def _prepared(self) -> Segments:
+        """When libraries made inputs: in gaps before a copy to the device, or before the first launch of a step."""
+        assert self.work is not None
+        rows = np.flatnonzero(self._begins_a_step() | self._copies_to_device())
+        spans = self.work.preparation
+        inside = union(self.process[rows], self.begin[rows], self.end[rows])
+        # What lies in both: all edges of either, kept where both cover.
+        group = np.concatenate([spans.group, spans.group, inside.group, inside.group])
+        edge = np.concatenate([spans.start, spans.end, inside.start, inside.end])
+        order = np.lexsort((edge, group))
+        group, edge = group[order], edge[order]
+        same = group[1:] == group[:-1]
+        both = same & (np.diff(spans.covered(group, edge)) > 0) & (np.diff(inside.covered(group, edge)) > 0)
+        return union(group[:-1][both], edge[:-1][both], edge[1:][both])
 
     def _first_launches(self) -> Segments:
         """Launching calls of at least 1 ms of a kernel that had not run before: its module is loaded."""
@@ -172,24 +228,29 @@ class _Late:
     def _loads(self, pause: Ints) -> Bools:
         """In which pauses the host prepared inputs: those before a copy to the device that is the first launch of a step, or
         where no steps are marked those that come again and again before such copies."""
-        records = self.division.records
-        copied = (records["kind"][self.after] == ActivityKind.MEMCPY) & (records["copykind"][self.after] == _TO_DEVICE)
-        found = (pause > 0) & copied
+        found = (pause > 0) & self._copies_to_device()
         if self.steps is not None and len(self.steps):
-            launch = records["launch_ns"][self.after]
-            step = np.searchsorted(self.steps.begin_ns, launch, "right") - 1
-            first = _first_launch(records, self.division, self.steps)
-            return np.asarray(found & (step >= 0) & (launch <= first[np.maximum(step, 0)]))
+            return found & self._begins_a_step()
+        records = self.division.records
         _, _, kind = distinct_rows(records["call"][self.after], records["inner"][self.after])
         count = np.bincount(kind[found], minlength=int(kind.max(initial=0)) + 1)
         return np.asarray(found & (count[kind] >= _OFTEN))
 
+    def _copies_to_device(self) -> Bools:
+        """Which gaps are followed by a copy from the host."""
+        records = self.division.records
+        copied = records["kind"][self.after] == ActivityKind.MEMCPY
+        return np.asarray(copied & (records["copykind"][self.after] == _TO_DEVICE))
 
-def _first_launch(records: Records, division: Division, steps: Steps) -> Ints:
-    """The first launch in each step."""
-    launch = np.sort(records["launch_ns"][division.row])
-    at = np.searchsorted(launch, steps.begin_ns)
-    return np.append(launch, np.iinfo(np.int64).max)[at]
+    def _begins_a_step(self) -> Bools:
+        """Which gaps are followed by what a step launches first."""
+        if self.steps is None or not len(self.steps):
+            return np.zeros(len(self.rows), np.bool_)
+        launches = np.sort(self.division.records["launch_ns"][self.division.row])
+        first = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, self.steps.begin_ns)]
+        launch = self.division.records["launch_ns"][self.after]
+        step = np.searchsorted(self.steps.begin_ns, launch, "right") - 1
+        return np.asarray((step >= 0) & (launch <= first[np.maximum(step, 0)]))
 
 
 def _joined(one: Segments, other: Segments) -> Segments:

@@ -16,6 +16,7 @@ from pyprof.arrays.intervals import Segments, union
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.trace import Trace
 from pyprof.report.calls import Calls
+from pyprof.report.tracer import tracer_time
 
 _BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
 LOADING = re.compile(
@@ -23,6 +24,13 @@ LOADING = re.compile(
     rf"|\b(?:load|fetch|read|get|prepar|prefetch|next|wait[ _]for)(?:e|ing)?[ _](?:the[ _]|next[ _])?{_BATCH}\b"
     rf"|\b{_BATCH}[ _](?:load|fetch|read|prepar|augment)(?:e|ing|ation)?\b|\bcollate\b",
     re.IGNORECASE,
+)
+_LIBRARIES = (
+    r"numpy|PIL|cv2|torchvision[/\\](?:transforms|io|datasets)|datasets|albumentations|librosa|torchaudio|soundfile|decord|h5py"
+    r"|pandas|pyarrow|imageio|skimage|scipy|tokenizers|webdataset|transformers[/\\](?:tokenization|image_proc|feature_ex)\w*"
+)
+_PREPARING = re.compile(
+    rf"(?:^|[/\\]|-packages[/\\])(?:{_LIBRARIES})\b[^:]*\(\d+\): | of (?:{_LIBRARIES})\.|^torch[/\\]utils[/\\]data[/\\]"
 )
 _COMPILING = re.compile(
     r"\(dynamo_timed\)|compile_inner|compile_fx|inductor_compile|async_compile|CachingAutotuner\.(?:benchmark|precompile)",
@@ -53,6 +61,22 @@ class HostWork:
         """Something is compiled, a module is loaded, a graph recorded."""
         parts = (self._ranges(_COMPILING), self._calls_named(_COMPILES), self._recordings())
         return union(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @cached_property
+    def preparation(self) -> Segments:
+        """Python is in libraries that read, decode or make arrays, as far as its frames were recorded."""
+        frames, texts = self._trace.frames, self._trace.strings.values
+        if not len(frames["name"]):
+            return union(*np.zeros((3, 0), np.int64))
+        used = np.unique(frames["name"])
+        good = used[np.array([_PREPARING.search(texts[name]) is not None for name in used.tolist()], np.bool_)]
+        rows = np.flatnonzero(np.isin(frames["name"], good))
+        return union(self._process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows])
+
+    @cached_property
+    def recording(self) -> Segments:
+        """What recording Python's frames is known to have taken, by thread."""
+        return tracer_time(self._trace)
 
     @cached_property
     def allocation(self) -> Segments:

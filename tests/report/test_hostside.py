@@ -35,7 +35,7 @@ def idle(overview: Overview) -> dict[str, int]:
 
 
 def advice(overview: Overview) -> dict[str, Advice]:
-    return {one.kind: one for one in advise(overview)}
+    return {one.kind: one for one in advise(overview) if one.saves_ns is not None}
 
 
 def loads(n: Nsys, range_name: str | None, steps: int = 4, wait: int = 6 * MS) -> None:

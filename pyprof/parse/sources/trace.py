@@ -123,6 +123,12 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
         _c("bytes", "i8", "allocated, or freed where below 0 (a change, not what is in use; Kineto only)", 0),
         _c("device", "i4", "device ordinal; -1: the host's memory"),
     ),
+    "frames": (
+        _c("start_ns", "i8", "begin of a call of a Python function, or of a C function from Python"),
+        _c("end_ns", "i8", "its end"),
+        _c("thread", "i4", "row of `threads`"),
+        _c("name", "i4", "code into `strings`: `file.py(117): function`, or `<built-in method linear of ...>`"),
+    ),
     "graph_nodes": (
         _c("node", "i8", "node id, as in activities.graph_node"),
         _c("origin", "i8", "the node it was cloned from; -1 none"),
@@ -132,7 +138,7 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
 }
 
 Table = dict[str, Array]
-_LONG = ("activities", "launches", "ranges", "memory")
+_LONG = ("activities", "launches", "ranges", "memory", "frames")
 
 
 def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
@@ -274,6 +280,7 @@ class Trace:
     processes: Table = field(default_factory=lambda: make_table("processes"))
     devices: Table = field(default_factory=lambda: make_table("devices"))
     memory: Table = field(default_factory=lambda: make_table("memory"))
+    frames: Table = field(default_factory=lambda: make_table("frames"))
     graph_nodes: Table = field(default_factory=lambda: make_table("graph_nodes"))
     version: str = ""
     session_end_ns: int = -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyprof.report.advice import (
+    backward_markers,
     channels_last,
     data_loading,
     exposed_communication,
@@ -12,12 +13,18 @@ from pyprof.report.advice import (
     fused_attention,
     fused_optimizer,
     gemm_alignment,
+    graph_nodes,
     host_copy,
     launch_bound,
+    lost_records,
+    profiler_overhead,
     recomputation,
+    record_shapes,
+    record_stacks,
     reduced_precision,
     small_work,
     synchronization,
+    warmup,
 )
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.overview import Overview
@@ -37,6 +44,13 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     fused_optimizer.find,
     fuse_pointwise.find,
     small_work.find,
+    graph_nodes.find,
+    record_shapes.find,
+    record_stacks.find,
+    backward_markers.find,
+    lost_records.find,
+    profiler_overhead.find,
+    warmup.find,
 )
 _ALONE = "warmup"  # of a cold capture nothing else can be said
 

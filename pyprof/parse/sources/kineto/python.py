@@ -15,7 +15,7 @@ from pyprof.arrays.columns import distinct_values, narrowest
 from pyprof.arrays.nesting import crossing, nest
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.kineto.modules import FrameTable
-from pyprof.parse.sources.trace import Strings
+from pyprof.parse.sources.trace import Strings, Table, make_table
 
 # Patterns are compiled when they are first used: most traces have no frames.
 _FRAME = r"(?s)(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.*)"
@@ -78,6 +78,15 @@ class Frames:
         """All of them, None where there are none."""
         self._parts = [FrameTable(*map(np.concatenate, zip(*self._parts, strict=True)))] if self._parts else []
         return self._parts[0] if self._parts else None
+
+    def kept(self) -> Table:
+        """The trace's table of them, its threads as numbers of the reader's."""
+        frames = self.table()
+        if frames is None:
+            return make_table("frames")
+        codes = np.array([self._strings.code(name) for name in self._code], np.int32)
+        columns = {"start_ns": frames.start, "end_ns": frames.end, "thread": frames.thread, "name": codes[frames.name]}
+        return make_table("frames", columns)
 
     def sources(self, thread: Ints, start: Ints) -> Ints:
         """Code into strings of the source line at each (thread, time): the innermost user frame open then; -1 none."""

@@ -1,7 +1,7 @@
 """A torch.profiler (Kineto) trace, .json or .json.gz of torch 1.8 to today -> Trace.
 
 Events are read a block at a time into columns. A GPU activity belongs to the launch with its correlation id; ops, annotations
-and modules become ranges; Python frames only give the source line of each op. Projections of annotations onto the GPU
+and modules become ranges; Python frames give the source line of each op. Projections of annotations onto the GPU
 (gpu_user_annotation) are not activities. Times stay relative to the trace's base time, which is `utc_ns`.
 """
 
@@ -194,6 +194,7 @@ class _TraceReader:
         trace = self.trace
         if (frames := self.frames.table()) is not None:
             self.ranges.append(module_ranges(frames, self.frames.names(), self.file.facts.pyprof_modules, trace.labels))
+            trace.frames = self.frames.kept()
         parts = self.ranges or [make_table("ranges")]
         trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
         parts = self.memory or [make_table("memory")]
@@ -247,8 +248,8 @@ class _TraceReader:
 
     def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
         """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
-        thread there by its first number, -1 without one. Modules that ran on others are dropped: Kineto writes frames of
-        unknown threads under pid 0, tid 0."""
+        thread there by its first number, -1 without one. Frames, and so modules, that ran on others are dropped: Kineto writes
+        those of unknown threads under pid 0, tid 0."""
         ranges, launches = self.trace.ranges, self.trace.launches
         layer = self.trace.kinds == Kind.LAYER
         used = distinct_values(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
@@ -257,7 +258,9 @@ class _TraceReader:
             self.trace.ranges = ranges = {name: column[keep] for name, column in ranges.items()}
         row = np.full(len(self.threads.numbers) + 1, -1, np.int32)
         row[used] = np.arange(len(used))
-        for table in (ranges, launches, self.trace.memory):
+        if not (known := np.isin(self.trace.frames["thread"], used)).all():
+            self.trace.frames = {name: column[known] for name, column in self.trace.frames.items()}
+        for table in (ranges, launches, self.trace.memory, self.trace.frames):
             table["thread"] = row[table["thread"]]
         every = list(self.threads.numbers)
         return [every[i] for i in used.tolist()], row.tolist()

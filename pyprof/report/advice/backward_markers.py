@@ -1,0 +1,30 @@
+"""Kernels of backward that no marker of a forward op reaches -> record what links them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.markers import Kind
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.capture_facts import kernels, share, without_op
+from pyprof.report.overview import Overview
+
+_LEAST = 0.2  # of kernel time
+_EMIT = "run the model inside `with torch.autograd.profiler.emit_nvtx():`, which numbers the ops that backward refers to"
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where kernels without an op come from another thread than those with one."""
+    trace = overview.trace
+    if trace is None or trace.source == "kineto" or any(marker.kind == Kind.BACKWARD for marker in trace.markers):
+        return None
+    rows, records = kernels(overview), overview.records
+    bare = without_op(overview, rows)
+    thread = distinct_rows(records["pid"][rows], records["tid"][rows]).inverse
+    marked = np.unique(thread[~bare])
+    behind = bare & ~np.isin(thread, marked) & (records["tid"][rows] >= 0)
+    if not len(marked) or (part := share(overview, rows, behind)) < _LEAST:
+        return None
+    evidence = f"{part:.0%} of the kernel time was launched by threads that run no marked op, as autograd's backward does"
+    return Advice("backward_markers", None, int(records["dur_ns"][rows[behind]].sum()), evidence, _EMIT)

@@ -1,0 +1,34 @@
+"""Graphs that were recorded as wholes, or whose nodes nothing names -> how to record them."""
+
+from __future__ import annotations
+
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.capture_facts import kernels, replayed, share, without_op
+from pyprof.report.overview import Overview
+
+_LEAST = 0.1  # of kernel time
+_NODES = "nsys profile --cuda-graph-trace=node: a graph's kernels one by one"
+_RECORDING = {
+    "kineto": "a trace that begins before the graph is captured (torch.profiler around the warm-up too): its ops launch what "
+    "the graph replays",
+    "nsys": "begin nsys before the graph is captured, so that its kernels are known by the ops that recorded them",
+}
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where graphs hide what they run."""
+    rows = kernels(overview)
+    whole = overview.records["kind"][rows] == ActivityKind.GRAPH
+    time = overview.records["dur_ns"][rows]
+    if (part := share(overview, rows, whole)) >= _LEAST:
+        evidence = f"{part:.0%} of the kernel time is in {int(whole.sum()):,} replays of graphs recorded as wholes"
+        return Advice("graph_nodes", None, int(time[whole].sum()), evidence, _NODES)
+    if overview.trace is None:
+        return None
+    unknown = replayed(overview, rows) & without_op(overview, rows)
+    if (part := share(overview, rows, unknown)) < _LEAST:
+        return None
+    evidence = f"{int(unknown.sum()):,} kernels, {part:.0%} of the kernel time, ran in graphs, and nothing says of which ops"
+    do = _RECORDING["kineto" if overview.trace.source == "kineto" else "nsys"]
+    return Advice("graph_nodes", None, int(time[unknown].sum()), evidence, do)

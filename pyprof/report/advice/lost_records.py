@@ -1,0 +1,27 @@
+"""Devices that seem idle because what they ran was not recorded -> record again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.idle_time import counted, ms
+from pyprof.report.overview import Overview
+
+_LEAST = 0.01  # of the wall time
+_DO = (
+    "call torch.cuda.synchronize() before recording begins, record fewer steps, and with graphs a tool that records their "
+    "nodes (nsys --cuda-graph-trace=node)"
+)
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where records are missing inside of the window."""
+    time, own = overview.parts["unrecorded"], overview.idle.of("unrecorded")
+    if time <= _LEAST * overview.division.wall_ns:
+        return None
+    evidence = (
+        f"{ms(time)} in {counted(int(np.count_nonzero(own)), 'gap')} before or inside of work that had been launched long ago: "
+        "the device ran something that is not in the capture"
+    )
+    return Advice("lost_records", None, time, evidence, _DO)

@@ -1,0 +1,31 @@
+"""Launches that came late while Python's frames were recorded -> record without them to know how late they really come."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.idle_time import counted, ms
+from pyprof.report.overview import Overview
+
+_LEAST = 0.2  # of the wall time: idle because the host is late
+_DO = "torch.profiler.profile(with_stack=False, profile_memory=False, record_shapes=False): then see what of it remains"
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where recording slows a host that is what the devices wait for."""
+    trace, wall = overview.trace, overview.division.wall_ns
+    if trace is None or not len(trace.frames["name"]):
+        return None
+    own = overview.parts["profiler"]
+    late = own + overview.parts["launch"] + overview.parts["synchronization"] + overview.parts["host"]
+    if late <= _LEAST * wall:
+        return None
+    begin = trace.frames["start_ns"]
+    number = int(np.count_nonzero((begin >= overview.division.begin_ns) & (begin < overview.division.end_ns)))
+    evidence = f"{counted(number, 'call')} of Python functions were recorded while the devices waited {ms(late)} for the host"
+    if own:
+        evidence += f": at least {ms(own)} of it are the recorder's"
+    elif number:
+        evidence += f", one each {late / number / 1e3:.1f} us: in part the recorder's, how much the trace does not show"
+    return Advice("profiler_overhead", None, own or None, evidence, _DO)

@@ -1,0 +1,31 @@
+"""Kernels whose ops were recorded without arguments, or not at all -> record them, so that FLOPs and bytes are known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.capture_facts import kernels, replayed, share, without_op
+from pyprof.report.overview import Overview
+
+_LEAST = 0.3  # of kernel time
+_PROFILER = "torch.profiler.profile(activities=[CPU, CUDA], record_shapes=True)"
+_EMIT = "with torch.autograd.profiler.emit_nvtx(record_shapes=True):"
+_MARKERS = "import pyprof; pyprof.init() before the model is built, recorded with nsys -t cuda,nvtx (or: pyprof run PROGRAM)"
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where shapes would say more."""
+    if overview.trace is None:
+        return None
+    rows, source = kernels(overview), overview.trace.source
+    described = np.array([*(call.described for call in overview.records.calls), True], np.bool_)
+    silent = ~described[overview.records["call"][rows]]
+    if (part := share(overview, rows, silent)) >= _LEAST:
+        evidence = f"the ops of {part:.0%} of the kernel time are known without shapes, so that their FLOPs and bytes are not"
+        return Advice("record_shapes", None, None, evidence, _PROFILER if source == "kineto" else _EMIT)
+    bare = without_op(overview, rows) & ~replayed(overview, rows)
+    if (part := share(overview, rows, bare)) < 1 - _LEAST:
+        return None
+    evidence = f"no ops are recorded for {part:.0%} of the kernel time: only names and times of kernels speak"
+    return Advice("record_shapes", None, None, evidence, _PROFILER if source == "kineto" else _MARKERS)

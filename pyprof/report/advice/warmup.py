@@ -1,0 +1,47 @@
+"""A capture of one cold iteration -> record a warm one: nothing else can be said of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.types import Ints
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import Advice, Budget
+from pyprof.report.advice.idle_time import ms
+from pyprof.report.overview import Overview
+
+_LEAST = 0.1  # of the wall time: compilation and loading of modules
+_TRIALS = 5  # kernels in a row for one convolution, each another, that are more than it takes
+_CONVOLUTIONS = 3  # for which that is so
+_DO = "record later iterations: torch.profiler.schedule(wait=1, warmup=3, active=3), nsys --capture-range=cudaProfilerApi"
+
+
+def find(overview: Overview, _: Budget) -> Advice | None:
+    """Where one iteration did what only first ones do."""
+    if overview.steps is not None and len(overview.steps) > 1:
+        return None
+    wall, cold = overview.division.wall_ns, overview.parts["compilation"]
+    trials, time = _trials(overview)
+    if cold <= _LEAST * wall and trials < _CONVOLUTIONS:
+        return None
+    found = []
+    if cold > _LEAST * wall:
+        found.append(f"{ms(cold)} of {ms(wall)} went into loading modules, compiling or recording graphs")
+    if trials >= _CONVOLUTIONS:
+        found.append(f"{trials} convolutions tried out their algorithms ({ms(time)})")
+    return Advice("warmup", None, cold + time, "a first iteration: " + ", and ".join(found), _DO)
+
+
+def _trials(overview: Overview) -> tuple[int, int]:
+    """(convolutions that ran many different main kernels once each, their time)."""
+    records, rows = overview.records, np.flatnonzero(overview.inside & (overview.records["kind"] == ActivityKind.KERNEL))
+    conv = np.array([*("conv" in call.op for call in records.calls), False], np.bool_)
+    rows = rows[conv[records["call"][rows]] & (records["instance"][rows] >= 0)]
+    if not len(rows):
+        return 0, 0
+    (instance, _), _, pair = distinct_rows(records["instance"][rows], records["name"][rows])
+    once = np.bincount(pair) == 1
+    (one,), _, code = distinct_rows(instance[once])
+    many: Ints = one[np.bincount(code, minlength=len(one)) >= _TRIALS]
+    return len(many), int(records["dur_ns"][rows[np.isin(records["instance"][rows], many)]].sum())

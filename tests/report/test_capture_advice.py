@@ -1,0 +1,231 @@
+"""Advice about the capture itself, on captures whose truth is on the screen, and on real ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pyprof.loading import load_with_trace
+from pyprof.prof.frame import Frame
+from pyprof.report.advice.base import Advice
+from pyprof.report.advice.kinds import advise
+from pyprof.report.overview import Overview
+from tests.tiny import Nsys, tid
+
+GEMM = "ampere_sgemm_128x64_tn"
+MS = 1_000_000
+US = 1_000
+
+
+def overview_of(path: Path) -> Overview:
+    records, trace = load_with_trace(str(path))
+    return Overview(Frame(records), trace)
+
+
+def nsys(n: Nsys, path: Path) -> Overview:
+    return overview_of(n.write(path / "net.sqlite"))
+
+
+def advice(overview: Overview) -> dict[str, Advice]:
+    return {one.kind: one for one in advise(overview)}
+
+
+class Kineto:
+    """Events of one trace; times in us."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, object]] = []
+        self.corr = 0
+
+    def add(self, cat: str, name: str, begin: float, time: float, tid: int = 1, **args: object) -> None:
+        self.events.append({"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": begin, "dur": time, "args": args})
+
+    def kernel(self, launch: float, begin: float, time: float, name: str = GEMM) -> None:
+        self.corr += 1
+        self.add("cuda_runtime", "cudaLaunchKernel", launch, 5, correlation=self.corr)
+        self.add("kernel", name, begin, time, tid=7, correlation=self.corr, device=0, stream=7)
+
+    def frame(self, name: str, begin: float, time: float) -> None:
+        self.add("python_function", name, begin, time)
+
+    def write(self, path: Path) -> Overview:
+        file = path / "net.json"
+        file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": self.events}))
+        return overview_of(file)
+
+
+def python_between_launches(k: Kineto, pauses: list[float]) -> None:
+    """Ten launches, 1 ms apart; before each, C functions called in `quick` 1 us apart and in `slow` by these pauses."""
+    for step in range(10):
+        at = step * 1000.0
+        k.frame("net.py(1): quick", at + 100, 50)
+        for call in range(20):
+            k.frame("<built-in function len>", at + 101 + 2 * call, 1)
+        k.frame("net.py(9): slow", at + 200, 700)
+        now = at + 201
+        for pause in pauses:
+            k.frame("<built-in function len>", now, 1)
+            now += 1 + pause
+        k.frame("<built-in function len>", now, 1)
+        k.kernel(at + 950, at + 960, 5)
+
+
+def test_the_recorders_own_time(tmp_path: Path) -> None:
+    k = Kineto()
+    python_between_launches(k, [20.0, 30.0, 40.0])
+    overview = k.write(tmp_path)
+    assert overview.parts["profiler"] == 9 * (19 + 29 + 39) * US  # nine gaps; each pause less the usual one
+    found = advice(overview)
+    assert found["profiler_overhead"].saves_ns is None
+    assert found["profiler_overhead"].time_ns == overview.parts["profiler"]
+    assert found["launch_bound"].saves_ns == overview.parts["launch"]
+
+
+def test_a_function_with_short_pauses_too_works_itself(tmp_path: Path) -> None:
+    k = Kineto()
+    python_between_launches(k, [1.0, 30.0, 40.0])
+    overview = k.write(tmp_path)
+    assert overview.parts["profiler"] == 0
+    assert "does not show" in advice(overview)["profiler_overhead"].evidence
+
+
+def test_without_frames_nothing_is_the_recorders(tmp_path: Path) -> None:
+    k = Kineto()
+    for step in range(10):
+        k.kernel(step * 1000.0, step * 1000.0 + 10, 5)
+    assert list(advice(k.write(tmp_path))) == ["launch_bound", "record_shapes"]
+
+
+@pytest.mark.parametrize(("frame", "expected"), [("PIL/Image.py(2200): resize", True), ("net.py(3): work", False)])
+def test_frames_of_libraries_that_make_inputs(tmp_path: Path, frame: str, expected: bool) -> None:
+    """Before each step's first launch; the same before a later launch is no preparation of inputs."""
+    k = Kineto()
+    for step in range(4):
+        at = step * 10_000.0
+        k.add("user_annotation", f"ProfilerStep#{step}", at, 10_000)
+        k.frame(frame, at + 10, 4_000)
+        k.kernel(at + 4_020, at + 4_030, 1_000)
+        k.frame(frame, at + 5_100, 1_000)
+        k.kernel(at + 6_200, at + 6_210, 3_780)
+    overview = k.write(tmp_path)
+    assert overview.parts["data_loading"] == (4 * 4_000 * US if expected else 0)
+    assert ("data_loading" in advice(overview)) == expected
+
+
+def test_a_cold_iteration_says_only_that(tmp_path: Path) -> None:
+    n = Nsys()
+    for kernel in range(20):
+        at = kernel * 10 * MS
+        n.api(at, 1000 + kernel, name="cuLibraryLoadData", took=8 * MS)
+        n.kernel(f"{GEMM}_{kernel}", at + 9 * MS, at + 9 * MS + 10 * US, at + 10 * MS)
+    assert list(advice(nsys(n, tmp_path))) == ["warmup"]
+
+
+def test_modules_that_load_among_many_steps_are_not_cold(tmp_path: Path) -> None:
+    n = Nsys()
+    for kernel in range(20):
+        at = kernel * 10 * MS
+        n.range("step", at, at + 9 * MS)
+        n.api(at, 1000 + kernel, name="cuLibraryLoadData", took=8 * MS)
+        n.kernel(f"{GEMM}_{kernel}", at + 9 * MS - 10 * US, at + 9 * MS, at + 10 * MS)
+    assert "warmup" not in advice(nsys(n, tmp_path))
+
+
+def test_trials_of_convolutions_are_cold(tmp_path: Path) -> None:
+    k = Kineto()
+    for layer in range(4):
+        at = layer * 1000.0
+        dims = [[8, 3, 32, 32], [8, 3, 3, 3], []]
+        k.add("cpu_op", "aten::conv2d", at, 900, **{"Input Dims": dims, "Input type": ["float", "float", ""]})
+        for trial in range(6):
+            k.kernel(at + 10 + 100 * trial, at + 20 + 100 * trial, 90, f"implicit_gemm_{trial}")
+    assert list(advice(k.write(tmp_path))) == ["warmup"]
+
+
+def test_work_launched_before_the_recording(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 0, 10 * US, 50 * MS)
+    n.kernel(GEMM, 20 * US, 60 * MS, 100 * MS)  # launched long before, and nothing that the device did until then is known
+    found = advice(nsys(n, tmp_path))
+    assert found["lost_records"].time_ns == 10 * MS
+    assert found["lost_records"].saves_ns is None
+    assert not {"launch_bound", "synchronization"} & found.keys()
+
+
+def replay(n: Nsys, at: int, sets: int, kernels: int) -> None:
+    """One launch of a graph, of whose nodes these are recorded, 100 us apart."""
+    n.corr += 1
+    n.api(at, n.corr, name="cudaGraphLaunch_v10000")
+    corr = n.corr
+    for node in range(sets + kernels):
+        begin = at + 20 * US + node * 100 * US
+        if node < sets:
+            n.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((begin, begin + US, 0, 7, corr, tid() & ~0xFFFFFF, 4, 8))
+        else:
+            n.kernel(GEMM, None, begin, begin + US, corr=corr)
+
+
+def test_replays_whose_kernels_are_missing(tmp_path: Path) -> None:
+    n = Nsys()
+    for step in range(5):
+        replay(n, step * 3 * MS, 18, 1)
+    overview = nsys(n, tmp_path)
+    assert overview.parts["launch"] == overview.parts["synchronization"] == 0
+    assert overview.parts["unrecorded"] > 0.95 * overview.division.wall_ns
+    found = advice(overview)
+    assert "lost_records" in found and "graph_nodes" in found
+    assert not [one for one in found.values() if one.saves_ns]
+
+
+def test_graphs_as_wholes(tmp_path: Path) -> None:
+    n = Nsys()
+    for step in range(5):
+        n.corr += 1
+        n.api(step * MS, n.corr, name="cudaGraphLaunch_v10000")
+        n.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((step * MS, step * MS + MS, 0, 7, n.corr, tid() & ~0xFFFFFF, 3))
+    found = advice(nsys(n, tmp_path))
+    assert list(found) == ["graph_nodes"]
+    assert found["graph_nodes"].do.startswith("nsys profile --cuda-graph-trace=node")
+
+
+def test_kernels_of_backward_without_markers(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range('linear(fp32[64,64], fp32[64,64], None) #pyprof{"mod":"torch.nn.functional"}', 0, 100)
+    n.kernel(GEMM, 10, 200, 1200)
+    n.kernel(GEMM, 1000, 1300, 3300, thread=8)
+    assert list(advice(nsys(n, tmp_path))) == ["backward_markers"]
+
+
+def test_ops_without_shapes(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, seq = 3, op_id = 5", 0, 100)
+    n.kernel(GEMM, 10, 200, 1200)
+    found = advice(nsys(n, tmp_path))
+    assert list(found) == ["record_shapes"]
+    assert "emit_nvtx(record_shapes=True)" in found["record_shapes"].do
+
+
+_EXPECTED: list[tuple[str, set[str], set[str]]] = [
+    ("nsys/h100_2gpu_train.nsys2026.2.sqlite", {"record_shapes"}, {"warmup", "lost_records", "graph_nodes"}),
+    ("kineto/h100_vit.json.gz", {"profiler_overhead"}, {"warmup", "record_shapes", "record_stacks", "lost_records"}),
+    ("kineto/h100_bert_small.json.gz", {"profiler_overhead"}, {"warmup"}),
+    ("kineto/serving/vllm_decode_full.run.json.gz", {"graph_nodes"}, {"warmup", "profiler_overhead"}),
+    ("kineto/serving/sglang_prefilldecode.json.gz", set(),
+     {"warmup", "profiler_overhead", "lost_records", "graph_nodes", "record_shapes", "record_stacks"}),
+    ("kineto/mi300_resnet_checkpoint.json.gz", set(), {"warmup", "profiler_overhead", "lost_records"}),
+    ("kineto/a100_train_stacks.json.gz", {"record_stacks"}, {"warmup", "lost_records"}),
+    ("nvprof/v100_lm/net.sql", set(), {"warmup", "backward_markers"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "there", "absent"), _EXPECTED, ids=[row[0] for row in _EXPECTED])
+def test_real_captures(captures: Path, name: str, there: set[str], absent: set[str]) -> None:
+    found = advice(overview_of(captures / name))
+    assert there <= found.keys()
+    assert not absent & found.keys()
+
+
+def test_a_cold_capture_of_norms(captures: Path) -> None:
+    assert list(advice(overview_of(captures / "kineto/normalization_layers.json.gz"))) == ["warmup"]
