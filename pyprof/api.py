@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyprof.parse.sources.measured.launches import Measured
     from pyprof.parse.sources.trace import Trace
     from pyprof.prof.frame import Frame
+    from pyprof.report.summary.summary import Summary
     from pyprof.tables.table import Source, Table, Values
 
 _KINDS = "kernel,graph,cpu"
@@ -50,8 +51,11 @@ def table(file: str | os.PathLike[str], columns: str = "", kinds: str = _KINDS) 
     return load(file).to_pandas(columns=columns, kinds=kinds)
 
 
-def summary(file: str | os.PathLike[str], gpu: str | None = None) -> str:
-    """The text of `pyprof summary FILE`. gpu: hold rates against this device (a name or a JSON file). Errors: as `load`."""
+def summary(file: str | os.PathLike[str], gpu: str | None = None) -> Summary:
+    """What `pyprof summary FILE` shows, as an object: printed it is the screen, attributes are figures, `.json()` is all.
+
+    gpu: hold rates against this device (a name or a JSON file). Errors: as `load`.
+    """
     return load(file).summary(gpu)
 
 
@@ -184,13 +188,15 @@ class Loaded(Rows):
         frame = _to_pandas(Table(table.headers, [table.of(header.key) for header in table.headers]))
         return frame.rename(columns={"top_op": "top_level_op", "bottom_op": "bottom_level_op"})
 
-    def summary(self, gpu: str | None = None) -> str:
-        """The text of `pyprof summary`. gpu: hold rates against this device (a name or a JSON file)."""
+    def summary(self, gpu: str | None = None) -> Summary:
+        """As `pyprof.summary`, of this file."""
         from pyprof.hardware import gpus
         from pyprof.prof.frame import Frame
-        from pyprof.report.summary import lines
+        from pyprof.report.overview import Overview
+        from pyprof.report.summary.make import summarise
 
-        return "\n".join(lines(Frame(self.records, gpus.named(gpu) if gpu is not None else None)))
+        frame = Frame(self.records, gpus.named(gpu) if gpu is not None else None)
+        return summarise(Overview(frame, self.trace), self.file)
 
 
 class Ops(Rows):

@@ -83,7 +83,7 @@ def test_ops_are_counted_iterated_and_shown(data: Path) -> None:
 def test_the_summary_is_that_of_the_command(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(data / "kineto_cpu.json.gz")
     assert main(["summary", path]) == 0
-    assert pyprof.summary(path) == capsys.readouterr().out.rstrip("\n")
+    assert str(pyprof.summary(path)) == capsys.readouterr().out.rstrip("\n")
     with pytest.raises(InputError, match="there is no device"):
         pyprof.summary(path, gpu="no such")
 

@@ -150,7 +150,7 @@ def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
     nodes: dict[tuple[str, ...], int] = {(): 0}
     around: list[list[int]] = []  # for each stack its node and those above it
     for code in used.tolist():
-        path = _parts(frame.records.stacks[code].layer) if code >= 0 else ()
+        path = layer_names(frame.records.stacks[code].layer) if code >= 0 else ()
         around.append([nodes.setdefault(path[:depth], len(nodes)) for depth in range(len(path) + 1)])
     lengths = np.array([len(chain) for chain in around], np.int64)[inverse.ravel()]
     repeated = np.repeat(np.arange(len(rows)), lengths)
@@ -163,7 +163,7 @@ def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
     return groups
 
 
-def _parts(layers: tuple[str, ...]) -> tuple[str, ...]:
+def layer_names(layers: tuple[str, ...]) -> tuple[str, ...]:
     """Names from the outside in, each with what joins it to the one before: `.` in a module's path, `:` else."""
     parts: list[str] = []
     for layer in layers:

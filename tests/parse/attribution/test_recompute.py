@@ -281,8 +281,7 @@ def test_the_summary_tells_its_cost(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     recorded(tmp_path / "net.json", True)
     assert main(["summary", str(tmp_path / "net.json")]) == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("recomputed:"))
-    assert "in forward ops that run again in backward, 0.000 GFLOP" in line and "--where recomputed=1" in line
+    assert "in forward ops that run again in backward (--where recomputed=1)" in capsys.readouterr().out
     assert main(["prof", str(tmp_path / "net.json"), "--where", "recomputed=1,op=gelu", "-c", "op,phase"]) == 0
     assert capsys.readouterr().out.splitlines() == ["Op Phase", "gelu forward", "gelu forward"]
 

@@ -1,0 +1,165 @@
+"""Kernels of a window -> their time by op, family and layer, and the places where most is lost against the roofline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Ints
+from pyprof.prof.columns import RecordTable
+from pyprof.prof.frame import Frame, Part, params
+from pyprof.prof.group import LEAST_KNOWN, layer_names
+from pyprof.prof.roofline import BOUNDS
+from pyprof.report.summary.model import Lost, Share
+from pyprof.tables.table import PART_ROWS, coded
+
+_PLACES = 10
+_NUMBER = re.compile(
+    r"(?<=[._])\d+(?=[.:]|$)|^\d+(?=[.:]|$)"
+)  # of a layer in a list (`.3`), or called after its class (`Linear_12`)
+_WHOLE = 0.99  # of the time in layers: what holds as much is around all of them
+
+
+class Kernels:
+    """Some records of a frame with their times and limits, which are computed for some rows at a time.
+
+    time_ns: 0 where unknown; lost_ns: above the roofline, -1 unknown; peak: least time over time, NaN unknown; bound: code into
+    BOUNDS, -1 unknown.
+    """
+
+    def __init__(self, frame: Frame, rows: Ints) -> None:
+        self.frame, self.rows = frame, rows
+        self.time_ns: Ints = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
+        self.total_ns = int(self.time_ns.sum())
+        self.lost_ns, self.bound = np.empty(len(rows), np.int64), np.empty(len(rows), np.int8)
+        self.peak = np.empty(len(rows), np.float32)
+        for start in range(0, len(rows), PART_ROWS):
+            some = slice(start, start + PART_ROWS)
+            limits = Part(frame, rows[some]).roofline
+            self.lost_ns[some], self.bound[some], self.peak[some] = limits.lost_ns, limits.bound, limits.peak / 100
+
+    def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
+        """One share for each group of rows; group: of each row, -1 none."""
+        rows, count = np.flatnonzero(group >= 0), len(names)
+        group, time = group[rows], self.time_ns[rows]
+        instance = self.frame.records["instance"][self.rows[rows]]
+        alone = int(instance.max(initial=-1)) + 1 + rows
+        distinct = distinct_rows(group, np.where(instance >= 0, instance, alone)).columns[0] if len(rows) else group
+        total = summed(group, time, count)
+        flops, lost = (self._sums(values[rows], group, time, total) for values in (self._flops, self.lost_ns))
+        calls, kernels = (np.bincount(each, minlength=count).tolist() for each in (distinct, group))
+        whole = self.total_ns or 1
+        numbers = zip(names, total.tolist(), calls, kernels, flops, lost, strict=True)
+        return [Share(name, ns, ns / whole, *others) for name, ns, *others in numbers]
+
+    @property
+    def _flops(self) -> Ints:
+        flops: Ints = self.frame.costs.flops[self.rows]
+        return flops
+
+    def _sums(self, values: Ints, group: Ints, time: Ints, total: Ints) -> list[int | None]:
+        """Sums of numbers of which those below 0 are unknown; None where too little of a group's time is known."""
+        known = values >= 0
+        of_known = summed(group[known], time[known], len(total))
+        enough = (of_known > LEAST_KNOWN * total) & (np.bincount(group[known], minlength=len(total)) > 0)
+        sums = summed(group[known], values[known], len(total))
+        return [number if good else None for number, good in zip(sums.tolist(), enough.tolist(), strict=True)]
+
+    def by(self, column: str) -> tuple[Share, ...]:
+        """Time by what a column of `pyprof prof` holds, the longest first."""
+        group, pool = coded(RecordTable(self.frame).of(column).take(self.rows))
+        return _longest(self.shares(group, [*(text or None for text in pool), None]))
+
+    def by_layer(self) -> tuple[tuple[Share, ...], str]:
+        """(time by layer, two levels below what is around nearly all of them, and outside of any; what that is)."""
+        paths, path = self._paths()
+        around = self._around(paths, path)
+        depth = [len(around) if one[: len(around)] == around else 0 for one in paths]
+        outer, outer_code = _level(paths, [at + 1 for at in depth])
+        inner, inner_code = _level(paths, [at + 2 for at in depth])
+        inside: dict[tuple[str, ...], list[Share]] = {}
+        for name, share in zip(inner, self.shares(inner_code[path], [*map(_text, inner)]), strict=True):
+            inside.setdefault(name[:-1], []).append(share)
+        outer_code[outer_code < 0] = len(outer)
+        found = self.shares(outer_code[path], [*map(_text, outer), None])
+        whole = [replace(share, inside=_longest(inside.get(name, []))) for name, share in zip([*outer, ()], found, strict=True)]
+        return _longest(whole) if len(paths) > 1 else (), _text(around)
+
+    def _paths(self) -> tuple[list[tuple[str, ...]], Ints]:
+        """(the distinct paths of layers, first that of none; of each row its number)."""
+        known: dict[tuple[str, ...], int] = {(): 0}
+        codes = [known.setdefault(layer_names(stack.layer), len(known)) for stack in self.frame.records.stacks]
+        number = np.array([*codes, 0], np.int64)[self.frame.records["scope"][self.rows]]
+        used, inverse = np.unique(np.append(number, 0), return_inverse=True)
+        paths = list(known)
+        return [paths[at] for at in used.tolist()], inverse.ravel()[:-1]
+
+    def _around(self, paths: Sequence[tuple[str, ...]], path: Ints) -> tuple[str, ...]:
+        """The deepest layer that nearly all that lies in any layer lies in, and in one of its own layers too."""
+        spent = summed(path, self.time_ns, len(paths)).tolist()
+        least = _WHOLE * sum(spent[1:])
+        around: tuple[str, ...] = ()
+        while True:
+            inside: dict[tuple[str, ...], int] = {}
+            deeper = 0
+            for one, ns in zip(paths[1:], spent[1:], strict=True):
+                if one[: len(around)] == around and len(one) > len(around) + 1:
+                    deeper += ns
+                    inside[one[: len(around) + 1]] = inside.get(one[: len(around) + 1], 0) + ns
+            if not inside or not deeper >= least or max(inside.values()) < least:
+                return around
+            around = max(inside, key=inside.__getitem__)
+
+    def most_lost(self) -> tuple[Lost, ...]:
+        """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
+        records, known = self.frame.records, np.flatnonzero(self.lost_ns >= 0)
+        call, scope = (records[name][self.rows[known]].astype(np.int64) for name in ("call", "scope"))
+        ops, shapes = _codes([one.op for one in records.calls]), _codes([params(one) for one in records.calls])
+        layers = _codes([_NUMBER.sub("*", text) or None for text in (_text(layer_names(s.layer)) for s in records.stacks)])
+        (first, place) = distinct_rows(ops[call], shapes[call], layers[scope])[1:]
+        lost, time = (summed(place, values[known], len(first)) for values in (self.lost_ns, self.time_ns))
+        found = []
+        for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist():
+            if lost[at]:
+                mine = known[place == at]
+                found.append(self._lost(mine, int(time[at]), int(lost[at])))
+        return tuple(found)
+
+    def _lost(self, mine: Ints, time: int, lost: int) -> Lost:
+        """One place. mine: its rows."""
+        records, one = self.frame.records, self.rows[mine[0]]
+        call, scope = records["call"][one], records["scope"][self.rows[mine]]
+        layers = {_text(layer_names(records.stacks[code].layer)) for code in np.unique(scope).tolist() if code >= 0}
+        layer = layers.pop() if len(layers) == 1 else _NUMBER.sub("*", min(layers)) if layers else ""
+        bound = np.bincount(self.bound[mine] + 1, self.lost_ns[mine], len(BOUNDS) + 1)[1:]
+        least = float((self.peak[mine] * self.time_ns[mine]).sum())
+        op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
+        return Lost(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), time, lost, least / time)
+
+
+def _longest(found: Sequence[Share]) -> tuple[Share, ...]:
+    """Those that have rows, the longest first."""
+    there = [one for one in found if one.kernels]
+    return tuple(sorted(there, key=lambda one: (-one.time_ns, one.name is None, one.name or "")))
+
+
+def _level(paths: Sequence[tuple[str, ...]], depth: Sequence[int]) -> tuple[list[tuple[str, ...]], Ints]:
+    """(layers, for each path which of them it lies in at its depth, -1 none)."""
+    names: dict[tuple[str, ...], int] = {}
+    codes = [names.setdefault(one[:at], len(names)) if len(one) >= at else -1 for one, at in zip(paths, depth, strict=True)]
+    return list(names), np.array(codes, np.int64)
+
+
+def _text(path: tuple[str, ...]) -> str:
+    return "".join(path)[1:]
+
+
+def _codes(texts: Sequence[str | None]) -> Ints:
+    """A number for each distinct text, and at the end that of what has none."""
+    known: dict[str | None, int] = {None: 0}
+    return np.array([*(known.setdefault(text, len(known)) for text in texts), 0], np.int64)

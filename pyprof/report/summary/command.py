@@ -1,0 +1,130 @@
+"""Print the one screen that says what to fix first: what the time went to, advice with what it saves at most, time by phase,
+op, layer and kernel family, where most is lost against the roofline, how much is known.
+
+FILE is a capture, or records that `pyprof parse` wrote; of several each has a column. With --table or --format there are tables
+of everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.report.summary.beside import beside
+from pyprof.report.summary.model import SCHEMA
+from pyprof.report.summary.screen import Line, Units, lines, plain
+from pyprof.report.summary.summary import Summary
+from pyprof.report.summary.tables import TABLES, of_all
+from pyprof.tables.output import choice, write
+from pyprof.tables.screen import add_tables, require_table, selected
+
+if TYPE_CHECKING:
+    from pyprof.hardware.gpus import Gpu
+
+_WIDTH = 100
+_MOST_WIDTH = 120
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof summary`."""
+    parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; each of several has a column")
+    parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    add_window(parser)
+    add_tables(parser, TABLES)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, compute, print. Returns the exit code."""
+    from pyprof.hardware import gpus
+
+    require_table(options, TABLES)
+    if options.table is None:
+        choice(options, ())  # what is wrong with the options is said before anything is read
+    gpu = gpus.named(options.gpu) if options.gpu is not None else None
+    found = [summary_of(name, gpu, options) for name in options.file]
+    output = options.output or ""
+    if options.table is not None:
+        write(selected(of_all(options.table, found), options), options)
+    elif options.format == "json" or (options.format is None and output.endswith(".json")):
+        with _stream(options) as stream:
+            print(document(found), file=stream)
+    elif options.format or output:
+        write([make(one).take(slice(options.top)) for one in found for make in TABLES.values()], options)
+    else:
+        show(found, options.units != "raw", options.width, _command(options))
+    return 0
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command that shows records of the same part of the same file."""
+    window = [word for name in ("step", "range", "time") if (text := getattr(options, name)) for word in (f"--{name}", text)]
+    return shlex.join(["pyprof", "prof", *window, options.file[0]])
+
+
+@contextmanager
+def _stream(options: argparse.Namespace) -> Iterator[IO[str]]:
+    """Standard output, or the file of -o."""
+    if options.output is None:
+        yield sys.stdout
+        return
+    from pyprof.tables.files import whole_text_file
+
+    with whole_text_file(Path(options.output), map(Path, options.file)) as stream:
+        yield stream
+
+
+def document(found: Sequence[Summary]) -> str:
+    """The JSON of one summary, or of several under `files`."""
+    if len(found) == 1:
+        return found[0].json()
+    files = [one.to_dict() for one in found]
+    return json.dumps({"schema": SCHEMA, "files": files}, ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | None = None) -> Summary:
+    """The summary of a file. gpu: hold rates against this device; options: the part of it that is shown, None: all."""
+    from pyprof.loading import load_with_trace
+    from pyprof.prof.frame import Frame
+    from pyprof.report.overview import Overview
+    from pyprof.report.summary.make import summarise
+
+    records, trace = load_with_trace(name)
+    chosen = in_window(records, options) if options is not None and window_given(options) else None
+    return summarise(Overview(Frame(records, gpu), trace, chosen), name)
+
+
+def show(
+    found: Sequence[Summary], human: bool, width: int | None = None, command: str = "", stream: IO[str] | None = None
+) -> None:
+    """Print the screen of one summary, or of several beside each other. width: of a line, None: the terminal's."""
+    stream = sys.stdout if stream is None else stream
+    made: Callable[[Units], list[Line]]
+    if len(found) == 1:
+        made = lambda units: lines(found[0], units, command)  # noqa: E731
+    else:
+        made = lambda units: beside(found, units)  # noqa: E731
+    if stream.isatty():
+        _draw(made, human, width, stream)
+    else:
+        print(plain(made(Units(human, width or _WIDTH))), file=stream)
+
+
+def _draw(made: Callable[[Units], list[Line]], human: bool, width: int | None, stream: IO[str]) -> None:
+    import shutil
+
+    from rich.console import Console
+    from rich.text import Text
+
+    columns = width or min(shutil.get_terminal_size().columns, _MOST_WIDTH)
+    console = Console(file=stream, width=columns, highlight=False, soft_wrap=True)
+    for line in made(Units(human, columns, bars=True)):
+        text = Text.assemble(*line)
+        text.rstrip()
+        console.print(text)

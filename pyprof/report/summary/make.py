@@ -1,0 +1,119 @@
+"""An Overview -> a Summary: every figure of the window, and what the capture itself is worth saying. No layout here."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Bools, Ints
+from pyprof.hardware import cpus
+from pyprof.parse.records.records import PHASES
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.frame import params
+from pyprof.report.advice.kinds import advise
+from pyprof.report.division import BUSY
+from pyprof.report.hostside import CAUSES
+from pyprof.report.overview import Overview
+from pyprof.report.summary.breakdown import Kernels
+from pyprof.report.summary.model import Device, Known, Utilised
+from pyprof.report.summary.notes import notes_of
+from pyprof.report.summary.slowest import step_times
+from pyprof.report.summary.summary import Summary
+from pyprof.report.utilisation import utilisation
+
+_KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
+
+
+def summarise(overview: Overview, file: str) -> Summary:
+    """The summary of one capture, or of records; file: what it is called."""
+    division, kernels = overview.division, Kernels(overview.frame, kernels_of(overview))
+    advice, known = tuple(advise(overview)), _known(kernels)
+    timed = bool((overview.records["start_ns"] >= 0).any())
+    parts = overview.parts if timed else {}
+    layers, around = kernels.by_layer()
+    return Summary(
+        file=file, source=overview.records.source, on_gpu=division.on_gpu, window=overview.window,
+        devices=_devices(overview), wall_ns=division.wall_ns if timed else None, busy_ns=overview.busy_ns if timed else None,
+        busy={name: parts[name] for name in BUSY if timed}, idle_ns={name: parts[name] for name in CAUSES if timed},
+        kernel_ns=kernels.total_ns, kernels=len(kernels.rows), steps=step_times(overview), utilised=_utilised(overview),
+        phases=_phases(kernels), ops=kernels.by("op"), layers=layers, around=around,
+        families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known, advice=advice,
+        notes=notes_of(overview, advice, kernels, known),
+    )  # fmt: skip
+
+
+def kernels_of(overview: Overview) -> Ints:
+    """The kernels (ops on a CPU) of the window: those that its steps launched, of a part that was asked for its own."""
+    records = overview.records
+    return np.flatnonzero(_inside(overview) & np.isin(records["kind"], _KERNELS))
+
+
+def _inside(overview: Overview) -> Bools:
+    records, window = overview.records, overview.window
+    if not (records["start_ns"] >= 0).any():  # when they ran is not known: all of them
+        return np.ones(len(records), np.bool_) if overview.chosen is None else overview.chosen
+    if overview.chosen is not None:
+        return overview.inside & overview.chosen
+    launch = records["launch_ns"]
+    end = window.end_ns if overview.steps is None else int(overview.steps.end_ns[-1])
+    return overview.inside & ((launch < 0) | (launch < end))
+
+
+def _devices(overview: Overview) -> tuple[Device, ...]:
+    division, records, gpus = overview.division, overview.records, overview.frame.gpus
+    busy, idle = division.busy_ns.sum(axis=0), overview.idle_by_device()
+    of_device = records["gpu"][division.row]
+    found = []
+    for at, (pid, number) in enumerate(zip(division.pids.tolist(), division.devices.tolist(), strict=True)):
+        mine = of_device[division.device[division.row] == at]
+        code = int(mine[0]) if len(mine) else -1
+        if division.on_gpu:
+            gpu = gpus[max(code, 0)][0] if gpus and (code >= 0 or overview.frame.given is not None) else None
+            name, peaks, dram = (None, {}, None) if gpu is None else (gpu.name, dict(gpu.peaks), gpu.dram_bytes_per_s)
+        else:
+            name, peaks, dram = "CPU", *_cpu()
+        times = {cause: int(ns) for cause, ns in zip(CAUSES, idle[:, at].tolist(), strict=True)}
+        found.append(Device(name or None, pid, number, peaks, dram, int(busy[at]), times))
+    return tuple(found)
+
+
+def _cpu() -> tuple[dict[str, float], float | None]:
+    """What was measured on this machine's CPU, against which captures without a device are held."""
+    measured = cpus.peak()
+    if measured is None:
+        return {}, None
+    return {tag: rate * 1e12 for tag, rate in measured.tflops.items()}, measured.dram_gbs * 1e9
+
+
+def _utilised(overview: Overview) -> Utilised:
+    of = utilisation(overview.frame, _inside(overview), overview.division.wall_ns, overview.busy_ns)
+    return Utilised(
+        of.mfu,
+        of.hfu,
+        of.mfu_min,
+        of.hfu_min,
+        of.flops,
+        of.flops_per_busy_s,
+        of.flops_per_wall_s,
+        of.peak_flops_per_s,
+        of.peaks,
+    )
+
+
+def _phases(kernels: Kernels) -> dict[str, int]:
+    """Time of kernels by phase, the longest first."""
+    names = (*PHASES, "unknown")
+    phase = kernels.frame.records["phase"][kernels.rows].astype(np.int64)
+    spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.time_ns, len(names)).tolist()
+    found = sorted(zip(names, spent, strict=True), key=lambda pair: -pair[1])
+    return {name: ns for name, ns in found if ns or name == "unknown"}
+
+
+def _known(kernels: Kernels) -> Known | None:
+    frame, total = kernels.frame, kernels.total_ns
+    if not total:
+        return None
+    call, costs = frame.records["call"][kernels.rows], frame.costs
+    shaped = np.array([*(params(one) is not None for one in frame.records.calls), False], np.bool_)
+    masks = call >= 0, shaped[call], costs.flops[kernels.rows] >= 0, costs.bytes[kernels.rows] >= 0
+    return Known(*(int(kernels.time_ns[mask].sum()) / total for mask in masks))

@@ -1,0 +1,195 @@
+"""What a summary holds: the figures of one capture's window, or means over the ranks of a job, and their JSON.
+
+Times are in ns, shares from 0 to 1, unknown is None. `to_dict` gives what the JSON holds, under the same names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyprof.report.advice.base import Advice
+from pyprof.report.overview import Window
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device. name: None unknown; pid, number: its process and ordinal, -1 for a CPU; peaks: FLOP/s, dense, by precision;
+    dram_bytes_per_s: its memory's; busy_ns, idle_ns: of the window, by cause."""
+
+    name: str | None
+    pid: int
+    number: int
+    peaks: Mapping[str, float]
+    dram_bytes_per_s: float | None
+    busy_ns: int
+    idle_ns: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Slowest:
+    """The slowest step. index: from 0 among the steps; part: what took longer than in the median step, (`idle`, a cause) or
+    (`busy`, a phase), None where none explains half of the difference; more_ns: by so much; op: that takes most of it."""
+
+    index: int
+    time_ns: int
+    part: tuple[str, str] | None
+    op: str | None
+    more_ns: int | None
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The complete steps. kind: what marks them; name: of the first; spread_ns: from the shortest to the longest."""
+
+    kind: str
+    name: str
+    count: int
+    median_ns: int
+    spread_ns: int
+    min_ns: int
+    max_ns: int
+    times_ns: tuple[int, ...]
+    slowest: Slowest | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """Kernels (ops on a CPU) that have a name in common, None: that have none. time_ns: their sum; share: of all kernels' time;
+    calls: executions of ops; flops, lost_ns: None where too little of them is known; inside: one level further down."""
+
+    name: str | None
+    time_ns: int
+    share: float
+    calls: int
+    kernels: int
+    flops: int | None
+    lost_ns: int | None
+    inside: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A place where time is lost against the roofline. layer: numbers in which the places differ are `*`; bound: what limits
+    most of it; time_ns: of its kernels; lost_ns: of that, what lies above the roofline; peak: least time over time."""
+
+    layer: str | None
+    op: str | None
+    shape: str | None
+    bound: str
+    kernels: int
+    time_ns: int
+    lost_ns: int
+    peak: float
+
+
+@dataclass(frozen=True)
+class Utilised:
+    """How well the peaks were used. mfu, hfu: None where products are not known, mfu_min, hfu_min: what they are at least then;
+    flops: of all that is known; flops_per_busy_s, flops_per_wall_s: their rates; peak_flops_per_s: what MFU is held against,
+    the sum over the devices; precisions: their shares of the products' time."""
+
+    mfu: float | None
+    hfu: float | None
+    mfu_min: float | None
+    hfu_min: float | None
+    flops: int | None
+    flops_per_busy_s: float | None
+    flops_per_wall_s: float | None
+    peak_flops_per_s: float | None
+    precisions: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Shares of the kernels' time of which these are known."""
+
+    op: float
+    shapes: float
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One capture, or a job (ranks: how many; then all figures are means over them).
+
+    wall_ns = busy_ns + the sum of idle_ns, exactly, and busy_ns is the sum of busy: means over the devices; None and empty
+    where the records do not say when they ran. kernel_ns, phases, ops, layers, families, lost are sums over the kernels of all
+    devices (without a device, over the ops on the CPU). around: the layer that is around `layers`, empty where none is.
+    """
+
+    file: str
+    source: str
+    on_gpu: bool
+    window: Window
+    devices: tuple[Device, ...]
+    wall_ns: int | None
+    busy_ns: int | None
+    busy: Mapping[str, int]
+    idle_ns: Mapping[str, int]
+    kernel_ns: int
+    kernels: int
+    steps: StepTimes | None
+    utilised: Utilised
+    phases: Mapping[str, int]
+    ops: tuple[Share, ...]
+    layers: tuple[Share, ...]
+    around: str
+    families: tuple[Share, ...]
+    lost: tuple[Lost, ...]
+    known: Known | None
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...]
+    ranks: int | None = None
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation, None where it is not known."""
+        return self.utilised.mfu
+
+    @property
+    def hfu(self) -> float | None:
+        """Hardware FLOPs utilisation, None where it is not known."""
+        return self.utilised.hfu
+
+    @property
+    def flops(self) -> int | None:
+        """FLOPs of all records of which they are known."""
+        return self.utilised.flops
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds: numbers, texts, None, lists and dicts."""
+        found: dict[str, Any] = json.loads(self.json())
+        return found
+
+    def _fields(self) -> dict[str, Any]:
+        names: dict[str, Any] = {
+            "schema": SCHEMA, "file": self.file, "source": self.source, "ranks": self.ranks, "window": self.window._asdict(),
+            "wall_ns": self.wall_ns, "busy_ns": self.busy_ns, "idle_ns": dict(self.idle_ns), "busy": dict(self.busy),
+            "kernel_ns": self.kernel_ns, "kernels": self.kernels, "devices": [*map(asdict, self.devices)],
+            "steps": None if self.steps is None else asdict(self.steps), **asdict(self.utilised), "phases": dict(self.phases),
+        }  # fmt: skip
+        for level in ("ops", "layers", "families"):
+            singular = {"families": "family"}.get(level, level[:-1])
+            names[level] = [_share(one, singular, level) for one in getattr(self, level)]
+        advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
+        known = None if self.known is None else asdict(self.known)
+        return {**names, "lost": [*map(asdict, self.lost)], "known": known, "advice": advice, "notes": list(self.notes)}
+
+    def json(self) -> str:
+        """The JSON of `pyprof summary --format json`."""
+        return json.dumps(self._fields(), ensure_ascii=False, indent=1, allow_nan=False)
+
+
+def _share(one: Share, name: str, inside: str) -> dict[str, Any]:
+    fields = asdict(one)
+    found = {name: fields.pop("name"), **fields}
+    del found["inside"]
+    if inside == "layers":
+        found[inside] = [_share(each, name, "") for each in one.inside]
+    return found

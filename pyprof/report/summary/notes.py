@@ -1,0 +1,77 @@
+"""An overview and its advice -> what is worth saying about the capture itself, the most important first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.advice.base import LEAST_SHARE, Advice
+from pyprof.report.overview import Overview
+from pyprof.report.summary.breakdown import Kernels
+from pyprof.report.summary.model import Known
+from pyprof.tables.units import human
+
+_LEAST_NS = 1_000_000  # of time outside of the window, to be worth a line
+_MUCH, _LITTLE = 0.5, 0.5  # of the time: kernels in whole graphs, or of known ops
+_COLD = "warmup"
+
+
+def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, known: Known | None) -> tuple[str, ...]:
+    """One line each."""
+    saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
+    why = [] if saves else [_nothing(overview, kernels, known)]
+    devices = [note for _, notes in overview.frame.gpus for note in notes]
+    return tuple(dict.fromkeys([*why, *_window(overview), *_recomputed(kernels), *devices, *overview.records.messages()]))
+
+
+def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
+    """Why nothing is advised that would save time."""
+    if known is None:
+        return "Nothing to advise: nothing ran in the window"
+    if not overview.division.count:
+        return "Nothing to advise: the records do not say when they ran"
+    busy = _percent(overview.busy_ns, overview.division.wall_ns)
+    whole = overview.records["kind"][kernels.rows] == ActivityKind.GRAPH
+    graphs = int(kernels.time_ns[whole].sum())
+    if graphs > _MUCH * kernels.total_ns:
+        graphs_share = _percent(graphs, kernels.total_ns)
+        return (
+            f"Nothing to advise: the device is busy {busy}, {graphs_share} of it in CUDA graphs that were recorded as a whole"
+        )
+    if known.op < _LITTLE:
+        return f"Nothing to advise: too little is recorded, ops are known of {_percent(known.op, 1)} of the time"
+    bounded = kernels.lost_ns >= 0
+    time, lost = int(kernels.time_ns[bounded].sum()), int(kernels.lost_ns[bounded].sum())
+    what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
+    reached = f", its {rows} at {_percent(time - lost, time)} of the roofline" if time else ""
+    least = f"{100 * LEAST_SHARE:.1f} % of the time"
+    return f"Nothing to advise: the {what} is busy {busy}{reached}; no change is known that would save {least}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %"
+
+
+def _window(overview: Overview) -> Iterator[str]:
+    """What of the capture is not in the window, and what is not recorded of it."""
+    window, wall = overview.window, overview.division.wall_ns
+    if not overview.division.count:
+        return
+    if window.unrecorded_ns:
+        yield f"the first {human(window.unrecorded_ns, 'ns')} are left out: their work was launched before the recording"
+    before = window.set_up_ns - window.unrecorded_ns
+    if before > _LEAST_NS:
+        yield f"set-up of {human(before, 'ns')} comes before the window"
+    if window.after_ns > _LEAST_NS:
+        yield f"{human(window.after_ns, 'ns')} come after the window"
+    missing = overview.parts["unrecorded"]
+    if missing > LEAST_SHARE * wall:
+        yield f"for {human(missing, 'ns')} the device idled before work that was launched long before: some was not recorded"
+
+
+def _recomputed(kernels: Kernels) -> Iterator[str]:
+    """What ran again for a checkpoint."""
+    time = int(kernels.time_ns[kernels.frame.records["recomputed"][kernels.rows] == 1].sum())
+    if time:
+        share = _percent(time, kernels.total_ns)
+        yield f"{human(time, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"

@@ -1,0 +1,257 @@
+"""The summary of captures whose truth fits on a screen, and of real ones: sums, JSON, tables, the screen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyprof
+from pyprof.cli import main
+from pyprof.loading import load_capture
+from pyprof.parse.records.records import PHASES
+from pyprof.prof.frame import Frame
+from pyprof.report.advice.base import Advice, Place
+from pyprof.report.summary.command import summary_of
+from pyprof.report.summary.screen import LINES, Units, lines, plain
+from pyprof.report.summary.summary import Summary
+from tests.terminals import bare, on_terminal
+from tests.tiny import Nsys
+
+A100 = (0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0)
+KEYS = (
+    "schema wall_ns busy_ns idle_ns busy kernel_ns devices steps mfu hfu mfu_min hfu_min flops phases ops layers families lost "
+    "known advice notes file window"
+).split()
+GIVEN = (
+    "kineto/h100_bert_small.json.gz", "kineto/h100_vit.json.gz", "kineto/v100_resnet50_2021.json.gz",
+    "kineto/a100_train_stacks.json.gz", "kineto/mi300_resnet_checkpoint.json.gz", "kineto/a100_alexnet_cupti_counters.json.gz",
+    "kineto/multi_stream_sync.json.gz", "kineto/normalization_layers.json.gz", "kineto/a100_triton_add.json.gz",
+    "kineto/mi300_triton_compiled.json.gz", "kineto/serving/sglang_prefilldecode.json.gz",
+    "kineto/serving/vllm_decode_full.run.json.gz", "kineto/serving/vllm_decode_full.capture.json.gz",
+    "kineto/v100_dlrm_8ranks/worker7.pt.trace.json.gz", "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite",
+    "nsys/h100_2gpu_train.nsys2026.2.sqlite", "nsys/a100_gpt2.7b.nsys2024.6.sqlite",
+    "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
+)  # fmt: skip
+
+
+def two_steps() -> Nsys:
+    """Two steps of 100 us on an A100, each an mm of 20 us and an add of 10 us."""
+    n = Nsys()
+    n.rows["TARGET_INFO_GPU"].append(A100)
+    for number, begin in ((0, 100_000), (1, 200_000)):
+        n.range(f"ProfilerStep#{number}", begin, begin + 100_000)
+        n.range('model.fc #pyprof{"layer":1}', begin + 1_000, begin + 30_000)
+        n.range('mm(fp32[512,512], fp32[512,512]) #pyprof{"mod":"torch"}', begin + 2_000, begin + 12_000)
+        n.kernel("ampere_sgemm_128x64_nn", begin + 3_000, begin + 10_000, begin + 30_000)
+        n.range('add(fp32[512,512], fp32[512,512]) #pyprof{"mod":"torch"}', begin + 12_000, begin + 60_000)
+        n.kernel("void at::native::vectorized_elementwise_kernel<4>()", begin + 40_000, begin + 50_000, begin + 60_000)
+    return n
+
+
+def held(of: Summary) -> None:
+    """What must be true of every summary."""
+    found: dict[str, Any] = json.loads(of.json())
+    assert set(KEYS) <= found.keys() and found["schema"] == 1
+    if of.wall_ns is not None:
+        assert found["wall_ns"] == found["busy_ns"] + sum(found["idle_ns"].values())
+        assert found["busy_ns"] == sum(found["busy"].values())
+        for device in found["devices"]:
+            assert device["busy_ns"] + sum(device["idle_ns"].values()) == found["wall_ns"]
+    for by in ("ops", "layers", "families"):
+        assert not found[by] or sum(one["time_ns"] for one in found[by]) == found["kernel_ns"]
+        assert all(one["time_ns"] >= sum(each["time_ns"] for each in one.get("layers", ())) for one in found[by])
+    assert sum(found["phases"].values()) == found["kernel_ns"] and set(found["phases"]) <= {*PHASES, "unknown"}
+    assert all(0 <= share <= 1 for share in (found["known"] or {}).values())
+    assert all(0 < one["lost_ns"] <= one["time_ns"] for one in found["lost"]) and len(found["lost"]) <= 10
+    assert [one["lost_ns"] for one in found["lost"]] == sorted((one["lost_ns"] for one in found["lost"]), reverse=True)
+    if found["steps"] is not None:
+        times = found["steps"]["times_ns"]
+        assert found["steps"]["spread_ns"] == max(times) - min(times) and found["steps"]["count"] == len(times)
+        assert found["steps"]["median_ns"] == pytest.approx(np.median(times), abs=1)
+    assert found["mfu"] is None or (found["mfu_min"] is None and 0 <= found["mfu"] <= found["hfu"])
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_every_capture_adds_up_and_fits_the_screen(captures: Path, name: str) -> None:
+    of = summary_of(str(captures / name))
+    held(of)
+    for units in (Units(), Units(bars=True), Units(human=False), Units(width=80, bars=True)):
+        text = plain(lines(of, units, f"pyprof prof {name}")).splitlines()
+        assert max(map(len, text)) <= units.width, text
+        assert len(text) <= LINES or units.width < 100
+
+
+def test_a_terminal_of_100_by_45_holds_it(captures: Path) -> None:
+    written = on_terminal(["summary", str(captures / "kineto/a100_train_stacks.json.gz")], 100, 45)
+    text = bare(written).splitlines()
+    assert len(text) <= LINES and max(map(len, text)) <= 100 and "\x1b[" in written and "█" in written
+    colourless = on_terminal(["summary", str(captures / "kineto/a100_train_stacks.json.gz")], 100, 45, NO_COLOR="1")
+    assert "█" in colourless and "\x1b[3" not in colourless
+
+
+def test_the_whole_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    two_steps().write(tmp_path / "net.sqlite")
+    assert main(["summary", "net.sqlite"]) == 0
+    assert capsys.readouterr().out.splitlines() == SCREEN.splitlines()[1:]
+
+
+SCREEN = """
+net.sqlite              NVIDIA A100-SXM4-80GB  fp32 19.5, tf32 156, bf16 312 TFLOP/s, DRAM 2.04 TB/s
+
+2 steps, 100 us each (100 us to 100 us)   wall 200 us   GPU busy 30 %
+MFU 14 % of fp32 19.5 TFLOP/s, HFU 14 %
+537 MFLOP: 8.96 TFLOP/s while busy, 2.69 TFLOP/s over wall
+
+busy   60.0 us  30 %   compute 60.0 us
+idle    140 us  70 %   launch 100 us, host 40.0 us
+
+What to do first
+   Nothing to advise: the GPU is busy 30 %, its kernels at 51 % of the roofline; no change is known
+   that would save 0.5 % of the time
+
+By phase                          By op                             By layer in model
+forward           60.0 us 100 %   mm                 40.0 us 67 %   fc                 40.0 us 67 %
+By kernel family                  add                20.0 us 33 %   (outside…f layers) 20.0 us 33 %
+sass_simt_gemm    40.0 us  67 %
+elementwise       20.0 us  33 %
+more: pyprof prof net.sqlite --group-by op,params, or --tree layer
+
+Most time lost against the roofline                                   time     lost  peak  bound
+add  [512,512]fp32;[512,512]fp32                                     20.0 us  16.9 us  15 %  memory
+mm   M=512,N=512,K=512,fp32                                model.fc  40.0 us  12.5 us  69 %  compute
+more: pyprof prof net.sqlite --group-by op,params,layer --sort lost
+
+Known of kernel time: op 100 %, shapes 100 %, FLOPs 100 %, bytes 100 %
+"""
+
+
+def test_the_object_has_the_figures(tmp_path: Path) -> None:
+    path = two_steps().write(tmp_path / "net.sqlite")
+    of = pyprof.summary(path)
+    held(of)
+    assert (of.wall_ns, of.busy_ns, of.kernel_ns, of.kernels) == (200_000, 60_000, 60_000, 4)
+    assert of.steps is not None and (of.steps.kind, of.steps.count, of.steps.median_ns) == ("ProfilerStep", 2, 100_000)
+    assert [(one.name, one.time_ns, one.calls, one.flops) for one in of.ops] == [
+        ("mm", 40_000, 2, 2 * 2 * 512**3),
+        ("add", 20_000, 2, 2 * 512**2),
+    ]
+    assert of.mfu == pytest.approx(2 * 2 * 512**3 / 200e-6 / 19.5e12) == of.hfu
+    assert of.flops == 2 * (2 * 512**3 + 512**2) and of.phases["forward"] == 60_000
+    assert str(of) == plain(lines(of, Units())) and "net.sqlite" in of._repr_html_()
+
+
+def test_python_gives_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(two_steps().write(tmp_path / "net.sqlite"))
+    assert main(["summary", path, "--format", "json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == pyprof.load(path).summary().to_dict() == pyprof.summary(path).to_dict()
+    assert main(["summary", path, "-o", str(tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text()) == printed
+
+
+def test_parts_of_a_capture(tmp_path: Path) -> None:
+    import argparse
+
+    path = str(two_steps().write(tmp_path / "net.sqlite"))
+    options = argparse.Namespace(step="1", range=None, time=None)
+    of = summary_of(path, None, options)
+    held(of)
+    assert (of.kernels, of.kernel_ns, of.wall_ns, of.busy_ns) == (2, 30_000, 50_000, 30_000)
+    assert main(["summary", path, "--range", "no"]) == 1
+
+
+def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(two_steps().write(tmp_path / "net.sqlite"))
+    assert main(["summary", path, "--table", "ops", "-c", "op,time,calls", "--csv"]) == 0
+    assert capsys.readouterr().out == "Op,Time(ns),Calls\r\nmm,40000,2\r\nadd,20000,2\r\n"
+    assert main(["summary", path, "--table", "time", "--where", "by=busy", "-c", "name,time", "--csv"]) == 0
+    assert capsys.readouterr().out == "Name,Time(ns)\r\ncompute,60000\r\n"
+    assert main(["summary", path, "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    titles = ("the window", "Steps", "Time", "Advice", "By op", "By layer", "By kernel family", "Most time lost", "Notes")
+    assert all(title in text for title in titles) and "| wall_ns | 200000.000 | ns |" in text
+    assert main(["summary", path, "--csv"]) == 2 and "--table figures|steps|time" in capsys.readouterr().err
+    assert main(["summary", path, "--table", "ops", "-c", "no"]) == 2
+
+
+def test_several_files_have_a_column_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (str(two_steps().write(tmp_path / f"{name}.sqlite")) for name in ("before", "after"))
+    assert main(["summary", first, second]) == 0
+    text = capsys.readouterr().out.splitlines()
+    assert text[0].split() == ["before.sqlite", "after.sqlite"]
+    assert ["wall", "200", "us", "200", "us"] in [line.split() for line in text] and max(map(len, text)) <= 100
+    assert main(["summary", first, second, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == 1 and [one["file"] for one in found["files"]] == [first, second]
+    assert found["files"][0] == pyprof.summary(first).to_dict()
+    assert main(["summary", first, second, "--table", "ops", "-c", "file,op,time", "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"{file},{op}" for file in (first, second) for op in ("mm,40000", "add,20000")
+    ]
+
+
+def test_advice_is_numbered_wrapped_and_counted(tmp_path: Path) -> None:
+    of = summary_of(str(two_steps().write(tmp_path / "net.sqlite")))
+    place = Place("model.fc", "mm", "M=512", "net.py:3", 2, 40_000)
+    some = [Advice(f"kind_{n}", 1_000 * (9 - n), 5_000, f"evidence {n} " * 12, "line\nto write", (place,)) for n in range(4)]
+    text = plain(lines(replace(of, advice=tuple(some)), Units())).splitlines()
+    at = next(number for number, line in enumerate(text) if line.startswith("What to do first"))
+    assert text[at].endswith("saves at most") and text[at + 1].startswith("1  Kind 0") and text[at + 1].endswith("9.00 us")
+    assert text[at + 3].strip() == "line to write" and [line for line in text if line.startswith("   also: kind 3")]
+    assert json.loads(replace(of, advice=tuple(some)).json())["advice"][0]["places"][0]["op"] == "mm"
+
+
+def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range('m\x1b[31mm(fp32[8,8]) #pyprof{"mod":"x"}', 0, 50_000)
+    n.kernel("k\x1b]0;title\x07", 10, 1_000, 2_000)
+    of = summary_of(str(n.write(tmp_path / "net.sqlite")))
+    assert all(character.isprintable() for line in plain(lines(of, Units())).splitlines() for character in line)
+
+
+def test_records_without_times_say_so(captures: Path) -> None:
+    of = summary_of(str(captures / "nvprof/v100_lm/net.dict"))
+    assert of.wall_ns is None and of.busy_ns is None and of.idle_ns == {} and of.kernel_ns > 0
+    assert "wall na" in str(of) and "do not say when they ran" in of.notes[0]
+
+
+def test_ops_on_the_cpu_are_not_called_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[4, 8], [8, 2]]", 0, 300_000)
+    n.range("aten::add, op_id = 2, sizes = [[4, 2], [4, 2]]", 400_000, 500_000)
+    of = summary_of(str(n.write(tmp_path / "net.sqlite")))
+    held(of)
+    assert (of.on_gpu, of.wall_ns, of.busy_ns, of.idle_ns["host"]) == (False, 500_000, 400_000, 100_000)
+    text = str(of)
+    assert "CPU busy 80 %" in text and "kernel" not in text and "GPU" not in text and not of.families and not of.lost
+
+
+def test_the_slowest_step_and_why(tmp_path: Path) -> None:
+    n = Nsys()
+    begin = 100_000
+    for number, (gap, work) in enumerate([(1_000, 5_000), (1_000, 5_000), (1_000, 45_000), (1_000, 5_000)]):
+        n.range(f"ProfilerStep#{number}", begin, begin + gap + work + 10_000)
+        n.range('add(fp32[8], fp32[8]) #pyprof{"mod":"torch"}', begin, begin + 900)
+        n.kernel("void add_kernel()", begin + 10, begin + gap, begin + gap + work)
+        begin += gap + work + 10_000
+    of = summary_of(str(n.write(tmp_path / "net.sqlite")))
+    assert of.steps is not None and of.steps.slowest is not None
+    slow = of.steps.slowest
+    assert (slow.index, slow.part, slow.more_ns, slow.op) == (2, ("busy", "forward"), 40_000, "add")
+    assert "slowest: step 3 of 4, 56.0 us: forward 40.0 us longer than in the median step (add)" in str(of)
+
+
+@pytest.mark.parametrize("name", GIVEN[:4] + GIVEN[14:17])
+def test_the_verdict_is_known_on_real_captures(captures: Path, name: str) -> None:
+    frame = Frame(load_capture(captures / name))
+    codes, verdicts = frame.verdicts
+    time = np.where(frame.records["kind"] == 0, frame.records["dur_ns"], 0)
+    known = np.array([v.tc is not None for v in verdicts])[codes]
+    assert 0 < 0.99 * time.sum() <= time[known].sum()
