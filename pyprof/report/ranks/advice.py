@@ -27,7 +27,8 @@ class Straggler(NamedTuple):
     ranks waited for it on average; waited_ns: all of them together; collectives: how often it was the last, of `met` compared.
 
     The collective where it lost most: kind; step (None: not marked); earliest, second: the first and the next-to-last rank
-    there; second_ns, last_ns: when the next-to-last and this rank entered, after the earliest.
+    there; second_ns, last_ns: when the next-to-last and this rank entered, after the earliest; entered: (rank, ns after the
+    earliest) of all that took part, in order.
 
     cause: "compute", "host", "begin" (it began its recording or its first step later; of records without their capture, its
     first launch came later) or "communication" (with ranks that are not recorded, or from one rank to another), None where
@@ -48,6 +49,7 @@ class Straggler(NamedTuple):
     second: int
     second_ns: int
     last_ns: int
+    entered: tuple[tuple[int, int], ...]
     cause: str | None
     meanwhile: str | None
     share: float
@@ -121,9 +123,20 @@ def described(survey: Survey, row: int) -> Straggler:
         collectives=len(late), met=met, kind=list(survey.meetings.keys)[survey.meetings.key_of()[worst]].kind,
         step=step if step >= 0 else None, earliest=first, second=second,
         second_ns=int(found.next[worst] - found.first[worst]), last_ns=int(found.last[worst] - found.first[worst]),
+        entered=_entered(survey, worst),
         cause=None if cause is None else _kind(cause), meanwhile=None if cause is None else in_words(cause),
         share=0.0 if cause is None else cause.share, layer=layer, op=op, src=src,
     )  # fmt: skip
+
+
+def _entered(survey: Survey, meeting: int) -> tuple[tuple[int, int], ...]:
+    """(rank, ns after the first) of all ranks that came to a meeting, in order."""
+    first = int(survey.arrivals.first[meeting])
+    found = []
+    for number, unit in enumerate(survey.meetings.units()):
+        start = unit.start[unit.meeting == meeting] - survey.clocks.offset[number] - first
+        found += [(int(survey.rank_numbers[number]), at) for at in start.tolist()]
+    return tuple(sorted(found, key=lambda one: (one[1], one[0])))
 
 
 def _kind(cause: Cause) -> str:
@@ -146,7 +159,7 @@ def in_words(cause: Cause) -> str:
     where, op = cause.work
     own, median = (f"{time / 1e6:.3f} ms" for time in (cause.own, cause.median))
     if cause.work == BEGUN:
-        return f"began its recording or step {own} after the first rank, the others {median} after it (median)"
+        return f"began its recording or step {own} after the first rank, the others {median} (median)"
     if cause.work == FIRST:
         return f"launched its first work {own} after the first rank, the others {median} (median); why is not in the records"
     times = f"{own}, the others {median} (median)"

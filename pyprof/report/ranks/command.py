@@ -28,6 +28,7 @@ _SHOWN = 10  # rows of a table on the screen
 # The tables there, and what decides which rows are shown.
 _SCREEN = {"ranks": "caused_us", "steps": "wait_us", "bandwidth": "time_us", "stragglers": ""}
 _WORTH = 0.1  # of what the most costly rank costs
+_ENTERED = 8  # ranks whose entry to a collective is shown
 _WIDEST = 40  # characters of a layer there: its end says most
 
 
@@ -152,6 +153,10 @@ def _late(one: Straggler, total: int) -> Iterator[str]:
     step = "" if one.step is None else f" of step {one.step}"
     after = f"{one.last_ns / 1e6:.3f} ms after rank {one.earliest}"
     if one.second != one.earliest:
-        after += f" and {(one.last_ns - one.second_ns) / 1e6:.3f} ms after rank {one.second}, the next-to-last"
-    yield f"    most at {one.kind}{step}: it entered {after}"
+        after += f", {(one.last_ns - one.second_ns) / 1e6:.3f} ms after rank {one.second}, the next-to-last"
+    yield f"    most at {one.kind}{step}: {after}"
+    shown = [f"{rank} {ns / 1e6:.3f}" for rank, ns in one.entered]
+    if len(shown) > _ENTERED:
+        shown[_ENTERED // 2 : -_ENTERED // 2] = ["..."]
+    yield f"    entered there, rank and ms: {', '.join(shown)}"
     yield f"    saves {one.saves_ns / 1e6:.3f} ms in all if it enters with the next-to-last"

@@ -68,6 +68,7 @@ def test_ranks_that_only_begin_at_different_times(tmp_path: Path) -> None:
     one = late(Steps(4, begin={1: 2_000, 2: 5_000, 3: 8_000}).write(tmp_path))
     assert (one.rank, one.second, one.earliest, one.cause) == (3, 2, 0, "begin")
     assert (one.saves_ns, one.second_ns, one.last_ns, one.step) == (3_000_000, 5_000_000, 8_000_000, 0)
+    assert one.entered == ((0, 0), (1, 2_000_000), (2, 5_000_000), (3, 8_000_000))
 
 
 def test_one_that_began_later_and_loads_longer_once_is_named_after_what_costs_more(tmp_path: Path) -> None:
@@ -128,7 +129,8 @@ def test_clocks_ranks_that_are_missing_and_one_rank_alone(tmp_path: Path) -> Non
 def test_the_screen_says_who_when_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ranks", str(Steps(3, begin={1: 2_000, 2: 3_500}).write(tmp_path))]) == 0
     out = capsys.readouterr().out
-    assert "entered 3.500 ms after rank 0 and 1.500 ms after rank 1, the next-to-last" in out
+    assert "rank and ms: 0 0.000, 1 2.000, 2 3.500" in out
+    assert "3.500 ms after rank 0, 1.500 ms after rank 1, the next-to-last" in out
     assert (
         "saves 1.500 ms" in out
         and "began its recording or step 3.500 ms after the first rank, the others 1.000 ms" in out
