@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyprof.errors import PyprofError, ToolError
 from pyprof.parse.sources.nsys_report import find_nsys
+from pyprof.progress import stage
 from pyprof.recording import probe
 from pyprof.recording.tools import ask, release
 
@@ -97,7 +98,8 @@ def _torch(quick: bool, gpu: bool) -> bool:
     if quick:
         _print("torch", version)
         return True
-    code, text = ask(*_PROBE, "torch", seconds=_SECONDS)
+    with stage("importing torch"):
+        code, text = ask(*_PROBE, "torch", seconds=_SECONDS)
     if code:
         _print("torch", f"{version}, cannot be imported: {_last_line(text)}", "pip install --force-reinstall torch")
         return False
@@ -156,7 +158,8 @@ def _nsys() -> str | None:
 def _records(nsys: str) -> bool:
     """Record one op under nsys, export it, read it back, and print the outcome."""
     with tempfile.TemporaryDirectory(prefix="pyprof-doctor-") as folder:
-        problem = _record(nsys, str(Path(folder) / "probe"))
+        with stage("recording under nsys"):
+            problem = _record(nsys, str(Path(folder) / "probe"))
     if problem:
         _print("NVTX under nsys", f"NOT recorded: {problem[0]}", problem[1])
     else:

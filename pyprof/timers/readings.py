@@ -152,7 +152,7 @@ def _texts(values: Sequence[str]) -> Texts:
 
 def _times(key: str, text: str, about: str) -> list[Header]:
     """Headers of a duration in ticks and in ns."""
-    ticks = Header(f"{key}_ticks", f"{text}(ticks)", f"{about}, in ticks of the clock", "ticks", 10)
+    ticks = Header(f"{key}_ticks", f"{text}(ticks)", f"{about}, in ticks of the clock", "ticks", 10, detail=True)
     return [ticks, Header(f"{key}_ns", f"{text}(ns)", f"{about}, as time", "ns", 10)]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from pyprof.cli import main
 from pyprof.tables.readable import readable
 from pyprof.tables.table import Fractions, Header, Integers, LazyTable, Table, Texts, Values
 from pyprof.tables.terminal import Screen, write_on
+from tests.conftest import ROOT
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
 
@@ -228,3 +231,9 @@ def test_reports_fit_100_columns(captures: Path) -> None:
         lines = bare(on_terminal(arguments, 100)).splitlines()
         drawn = [line for line in lines if "| less -S" not in line]
         assert len(drawn) > 20 and max(map(len, drawn)) <= 100
+
+
+def test_a_pipe_does_not_pay_for_terminals(capture: Path) -> None:
+    code = "import sys; from pyprof.cli import main; main(['prof', sys.argv[1]]); sys.exit('rich' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, str(capture)], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith(b"Idx Direction ")
