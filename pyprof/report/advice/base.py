@@ -6,6 +6,7 @@ from the budget, and what one kind has claimed no other gets. Idle time needs no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from pyprof.prof.frame import params
 from pyprof.report.division import Division
 from pyprof.report.overview import Overview
 
+_NUMBER = re.compile(r"(?:(?<=[._])|^)\d+(?=\.|$)")  # of a layer
+_PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
 
 
@@ -91,19 +94,22 @@ def is_worth(overview: Overview, saves_ns: int) -> bool:
 
 
 def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tuple[Place, ...]:
-    """The layers and ops of these records with most of the given time."""
+    """The layers and ops of these records with most of the given time.
+
+    Layers that differ in their numbers alone are one place: `blocks.*.attn`.
+    """
     frame = overview.frame
     texts = frame.of_stack(_layer), frame.of_call("call", _op), frame.of_call("call", params), frame.of_stack(_source)
     distinct, _, code = distinct_rows(*(text.codes[rows] for text in texts))
     spent, often = summed(code, time_ns, distinct.shape[1]), np.bincount(code, minlength=distinct.shape[1])
-    found: dict[tuple[str | None, ...], list[int]] = {}
+    found: dict[tuple[str | None, ...], Place] = {}
     for codes, number, time in zip(distinct.T.tolist(), often.tolist(), spent.tolist(), strict=True):
-        where = tuple(text.pool[one] if one >= 0 else None for text, one in zip(texts, codes, strict=True))
-        total = found.setdefault(where, [0, 0])
-        total[0] += number
-        total[1] += time
-    most = sorted(found.items(), key=lambda item: -item[1][1])[:count]
-    return tuple(Place(layer, op, shape, src, *total) for (layer, op, shape, src), total in most)
+        layer, op, shape, src = (text.pool[one] if one >= 0 else None for text, one in zip(texts, codes, strict=True))
+        alike = _NUMBER.sub("*", layer) if layer is not None else None
+        one = found.setdefault((alike, op, shape), Place(layer, op, shape, src, 0, 0))
+        layer, src = layer if layer == one.layer else alike, src if src == one.src else None
+        found[alike, op, shape] = Place(layer, op, shape, src, one.number + number, one.time_ns + time)
+    return tuple(sorted(found.values(), key=lambda one: -one.time_ns)[:count])
 
 
 def _layer(stack: Stack) -> str | None:
@@ -122,7 +128,7 @@ def named(found: Sequence[Place]) -> str:
     """Places in words: `3 x linear (M=512,N=384,K=128) in blocks.0`."""
     texts = []
     for one in found:
-        shape = f" ({one.shape})" if one.shape else ""
-        layer = f" in {one.layer}" if one.layer else ""
+        shape = f" ({one.shape if len(one.shape) <= _LONGEST else one.shape[:_LONGEST] + '…'})" if one.shape else ""
+        layer = f" in {'.'.join(one.layer.split('.')[-_PARTS:])}" if one.layer else ""
         texts.append(f"{one.number} x {one.op or 'kernels without an op'}{shape}{layer}")
     return ", ".join(texts)

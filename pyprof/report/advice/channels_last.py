@@ -15,7 +15,7 @@ from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
 # cuDNN's and MIOpen's own; those of others, which any program may use, count inside of a convolution alone.
-_OWN = re.compile(r"cudnn.*(?:nchwToNhwc|nhwcToNchw)|^batched_transpose_\d+x\d+_", re.DOTALL)
+_OWN = re.compile(r"cudnn.*(?:nchwTo(?:Folded)?Nhwc|nhwcTo(?:Folded)?Nchw)|^batched_transpose_\d+x\d+_", re.DOTALL)
 _ANY = re.compile(r"nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw", re.IGNORECASE)
 
 

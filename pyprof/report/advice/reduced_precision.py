@@ -18,6 +18,7 @@ from pyprof.tables.units import human
 
 _FULL = ("fp32", "tf32x3")  # what fp32 operands are multiplied in where nothing rounds them
 _HALF_BYTES = 0.5
+_THIN = ("cublas_gemv", "cuda_core_gemm")  # of vectors and a few columns: bound by their bytes whatever multiplies
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
@@ -46,7 +47,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 def _time_ns(products: Products, left: Ints, peak: Floats, share: float) -> Floats:
     """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save."""
-    vectors = products.of_kernel("family") == "cublas_gemv"  # bound by their bytes whatever multiplies
+    vectors = np.isin(products.of_kernel("family").astype(np.str_), _THIN)
     ratio = np.where(vectors, share, products.peak("fp32") / peak)
     return np.where(products.shaped, products.least_ns(peak, share), left * np.minimum(ratio, 1))
 
