@@ -35,13 +35,17 @@ _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
 # Also outside of Optimizer.step: of GradScaler.unscale_ and update, and where the step is the user's own.
 _OPTIMIZER_OP = r"_amp_(?:foreach_non_finite_check_and_unscale|update_scale)_?|_fused_(?:sgd|adamw?|adagrad)_?"
 
+# Ranges of torch's own that run as a backward pass ends, outside of all autograd functions: DDP's averaged gradients.
+_BACKWARD_RANGES = frozenset({"torch.distributed.ddp.reducer::copy_bucket_to_grad"})
+
 
 def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable, stacks: list[Stack]) -> dict[str, int]:
     """Put phase, dir and phase_inferred into columns; returns how many rows' phase is known from the name of their kernel
     alone. Takes optimizer."""
     kernel = columns["kind"] == ActivityKind.KERNEL
     phase = np.where(rows["op"] >= 0, FORWARD, -1)
-    phase[rows["is_backward"] | _in_ops(capture, rows, ops, _is_backward)] = BACKWARD
+    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in stacks), False])[rows["stack"]]
+    phase[rows["is_backward"] | ends | _in_ops(capture, rows, ops, _is_backward)] = BACKWARD
     phase[rows.take("optimizer") | _in_ops(capture, rows, ops, _is_optimizer)] = OPTIMIZER
     inferred = np.zeros(len(phase), np.bool_)
     of_name = columns["name"].astype(np.int64)

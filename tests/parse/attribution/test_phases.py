@@ -57,6 +57,16 @@ def test_a_range_of_the_main_thread_tells_it_of_other_threads(tmp_path: Path) ->
     assert phases(n, tmp_path) == ["backward/bprop", "na/na"]
 
 
+def test_what_ddp_copies_as_backward_ends_is_of_backward(tmp_path: Path) -> None:
+    """The engine calls it behind all autograd functions. What it searches before backward is not."""
+    n = Nsys()
+    for begin, part in ((10, "copy_bucket_to_grad"), (50, "search_unused_parameters")):
+        n.range(f"torch.distributed.ddp.reducer::{part}", begin, begin + 30)
+        n.range("aten::mul, op_id = 1", begin + 5, begin + 25)
+        n.kernel(OTHER, begin + 10, 1000 + begin, 1001 + begin)
+    assert phases(n, tmp_path) == ["backward/bprop", "forward/fprop"]
+
+
 def test_an_op_tells_it_whatever_range_is_around(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, op_id = 1", 10, 20)
