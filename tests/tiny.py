@@ -22,7 +22,7 @@ SCHEMA = {
     "gridX INTEGER, gridY INTEGER, gridZ INTEGER, blockX INTEGER, blockY INTEGER, blockZ INTEGER, "
     "registersPerThread INTEGER, staticSharedMemory INTEGER, dynamicSharedMemory INTEGER, graphNodeId INTEGER",
     "CUPTI_ACTIVITY_KIND_MEMCPY": "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, "
-    "globalPid INTEGER, bytes INTEGER, copyKind INTEGER",
+    "globalPid INTEGER, bytes INTEGER, copyKind INTEGER, srcKind INTEGER, dstKind INTEGER",
     "CUDA_GRAPH_NODE_EVENTS": "start INTEGER, end INTEGER, globalTid INTEGER, graphNodeId INTEGER, originalGraphNodeId INTEGER",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, "
     "correlationId INTEGER, globalPid INTEGER, graphId INTEGER",
@@ -66,11 +66,12 @@ class Nsys:
         )
         return corr
 
-    def copy(self, kind: int, launch: int, start: int, end: int, bytes: int = 4) -> None:
-        """kind: CUDA's number, 1 to the device, 2 to the host, 8 within it."""
+    def copy(self, kind: int, launch: int, start: int, end: int, bytes: int = 4,
+             memory: tuple[int | None, int | None] = (None, None)) -> None:  # fmt: skip
+        """kind: CUDA's number, 1 to the device, 2 to the host, 8 within it; memory: nsys's numbers of its source and target."""
         self.corr += 1
         self.api(launch, self.corr, name="cudaMemcpyAsync_v3020")
-        self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((start, end, 0, 7, self.corr, tid() & ~0xFFFFFF, bytes, kind))
+        self.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((start, end, 0, 7, self.corr, tid() & ~0xFFFFFF, bytes, kind, *memory))
 
     def api(self, start: int, corr: int, *, pid: int = 7, thread: int | None = None, name: str = "cudaLaunchKernel_v7000",
             took: int = 5) -> None:  # fmt: skip

@@ -18,7 +18,7 @@ from pyprof.arrays.types import Array, Ints
 from pyprof.errors import EmptyCapture
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
-from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
 
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1
@@ -35,6 +35,8 @@ _GEOMETRY = {
     "regs": "registersPerThread",
 }  # fmt: skip
 _COPY = {"bytes": "bytes", "copykind": "copyKind"}
+_ENDS = {"source": "srcKind", "target": "dstKind"}
+_MEMORY = ("Pageable", "Pinned", "Device", "Array", "Managed")  # nsys's numbers of these, not CUPTI's
 _LAUNCH = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "corr": "correlationId", "name": "nameId"}
 _NODE = {"node": "graphNodeId", "origin": "originalGraphNodeId", "thread": "globalTid", "start_ns": "start"}
 _DEVICE = {
@@ -69,6 +71,13 @@ def read(db: Database) -> Trace:
     if not len(trace.activities["start_ns"]) and not len(trace.ranges["start_ns"]):
         raise _empty(db)
     return trace
+
+
+def _copy_name(kind: int, source: int, target: int) -> str:
+    """As torch.profiler calls a copy, `Memcpy HtoD (Pageable -> Device)`; `Memcpy` where an export does not say from where."""
+    if kind not in COPY_KINDS or not (0 <= source < len(_MEMORY) and 0 <= target < len(_MEMORY)):
+        return "Memcpy"
+    return f"Memcpy {COPY_KINDS[kind]} ({_MEMORY[source]} -> {_MEMORY[target]})"
 
 
 class _Export:
@@ -142,11 +151,16 @@ class _Export:
         return self._activities(ActivityKind.GRAPH, columns)
 
     def copies(self, table: str) -> Table:
-        columns = self.db.integers(table, _ACTIVITY | _COPY)
-        kind, label = (ActivityKind.MEMCPY, "Memcpy") if table == _MEMCPY else (ActivityKind.MEMSET, "Memset")
-        rows = len(columns["bytes"])
-        columns["name"] = np.full(rows, self.trace.strings.code(label) if rows else -1)
-        return self._activities(kind, columns)
+        columns = self.db.integers(table, _ACTIVITY | _COPY | (_ENDS if table == _MEMCPY else {}))
+        if table != _MEMCPY:
+            rows = len(columns["bytes"])
+            columns["name"] = np.full(rows, self.trace.strings.code("Memset") if rows else -1)
+            return self._activities(ActivityKind.MEMSET, columns)
+        (kinds, sources, targets), _, code = distinct_rows(columns["copykind"], columns.pop("source"), columns.pop("target"))
+        ends = zip(kinds.tolist(), sources.tolist(), targets.tolist(), strict=True)
+        names = [self.trace.strings.code(_copy_name(*one)) for one in ends]
+        columns["name"] = np.array(names, np.int64)[code]
+        return self._activities(ActivityKind.MEMCPY, columns)
 
     def launches(self) -> Table:
         columns = self.db.integers(_RUNTIME, _LAUNCH, narrow=True)

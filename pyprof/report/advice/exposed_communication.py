@@ -13,6 +13,7 @@ import numpy as np
 
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
+from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
 from pyprof.report.division import COMPUTE
 from pyprof.report.overview import Overview
@@ -27,6 +28,7 @@ _DO = {
     "fsdp": "fully_shard(layer, reshard_after_forward=False) where memory allows, "
     "layer.set_modules_to_forward_prefetch([next_layer]) and layer.set_modules_to_backward_prefetch([previous_layer])",
     "all_to_all": "start it earlier, with async_op=True, and do other work before wait(); torchrec: TrainPipelineSparseDist",
+    "layers": "two micro-batches in turn, so that one computes while the other communicates; or fewer ranks that share a layer",
     "other": "start it earlier with async_op=True and wait() only where its result is read",
 }
 
@@ -56,8 +58,10 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     groups = _groups(collectives, which, records["dur_ns"][rows], held // division.count)
     listed = "; ".join(_text(group) for group in groups[:_SHOWN])
     evidence = f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication is hidden by no computation: {listed}"
-    evidence += _limit(overview, time - exposed, exposed)
-    return Advice("exposed_communication", saves, exposed, evidence, _do(overview, groups), places(overview, rows, held))
+    evidence += _limit(overview, time - exposed, exposed, exposed - saves)
+    return Advice(
+        "exposed_communication", saves, exposed, evidence, _do(overview, rows, held, groups), places(overview, rows, held)
+    )
 
 
 def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, held_ns: Ints) -> list[_Group]:
@@ -82,8 +86,10 @@ def _text(group: _Group) -> str:
     return f"{group.number} x {one.kind} of {human(one.nbytes, 'B')}, {exposed} ({least})"
 
 
-def _limit(overview: Overview, hidden_ns: int, exposed_ns: int) -> str:
-    """How much overlap can hide at most, and what one file cannot tell."""
+def _limit(overview: Overview, hidden_ns: int, exposed_ns: int, waiting_ns: int) -> str:
+    """How much overlap can hide at most, what of it waits for a late rank, or that one file cannot tell."""
+    if waiting_ns:
+        return f"; {human(waiting_ns, 'ns')} of it waits for a late rank (see straggler)"
     busy = overview.division.busy_ns
     free = max(int(busy[COMPUTE].mean()) - hidden_ns, 0)
     if free < exposed_ns:
@@ -93,7 +99,7 @@ def _limit(overview: Overview, hidden_ns: int, exposed_ns: int) -> str:
     return f"; {waiting} (`pyprof ranks` of all ranks shows who is late)"
 
 
-def _do(overview: Overview, groups: list[_Group]) -> str:
+def _do(overview: Overview, rows: Ints, held_ns: Ints, groups: list[_Group]) -> str:
     """The line to write for the kind that is exposed longest."""
     kinds: dict[str, int] = {}
     for group in groups:
@@ -104,10 +110,24 @@ def _do(overview: Overview, groups: list[_Group]) -> str:
         return _DO["fsdp"]
     if most == "all_to_all":
         return _DO["all_to_all"]
-    if _DDP not in around:
+    if most == "all_reduce" and _in_layers(overview, rows, held_ns):
+        return _DO["layers"]
+    if _DDP not in around and not (most == "all_reduce" and _trains(overview)):
         return _DO["other"]
     buffers = "; broadcast_buffers=False, unless buffers must be equal on all ranks" if "broadcast" in kinds else ""
     return _DO["ddp"] + buffers
+
+
+def _in_layers(overview: Overview, rows: Ints, held_ns: Ints) -> bool:
+    """Whether most of it is called by layers of the model, and not by what surrounds it."""
+    stacks = overview.records.stacks
+    own = np.array([bool(set(stack.layer) - set(stack.ranges)) for stack in stacks] + [False], np.bool_)
+    return bool(2 * held_ns[own[overview.records["scope"][rows]]].sum() > held_ns.sum())
+
+
+def _trains(overview: Overview) -> bool:
+    training = [PHASES.index(phase) for phase in ("backward", "optimizer")]
+    return bool(np.isin(overview.records["phase"][overview.inside], training).any())
 
 
 def _around(overview: Overview) -> set[str]:

@@ -23,6 +23,7 @@ from pyprof.report.advice import (
     record_stacks,
     reduced_precision,
     small_work,
+    straggler,
     synchronization,
     warmup,
 )
@@ -34,6 +35,7 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
     synchronization.find,
     launch_bound.find,
+    straggler.find,
     exposed_communication.find,
     host_copy.find,
     fused_attention.find,

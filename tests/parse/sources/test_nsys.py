@@ -100,6 +100,25 @@ def test_copies_and_sets_are_activities(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "memory", "name"),
+    [
+        (1, (0, 2), "Memcpy HtoD (Pageable -> Device)"),
+        (2, (2, 1), "Memcpy DtoH (Device -> Pinned)"),
+        (8, (2, 2), "Memcpy DtoD (Device -> Device)"),
+        (1, (None, None), "Memcpy"),
+        (1, (7, 2), "Memcpy"),
+    ],
+)
+def test_copies_are_called_as_torch_calls_them(
+    tmp_path: Path, kind: int, memory: tuple[int | None, int | None], name: str
+) -> None:
+    n = Nsys()
+    n.copy(kind, 1, 10, 20, 4096, memory)
+    trace = open_trace(n.write(tmp_path / "copies.sqlite"))
+    assert [trace.strings.values[code] for code in trace.activities["name"].tolist()] == [name]
+
+
 def test_ranges_clipped_at_an_end_that_is_not_told(tmp_path: Path) -> None:
     n = Nsys()
     n.range("one", 10, 900)

@@ -42,6 +42,7 @@ def test_what_no_computation_hides(tmp_path: Path) -> None:
     ("kernel", "around", "do"),
     [
         (REDUCE, "DistributedDataParallel.forward", "static_graph=True"),
+        (REDUCE, 'layers.3.mlp #pyprof{"layer":"MLP"}', "two micro-batches"),
         (GATHER, "FSDP::pre_forward (blocks.4)", "fully_shard"),
         (GATHER, "", "fully_shard"),
         (SEND, 'all_to_all(fp32[8]) #pyprof{"mod":"torch.distributed"}', "async_op=True"),

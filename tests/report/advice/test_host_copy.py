@@ -45,6 +45,16 @@ def test_silent_of_inputs_and_of_few_bytes(tmp_path: Path, layers: int, copies: 
     assert "host_copy" not in _steps(tmp_path, layers, copies, nbytes=nbytes)
 
 
+@pytest.mark.parametrize(("memory", "found"), [((0, 2), True), ((1, 2), False), ((None, None), False)])
+def test_inputs_from_pageable_memory_that_take_long(tmp_path: Path, memory: tuple[int | None, int | None], found: bool) -> None:
+    timeline = Timeline().op(None, (GEMM, 400))
+    timeline.nsys.copy(TO_DEVICE, timeline.launched, timeline.ends, timeline.ends + 20_000, 4 << 20, memory)
+    timeline.ends += 20_000
+    advice = timeline.op(None, (GEMM, 400)).advice(tmp_path).get("host_copy")
+    assert (advice is not None) == found
+    assert advice is None or (advice.saves_ns == 20_000 and "pin_memory=True" in advice.do)
+
+
 def test_what_runs_beside_kernels_costs_nothing(tmp_path: Path) -> None:
     timeline = Timeline()
     for _ in range(20):

@@ -1,0 +1,69 @@
+"""straggler: one rank of several in a capture that the others wait for in collectives.
+
+What the others' collectives hold of their devices while they wait for it. It needs the ranks of a job in one file; those in
+files of their own are compared by `pyprof ranks` and in the summary of a folder.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.parse.records.records import PHASES
+from pyprof.report.advice.base import Advice, Budget, is_worth, places
+from pyprof.report.division import COMMUNICATION
+from pyprof.report.overview import Overview
+from pyprof.report.ranks.advice import Straggler, straggler
+from pyprof.report.ranks.survey import Survey
+from pyprof.report.ranks.units import Unit
+from pyprof.tables.units import human
+
+_DO = {
+    "compute": "give each rank the same work: lengths of its batches, experts, table shards",
+    "host": "look at what its host does before these launches",
+    "begin": "begin all ranks' recordings in the same step",
+}
+
+
+def find(overview: Overview, budget: Budget) -> Advice | None:
+    """What one late rank costs the others, None where no rank stands out."""
+    division = overview.division
+    if division.count < 2 or not (division.busy_ns[COMMUNICATION] > 0).all():
+        return None
+    with Survey() as whole:
+        for device in range(division.count):
+            whole.add(_unit(overview, device), 0)
+        found = straggler(whole)
+        late = -1 if found is None else int(np.flatnonzero(whole.rank_numbers == found.rank)[0])
+    if found is None:
+        return None
+    others = (division.device >= 0) & (division.device != late)
+    rows = np.flatnonzero(others & (overview.records["phase"] == PHASES.index("communication")) & (division.held_ns > 0))
+    held = division.held_ns[rows]
+    waited = np.float64(min(found.waited_ns / max(int(held.sum()), 1), 1.0))
+    granted = budget.take(rows, held.astype(np.float64) * waited, awaited=True)
+    saves = budget.wall_ns(granted)
+    if not is_worth(overview, saves):
+        return None
+    do = _DO.get(found.cause or "", "`pyprof ranks` of the file lists every collective")
+    return Advice(
+        "straggler", saves, budget.wall_ns(held), _evidence(overview, found, late), do, places(overview, rows, granted)
+    )
+
+
+def _unit(overview: Overview, device: int) -> Unit:
+    """What one device did in the window, as one rank of the job."""
+    rows = np.flatnonzero(overview.division.device == device)
+    records = overview.records.select(rows)
+    rank = int(records["rank"][0])
+    return Unit(rank, "", records, overview.records.utc_ns, overview.division.begin_ns, overview.trace, True)
+
+
+def _evidence(overview: Overview, found: Straggler, late: int) -> str:
+    known = int(overview.records["rank"][np.flatnonzero(overview.division.device == late)[0]]) >= 0
+    name = (
+        f"rank {found.rank}" if known else f"process {overview.division.pids[late]} on device {overview.division.devices[late]}"
+    )
+    latest = human(found.last_ns, "ns")
+    often = f"{name} enters {found.collectives} of {found.met} collectives last, {latest} after the first at most"
+    meanwhile = f"; {found.meanwhile}" if found.meanwhile else "; nothing recorded explains it"
+    return f"{often}: the others wait {human(found.time_ns, 'ns')} for it{meanwhile}"
