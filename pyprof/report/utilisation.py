@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import summed, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware import cpus
@@ -32,6 +32,7 @@ from pyprof.prof.group import LEAST_KNOWN, exact_sum
 from pyprof.tables.table import PART_ROWS
 
 _COMPUTE = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
+_OPTIMIZER = PHASES.index("optimizer")
 _Device = tuple[int, int, int]  # rank, process, number; the CPU is -1, -1, -1
 
 
@@ -123,7 +124,7 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
         sums.once if known else None,
         sums.again if known else None,
         sums.flops,
-        _enough(known_ns, all_ns) and _enough(sums.compute_ns - sums.unlaunched_ns, sums.compute_ns),
+        _enough(known_ns, all_ns) and _enough(sums.compute_ns - sums.unlaunched_ns, sums.compute_ns) and not sums.one_way,
         devices,
         _mean_peaks(products, devices),
         {precision: ns / all_ns for precision, ns in shares.most_common() if precision and ns},
@@ -152,18 +153,25 @@ class _Rated(NamedTuple):
 
 class _Sums:
     """Sums over rows of a frame, some at a time. once, again: FLOPs of products; flops: of all, None where none is known;
-    unlaunched_ns: time of kernels without op and launch; products_ns: time of products, and of what may be one."""
+    unlaunched_ns: time of kernels without op and launch; cpu_phases: of ops on the CPU; products_ns: time of products, and of
+    what may be one."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.once = self.again = self.compute_ns = self.unlaunched_ns = 0
         self.flops: int | None = None
-        self.devices = set[tuple[int, ...]]()
+        self.devices, self.cpu_phases = set[tuple[int, ...]](), set[int]()
         self.products_ns = Counter[_Alike]()
         # What may be a product by its kernel's name, on the CPU by its op: all but what is known to be something else.
         self._by_name = np.array([found.tc != "-" or found.math != "" for found in frame.verdicts[1]], np.bool_)
         calls = map(attrgetter("name"), frame.records.calls)
         self._by_op = np.array([*map(formulas.matmul_class, calls), False], np.bool_)
+
+    @property
+    def one_way(self) -> bool:
+        """Whether a program on the CPU trained and no backward was recorded, as without ranges of autograd's functions. Of one
+        on a GPU the kernels would be there."""
+        return _OPTIMIZER in self.cpu_phases and PHASES.index("backward") not in self.cpu_phases
 
     def add(self, rows: Ints) -> None:
         """Add the records at these positions."""
@@ -176,7 +184,9 @@ class _Sums:
         self.unlaunched_ns += int(time[unlaunched].sum())
         if (known := compute & (matmul >= 0) & (vector >= 0)).any():
             self.flops = (self.flops or 0) + _sum(matmul[known]) + _sum(vector[known])
-        of_model = compute & (records["phase"][rows] != PHASES.index("optimizer"))
+        phase = records["phase"][rows]
+        self.cpu_phases |= {*distinct_values(phase[on_cpu]).tolist()}
+        of_model = compute & (phase != _OPTIMIZER)
         product, again = of_model & (matmul > 0), records["recomputed"][rows] == 1
         self.once += _sum(matmul[product & ~again])
         self.again += _sum(matmul[product & again])

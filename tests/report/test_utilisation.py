@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
+from pyprof.hardware.gpus import named
 from pyprof.loading import load_capture
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
@@ -261,6 +262,23 @@ def test_products_of_an_optimizer_are_none_of_the_model(tmp_path: Path) -> None:
     capture.nsys.range("Optimizer.step#Muon.step", begin - 20, capture.at)
     found = capture.found(tmp_path)
     assert found.matmul_flops == PRODUCT and found.flops == 2 * PRODUCT
+
+
+def test_a_training_step_on_the_cpu_without_its_backward_is_a_lower_bound(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range("aten::mm, op_id = 1, sizes = [[4, 8], [8, 2]]", 0, 300)
+    assert _whole(n.write(tmp_path / "net.sqlite")).complete
+    n.range("Optimizer.step#SGD.step", 400, 900)
+    n.range("aten::add_, op_id = 2, sizes = [[4, 2], [4, 2]]", 500, 600)
+    found = _whole(n.write(tmp_path / "net.sqlite"))
+    assert not found.complete and found.matmul_flops == 2 * 4 * 8 * 2 and found.devices == 1
+
+
+def test_the_device_that_the_user_names(tmp_path: Path) -> None:
+    capture = _Capture(devices=0)
+    capture.run(BF16, 10_000)
+    frame = Frame(load_capture(capture.nsys.write(tmp_path / "net.sqlite")), named("NVIDIA A100-SXM4-80GB"))
+    assert utilisation(frame, np.array([0]), WALL).peak_flops_per_s == 312e12
 
 
 def test_some_rows_of_a_capture(tmp_path: Path) -> None:
