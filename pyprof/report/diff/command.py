@@ -98,7 +98,14 @@ def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> 
     else:
         table = document.short_table(found)
         table = table if options.top is None else document.where_table(found, options.top)
-        write(table._replace(title="\n".join([*document.head(found, files), "", "Where the difference is"])), options)
+        options.units = options.units or "human"
+        above = list(document.head(found, files))
+        if options.format == "markdown" or options.output is not None:
+            above = [f"- {line}" for line in above] if options.format == "markdown" else above
+            table = table._replace(title="\n".join([*above, "", "Where the difference is"]))
+        else:
+            print("\n".join([*above, ""]))
+        write(table, options)
 
 
 def _compare_jobs(files: list[str], limit: float | None, options: argparse.Namespace) -> int:

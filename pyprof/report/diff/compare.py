@@ -21,6 +21,7 @@ from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
 from pyprof.report.overview import Overview
 
 _ALIKE = 0.5  # of the time of either capture: with less of it in ops of both they are two programs
+_LONGEST = 40  # characters of a kernel's name in a sentence
 _AMOUNT = 0.1  # by how much the executions of the same ops may differ before one capture is called cut off
 
 
@@ -247,5 +248,10 @@ def _what(before: Side, after: Side) -> tuple[str, ...]:
     elif before.kernels != after.kernels:
         found.append(f"{before.kernels} -> {after.kernels} kernels")
     if before.kernel != after.kernel and before.kernel and after.kernel:
-        found.append(f"{before.kernel} -> {after.kernel}")
+        found.append(f"{_cut(before.kernel)} -> {_cut(after.kernel)}")
     return tuple(found)
+
+
+def _cut(kernel: str) -> str:
+    """The begin of a name: those of generated kernels have hundreds of characters."""
+    return kernel if len(kernel) <= _LONGEST else f"{kernel[: _LONGEST - 1]}…"

@@ -131,16 +131,25 @@ def where_table(found: Comparison, limit: int | None = None) -> Table:
     shown.append(Row("sum", "", "", "", found.before_ns, found.after_ns))
     times = np.array([(row.before_ns, row.after_ns) for row in shown], np.int64)
     ops = listed(row.op or "kernels without an op" for row in shown)
+    layers = listed(row.layer for row in shown)
     cells: Cells = [
         (Header("op", "Op", "the op; kernels without one are a row together", width=12), ops),
         (_text_header("shape", "Params", "shapes and types of its arguments"), listed(row.shape for row in shown)),
-        (_text_header("layer", "Layer", "its layers; * stands for several numbers"), listed(row.layer for row in shown)),
+        (
+            _text_header("layer", "Layer", "its layers; * stands for several numbers"),
+            layers._replace(brief=[*map(_inner, layers.pool)]),
+        ),
         (Header("before", "Before(ns)", "kernel time of the first capture", "ns", 10), Integers.known(times[:, 0])),
         (Header("after", "After(ns)", "kernel time of the second capture", "ns", 10), Integers.known(times[:, 1])),
         (Header("change", "Change(ns)", "the difference", "ns", 10), Integers.known(times[:, 1] - times[:, 0])),
         (_text_header("what", "What", "verdict, and what else changed"), listed(row.what for row in shown)),
     ]
-    return joined("where", cells)
+    return joined("where", cells, "Where the difference is")
+
+
+def _inner(layer: str) -> str:
+    """The two innermost layers, which tell rows apart."""
+    return ".".join(layer.split(".")[-2:])
 
 
 def _text_header(key: str, text: str, meaning: str) -> Header:
