@@ -21,22 +21,22 @@ _SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.OPT
 
 
 def doing(trace: Trace, pid: Ints, tid: Ints, begin: Ints, end: Ints) -> list[str]:
-    """For each pause, in which the next launch of this thread was awaited, what this thread was in for at least half of it:
-    `(data loading)`, else the innermost range, `(Python)` where only a step was open; '' nothing recorded. Pauses of a thread
-    do not overlap."""
-    found = [""] * len(begin)
-    ranges = trace.ranges
+    """For each pause, in which the next launch of this thread was awaited, what this thread was in for at least half of it, or
+    if nothing is known of it the main thread of its process: `(data loading)`, else the innermost range, `(Python)` where only
+    a step was open; '' nothing recorded. Pauses of a thread do not overlap."""
+    found = np.full(len(begin), "", object)
+    ranges, threads = trace.ranges, trace.threads
     long = ranges["end_ns"] - ranges["start_ns"] >= (end - begin).min() // 2
     shown = long & np.isin(trace.kinds, _SHOWN) & (ranges["open"] == 0)
-    of_thread = trace.processes["pid"][trace.threads["process"]], trace.threads["tid"]
-    for one in set(zip(pid.tolist(), tid.tolist(), strict=True)):
-        threads = np.flatnonzero((of_thread[0] == one[0]) & (of_thread[1] == one[1]))
-        rows = np.flatnonzero(shown & np.isin(ranges["thread"], threads))
-        mine = np.flatnonzero((pid == one[0]) & (tid == one[1]))
-        mine = mine[np.argsort(begin[mine], kind="stable")]
-        for at, label in _covering(trace, rows, begin[mine], end[mine]):
-            found[mine[at]] = label
-    return found
+    of_process = trace.processes["pid"][threads["process"]]
+    for process, thread in set(zip(pid.tolist(), tid.tolist(), strict=True)):
+        for looked_at in (threads["tid"] == thread, threads["main"] == 1):
+            rows = np.flatnonzero(shown & np.isin(ranges["thread"], np.flatnonzero((of_process == process) & looked_at)))
+            mine = np.flatnonzero((pid == process) & (tid == thread) & (found == ""))
+            mine = mine[np.argsort(begin[mine], kind="stable")]
+            for at, name in _covering(trace, rows, begin[mine], end[mine]):
+                found[mine[at]] = name
+    return [str(name) for name in found]
 
 
 def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[int, str]]:

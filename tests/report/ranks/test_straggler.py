@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.report.ranks.advice import Straggler, straggler
@@ -76,6 +78,25 @@ def test_one_that_began_later_and_loads_longer_once_is_named_after_what_costs_mo
     assert (one.cause, one.saves_ns, one.step) == ("host", 7_000_000, 1)
     one = late(Steps(3, begin={1: 6_000}, loading={(1, 1): 1_000}).write(tmp_path / "begins"))
     assert (one.cause, one.saves_ns, one.step) == ("begin", 7_000_000, 0)
+
+
+times = st.lists(st.sampled_from([0, 0, 70, 400, 3_000]), min_size=12, max_size=12)
+
+
+@settings(max_examples=12, deadline=None)
+@given(times, times, times, st.permutations([0, 50_000, -9_000, 7]))
+def test_all_that_ranks_are_late_is_saved_once(
+    tmp_path_factory: pytest.TempPathFactory, loading: list[int], sleeping: list[int], noise: list[int], clock: list[int]
+) -> None:
+    """Of 4 ranks and 3 steps that each end together: the sum over steps of what the last comes after the next-to-last."""
+    given = [{(n // 3, n % 3): us for n, us in enumerate(column)} for column in (loading, sleeping, noise)]
+    job = Steps(4, loading=given[0], sleeping=given[1], noise=given[2], clock=dict(enumerate(clock)))
+    came = np.sum([loading, sleeping, noise], axis=0).reshape(4, 3)
+    saves = np.zeros(4, np.int64)
+    for column in came.T:
+        saves[column.argmax()] += 1000 * int(np.diff(np.sort(column))[-1])
+    with survey(files_of([str(job.write(tmp_path_factory.mktemp("job")))])) as whole:
+        assert whole.saves.tolist() == saves.tolist()
 
 
 def test_two_late_ranks_the_one_that_costs_more_is_named(tmp_path: Path) -> None:
