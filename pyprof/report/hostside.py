@@ -37,7 +37,7 @@ CAUSES = (
 )  # fmt: skip
 _UNRECORDED_NS = 1_000_000
 _QUEUED_NS = 20_000
-_PAUSE_NS = 2_000_000  # without a call or a range: more than it takes to launch the next
+_PAUSE_NS = 2_000_000  # without a call or a range: more than it takes to launch the next; half of it before a copy of inputs
 _REPLAY = 8  # activities of one launch
 _TIMES = 3  # as many activities of a replay as kernels: most of them are missing
 _WORTH = 0.03  # of the window: from here on it is worth knowing what recording took of the time that launches came too late
@@ -65,8 +65,10 @@ def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, st
     cause = np.full(len(gaps), CAUSES.index("unknown"))
     late = np.zeros(len(gaps), np.bool_)
     if not division.on_gpu:
-        cause[:] = CAUSES.index("host")
-    else:
+        result, left = _Late(division, trace, calls, steps, np.arange(len(gaps))).known()
+        result[:, CAUSES.index("host")] += left
+        return Idle(result, wait)
+    if len(gaps):
         cause[(gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0)] = CAUSES.index("queued")
         late = division.waits_for_host.copy()
         cause[gaps.after < 0] = CAUSES.index("host")
@@ -121,21 +123,24 @@ class _Late:
         at = np.searchsorted(pids[order], mine)
         self.process = order[np.minimum(at, len(order) - 1)] if len(order) else np.full(len(rows), -1)
 
-    def divided(self) -> tuple[Ints, Ints]:
-        """(gaps, CAUSES) in ns, and the call that the host had been waiting in."""
+    def known(self) -> tuple[Ints, Ints]:
+        """(gaps, CAUSES) of what the host is known to have done by name, and what is left of each gap, in ns."""
         left = self.end - self.begin
         result = np.zeros((len(left), len(CAUSES)), np.int64)
         for cause, time in self._known():
-            result[:, CAUSES.index(cause)] = np.minimum(time, left)
-            left = left - np.minimum(time, left)
+            result[:, CAUSES.index(cause)] = time
+            left = left - time
+        return result, left
+
+    def divided(self) -> tuple[Ints, Ints]:
+        """(gaps, CAUSES) in ns, and the call that the host had been waiting in."""
+        result, left = self.known()
         recorded = np.minimum(self._recording(left), left)
         result[:, CAUSES.index("profiler")] = recorded
         left = left - recorded
-        pause = self._pauses(left)
-        loads = self._loads(pause)
-        result[loads, CAUSES.index("data_loading")] += pause[loads]
-        result[~loads, CAUSES.index("host")] = pause[~loads]
-        left = left - pause
+        for cause, time in self._pauses(left):
+            result[:, CAUSES.index(cause)] += time
+            left = left - time
         waited, call = blamed_calls(self.division, self.calls, self.rows)
         drained = np.where(waited, left, 0)
         if self.calls is not None:
@@ -207,10 +212,13 @@ class _Late:
         begin = records["launch_ns"][after[rows]]
         return union(self.process[rows], begin, begin + took[rows])
 
-    def _pauses(self, left: Ints) -> Ints:
-        """How much of what is left of each gap the host spent in pauses, neither calling nor beginning or ending a range."""
-        result = np.zeros(len(left), np.int64)
-        for row in np.flatnonzero(left > _PAUSE_NS).tolist():
+    def _pauses(self, left: Ints) -> list[tuple[str, Ints]]:
+        """How much of what is left of each gap the host spent in pauses, neither calling nor beginning or ending a range: those
+        before the loading of a module are compilation, those before copies of inputs loading."""
+        compiled, result = np.zeros_like(left), np.zeros_like(left)
+        copies = self._copies_to_device()
+        least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
+        for row in np.flatnonzero(left > least).tolist():
             begin, end = int(self.begin[row]), int(self.end[row])
             if self.work is None:
                 launch = int(self.division.records["launch_ns"][self.after[row]])
@@ -222,13 +230,17 @@ class _Late:
             group = np.full(len(edges), process)
             busy = sum(np.diff(segments.covered(group, edges)) for segments in known)
             length = np.diff(edges)
-            result[row] = length[(length > _PAUSE_NS) & (busy * 2 < length)].sum()
-        return np.minimum(result, left)
+            pause = (length > least[row]) & (busy * 2 < length)
+            to_module = pause & np.isin(edges[1:], self.work.compilation.start)
+            compiled[row], result[row] = length[to_module].sum(), length[pause & ~to_module].sum()
+        compiled = np.minimum(compiled, left)
+        result = np.minimum(result, left - compiled)
+        loads = self._loads((result > 0) & copies)
+        return [("compilation", compiled), ("data_loading", np.where(loads, result, 0)), ("host", np.where(loads, 0, result))]
 
-    def _loads(self, pause: Ints) -> Bools:
-        """In which pauses the host prepared inputs: those before a copy to the device that is the first launch of a step, or
-        where no steps are marked those that come again and again before such copies."""
-        found = (pause > 0) & self._copies_to_device()
+    def _loads(self, found: Bools) -> Bools:
+        """In which of these pauses before copies to the device the host prepared inputs: those before a step's first launch, or
+        where no steps are marked those that come again and again."""
         if self.steps is not None and len(self.steps):
             return found & self._begins_a_step()
         records = self.division.records
@@ -246,9 +258,10 @@ class _Late:
         """Which gaps are followed by what a step launches first."""
         if self.steps is None or not len(self.steps):
             return np.zeros(len(self.rows), np.bool_)
-        launches = np.sort(self.division.records["launch_ns"][self.division.row])
+        records = self.division.records
+        launches = np.sort(records["launch_ns"][self.division.row])
         first = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, self.steps.begin_ns)]
-        launch = self.division.records["launch_ns"][self.after]
+        launch = records["launch_ns"][self.after]
         step = np.searchsorted(self.steps.begin_ns, launch, "right") - 1
         return np.asarray((step >= 0) & (launch <= first[np.maximum(step, 0)]))
 

@@ -114,6 +114,17 @@ def test_frames_of_libraries_that_make_inputs(tmp_path: Path, frame: str, expect
     assert ("data_loading" in advice(overview)) == expected
 
 
+def test_on_a_cpu_only_what_names_say_is_known(tmp_path: Path) -> None:
+    k = Kineto()
+    for step in range(4):
+        at = step * 10_000.0
+        k.add("cpu_op", "aten::mm", at, 4_000, **{"Input Dims": [[8, 8], [8, 8]], "Input type": ["float", "float"]})
+        k.add("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 4_000, 5_000)
+    overview = k.write(tmp_path)
+    assert (overview.parts["data_loading"], overview.parts["host"]) == (3 * 5 * MS, 3 * MS)
+    assert list(advice(overview)) == ["data_loading"]
+
+
 def test_a_cold_iteration_says_only_that(tmp_path: Path) -> None:
     n = Nsys()
     for kernel in range(20):
@@ -131,6 +142,16 @@ def test_modules_that_load_among_many_steps_are_not_cold(tmp_path: Path) -> None
         n.api(at, 1000 + kernel, name="cuLibraryLoadData", took=8 * MS)
         n.kernel(f"{GEMM}_{kernel}", at + 9 * MS - 10 * US, at + 9 * MS, at + 10 * MS)
     assert "warmup" not in advice(nsys(n, tmp_path))
+
+
+def test_the_first_of_several_steps_is_cold(tmp_path: Path) -> None:
+    n = Nsys()
+    n.api(10, 1000, name="cuLibraryLoadData", took=80 * MS)
+    for kernel in range(5):
+        at = (80 + kernel) * MS if kernel else 0
+        n.range("step", at, at + MS // 2)
+        n.kernel(GEMM, max(at, 80 * MS) + 30 * US, max(at, 80 * MS) + 40 * US, max(at, 80 * MS) + MS)
+    assert list(advice(nsys(n, tmp_path))) == ["warmup"]
 
 
 def test_trials_of_convolutions_are_cold(tmp_path: Path) -> None:

@@ -92,6 +92,16 @@ def test_a_loader_beside_a_busy_device_costs_nothing(tmp_path: Path) -> None:
     assert idle(overview) == {"data_loading": 6 * MS, "launch": 10 * US}  # before the first kernel
 
 
+@pytest.mark.parametrize(("pause", "cause"), [(3 * MS, "compilation"), (MS, "launch")])
+def test_a_pause_before_a_module_is_loaded_made_it(tmp_path: Path, pause: int, cause: str) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 0, 10 * US, 20 * US)
+    n.api(20 * US + pause, 90, name="cuModuleLoadData", took=500 * US)
+    at = 530 * US + pause
+    n.kernel("triton_poi_fused_add_0", at, at + 10 * US, at + 20 * US)
+    assert idle(overview_of(n, tmp_path))[cause] >= pause
+
+
 def reads_back(n: Nsys, times: int, pause: int, loader: int = 0) -> None:
     """A kernel of 1 ms, then .item(), then the host needs a while for the next launch."""
     at = 0

@@ -15,7 +15,7 @@ _DO = "torch.profiler.profile(with_stack=False, profile_memory=False, record_sha
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where recording slows a host that is what the devices wait for."""
     trace, wall = overview.trace, overview.division.wall_ns
-    if trace is None or not len(trace.frames["name"]):
+    if trace is None or not overview.division.on_gpu or not len(trace.frames["name"]):
         return None
     own = overview.parts["profiler"]
     late = own + overview.parts["launch"] + overview.parts["synchronization"] + overview.parts["host"]

@@ -1,4 +1,4 @@
-"""A capture of one cold iteration -> record a warm one: nothing else can be said of it."""
+"""A capture that is cold for the most part -> record warm iterations: nothing else can be said of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.idle_time import ms
+from pyprof.report.advice.idle_time import idle_time, ms
 from pyprof.report.overview import Overview
 
 _LEAST = 0.1  # of the wall time: compilation and loading of modules
+_MOST = 0.5  # of the wall time of several steps, next to which what the warm ones show counts little
 _TRIALS = 5  # kernels in a row for one convolution, each another, that are more than it takes
 _CONVOLUTIONS = 3  # for which that is so
 _DO = "record later iterations: torch.profiler.schedule(wait=1, warmup=3, active=3), nsys --capture-range=cudaProfilerApi"
@@ -19,10 +20,14 @@ _DO = "record later iterations: torch.profiler.schedule(wait=1, warmup=3, active
 
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where one iteration did what only first ones do."""
-    if overview.steps is not None and len(overview.steps) > 1:
-        return None
     wall, cold = overview.division.wall_ns, overview.parts["compilation"]
-    trials, time = _trials(overview)
+    several = overview.steps is not None and len(overview.steps) > 1
+    if several:
+        idle = idle_time(overview, "compilation")
+        cold = idle.time_ns - idle.saves_ns  # what the first step alone has
+        if cold <= _MOST * wall:
+            return None
+    trials, time = (0, 0) if several else _trials(overview)
     if cold <= _LEAST * wall and trials < _CONVOLUTIONS:
         return None
     found = []
@@ -30,7 +35,13 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         found.append(f"{ms(cold)} of {ms(wall)} went into loading modules, compiling or recording graphs")
     if trials >= _CONVOLUTIONS:
         found.append(f"{trials} convolutions tried out their algorithms ({ms(time)})")
-    return Advice("warmup", None, cold + time, "a first iteration: " + ", and ".join(found), _DO)
+    return Advice(
+        "warmup",
+        None,
+        cold + time,
+        ("the first of several steps is cold: " if several else "a first iteration: ") + ", and ".join(found),
+        _DO,
+    )
 
 
 def _trials(overview: Overview) -> tuple[int, int]:
