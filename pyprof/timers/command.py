@@ -22,12 +22,12 @@ from pyprof.dtypes import lookup
 from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.timers.alternatives import KINDS, Alternative, alternatives
-from pyprof.timers.apart import Apart, Job
 from pyprof.timers.replay import OptimizerStep, Work, choose_device, replay_work, replayable
 from pyprof.timers.timing import Timing, timeit
 
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
+    from pyprof.timers.apart import Apart
     from pyprof.timers.trials import Trial
 
 _MOST_TRIALS = 3  # of a kind of advice, where an op cannot be run here
@@ -114,6 +114,7 @@ def _try_advice(options: argparse.Namespace) -> int:
     """One table for each kind of advice, or the reason why there is none."""
     from pyprof.loading import load
     from pyprof.parse.records.selection import SHOWN, choose_kinds
+    from pyprof.timers.apart import Apart
     from pyprof.timers.trials import find_trials
 
     if not options.file or options.idx is not None or options.op is not None or options.shape:
@@ -140,6 +141,7 @@ def _try_advice(options: argparse.Namespace) -> int:
 
 def _try_one(trial: Trial, kind: str, records: Records, apart: Apart, options: argparse.Namespace) -> str | None:
     """Measure and print one trial; returns why not, None where it was."""
+    from pyprof.timers.apart import Job
 
     def measure(work: Work, tf32: bool) -> Timing:
         return apart.time(Job(work, options.device, options.seconds, not options.warm, tf32))
