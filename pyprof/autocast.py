@@ -8,6 +8,7 @@ installed torch. Columns: op (the dispatcher's name, without overloads), cuda, c
     dtype      the result is asked for in fp32, unless the call asks for another
     promote    every tensor is cast to the widest of their types
     unknown    parts of the op are cast, which ones depends on what it is made of
+    mixed      parts of the op run in the region's dtype and others do not, so that it has no types of its own
 An op without a treatment runs in the types that it is given. Knows no torch and no capture.
 """
 
@@ -64,6 +65,11 @@ def parts_are_cast(call: OpCall) -> bool:
     return any(table.get(call.op) in ("products", "unknown", "lower") for table in treatments().values())
 
 
+def is_mixed(call: OpCall) -> bool:
+    """Whether under autocast of some device parts of the op run in other types than the rest."""
+    return any(table.get(call.op) == "mixed" for table in treatments().values())
+
+
 def run_call(call: OpCall, device: str, dtype: str) -> tuple[OpCall, tuple[Cast, ...]]:
     """The call with the types in which it ran, None where they are unknown, and the casts that autocast made for it.
 
@@ -74,7 +80,7 @@ def run_call(call: OpCall, device: str, dtype: str) -> tuple[OpCall, tuple[Cast,
     cast = [tensor for tensor in call.tensors if _is_cast(tensor)]
     if not how or not cast or (how == "products" and len(cast) < 2):
         return call, ()
-    if how == "unknown":
+    if how in ("unknown", "mixed"):
         return call.map_tensors(lambda tensor: replace(tensor, dtype=None) if _is_cast(tensor) else tensor), ()
     if how == "dtype":
         return _in_fp32(call)

@@ -36,6 +36,8 @@ CASES = [
     (F, "softmin(bf16[4,8], -1)", "cuda", "bfloat16", "softmin(bf16[4,8], -1, dtype=fp32)"),
     (F, "pairwise_distance(bf16[4,8], bf16[4,8])", "cuda", "bfloat16", "pairwise_distance(any[4,8], any[4,8])"),
     ("torch.linalg", "matrix_power(fp32[4,4], 3)", "cpu", "bfloat16", "matrix_power(any[4,4], 3)"),
+    ("torch", "_transformer_encoder_layer_fwd(fp32[2,4,8], 8, 2, fp32[24,8])", "cpu", "bfloat16",
+     "_transformer_encoder_layer_fwd(any[2,4,8], 8, 2, any[24,8])"),
     ("torch", "mm(fp32[4,8], fp32[8,2])", "mps", "float16", "mm(any[4,8], any[8,2])"),
     ("torch.linalg", "vector_norm(fp16[4], 2)", "cuda", "float16", "vector_norm(fp16[4], 2, dtype=fp32)"),
     ("torch.special", "expm1(fp16[4])", "cuda", "float16", "expm1(fp32[4])"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Array, Integers, Ints, Rows
-from pyprof.autocast import parts_are_cast
+from pyprof.autocast import is_mixed, parts_are_cast
 from pyprof.dtypes import lookup
 from pyprof.markers import Marker
 from pyprof.opcall import DTypeArg, OpCall
@@ -69,6 +69,8 @@ def _ran(markers: list[Marker], root: int, outer: int, inner: int) -> OpCall | N
         return None
     if root == outer:
         return ran
+    if is_mixed(called):
+        return called.map_tensors(lambda t: replace(t, dtype=None) if _is_float(t.dtype) else t)
     if not parts_are_cast(called) and called.tensors != made.tensors:  # else cast within it
         return None
     return called.map_tensors(lambda t: replace(t, dtype=changed.get(t.dtype, t.dtype)))

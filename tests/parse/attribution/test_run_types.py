@@ -148,6 +148,18 @@ def test_an_op_that_called_itself_with_other_types_ran_in_those(tmp_path: Path) 
     ]
 
 
+def test_an_op_of_which_parts_alone_are_cast_has_no_types(tmp_path: Path) -> None:
+    """A whole encoder layer: products in bf16, norms and residual sums in fp32."""
+    k, x, w = Kineto(), (M, K), (K, K)
+    weights = [(w, "float"), ((K,), "float")] * 6
+    k.op("aten::_transformer_encoder_layer_fwd", 0, 100, ((1, M, K), "float"), *weights)
+    k.op("aten::linear", 20, 99, (x, "float"), (w, "float"), ("", ""))
+    k.op("aten::linear", 30, 98, (x, "c10::BFloat16"), (w, "c10::BFloat16"), ("", ""))
+    k.kernel(GEMM, 50, 1020, 1060)
+    rows = columns(k.write(tmp_path / "net.json"), "op", "params", "bytes")
+    assert rows == [("_transformer_encoder_layer_fwd", ";".join([f"[1,{M},{K}]", *[f"[{K},{K}];[{K}]"] * 6]), "na")]
+
+
 def test_an_op_that_was_asked_for_another_dtype_writes_that(tmp_path: Path) -> None:
     k, x = Kineto(), (M, K)
     k.op("aten::sum", 0, 100, (x, "c10::Half"), ("[1]", "ScalarList"), ("False", "Scalar"), ("", ""))
