@@ -173,8 +173,9 @@ def _telling(job: Job, rank: int, own: Floats, median: Floats) -> Iterator[Cause
                 level[name] = before[0] + float(own[at]), before[1] + float(median[at])
         more = max((mine - other for mine, other in levels[2].values()), default=0.0)
         for level in levels:
-            if max((mine - other for mine, other in level.values()), default=0.0) >= more / 2 > 0:
-                yield from _explaining(job, rank, level)
+            most = max((mine - other for mine, other in level.values()), default=0.0)
+            if most >= more / 2 > 0 and (found := list(_explaining(job, rank, level))):
+                yield from found
                 break
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from pyprof.cli import main
 from pyprof.parse.records.records import Records
 from tests.rank_records import Job, write_rank
+from tests.rank_traces import Steps, gloo
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 
@@ -44,3 +46,20 @@ def test_any_column_may_hold_anything(tmp_path: Path, capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert codes == {0} or (codes == {1} and "nothing ran on a GPU" in captured.err)
     assert ("rank" in captured.out) or "error: " in captured.err
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_traces_may_lack_or_hold_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int) -> None:
+    """Captures have the host's ranges as well: events lost, out of place, of other threads, and of no or absurd length."""
+    rng = np.random.default_rng(seed)
+    gloo(tmp_path, (0, 900)) if seed % 2 else Steps(3, begin={1: 700}, loading={(2, 1): 900}).write(tmp_path)
+    for path in tmp_path.iterdir():
+        trace = json.loads(path.read_text())
+        events = [event for event in trace["traceEvents"] if rng.random() > 0.1]
+        for at in rng.integers(0, len(events), len(events) // 4).tolist():
+            key = str(rng.choice(["ts", "dur", "tid", "pid"]))
+            events[at][key] = int(rng.choice([0, -5, 1, 100, 10**7, 10**12]))
+        path.write_text(json.dumps({**trace, "traceEvents": events}))
+    assert main(["ranks", str(tmp_path)]) in (0, 1)
+    captured = capsys.readouterr()
+    assert "compared" in captured.out.partition("\n")[0] or "error: " in captured.err
