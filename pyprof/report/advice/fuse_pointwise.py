@@ -82,7 +82,7 @@ def _runs(kernels: Kernels, overview: Overview) -> _Runs:
     big = (size < 0) | (size * _SMALL >= largest[run])
     whole, run_of, size_of = at[big], run[big], size[big]
     same = (run_of[1:] == run_of[:-1]) & ((np.minimum(size_of[1:], size_of[:-1]) < 0) | _alike(size_of[1:], size_of[:-1]))
-    linked = same & ~_of_one_op(kernels, whole, overview)
+    linked = _joined(kernels, whole, same & ~_of_one_op(kernels, whole, overview))
     share = np.zeros(len(at))
     share[big] = _between(kernels, whole, linked)
     # Scalars and statistics between two kernels of a run are worked out within it.
@@ -115,6 +115,13 @@ def _of_a_list(kernels: Kernels, overview: Overview) -> Bools:
     new = np.ones(len(name), np.bool_)
     new[1:] = (np.diff(name) != 0) | (np.diff(kernels.stream) != 0)
     return np.asarray(np.bincount(np.cumsum(new) - 1, minlength=1)[np.cumsum(new) - 1] > 2) if len(name) else new
+
+
+def _joined(kernels: Kernels, at: Ints, linked: Bools) -> Bools:
+    """The links without those of a concatenation that is not between two kernels of like size, as in rotary embeddings."""
+    cat = np.isin(kernels.word[at], [code for code, word in enumerate(kernels.words) if word == "cat"])
+    alone = cat & ~(np.append(False, linked) & np.append(linked, False))
+    return np.asarray(linked & ~alone[1:] & ~alone[:-1])
 
 
 def _of_one_op(kernels: Kernels, at: Ints, overview: Overview) -> Bools:

@@ -18,9 +18,13 @@ from pyprof.tables.units import human
 _TO_DEVICE, _TO_HOST = 1, 2
 _LEAST_BYTES = 1 << 20
 _BURSTS = 8  # of copies in a step, without a kernel launched between: micro-batches of inputs at most; layers are more
+_KERNELS = 64  # for each burst of copies: those of a layer or two; of inputs all of the model's
 _LONG = 0.01  # of the wall time: inputs from pageable memory that hold the device so long are worth a line
 _UNMARKED = 0.1  # of the wall time: with steps unmarked, less may be inputs of many steps
 _TRAVEL = "keep on the device what every step needs, or copy it a layer ahead, pinned, with non_blocking=True on its own stream"
+_RESULTS = (
+    "keep it on the device, or copy only what the host reads: to pinned memory, with non_blocking=True, and wait for it later"
+)
 _INPUTS = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)"
 
 
@@ -37,7 +41,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     marked = overview.steps is not None
     least = 0.0 if marked else _UNMARKED * wall
     if len(travelling) >= (len(overview.steps) if overview.steps else 2) and division.held_ns[travelling].sum() >= least:
-        return _advice(overview, budget, travelling, "travel between host and device", _TRAVEL)
+        back = division.held_ns[travelling[kind[travelling] == _TO_HOST]].sum() * 2 > division.held_ns[travelling].sum()
+        do = _RESULTS if back else _TRAVEL
+        return _advice(overview, budget, travelling, "travel between host and device", do)
     pageable = rows[inputs & _pageable(overview, rows)]
     if division.held_ns[pageable].sum() < _LONG * wall:
         return None
@@ -81,4 +87,5 @@ def _scattered(overview: Overview, rows: Ints) -> Bools:
     group = distinct_rows(step, overview.division.device[rows]).inverse
     once = distinct_rows(group, np.where(records["copykind"][rows] == _TO_DEVICE, burst[rows], -1)).columns
     often = np.bincount(once[0][once[1] >= 0], minlength=int(group.max()) + 1)
-    return np.asarray(often[group] > _BURSTS)
+    kernels = np.count_nonzero(records["kind"][launched] == ActivityKind.KERNEL)
+    return np.asarray((often[group] > _BURSTS) & (kernels <= _KERNELS * often.sum()))

@@ -19,7 +19,7 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.overview import Overview
 
 # Families of kernels that compilers fuse; what a library or a compiler has fused already is of other families or names.
-_FAMILIES = frozenset({"elementwise", "activation", "dropout", "norm", "batchnorm", "softmax", "reduce"})
+_FAMILIES = frozenset({"elementwise", "activation", "dropout", "norm", "batchnorm", "softmax", "reduce", "cat"})
 _WHOLE = frozenset({"norm", "batchnorm", "softmax"})
 _EAGER = re.compile(
     r"at::(?:native|cuda)::|2at(?:6native|4cuda)|softmax_warp_|cunn_|kernelPointwiseApply|\bbn_[fb]w_|[bB]atch_?[nN]orm"
@@ -39,12 +39,12 @@ _FUNCTIONS = tuple(
             r"(\w+?)Ops<",
             r"::(\w+?)(?:Scalar)?Functor<",
             r"::launch_(\w+?)_scalar\(",
-            r"(layer_norm|[sS]oft_?[mM]ax|dropout|[bB]atch_?[nN]orm|\bbn_)",
+            r"(layer_norm|[sS]oft_?[mM]ax|dropout|CatArray|[bB]atch_?[nN]orm|\bbn_)",
         ),
     )
 )
 _WORDS = {"direct_copy": "copy", "bfloat16_copy": "copy", "float16_copy": "copy", "copy_device_to_device": "copy",
-          "bn_": "batch_norm", "batchnorm": "batch_norm", "cunn_softmax": "softmax"}  # fmt: skip
+          "catarray": "cat", "bn_": "batch_norm", "batchnorm": "batch_norm", "cunn_softmax": "softmax"}  # fmt: skip
 
 
 class Kernels(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Ints
+from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES, Records
 
@@ -95,7 +96,7 @@ def describe(kernel: str, calls: Iterable[OpCall]) -> Collective:
             nbytes = _by_name(kernel, call)
     if kind is None:
         found = _KERNEL.search(kernel)
-        kind = (_kind_of(found["kind"]) if found else None) or re.sub(r"[<(].*", "", kernel) or "unknown"
+        kind = (_kind_of(found["kind"]) if found else None) or short_name(kernel) or "unknown"
     return Collective(kind, nbytes, group, size)
 
 

@@ -72,6 +72,26 @@ def test_neighbours_of_other_sizes_are_no_chain(tmp_path: Path, shapes: bool) ->
     assert "fuse_pointwise" not in timeline.advice(tmp_path)
 
 
+@pytest.mark.parametrize("shapes", [True, False])
+def test_a_concatenation_counts_between_kernels_of_like_size_alone(tmp_path: Path, shapes: bool) -> None:
+    """x * cos + rotated(x) * sin: negate a half, join the halves, multiply, add; and one whose result a product reads."""
+    half, cat = "fp32[8192,2048]", "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<4u> >(int)"
+    neg = FLAT.format("neg_kernel_cuda(at::TensorIteratorBase&)", 2)
+    ops = (
+        (f"neg({half})", neg, 40, (32768, 1, 1)),
+        (f"cat([{half}, {half}], -1)", cat, 90, (1, 1, 1)),
+        (f"mul({X}, 2)", MUL, 80, GRID),
+    )
+    timeline = Timeline().op(None, (GEMM, 500))
+    for text, kernel, us, grid in ops:
+        timeline.op(text if shapes else None, (kernel, us), grid=grid)
+    saves = timeline.advice(tmp_path)["fuse_pointwise"].saves_ns
+    assert saves == pytest.approx((20 + 90 * (2 / 3 if shapes else 1) + 40) * 1_000, abs=20)
+    timeline.op(None, (GEMM, 500)).op(ops[0][0] if shapes else None, (neg, 40), grid=(32768, 1, 1))
+    timeline.op(ops[1][0] if shapes else None, (cat, 90)).op(None, (GEMM, 500))
+    assert timeline.advice(tmp_path)["fuse_pointwise"].saves_ns == saves
+
+
 def test_what_is_fused_already_stays(tmp_path: Path) -> None:
     timeline = Timeline()
     for name in ("triton_poi_fused_mul_0", "triton_red_fused_mean_1", "void vllm::rms_norm_kernel<float>", "flash_fwd_kernel"):
