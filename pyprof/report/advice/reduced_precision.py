@@ -1,8 +1,8 @@
 """Products of fp32 matrices on a device that multiplies half types, or fp32 rounded to TF32, many times as fast.
 
 Each saves its time above the least that the new precision allows: its FLOPs at that peak, its bytes (half of them in a half
-type) at the memory's bandwidth. Without shapes it is held to run at the same share of its peak. Silent about what Tensor Cores
-multiply already, and about fp64 and complex matrices, which somebody asked for.
+type) at the memory's bandwidth. Where its FLOPs are not known it is held to run at the same share of its peak. Silent about
+what Tensor Cores multiply already, and about fp64 and complex matrices, which somebody asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import Products
+from pyprof.report.advice.products import HALVES, Products
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
@@ -57,11 +57,11 @@ def _evidence(overview: Overview, products: Products, able: Bools, name: str, sh
     whole = max(overview.busy_ns, 1)
     text = f"{int(able.sum())} products of fp32 matrices take {human(time, 'ns')}, {100 * time / whole:.0f} % of the busy time"
     if not products.shaped[able].all():
-        text += " (by their kernels' names and time, without shapes)"
-    other = ~able & products.used & np.isin(products.precision, ("bf16", "fp16"))
+        text += " (FLOPs not known: by their kernels' names)"
+    other = ~able & products.used & np.isin(products.precision, HALVES)
     if products.held_ns[other].sum() > products.held_ns[able].sum():
         text += ", beside others that run in half precision"
-    return f"{text}; in {name} at most {100 * share:.0f} % of that goes"
+    return f"{text}; {name} saves at most {100 * share:.0f} % of that"
 
 
 def _do(overview: Overview, name: str, tf32_ns: int) -> str:
@@ -69,9 +69,9 @@ def _do(overview: Overview, name: str, tf32_ns: int) -> str:
     phase = overview.records["phase"][overview.inside]
     training = np.isin(phase, (PHASES.index("backward"), PHASES.index("optimizer"))).any()
     dtype = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[name]
-    text = f'with torch.autocast("cuda", dtype={dtype}): around the forward pass and the loss'
+    text = f'torch.autocast("cuda", dtype={dtype}) around forward and loss'
     if name == "fp16" and training:
-        text += ", with torch.amp.GradScaler() for the backward pass"
+        text += ", torch.amp.GradScaler() for backward"
     if tf32_ns:
-        text += f'; or torch.set_float32_matmul_precision("high") (TF32), which saves at most {human(tf32_ns, "ns")}'
+        text += f'; or torch.set_float32_matmul_precision("high"): TF32, at most {human(tf32_ns, "ns")}'
     return text
