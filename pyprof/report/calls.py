@@ -7,6 +7,7 @@ returned: cudaMemcpyAsync to or from memory that is not pinned does not return b
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,12 @@ class Calls(NamedTuple):
     waits: Bools
     thread: Ints
     strings: Strings
+
+    def of_names(self, named: Callable[[str], object]) -> Bools:
+        """Which calls have a name for which `named` gives something."""
+        count = np.bincount(self.name + 1)  # of the unknown name, -1, first
+        good = [number > 0 and named(self.strings[name]) is not None for name, number in enumerate(count.tolist(), -1)]
+        return np.array(good, np.bool_)[self.name + 1]
 
 
 def calls_of(trace: Trace) -> Calls:

@@ -115,10 +115,7 @@ class HostWork:
         return self._process[calls.thread[rows]], calls.start_ns[rows], calls.end_ns[rows]
 
     def _rows(self, named: Callable[[str], object]) -> Ints:
-        calls = self._calls
-        used, code = np.unique(calls.name, return_inverse=True)
-        good = np.array([named(calls.strings[name]) is not None for name in used.tolist()], np.bool_)
-        return np.flatnonzero(good[code.ravel()]) if len(good) else np.empty(0, np.int64)
+        return np.flatnonzero(self._calls.of_names(named))
 
     def _recordings(self) -> tuple[Ints, Ints, Ints]:
         """From the begin of recording a graph to its end: what is called meanwhile runs nothing."""

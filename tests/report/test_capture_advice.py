@@ -183,7 +183,7 @@ def replay(n: Nsys, at: int, sets: int, kernels: int) -> None:
     for node in range(sets + kernels):
         begin = at + 20 * US + node * 100 * US
         if node < sets:
-            n.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((begin, begin + US, 0, 7, corr, tid() & ~0xFFFFFF, 4, 8))
+            n.rows["CUPTI_ACTIVITY_KIND_MEMCPY"].append((begin, begin + US, 0, 7, corr, tid() & ~0xFFFFFF, 4, 8, None, None))
         else:
             n.kernel(GEMM, None, begin, begin + US, corr=corr)
 

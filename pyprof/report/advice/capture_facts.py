@@ -35,8 +35,7 @@ def replayed(overview: Overview, rows: Ints) -> Bools:
     records, calls = overview.records, overview.calls
     found = (records["kind"][rows] == ActivityKind.GRAPH) | (records["graph_node"][rows] >= 0)
     if calls is not None:
-        names, code = np.unique(calls.name, return_inverse=True)
-        graph = np.array([_GRAPH_LAUNCH.match(calls.strings[name]) is not None for name in names.tolist()], np.bool_)
+        graph = calls.of_names(_GRAPH_LAUNCH.match)
         if graph.any():
-            found |= np.isin(records["launch_ns"][rows], calls.start_ns[graph[code.ravel()]])
+            found |= np.isin(records["launch_ns"][rows], calls.start_ns[graph])
     return np.asarray(found)
