@@ -84,6 +84,7 @@ def _around(texts: Sequence[str], width: int, gap: str, cut: bool = False) -> di
     end = texts[0][len(texts[0]) - after :] if after else ""
     room = width - 2 * len(gap)
     if max(map(len, cores.values())) > room:
+        room -= min(before, _LEAST) if room > 3 * _LEAST else 0
         if not cut or room < _LEAST or not before + after:
             return None
         cores = dict(zip(cores, map(_cut([*cores.values()], room, gap).__getitem__, cores.values()), strict=True))
@@ -109,7 +110,8 @@ def _wrapped(begin: str, core: str, end: str, width: int, gap: str) -> str:
         kept = max((room - 2 * len(gap)) // 2, 0) if begin else room - len(gap)
         end = gap + end[len(end) - kept :] if kept < len(end) else end
     kept = room - len(end)
-    return (_middle(begin, kept, 3, gap) if kept > len(gap) else (gap if begin else "")[:kept]) + core + end
+    head = _middle(begin, kept, 3 if kept > 2 * _LEAST else 6, gap) if kept > len(gap) else gap[:kept] if begin else ""
+    return head + core + end
 
 
 def _told_apart(whole: dict[str, str], made: dict[str, str], width: int, gap: str) -> dict[str, str]:

@@ -48,6 +48,8 @@ def _digits(number: float) -> str:
     """Three digits, or all of those before the point; whole numbers without any after it."""
     if isinstance(number, int) or not number:
         return f"{number:.0f}"
+    if 0 < number < 0.0005:
+        return "<0.001"
     exponent = int(f"{number:.2e}".partition("e")[2])
     return f"{number:.{min(max(2 - exponent, 0), 4)}f}"
 

@@ -116,6 +116,23 @@ def test_names_are_neither_markup_nor_orders_to_the_terminal() -> None:
     assert lines[1:6] == ["[red]a[/]", "[/nothing]", "?[31mb?", "c d", ":smile:"] and lines[6].startswith("表")
 
 
+class _Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_mean_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = _Terminal()
+    write_on(Screen(100, 45), [TABLE], stream)
+    header, used, unused, zero, unknown = stream.getvalue().splitlines()
+    assert header.startswith("\x1b[1mLayer") and "\x1b[36m" in used  # bold; a bar
+    assert used.endswith("\x1b[32m1\x1b[0m") and unused.endswith("\x1b[31m0\x1b[0m")
+    assert "\x1b[2m" in zero and zero.count("\x1b[2m") == 2 and unknown.count("\x1b[2m") == 3  # dim
+
+
 def test_an_encoding_without_blocks_gets_ascii() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="latin-1", errors="replace")
