@@ -75,26 +75,31 @@ class Steps:
         return now, max(free, now + LAUNCH)
 
 
-def gloo(folder: Path, loading: tuple[int, ...], steps: int = 3) -> Path:
+def gloo(folder: Path, loading: tuple[int, ...], steps: int = 3, leaving: tuple[int, ...] = (), ahead: int = 0) -> Path:
     """A run on the CPU: each step loads data for that much longer on each rank, computes, and requests an all_reduce, which
-    gloo's own thread works on until 50 us after the last rank's."""
+    gloo's own thread works on until 50 us after the last rank's.
+
+    leaving: how much later its thread ends, step by step and rank by rank in each; ahead: by how much the last rank's clock is.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     events: list[list[dict[str, Any]]] = [[] for _ in loading]
     now = 10_000_000
     for step in range(steps):
         asked = [now + LOADING + more + 320 for more in loading]
         end = max(asked) + 10 + TRANSFER
+        more_at_end = leaving[step * len(loading) :][: len(loading)] or (0,) * len(loading)
         for rank, more in enumerate(loading):
             one = _Events(events[rank], 0)
-            one.x("user_annotation", f"ProfilerStep#{step}", now, end + 40 - now)
+            one.x("user_annotation", f"ProfilerStep#{step}", now, end + max(more_at_end) + 40 - now)
             one.x("user_annotation", Steps.loader, now + 5, LOADING + more)
             one.x("cpu_op", "aten::mm", now + LOADING + more + 10, 300)
             one.x("cpu_op", "c10d::allreduce_", asked[rank], 20)
-            one.x("user_annotation", "gloo:all_reduce", asked[rank] + 10, end - asked[rank] - 10, 200)
-            one.x("cpu_op", "aten::add_", end + 5, 30)
-        now = end + 50
-    for rank in range(len(loading)):
-        _write(folder, rank, len(loading), events[rank])
+            one.x("user_annotation", "gloo:all_reduce", asked[rank] + 10, end - asked[rank] - 10 + more_at_end[rank], 200)
+            one.x("cpu_op", "aten::add_", end + max(more_at_end) + 5, 30)
+        now = end + max(more_at_end) + 50
+    for rank, own in enumerate(events):
+        shift = ahead if rank == len(loading) - 1 else 0
+        _write(folder, rank, len(loading), [{**event, "ts": event["ts"] + shift} for event in own])
     return folder
 
 

@@ -178,3 +178,13 @@ def test_a_data_set_says_what_is_known_without_the_host(tmp_path: Path, capsys: 
     one = late(tmp_path / "set")
     assert (one.rank, one.cause, one.saves_ns) == (2, "begin", 4_000_000)
     assert one.meanwhile is not None and "not in the records" in one.meanwhile
+
+
+def test_noisy_ends_do_not_move_clocks_that_their_sessions_know(tmp_path: Path) -> None:
+    """gloo's threads leave 3 ms apart on busy CPUs: that is no difference of clocks, one of 50 ms is."""
+    gloo(tmp_path / "same", (0, 7_000), leaving=(0, 3_000, 400, 0, 2_500, 100))
+    with survey(files_of([str(tmp_path / "same")])) as whole:
+        assert whole.clocks.offset.tolist() == [0, 0] and whole.saves.tolist() == [0, 21_000_000]
+    gloo(tmp_path / "other", (0, 7_000), leaving=(0, 3_000, 400, 0, 2_500, 100), ahead=50_000)
+    with survey(files_of([str(tmp_path / "other")])) as whole:
+        assert np.diff(whole.clocks.offset)[0] == pytest.approx(50_000_000, abs=3_000_000)
