@@ -11,16 +11,24 @@ import subprocess
 import sys
 import termios
 from collections.abc import Sequence
+from typing import IO
 
 from tests.conftest import ROOT
 
 _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_terminal(arguments: Sequence[str], columns: int = 100, rows: int = 45, stderr: bool = False, **variables: str) -> str:
+def on_terminal(
+    arguments: Sequence[str],
+    columns: int = 100,
+    rows: int = 45,
+    stderr: bool = False,
+    stdin: IO[str] | None = None,
+    **variables: str,
+) -> str:
     """What `pyprof ARGUMENTS` writes to a terminal, with what steers it; stderr: and what it writes to standard error.
 
-    variables: of the environment besides. Raises AssertionError where it fails.
+    stdin: a file in place of the terminal; variables: of the environment besides. Raises AssertionError where it fails.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -29,7 +37,7 @@ def on_terminal(arguments: Sequence[str], columns: int = 100, rows: int = 45, st
     environment |= {"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **variables}
     errors = theirs if stderr else subprocess.PIPE
     child = subprocess.Popen(
-        [sys.executable, "-m", "pyprof", *arguments], stdin=theirs, stdout=theirs, stderr=errors, env=environment
+        [sys.executable, "-m", "pyprof", *arguments], stdin=stdin or theirs, stdout=theirs, stderr=errors, env=environment
     )
     os.close(theirs)
     written = b""

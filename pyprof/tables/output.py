@@ -191,7 +191,8 @@ def _write_terminal(tables: Sequence[AnyTable], options: argparse.Namespace) -> 
     from pyprof.tables.terminal import Screen, write_on
 
     columns, rows = shutil.get_terminal_size()
-    command = shlex.join(getattr(options, "command_line", ()))
+    again = set(_inputs(options)) - {"-"}  # standard input cannot be read again
+    command = shlex.join(getattr(options, "command_line", ())) if again else ""
     chosen, all_rows = options.columns is not None, options.top is not None
     write_on(Screen(columns, rows, options.units != "raw", chosen, all_rows, command), tables, sys.stdout)
 

@@ -25,9 +25,9 @@ _BAR = 10  # characters
 _LEAST_BAR = 4
 _ROOMY = 24  # characters that a text may claim before columns are left out for want of room
 _READABLE = 16  # and has before anything has a bar
-_HEADER = 5  # of the name of a column of texts
+_HEADER = 6  # of the name of a column of texts
 _NARROW = 8  # and what it has even so
-_ROWS = ("--top N", "-o FILE")  # how to get more of them
+_ROWS = ("--top N", "--csv")  # how to get more of them
 _NOTHING = ("na", "-", "0")
 
 
@@ -43,7 +43,7 @@ class Screen(NamedTuple):
     command: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Column:
     """A column as it is drawn. natural: width in which nothing is cut; apart: in which distinct texts are told apart; least:
     below which it is rather left out; bars: shares of rows, if it has any; width, bar: those that it got."""
@@ -65,37 +65,41 @@ def write_on(screen: Screen, tables: Sequence[AnyTable], stream: IO[str]) -> Non
     console = Console(file=stream, width=screen.columns, highlight=False, soft_wrap=True)
     plain, several, cut = not _encodes(stream, "█▏…─"), len(tables) > 1, False
     for number, table in enumerate(tables):
-        lines, missing = _drawn(table._replace(title=table.title or table.name * several), screen, plain)
         if number:
             console.print()
+        lines, rows, columns = _drawn(table._replace(title=table.title or table.name * several), screen, plain)
         for line in lines:
             console.print(line)
+        missing = [_counted(rows, "row")] if rows else []
+        missing += [f"{_counted(len(columns), 'column')} ({', '.join(columns)})"] if columns else []
+        ways = [f"--table {table.name}"] if several else [*(_ROWS if rows else ()), *_command(screen)]
         if missing:
             cut = True
-            ways = (
-                [f"--table {table.name}"] if several else [*_ROWS, _command(screen)] if "row" in missing else [_command(screen)]
-            )
-            console.print(Text(f"{missing}: {', '.join(filter(None, ways))}", "dim"))
-    if several and cut and screen.command:
-        console.print(Text(f"\nall of one: {_command(screen, ' --table NAME')}", "dim"))
+            console.print(Text(f"{', '.join(missing)}{': ' * bool(ways)}{', '.join(ways)}", "dim"))
+    if several and cut:
+        for command in _command(screen, " --table NAME"):
+            console.print(Text(f"\nall of one: {command}", "dim"))
 
 
-def _drawn(table: AnyTable, screen: Screen, plain: bool) -> tuple[Iterator[Text], str]:
-    """The lines of a table, and what they do not show."""
+def _drawn(table: AnyTable, screen: Screen, plain: bool) -> tuple[Iterator[Text], int, list[str]]:
+    """The lines of a table; how many rows and which columns they do not show."""
     count = len(table.rows)
     shown = table.first(count if screen.all_rows else table.most or max(screen.rows - 7, 10))
     columns = _columns(shown, screen.human, ".." if plain else "…")
     kept = _kept(columns, screen)
     between = " " * _give_room(kept, screen.columns)
-    keys = [column.header.key for column in columns if column not in kept]
-    more = ((count - len(shown.rows), "row", ""), (len(keys), "column", f" ({', '.join(keys)})"))
-    missing = ", ".join(f"{number:,} more {what}{'s' * (number != 1)}{which}" for number, what, which in more if number)
-    return _lines(table.title, kept, between, screen.columns, plain), missing
+    left_out = [column.header.key for column in columns if column not in kept]
+    return _lines(table.title, kept, between, screen.columns, plain), count - len(shown.rows), left_out
 
 
-def _command(screen: Screen, table: str = "") -> str:
-    """The command that shows all rows and columns, empty where it is not known; table: the option that it needs for one."""
-    return screen.command and f"{screen.command}{table} {'--units human' if screen.human else '--format table'} | less -S"
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} more {what}{'s' * (number != 1)}"
+
+
+def _command(screen: Screen, table: str = "") -> list[str]:
+    """The command that shows all rows and columns, where it is known; table: the option that it needs for one of several."""
+    units = "--units human" if screen.human else "--format table"
+    return [f"{screen.command}{table} {units} | less -S"] if screen.command else []
 
 
 def _encodes(stream: IO[str], text: str) -> bool:

@@ -80,7 +80,7 @@ def test_a_long_table_ends_with_what_is_left_and_how_to_get_it() -> None:
     table = Table(HEADERS[1:2], [Integers.known(np.arange(5_000))])
     lines = _written(table, rows=24, command="pyprof prof net.sqlite")
     assert len(lines) == 1 + 17 + 1
-    assert lines[-1] == "4,983 more rows: --top N, -o FILE, pyprof prof net.sqlite --units human | less -S"
+    assert lines[-1] == "4,983 more rows: --top N, --csv, pyprof prof net.sqlite --units human | less -S"
     assert len(_written(table, rows=24, all_rows=True)) == 5_001
     assert _written(table.take(slice(0)))[-1] == "no rows"
     assert len(_written(table._replace(most=3))) == 1 + 3 + 1
@@ -194,7 +194,7 @@ def test_a_command_on_a_terminal_and_on_a_pipe(capture: Path, capsys: pytest.Cap
     lines = bare(drawn).splitlines()
     assert len(lines) == 19 and lines[
         -1
-    ] == f"43 more rows: --top N, -o FILE, python -m pyprof prof {capture} --units human | less -S".replace(
+    ] == f"43 more rows: --top N, --csv, python -m pyprof prof {capture} --units human | less -S".replace(
         "python -m pyprof", "pyprof"
     )
     assert main(["prof", str(capture)]) == 0
@@ -254,3 +254,10 @@ def test_a_pipe_does_not_pay_for_terminals(capture: Path) -> None:
     code = "import sys; from pyprof.cli import main; main(['prof', sys.argv[1]]); sys.exit('rich' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, str(capture)], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith(b"Idx Direction ")
+
+
+def test_of_standard_input_no_command_shows_more(capture: Path, tmp_path: Path) -> None:
+    records = tmp_path / "net.dict"
+    assert main(["parse", str(capture), "-o", str(records)]) == 0
+    with records.open() as stdin:
+        assert bare(on_terminal(["prof", "-"], 100, 24, stdin=stdin)).splitlines()[-1] == "43 more rows: --top N, --csv"
