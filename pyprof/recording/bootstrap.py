@@ -198,7 +198,7 @@ class Session:
         self._longer = pace.longer
 
         def begins(number: int) -> None:
-            if threading.get_ident() == thread and os.getpid() == self._pid:
+            if number and threading.get_ident() == thread and os.getpid() == self._pid:
                 pace.ends()
                 while capture.steps < number:
                     capture.step()

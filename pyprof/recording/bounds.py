@@ -66,7 +66,7 @@ class Pace:
         took, self._began = now - self._began, now
         if self._recorded:
             self._longer_s += self._beyond(took)
-        elif not self._first:  # that one began when the program did
+        elif not self._first:  # that one began with the import of torch
             self._own_s = max(took, self._own_s or 0)
         self._first = False
 

@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", type=float, default=2.0, help=text)
     text = (
         "stop recording when it is expected to cost more than N minutes beyond the program's own time, as far as that can be "
-        "known: to write and read the trace, and what recorded steps take more than others; 0: never (default %(default)s)"
+        "known: to write and read the trace and, by torch.profiler, what recorded steps take more than others; "
+        "0: never (default %(default)s)"
     )
     parser.add_argument("--limit-time", metavar="N", type=float, default=5.0, help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"

@@ -146,6 +146,19 @@ def test_a_recording_that_grows_too_large_is_stopped_and_written(tmp_path: Path,
     assert reason in done.stderr
 
 
+@pytest.mark.slow
+def test_steps_that_take_too_long_because_they_are_recorded(tmp_path: Path) -> None:
+    """As they would with counters. What they do is little, and so is the trace; the steps before them are the measure."""
+    (tmp_path / "net.py").write_text(
+        "import time, torch\nnet = torch.nn.Linear(8, 4)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\ntime.sleep(2)\n"
+        "for step in range(30):\n    net(torch.ones(2, 8)).sum().backward()\n    time.sleep(0.2 * (step > 5))\n    opt.step()\n"
+        "print('done')"
+    )
+    done = _run(tmp_path, "--tool", "torch", "--steps", "6:28", "--limit-time", "0.02", "net.py")
+    assert (done.returncode, done.stdout) == (0, "done\n") and " linear " in done.stderr, done.stderr
+    assert "since it would cost more than 0.02 minutes (recorded steps take that much longer)" in done.stderr
+
+
 @pytest.mark.parametrize(("grows", "over"), [([0, 10, 20, 30, 40, 50, 60, 70], True), ([0, 90, 0, 90, 0, 90, 0, 90], False)])
 def test_what_is_allocated_for_good_counts(grows: list[int], over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of 100 bytes of trace is one of 25 allocated bytes, by the least of four samples."""
