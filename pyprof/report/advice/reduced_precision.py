@@ -18,6 +18,7 @@ from pyprof.tables.units import human
 
 _FULL = ("fp32", "tf32x3")  # what fp32 operands are multiplied in where nothing rounds them
 _HALF_BYTES = 0.5
+_TRANSFORMS = ("winograd_transform", "conv_fft_transform")
 _THIN = ("cublas_gemv", "cuda_core_gemm")  # of vectors and a few columns: bound by their bytes whatever multiplies
 
 
@@ -31,37 +32,52 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     left = budget.left_ns(products.rows)
     new = _time_ns(products, left, half, _HALF_BYTES)
-    granted = budget.take(products.rows[able], (left - new)[able])
+    other = _transforms(overview, products.rows[able])
+    rows = np.concatenate([products.rows[able], other])
+    granted = budget.take(rows, np.concatenate([(left - new)[able], budget.left_ns(other)]))
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves):
         return None
     rounded = left - _time_ns(products, left, np.where(products.amd, np.nan, products.peak("tf32")), 1.0)
-    tf32 = budget.wall_ns(np.minimum(np.nan_to_num(rounded[able]).clip(0).astype(np.int64), granted))
+    tf32 = budget.wall_ns(np.minimum(np.nan_to_num(rounded[able]).clip(0).astype(np.int64), granted[: able.sum()]))
     name = "bf16" if (~np.isnan(products.peak("bf16"))[able]).any() else "fp16"
-    time = int(products.held_ns[able].sum())
-    found = places(overview, products.rows[able], products.held_ns[able])
-    evidence = _evidence(overview, products, able, name, granted.sum() / max(time, 1)) + f": {named(found)}"
+    held = overview.division.held_ns[rows]
+    time, found = budget.wall_ns(held), places(overview, rows, held)
+    share = 100 * saves / max(time, 1)
+    evidence = f"{_evidence(overview, products, able, len(other), time)}; {name} saves at most {share:.0f} % of that"
     do = _do(overview, name, tf32 if is_worth(overview, tf32) else 0)
-    return Advice("reduced_precision", saves, budget.wall_ns(products.held_ns[able]), evidence, do, found)
+    return Advice("reduced_precision", saves, time, f"{evidence}: {named(found)}", do, found)
+
+
+def _transforms(overview: Overview, products: Ints) -> Ints:
+    """Kernels that only prepare fp32 convolutions for CUDA cores (Winograd's tiles, Fourier transforms) where these run."""
+    records, costs = overview.records, overview.frame.costs
+    transform = np.array([kernel.family in _TRANSFORMS for kernel in costs.kernels] + [False])[costs.kernel]
+    name = overview.frame.of_name(str)
+    single = np.array(["<float" in text for text in name.pool] + [False])[name.codes]
+    there = np.isin(records["gpu"], records["gpu"][products])
+    return np.flatnonzero(transform & single & there & overview.inside)
 
 
 def _time_ns(products: Products, left: Ints, peak: Floats, share: float) -> Floats:
     """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save."""
     vectors = np.isin(products.of_kernel("family").astype(np.str_), _THIN)
-    ratio = np.where(vectors, share, products.peak("fp32") / peak)
+    full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, products.peak("fp32"))
+    ratio = np.where(vectors, share, full / peak)
     return np.where(products.shaped, products.least_ns(peak, share), left * np.minimum(ratio, 1))
 
 
-def _evidence(overview: Overview, products: Products, able: Bools, name: str, share: float) -> str:
-    time = int(products.held_ns[able].sum()) // max(overview.division.count, 1)
-    whole = max(overview.busy_ns, 1)
-    text = f"{int(able.sum())} products of fp32 matrices take {human(time, 'ns')}, {100 * time / whole:.0f} % of the busy time"
+def _evidence(overview: Overview, products: Products, able: Bools, transforms: int, time_ns: int) -> str:
+    """How many they are and how long they take."""
+    share = 100 * time_ns / max(overview.busy_ns, 1)
+    what = f"{int(able.sum())} products of fp32 matrices" + " and their transforms" * (transforms > 0)
+    text = f"{what} take {human(time_ns, 'ns')}, {share:.0f} % of the busy time"
     if not products.shaped[able].all():
         text += " (FLOPs not known: by their kernels' names)"
     other = ~able & products.used & np.isin(products.precision, HALVES)
     if products.held_ns[other].sum() > products.held_ns[able].sum():
         text += ", beside others that run in half precision"
-    return f"{text}; {name} saves at most {100 * share:.0f} % of that"
+    return text
 
 
 def _do(overview: Overview, name: str, tf32_ns: int) -> str:

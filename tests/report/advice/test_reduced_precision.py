@@ -52,6 +52,16 @@ def test_without_shapes_a_product_keeps_its_share_of_the_peak(
     assert ("TF32" in advice.do) == (gpu in (A100, H100))  # the RTX has no faster TF32, the V100 none
 
 
+def test_transforms_of_convolutions_on_cuda_cores_go_as_well(tmp_path: Path) -> None:
+    conv = "F.conv2d({0}[32,256,14,14], {0}[256,256,3,3], None, [1, 1], [1, 1], [1, 1], 1)"
+    tiles = "void cudnn::winograd_nonfused::winogradForwardData4x4<{0}, {0}>(int)"
+    timeline = Timeline(V100).op(conv.format("fp32"), (tiles.format("float"), 200), ("volta_sgemm_64x64_nn", 500))
+    timeline.op(conv.format("fp16"), (tiles.format("__half"), 200), ("volta_fp16_s884cudnn_fp16_128x128_ldg8_relu", 500))
+    advice = timeline.advice(tmp_path)["reduced_precision"]
+    least = 2 * 32 * 256 * 14 * 14 * 256 * 9 / 125e12 * 1e9
+    assert advice.time_ns == 700_000 and advice.saves_ns == pytest.approx(700_000 - least, abs=2_000)
+
+
 def test_half_precision_of_a_training_on_a_v100_needs_a_scaler(tmp_path: Path) -> None:
     timeline = Timeline(V100).op(None, ("volta_sgemm_128x64_nn", 1_000))
     timeline.nsys.range('SGD.step #pyprof{"optimizer":"SGD"}', timeline.launched, timeline.launched + 2_000)
