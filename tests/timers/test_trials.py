@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch", reason="needs torch")
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from pyprof.cli import main
 from pyprof.loading import load_capture
 from pyprof.parse.records.records import Records
 from pyprof.timers.alternatives import KINDS
@@ -158,3 +164,43 @@ def test_real_captures_have_a_trial_or_a_reason(captures: Path, name: str) -> No
         assert "aten::conv2d cannot be run alone: arguments on which" in str(found["channels_last"])
     if "gpt2" in name:
         assert all(isinstance(one, str) for one in found.values())
+
+
+class _Net(torch.nn.Module):
+    """A convolution of 3 channels, attention written out, linears of odd sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 24, 3, padding=1)
+        self.qkv, self.head = torch.nn.Linear(24, 3 * 32), torch.nn.Linear(32, 33)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x).flatten(2).transpose(1, 2)
+        q, k, v = (t.unflatten(-1, (2, 16)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        weights = (q @ k.transpose(-1, -2) * 0.25).softmax(-1)
+        return self.head((weights @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.slow
+def test_all_kinds_are_tried_on_a_program_recorded_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net, x = _Net(), torch.rand(2, 3, 8, 8)
+    optimizer = torch.optim.AdamW(net.parameters(), foreach=False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    step()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+        step()
+    recorded.export_chrome_trace(str(tmp_path / "net.json"))
+    assert main(["bench", str(tmp_path / "net.json"), "--advice", "--seconds", "0.001", "--device", "cpu"]) == 0
+    tables = [text.splitlines() for text in capsys.readouterr().out.split("\n\n")]
+    assert [lines[0].partition(":")[0] for lines in tables] == list(KINDS)
+    assert not [lines for lines in tables if "not tried" in lines[0]]
+    assert tables[3][0].startswith("fused_attention: 1 x aten::matmul: matmul(fp32[2,2,64,16]")
+    assert tables[4][0] == "fused_optimizer: 1 x torch.optim.AdamW for-loop, 6 parameters of 4161 elements"
+    for lines in tables:  # each was measured, and so was what it is held against
+        assert lines[3].startswith("as recorded ") and float(lines[3].split()[2]) > 0
+        assert len(lines) > 4 and all("na" not in line.split()[:4] for line in lines[4:])
