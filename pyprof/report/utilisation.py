@@ -33,7 +33,8 @@ from pyprof.tables.table import PART_ROWS
 
 _COMPUTE = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 _OPTIMIZER = PHASES.index("optimizer")
-_Device = tuple[int, int, int]  # rank, process, number; the CPU is -1, -1, -1
+_Device = tuple[int, int, int]  # rank, process, number
+_CPU = (-1, -1, -1)
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Utilisation:
 
     wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products
     of forward and backward without recomputation; recomputed_flops: of those that ran again; flops: matrix and vector
-    operations of all records of which they are known; complete: whether all products are known, but for 1 % of the time, so
-    that the sums of products are no lower bounds; devices: how many; peak_flops_per_s: sum over the devices of the mean peak of
-    their products; peaks: precision (`bf16`) -> its share of the time of all products, largest first.
+    operations of all records of which they are known; complete: whether all products and their precisions are known, but for
+    1 % of the time, so that the shares are no lower bounds; devices: how many; peak_flops_per_s: sum over the devices of the
+    mean peak of their products; peaks: precision (`bf16`) -> its share of the time of all products, largest first.
     """
 
     wall_ns: int
@@ -114,6 +115,7 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
     products = [_Rated(alike, *_peak_of(frame, alike), ns) for alike, ns in sums.products_ns.items()]
     all_ns = sum(one.ns for one in products)
     known_ns = sum(one.ns for one in products if one.alike.known)
+    unsure_ns = sum(one.ns for one in products if one.alike.known and not one.precision)
     known = any(one.alike.known for one in products) or not products
     shares = Counter[str]()
     for one in products:
@@ -124,7 +126,9 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
         sums.once if known else None,
         sums.again if known else None,
         sums.flops,
-        _enough(known_ns, all_ns) and _enough(sums.compute_ns - sums.unlaunched_ns, sums.compute_ns) and not sums.one_way,
+        _enough(known_ns - unsure_ns, all_ns)
+        and _enough(sums.compute_ns - sums.unlaunched_ns, sums.compute_ns)
+        and not sums.one_way,
         devices,
         _mean_peaks(products, devices),
         {precision: ns / all_ns for precision, ns in shares.most_common() if precision and ns},
@@ -132,8 +136,8 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
 
 
 class _Alike(NamedTuple):
-    """What products have in common that have one peak. verdict: code into the frame's; gpu: code into
-    the frame's; call: on the CPU code into its calls; known: whether their FLOPs are."""
+    """What products have in common that have one peak. verdict, gpu: codes into the frame's; call: code into its calls on the
+    CPU, and where the kernel does not say in which precision it multiplied; known: whether their FLOPs are."""
 
     device: _Device
     verdict: int
@@ -164,6 +168,7 @@ class _Sums:
         self.products_ns = Counter[_Alike]()
         # What may be a product by its kernel's name, on the CPU by its op: all but what is known to be something else.
         self._by_name = np.array([found.tc != "-" or found.math != "" for found in frame.verdicts[1]], np.bool_)
+        self._unsure = np.array([not found.math for found in frame.verdicts[1]], np.bool_)
         calls = map(attrgetter("name"), frame.records.calls)
         self._by_op = np.array([*map(formulas.matmul_class, calls), False], np.bool_)
 
@@ -194,7 +199,8 @@ class _Sums:
         self.devices |= {*map(tuple, distinct_rows(*device).columns.T.tolist())}
         may = np.where(on_cpu, self._by_op[records["own"][rows]], self._by_name[codes] | (kind == ActivityKind.GRAPH))
         chosen = product | (of_model & (matmul < 0) & may)
-        keys = (*device, codes, records["gpu"][rows], np.where(on_cpu, records["call"][rows], -1), product)
+        call = np.where(on_cpu | (product & self._unsure[codes]), records["call"][rows], -1)
+        keys = (*device, codes, records["gpu"][rows], call, product)
         found = distinct_rows(*(key[chosen] for key in keys))
         spent = summed(found.inverse, time[chosen], found.columns.shape[1])
         for (rank, pid, number, verdict, gpu, call, is_known), ns in zip(found.columns.T.tolist(), spent.tolist(), strict=True):
@@ -223,15 +229,20 @@ def _enough(known_ns: int, all_ns: int) -> bool:
 
 
 def _peak_of(frame: Frame, alike: _Alike) -> tuple[str, float | None]:
-    """(precision, '' unknown; FLOP/s that the device can do in it, None unknown)."""
-    if alike.call >= 0:
-        measured, tag = cpus.peak(), operand_tag(frame.records.calls[alike.call]) or ""
+    """(precision, '' unknown; FLOP/s that the device can do in it, or at most on operands of this type; None unknown)."""
+    tag = operand_tag(frame.records.calls[alike.call]) or "" if alike.call >= 0 else ""
+    if alike.device == _CPU:
+        measured = cpus.peak()
         rate = measured.tflops.get(tag) if measured is not None else None
         return tag, None if rate is None else rate * 1e12
     found, gpu = frame.verdicts[1][alike.verdict], alike.gpu if frame.given is None else 0
-    if not found.math or not 0 <= gpu < len(frame.gpus):
+    if not 0 <= gpu < len(frame.gpus):
         return found.math, None
-    return found.math, frame.gpus[gpu][0].peak(found.math, found.unit)
+    device = frame.gpus[gpu][0]
+    if found.math:
+        return found.math, device.peak(found.math, found.unit)
+    fastest = {"fp32": ("fp32", "tf32"), "fp64": ("fp64", "fp64_tensor")}.get(tag, (tag,))
+    return "", max((device.peaks[precision] for precision in fastest if precision in device.peaks), default=None)
 
 
 def _mean_peaks(products: list[_Rated], devices: int) -> float | None:

@@ -235,6 +235,15 @@ def test_what_is_lacking_makes_a_lower_bound(kernel: str, op: str | None, launch
     assert found.mfu_min == found.hfu_min == pytest.approx(PRODUCT / 1e-3 / 312e12)
 
 
+def test_a_precision_that_no_name_says_is_held_against_the_fastest_of_its_type(tmp_path: Path) -> None:
+    """Triton multiplies fp32 in TF32, or as it is."""
+    capture = _Capture()
+    capture.run("triton_tem_fused_mm_0", 10_000, tag="fp32")
+    found = capture.found(tmp_path)
+    assert not found.complete and found.matmul_flops == PRODUCT and found.peaks == {}
+    assert found.mfu is None and found.mfu_min == pytest.approx(PRODUCT / 1e-3 / 156e12)
+
+
 def test_nothing_is_known_without_flops_or_without_a_peak(tmp_path: Path) -> None:
     capture = _Capture()
     capture.run(BF16, 10_000, op=None)
@@ -266,10 +275,10 @@ def test_products_of_an_optimizer_are_none_of_the_model(tmp_path: Path) -> None:
 
 def test_a_training_step_on_the_cpu_without_its_backward_is_a_lower_bound(tmp_path: Path) -> None:
     n = Nsys()
-    n.range("aten::mm, op_id = 1, sizes = [[4, 8], [8, 2]]", 0, 300)
+    n.range('mm(fp32[4,8], fp32[8,2]) #pyprof{"mod":"torch"}', 0, 300)
     assert _whole(n.write(tmp_path / "net.sqlite")).complete
     n.range("Optimizer.step#SGD.step", 400, 900)
-    n.range("aten::add_, op_id = 2, sizes = [[4, 2], [4, 2]]", 500, 600)
+    n.range('add_(fp32[4,2], fp32[4,2]) #pyprof{"mod":"torch"}', 500, 600)
     found = _whole(n.write(tmp_path / "net.sqlite"))
     assert not found.complete and found.matmul_flops == 2 * 4 * 8 * 2 and found.devices == 1
 
