@@ -7,6 +7,7 @@ for the rows taken. Texts are made once for each distinct value, never for each 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cached_property
 from operator import attrgetter
 from typing import TypeVar
@@ -129,7 +130,14 @@ class Frame:
 
     @cached_property
     def roofline(self) -> Roofline:
-        """Least times, limits and lost time of every record."""
+        """Least times, limits and lost time of every record; of many for some at a time, since the terms of all are larger."""
+        rows = self.rows
+        if len(rows) <= PART_ROWS:
+            return self._roofline()
+        parts = [Part(self, rows[start : start + PART_ROWS])._roofline() for start in range(0, len(rows), PART_ROWS)]
+        return Roofline(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Roofline)))
+
+    def _roofline(self) -> Roofline:
         return roofline(self.records["dur_ns"], self.of_instance, self._peaks.l2_bytes)
 
     @cached_property
@@ -315,6 +323,10 @@ class Part(Frame):
         of, rows = (self._all or self).costs, self.rows
         parts = of.matmul_flops[rows], of.vector_flops[rows], of.bytes[rows], of.main[rows], of.problem[rows]
         return Costs(*parts, of.problems, of.kernel[rows], of.kernels, of.reasons)
+
+    @cached_property
+    def roofline(self) -> Roofline:
+        return self._roofline()
 
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:

@@ -61,7 +61,8 @@ class Idle:
 def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, steps: Steps | None) -> Idle:
     """The causes of each gap of each device. calls: of the trace, None without one."""
     gaps = division.gaps
-    result, wait = np.zeros((len(gaps), len(CAUSES)), np.int64), np.full(len(gaps), -1, np.int64)
+    result = np.zeros((len(CAUSES), len(gaps)), np.int64).T  # by cause: most have none, which takes no memory then
+    wait = np.full(len(gaps), -1, np.int64)
     cause = np.full(len(gaps), CAUSES.index("unknown"))
     late = np.zeros(len(gaps), np.bool_)
     if not division.on_gpu:

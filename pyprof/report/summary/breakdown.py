@@ -12,11 +12,11 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.prof.columns import RecordTable
-from pyprof.prof.frame import Frame, Part, params
-from pyprof.prof.group import LEAST_KNOWN, layer_names
+from pyprof.prof.frame import Frame, params
+from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.summary.model import Lost, Share
-from pyprof.tables.table import PART_ROWS, coded
+from pyprof.tables.table import Texts
 
 _PLACES = 10
 _NUMBER = re.compile(
@@ -26,54 +26,55 @@ _WHOLE = 0.99  # of the time in layers: what holds as much is around all of them
 
 
 class Kernels:
-    """Some records of a frame with their times and limits, which are computed for some rows at a time.
-
-    time_ns: 0 where unknown; lost_ns: above the roofline, -1 unknown; peak: least time over time, NaN unknown; bound: code into
-    BOUNDS, -1 unknown.
-    """
+    """Some records of a frame with their times. time_ns: 0 where unknown; lost_ns: above the roofline, -1 unknown."""
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
         self.frame, self.rows = frame, rows
         self.time_ns: Ints = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
         self.total_ns = int(self.time_ns.sum())
-        self.lost_ns, self.bound = np.empty(len(rows), np.int64), np.empty(len(rows), np.int8)
-        self.peak = np.empty(len(rows), np.float32)
-        for start in range(0, len(rows), PART_ROWS):
-            some = slice(start, start + PART_ROWS)
-            limits = Part(frame, rows[some]).roofline
-            self.lost_ns[some], self.bound[some], self.peak[some] = limits.lost_ns, limits.bound, limits.peak / 100
+        self.lost_ns: Ints = frame.roofline.lost_ns[rows]
 
     def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
         """One share for each group of rows; group: of each row, -1 none."""
-        rows, count = np.flatnonzero(group >= 0), len(names)
-        group, time = group[rows], self.time_ns[rows]
-        instance = self.frame.records["instance"][self.rows[rows]]
-        alone = int(instance.max(initial=-1)) + 1 + rows
-        distinct = distinct_rows(group, np.where(instance >= 0, instance, alone)).columns[0] if len(rows) else group
-        total = summed(group, time, count)
-        flops, lost = (self._sums(values[rows], group, time, total) for values in (self._flops, self.lost_ns))
-        calls, kernels = (np.bincount(each, minlength=count).tolist() for each in (distinct, group))
-        whole = self.total_ns or 1
+        rows: Ints | slice = slice(None) if (group >= 0).all() else np.flatnonzero(group >= 0)
+        group, count = group[rows], len(names)
+        total = summed(group, self.time_ns[rows], count)
+        flops, lost = (self._sums(values[rows], group, rows, total) for values in (self._flops, self.lost_ns))
+        calls, kernels = self._calls(group, rows, count), np.bincount(group, minlength=count).tolist()
         numbers = zip(names, total.tolist(), calls, kernels, flops, lost, strict=True)
-        return [Share(name, ns, ns / whole, *others) for name, ns, *others in numbers]
+        return [Share(name, ns, ns / (self.total_ns or 1), *others) for name, ns, *others in numbers]
+
+    def _calls(self, group: Ints, rows: Ints | slice, count: int) -> list[int]:
+        """How many executions of ops each group has a part of; a row of none is one of its own."""
+        instance = self.frame.records["instance"][self.rows[rows]]
+        alone = np.bincount(group[instance < 0], minlength=count)
+        size = int(instance.max(initial=0)) + 1
+        pair = (group * size + instance)[instance >= 0]
+        pair.sort()
+        new = pair[np.append(True, pair[1:] != pair[:-1])[: len(pair)]]
+        found: list[int] = (alone + np.bincount(new // size, minlength=count)).tolist()
+        return found
 
     @property
     def _flops(self) -> Ints:
         flops: Ints = self.frame.costs.flops[self.rows]
         return flops
 
-    def _sums(self, values: Ints, group: Ints, time: Ints, total: Ints) -> list[int | None]:
+    def _sums(self, values: Ints, group: Ints, rows: Ints | slice, total: Ints) -> list[int | None]:
         """Sums of numbers of which those below 0 are unknown; None where too little of a group's time is known."""
         known = values >= 0
-        of_known = summed(group[known], time[known], len(total))
+        of_known = summed(group, np.where(known, self.time_ns[rows], 0), len(total))
         enough = (of_known > LEAST_KNOWN * total) & (np.bincount(group[known], minlength=len(total)) > 0)
-        sums = summed(group[known], values[known], len(total))
+        sums = exact_sum(np.where(known, values, 0), group, len(total))
         return [number if good else None for number, good in zip(sums.tolist(), enough.tolist(), strict=True)]
 
     def by(self, column: str) -> tuple[Share, ...]:
-        """Time by what a column of `pyprof prof` holds, the longest first."""
-        group, pool = coded(RecordTable(self.frame).of(column).take(self.rows))
-        return _longest(self.shares(group, [*(text or None for text in pool), None]))
+        """Time by the text that a column of `pyprof prof` holds, the longest first."""
+        values = RecordTable(self.frame).of(column)
+        assert isinstance(values, Texts)
+        codes = _codes([text or None for text in values.pool])
+        names = [None, *dict.fromkeys(text for text in values.pool if text)]
+        return _longest(self.shares(codes[values.codes[self.rows]], names))
 
     def by_layer(self) -> tuple[tuple[Share, ...], str]:
         """(time by layer, two levels below what is around nearly all of them, and outside of any; what that is)."""
@@ -117,29 +118,34 @@ class Kernels:
 
     def most_lost(self) -> tuple[Lost, ...]:
         """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
-        records, known = self.frame.records, np.flatnonzero(self.lost_ns >= 0)
-        call, scope = (records[name][self.rows[known]].astype(np.int64) for name in ("call", "scope"))
-        ops, shapes = _codes([one.op for one in records.calls]), _codes([params(one) for one in records.calls])
-        layers = _codes([_NUMBER.sub("*", text) or None for text in (_text(layer_names(s.layer)) for s in records.stacks)])
-        (first, place) = distinct_rows(ops[call], shapes[call], layers[scope])[1:]
-        lost, time = (summed(place, values[known], len(first)) for values in (self.lost_ns, self.time_ns))
-        found = []
-        for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist():
-            if lost[at]:
-                mine = known[place == at]
-                found.append(self._lost(mine, int(time[at]), int(lost[at])))
-        return tuple(found)
+        known = np.flatnonzero(self.lost_ns >= 0)
+        rows, (of_op, of_shape, of_layer) = self.rows[known], self._places
+        call, scope = (self.frame.records[name][rows] for name in ("call", "scope"))
+        (first, place) = distinct_rows(of_op[call], of_shape[call], of_layer[scope])[1:]
+        lost = summed(place, self.lost_ns[known], len(first))
+        most = [at for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist() if lost[at]]
+        return tuple(self._lost(known[place == at]) for at in most)
 
-    def _lost(self, mine: Ints, time: int, lost: int) -> Lost:
+    @property
+    def _places(self) -> tuple[Ints, Ints, Ints]:
+        """(of each call the number of its op, and of its shapes; of each stack that of its layer)."""
+        records = self.frame.records
+        layers = [_NUMBER.sub("*", _text(layer_names(stack.layer))) or None for stack in records.stacks]
+        return _codes([one.op for one in records.calls]), _codes([*map(params, records.calls)]), _codes(layers)
+
+    def _lost(self, mine: Ints) -> Lost:
         """One place. mine: its rows."""
-        records, one = self.frame.records, self.rows[mine[0]]
-        call, scope = records["call"][one], records["scope"][self.rows[mine]]
-        layers = {_text(layer_names(records.stacks[code].layer)) for code in np.unique(scope).tolist() if code >= 0}
+        records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
+        layers = {
+            _text(layer_names(records.stacks[code].layer)) for code in np.unique(records["scope"][rows]).tolist() if code >= 0
+        }
         layer = layers.pop() if len(layers) == 1 else _NUMBER.sub("*", min(layers)) if layers else ""
-        bound = np.bincount(self.bound[mine] + 1, self.lost_ns[mine], len(BOUNDS) + 1)[1:]
-        least = float((self.peak[mine] * self.time_ns[mine]).sum())
+        time, lost = self.time_ns[mine], self.lost_ns[mine]
+        bound = np.bincount(limits.bound[rows] + 1, lost, len(BOUNDS) + 1)[1:]
+        peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
+        call = records["call"][rows[0]]
         op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
-        return Lost(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), time, lost, least / time)
+        return Lost(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), int(time.sum()), int(lost.sum()), peak)
 
 
 def _longest(found: Sequence[Share]) -> tuple[Share, ...]:

@@ -268,24 +268,27 @@ def _advice(summary: Figures, units: Units) -> Iterator[Line]:
 
 def _one_advice(number: int, one: Advice, units: Units) -> Iterator[Line]:
     saves = "" if one.saves_ns is None else units.ns(one.saves_ns)
-    title = _words(one.kind).capitalize()
-    indent, room = 23, max(units.width - 23 - 10, 20)
-    texts = _brief(one.evidence, room, 2)
-    for at, text in enumerate(texts or [""]):
-        first = at == 0
-        left = [
-            (f"{number if first else '':<3}", ""),
-            (f"{title if first else '':<{indent - 3}}", "bold"),
-            (f"{text:<{room}}", ""),
-        ]
-        yield [*left, (f"{saves if first else '':>10}", "green")]
+    title, indent = f"{_words(one.kind).capitalize()}: ", 3
+    room = max(units.width - indent - 10, 20)
+    first, *rest = _brief(title + one.evidence, room, 2, units.width - indent - room)
+    text = first[len(title) :] if first.startswith(title) else ""
+    yield [
+        (f"{number:<{indent}}", ""),
+        (first[: len(first) - len(text)], "bold"),
+        (f"{text:<{room - len(title)}}", ""),
+        (f"{saves:>10}", "green"),
+    ]
+    for text in rest:
+        yield [(" " * indent + text, "")]
     for text in _brief(one.do, units.width - indent, 2):
         yield [(" " * indent, ""), (text, "cyan")]
 
 
-def _brief(text: str, width: int, most: int) -> list[str]:
-    """A text in at most so many lines."""
-    return textwrap.wrap(one_line(text), width, max_lines=most, placeholder=" …")
+def _brief(text: str, width: int, most: int, more: int = 0) -> list[str]:
+    """A text in at most so many lines. more: by so much all but the first are longer."""
+    first, *rest = textwrap.wrap(one_line(text), width) or [""]
+    left = " ".join(rest)
+    return [first, *textwrap.wrap(left, width + more, max_lines=most - 1, placeholder=" …")] if left and most > 1 else [first]
 
 
 def _wrapped(text: str, width: int, indent: str, most: int, style: str = "") -> Iterator[Line]:
