@@ -21,10 +21,12 @@ from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
 from pyprof.tables.units import human
 
 _SHOWN = 3  # kinds of collectives
+_MANY = 64  # of a step: buckets of gradients are fewer
 _DDP, _FSDP = "DistributedDataParallel", "FSDP"
 _DO = {
     "ddp": "DistributedDataParallel(model, static_graph=True, gradient_as_bucket_view=True, bucket_cap_mb=...), "
     "with model.no_sync() while gradients accumulate",
+    "each": "DistributedDataParallel(model): one all_reduce a bucket of gradients, beside backward, not one for each parameter",
     "fsdp": "fully_shard(layer, reshard_after_forward=False) where memory allows, "
     "layer.set_modules_to_forward_prefetch([next_layer]) and layer.set_modules_to_backward_prefetch([previous_layer])",
     "all_to_all": "start it earlier, with async_op=True, and do other work before wait(); torchrec: TrainPipelineSparseDist",
@@ -110,10 +112,15 @@ def _do(overview: Overview, rows: Ints, held_ns: Ints, groups: list[_Group]) -> 
         return _DO["fsdp"]
     if most == "all_to_all":
         return _DO["all_to_all"]
-    if most == "all_reduce" and _in_layers(overview, rows, held_ns):
+    reduces = most == "all_reduce" or most.endswith("_kernel")
+    trains = _DDP in around or _has(overview, "backward", "optimizer")
+    if reduces and (_in_layers(overview, rows, held_ns) or (not trains and _has(overview, "forward"))):
         return _DO["layers"]
-    if _DDP not in around and not (most == "all_reduce" and _trains(overview)):
+    if not (reduces and trains):
         return _DO["other"]
+    steps = len(overview.steps) if overview.steps is not None else 1
+    if _DDP not in around and len(rows) > _MANY * steps:
+        return _DO["each"]
     buffers = "; broadcast_buffers=False, unless buffers must be equal on all ranks" if "broadcast" in kinds else ""
     return _DO["ddp"] + buffers
 
@@ -125,9 +132,9 @@ def _in_layers(overview: Overview, rows: Ints, held_ns: Ints) -> bool:
     return bool(2 * held_ns[own[overview.records["scope"][rows]]].sum() > held_ns.sum())
 
 
-def _trains(overview: Overview) -> bool:
-    training = [PHASES.index(phase) for phase in ("backward", "optimizer")]
-    return bool(np.isin(overview.records["phase"][overview.inside], training).any())
+def _has(overview: Overview, *phases: str) -> bool:
+    """Whether one of these phases is known in the window."""
+    return bool(np.isin(overview.records["phase"][overview.inside], [PHASES.index(phase) for phase in phases]).any())
 
 
 def _around(overview: Overview) -> set[str]:

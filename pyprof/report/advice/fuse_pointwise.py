@@ -22,6 +22,7 @@ from pyprof.report.overview import Overview
 _ALIKE = 2.2  # two kernels go over tensors of one size if these differ by less: halves of a tensor, and what a grid tells
 _SMALL = 64  # times smaller than the largest tensor of a run: scalars and statistics of rows
 _SHOWN = 10  # kernels of a run
+_LEFT_OUT = 'let torch.compile have what it left out: TORCH_LOGS="graph_breaks,recompiles" says why'
 _LOOKED_AT = 64  # runs in which known ops are looked for
 # What a run does, and the op of torch that does it in one kernel.
 _OPS = (
@@ -63,8 +64,16 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         f"{saves / 1e6:.2f} ms of it for reads and writes between them: {often} x {shown}{ops}"
     )
     known = _known(kernels, runs, gives)
-    do = "torch.compile(model)" + (f", or {' and '.join(known)} in place of their parts" if known else "")
+    whole = _LEFT_OUT if _compiled(overview) else "torch.compile(model)"
+    do = whole + (f", or {' and '.join(known)} in place of their parts" if known else "")
     return Advice("fuse_pointwise", saves, time, evidence, do, where)
+
+
+def _compiled(overview: Overview) -> bool:
+    """Whether kernels of the window are TorchInductor's."""
+    costs = overview.frame.costs
+    ours = np.array([kernel.family.startswith("inductor") for kernel in costs.kernels] + [False], np.bool_)
+    return bool(ours[costs.kernel[overview.division.row]].any())
 
 
 def _runs(kernels: Kernels, overview: Overview) -> _Runs:

@@ -32,6 +32,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         small = overview.inside & by_itself & ~other & (filled < 1) & ~_launched_together(overview)
     rows = np.flatnonzero(small)
     rows = rows[_often(overview, rows)]
+    if not len(rows):
+        return None
     left = budget.left_ns(rows)
     granted = budget.take(rows, np.clip(left - np.maximum(left * filled[rows], _least_ns(overview, rows)), 0, None))
     saves = budget.wall_ns(granted)

@@ -43,6 +43,7 @@ def test_what_no_computation_hides(tmp_path: Path) -> None:
     [
         (REDUCE, "DistributedDataParallel.forward", "static_graph=True"),
         (REDUCE, 'layers.3.mlp #pyprof{"layer":"MLP"}', "two micro-batches"),
+        (REDUCE, 'all_reduce(fp32[8]) #pyprof{"mod":"torch.distributed"}', "async_op=True"),
         (GATHER, "FSDP::pre_forward (blocks.4)", "fully_shard"),
         (GATHER, "", "fully_shard"),
         (SEND, 'all_to_all(fp32[8]) #pyprof{"mod":"torch.distributed"}', "async_op=True"),
@@ -50,6 +51,17 @@ def test_what_no_computation_hides(tmp_path: Path) -> None:
 )
 def test_what_to_do_depends_on_who_communicates(tmp_path: Path, kernel: str, around: str, do: str) -> None:
     assert do in _job(tmp_path, kernel, 100, 200, around)["exposed_communication"].do
+
+
+def test_one_for_each_parameter(tmp_path: Path) -> None:
+    timeline = Timeline().op(None, (GEMM, 100))
+    for _ in range(100):
+        timeline.op(None, (REDUCE, 10))
+    timeline.nsys.range('SGD.step #pyprof{"optimizer":"SGD"}', timeline.launched, timeline.launched + 900)
+    timeline.launched += 10
+    timeline.op(None, ("triton_for_fused_0", 10))
+    advice = timeline.advice(tmp_path)["exposed_communication"]
+    assert advice.saves_ns == 1_000_000 and "not one for each parameter" in advice.do
 
 
 def test_more_communication_than_there_is_computation_to_hide_it(tmp_path: Path) -> None:

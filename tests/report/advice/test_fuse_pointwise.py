@@ -99,6 +99,11 @@ def test_what_is_fused_already_stays(tmp_path: Path) -> None:
     assert "fuse_pointwise" not in timeline.advice(tmp_path)
 
 
+def test_what_a_compiled_program_leaves_out(tmp_path: Path) -> None:
+    timeline = _rms_norm(Timeline().op(None, ("triton_poi_fused_mul_0", 100)), shapes=True)
+    assert timeline.advice(tmp_path)["fuse_pointwise"].do.startswith("let torch.compile have what it left out")
+
+
 def test_the_parts_of_one_norm_stay(tmp_path: Path) -> None:
     parts = [(f"void at::native::batch_norm_{name}_kernel<float>", 100) for name in ("collect_statistics", "transform_input")]
     text = "batch_norm(fp32[32,64,56,56], fp32[64], fp32[64], fp32[64], fp32[64], True, 0.1, 1e-5)"
