@@ -56,19 +56,21 @@ class Kineto:
         return overview_of(file)
 
 
-def python_between_launches(k: Kineto, pauses: list[float]) -> None:
-    """Ten launches, 1 ms apart; before each, C functions called in `quick` 1 us apart and in `slow` by these pauses."""
+def python_between_launches(k: Kineto, pauses: list[float], functions: int = 3) -> None:
+    """Ten launches, 1 ms apart; before each, C functions called in `quick` 1 us apart and in others by these pauses."""
     for step in range(10):
         at = step * 1000.0
         k.frame("net.py(1): quick", at + 100, 50)
         for call in range(20):
             k.frame("<built-in function len>", at + 101 + 2 * call, 1)
-        k.frame("net.py(9): slow", at + 200, 700)
-        now = at + 201
-        for pause in pauses:
-            k.frame("<built-in function len>", now, 1)
-            now += 1 + pause
-        k.frame("<built-in function len>", now, 1)
+        for function in range(functions):
+            begin = at + 200 + 200 * function
+            k.frame(f"net.py({9 + function}): slow", begin, 180)
+            now = begin + 1
+            for pause in pauses:
+                k.frame("<built-in function len>", now, 1)
+                now += 1 + pause
+            k.frame("<built-in function len>", now, begin + 179 - now)
         k.kernel(at + 950, at + 960, 5)
 
 
@@ -76,16 +78,18 @@ def test_the_recorders_own_time(tmp_path: Path) -> None:
     k = Kineto()
     python_between_launches(k, [20.0, 30.0, 40.0])
     overview = k.write(tmp_path)
-    assert overview.parts["profiler"] == 9 * (19 + 29 + 39) * US  # nine gaps; each pause less the usual one
+    assert overview.parts["profiler"] == 9 * 3 * (19 + 29 + 39) * US  # nine gaps; each pause less the usual one
     found = advice(overview)
     assert found["profiler_overhead"].saves_ns is None
     assert found["profiler_overhead"].time_ns == overview.parts["profiler"]
     assert found["launch_bound"].saves_ns == overview.parts["launch"]
 
 
-def test_a_function_with_short_pauses_too_works_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pauses", "functions"), [([1.0, 30.0, 40.0], 3), ([20.0, 30.0, 40.0], 2)])
+def test_functions_that_may_work_themselves(tmp_path: Path, pauses: list[float], functions: int) -> None:
+    """With short pauses too, or few functions that have long ones."""
     k = Kineto()
-    python_between_launches(k, [1.0, 30.0, 40.0])
+    python_between_launches(k, pauses, functions)
     overview = k.write(tmp_path)
     assert overview.parts["profiler"] == 0
     assert "does not show" in advice(overview)["profiler_overhead"].evidence
