@@ -37,7 +37,7 @@ CAUSES = (
 )  # fmt: skip
 _UNRECORDED_NS = 1_000_000
 _QUEUED_NS = 20_000
-_PAUSE_NS = 2_000_000  # without a call or a range: more than it takes to launch the next; half of it before a copy of inputs
+_PAUSE_NS = 2_000_000  # without a call: more than it takes to launch the next; half of it before a copy of inputs
 _REPLAY = 8  # activities of one launch
 _TIMES = 3  # as many activities of a replay as kernels: most of them are missing
 _WORTH = 0.03  # of the window: from here on it is worth knowing what recording took of the time that launches came too late
@@ -214,8 +214,8 @@ class _Late:
         return union(self.process[rows], begin, begin + took[rows])
 
     def _pauses(self, left: Ints) -> list[tuple[str, Ints]]:
-        """How much of what is left of each gap the host spent in pauses, neither calling nor beginning or ending a range: those
-        before the loading of a module are compilation, those before copies of inputs loading."""
+        """How much of what is left of each gap the host spent in pauses, without calls of the API: those before the loading of
+        a module are compilation, those before copies of inputs loading."""
         compiled, result = np.zeros_like(left), np.zeros_like(left)
         copies = self._copies_to_device()
         least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
@@ -256,11 +256,11 @@ class _Late:
         return np.asarray(copied & (records["copykind"][self.after] == _TO_DEVICE))
 
     def _begins_a_step(self) -> Bools:
-        """Which gaps are followed by what a step launches first."""
+        """Which gaps are followed by what a step launches up to its first kernel."""
         if self.steps is None or not len(self.steps):
             return np.zeros(len(self.rows), np.bool_)
-        records = self.division.records
-        launches = np.sort(records["launch_ns"][self.division.row])
+        records, row = self.division.records, self.division.row
+        launches = np.sort(records["launch_ns"][row[records["kind"][row] == ActivityKind.KERNEL]])
         first = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, self.steps.begin_ns)]
         launch = records["launch_ns"][self.after]
         step = np.searchsorted(self.steps.begin_ns, launch, "right") - 1

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from pyprof.arrays.intervals import Segments, union
-from pyprof.arrays.types import Ints
+from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import Trace
 from pyprof.report.calls import Calls
 from pyprof.report.tracer import tracer_time
@@ -41,6 +41,7 @@ _ALLOCATES = re.compile(
     r"|(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|Create|Map|Unmap|Release|SetAccess|AddressReserve)"
 )
 _BEGIN_RECORDING, _END_RECORDING = (re.compile(rf"(?:cuda|hip|cu)Stream{what}Capture(?!Info)") for what in ("Begin", "End"))
+_ASKS = re.compile(r"Query|Get|IsCapturing|Peek")
 _LONG_CALL_NS = 1_000_000
 
 
@@ -91,17 +92,16 @@ class HostWork:
         return union(self._process[calls.thread[rows]], calls.start_ns[rows], calls.end_ns[rows])
 
     def moments(self, process: int, begin_ns: int, end_ns: int) -> Ints:
-        """The times at which a process made or left a call, or began or ended a range, in order."""
-        calls, ranges = self._calls, self._trace.ranges
-        found = []
-        for thread, *times in (
-            (calls.thread, calls.start_ns, calls.end_ns),
-            (ranges["thread"], ranges["start_ns"], ranges["end_ns"]),
-        ):
-            for time in times:
-                rows = np.flatnonzero((time > begin_ns) & (time < end_ns))
-                found.append(time[rows[self._process[thread[rows]] == process]])
+        """The times at which a process made or left a call that is more than a question, in order."""
+        calls, found = self._calls, []
+        for time in (calls.start_ns, calls.end_ns):
+            rows = np.flatnonzero((time > begin_ns) & (time < end_ns) & ~self._questions)
+            found.append(time[rows[self._process[calls.thread[rows]] == process]])
         return np.sort(np.concatenate(found))
+
+    @cached_property
+    def _questions(self) -> Bools:
+        return self._calls.of_names(_ASKS.search)
 
     def _ranges(self, pattern: re.Pattern[str]) -> tuple[Ints, Ints, Ints]:
         ranges = self._trace.ranges

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,7 +67,6 @@ def test_preparing_inputs_shows_as_a_pause_before_the_copy_that_begins_a_step(tm
     n = Nsys()
     loads(n, None)
     overview = overview_of(n, tmp_path)
-    # the begin of the range is seen, so that the pause lies between that and the launch of the copy
     assert idle(overview)["data_loading"] > 23 * MS
     assert advice(overview)["data_loading"].evidence.endswith("24.0 ms of 40.0 ms")
 
@@ -247,3 +248,17 @@ def test_real_captures(
     assert not absent & found.keys()
     assert (overview.idle.time_ns.sum(axis=1) == overview.division.gaps.time_ns).all()
     assert sum(one.saves_ns or 0 for one in found.values()) <= overview.division.wall_ns
+
+
+def test_data_loading_is_found_without_ranges_that_name_it(captures: Path, tmp_path: Path) -> None:
+    """What a capture with ranges shows, and the same without the loader's, without steps, with calls and kernels alone."""
+    whole = json.loads(gzip.decompress((captures / "kineto/v100_resnet50_2021.json.gz").read_bytes()))
+    unnamed = [event for event in whole["traceEvents"] if "DataLoader" not in event.get("name", "")]
+    unmarked = [event for event in unnamed if not event.get("name", "").startswith("ProfilerStep")]
+    bare = [event for event in unmarked if event.get("cat") != "Operator" and event.get("ph") != "i"]
+    found = []
+    for events in (whole["traceEvents"], unnamed, unmarked, bare):
+        (tmp_path / "net.json").write_text(json.dumps({**whole, "traceEvents": events}))
+        found.append(advice(overview_of_file(tmp_path / "net.json"))["data_loading"].saves_ns or 0)
+    assert abs(found[0] - found[1]) < 0.01 * found[0]
+    assert found[2] == found[3] == pytest.approx(284.4 * MS, rel=0.001)  # without the first step, which no optimizer ends
