@@ -5,6 +5,7 @@ What the kinds of advice about products share; it advises nothing itself.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +19,8 @@ from pyprof.prof.roofline import LEAST_KERNEL_NS
 from pyprof.report.overview import Overview
 
 HALVES = ("bf16", "fp16")
+_TILE = re.compile(r"gemm_(\d+)x(\d+)")
+_NO_TILE = (np.nan, np.nan)
 
 
 class Products:
@@ -76,6 +79,15 @@ class Products:
         return known[np.zeros_like(gpu) if self._frame.given is not None else gpu]
 
     @property
+    def reuse(self) -> Floats:
+        """FLOPs of a product for each element that it reads, at most: of the tile in its name and its grid; NaN unknown."""
+        name, records = self._frame.of_name(str), self._records
+        tiles = np.array([_tile(text) for text in name.pool] + [_NO_TILE])[name.codes[self.rows]]
+        tiles[self.of_kernel("kind") != "gemm"] = np.nan  # a convolution reads each element for several rows
+        m, n = (tiles[:, at] * records[f"grid_{axis}"][self.rows] for at, axis in enumerate("xy"))
+        return np.asarray(2 * m * n / (m + n))
+
+    @property
     def shaped(self) -> Bools:
         """Whether FLOPs and bytes are known."""
         known: Bools = (self.flops > 0) & (self.bytes >= 0) & ~np.isnan(self.dram)
@@ -86,3 +98,9 @@ class Products:
         with np.errstate(divide="ignore", invalid="ignore"):
             roof = np.maximum(self.flops / peak, share * self.bytes / self.dram) * 1e9
         return np.where(self.shaped, np.maximum(roof, LEAST_KERNEL_NS), np.nan)
+
+
+def _tile(name: str) -> tuple[float, float]:
+    """Rows and columns of a product that one block of its kernel makes."""
+    match = _TILE.search(name)
+    return (float(match[1]), float(match[2])) if match else _NO_TILE

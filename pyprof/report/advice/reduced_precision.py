@@ -1,8 +1,9 @@
 """Products of fp32 matrices on a device that multiplies half types, or fp32 rounded to TF32, many times as fast.
 
 Each saves its time above the least that the new precision allows: its FLOPs at that peak, its bytes (half of them in a half
-type) at the memory's bandwidth. Where its FLOPs are not known it is held to run at the same share of its peak. Silent about
-what Tensor Cores multiply already, and about fp64 and complex matrices, which somebody asked for.
+type) at the memory's bandwidth. Where its FLOPs are not known it is held to run at the same share of its peak, or, where its
+grid has few tiles in one direction, as its bytes allow. Silent about what Tensor Cores multiply already, and about fp64 and
+complex matrices, which somebody asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
 _FULL = ("fp32", "tf32x3")  # what fp32 operands are multiplied in where nothing rounds them
-_HALF_BYTES = 0.5
+_FULL_BYTES, _HALF_BYTES = 4, 0.5  # of an element, and what is left of that in a half type
 _TRANSFORMS = ("winograd_transform", "conv_fft_transform")
 _THIN = ("cublas_gemv", "cuda_core_gemm")  # of vectors and a few columns: bound by their bytes whatever multiplies
 
@@ -63,7 +64,8 @@ def _time_ns(products: Products, left: Ints, peak: Floats, share: float) -> Floa
     """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save."""
     vectors = np.isin(products.of_kernel("family").astype(np.str_), _THIN)
     full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, products.peak("fp32"))
-    ratio = np.where(vectors, share, full / peak)
+    moved = full / products.dram * _FULL_BYTES * share / products.reuse  # the time of its bytes over that of its FLOPs now
+    ratio = np.where(vectors, share, np.maximum(full / peak, np.nan_to_num(np.minimum(moved, share))))
     return np.where(products.shaped, products.least_ns(peak, share), left * np.minimum(ratio, 1))
 
 

@@ -45,11 +45,21 @@ def test_never_below_the_time_of_the_bytes(tmp_path: Path) -> None:
 def test_without_shapes_a_product_keeps_its_share_of_the_peak(
     tmp_path: Path, gpu: tuple[object, ...], sgemm: str, dtype: str, share: float
 ) -> None:
-    timeline = Timeline(gpu).op(None, (sgemm, 1_000)).op(None, (sgemm, 3_000))
+    timeline = Timeline(gpu).op(None, (sgemm, 1_000), (sgemm, 3_000), grid=(64, 64, 1))
     advice = timeline.advice(tmp_path)["reduced_precision"]
     assert advice.saves_ns == pytest.approx(4e6 * share, rel=0.01) and dtype in advice.do
     assert "FLOPs not known" in advice.evidence
     assert ("TF32" in advice.do) == (gpu in (A100, H100))  # the RTX has no faster TF32, the V100 none
+
+
+def test_without_shapes_the_bytes_of_a_narrow_grid_bound(tmp_path: Path) -> None:
+    """32 rows by 320 columns of tiles: each element of the weight is used for 32 rows, 2 FLOPs each, and takes 2 bytes then."""
+    kernel = "ampere_sgemm_32x32_sliced1x4_tn"
+    advice = Timeline().op(None, (kernel, 4_000), grid=(320, 1, 1)).advice(tmp_path)["reduced_precision"]
+    used = 2 * 32 * 10240 / (32 + 10240)
+    assert advice.saves_ns == pytest.approx(4e6 * (1 - 19.5e12 / 2039e9 * 2 / used), rel=0.001)
+    wide = Timeline().op(None, (kernel, 4_000), grid=(320, 320, 1)).advice(tmp_path)["reduced_precision"]
+    assert wide.saves_ns == pytest.approx(4e6 * (1 - 19.5 / 312), rel=0.001)
 
 
 def test_transforms_of_convolutions_on_cuda_cores_go_as_well(tmp_path: Path) -> None:
