@@ -139,7 +139,7 @@ _UNITS = {"GB": "GB", "GB/s": "GB/s", "GFLOP": "GFLOP", "Bytes": "B"}  # of colu
 
 def _header(key: str, text: str, about: str, grow: bool = False, width: int = 0) -> Header:
     unit = _UNITS.get(text) or text.partition("(")[2].rstrip(")")
-    share, detail = key in ("busy", "wall"), key in ("graph", "wall", "gb", "gflop", "from", "file")
+    share, detail = key == "busy", key in ("graph", "wall", "gb", "gflop", "from", "file")
     return Header(key, text, about, unit, max(width, len(text)), grow, "-", share=share, detail=detail)
 
 

@@ -45,13 +45,15 @@ class Screen(NamedTuple):
 
 @dataclass(eq=False)
 class _Column:
-    """A column as it is drawn. natural: width in which nothing is cut; apart: in which distinct texts are told apart; least:
+    """A column as it is drawn. readable: width that it has before others have bars; natural: in which
+    nothing is cut; apart: in which distinct texts are told apart; least:
     below which it is rather left out; bars: shares of rows, if it has any; width, bar: those that it got."""
 
     header: Header
     cells: list[str]
     right: bool
     bars: list[float] | None
+    readable: int
     natural: int = 0
     apart: int = 0
     least: int = 0
@@ -116,10 +118,11 @@ def _encodes(stream: IO[str], text: str) -> bool:
 def _columns(shown: Table, human: bool, gap: str) -> list[_Column]:
     """The columns of the rows that are shown."""
     fields = readable(shown) if human else shown
-    made = []
+    made: list[_Column] = []
     for header, values, numbers in zip(fields.headers, fields.values, shown.values, strict=True):
         right = not isinstance(numbers, Texts) or numbers.right
-        column = _Column(header, _cells(header, values), right, _shares(header, numbers))
+        least = _READABLE if made else 2 * _READABLE  # texts of the first column name the rows
+        column = _Column(header, _cells(header, values), right, _shares(header, numbers), least)
         longest = max(map(cell_len, {*column.cells, ""}))
         column.natural = max(cell_len(header.text), longest)
         column.least = column.apart = column.natural
@@ -153,7 +156,7 @@ def _kept(columns: Sequence[_Column], screen: Screen) -> list[_Column]:
     kept, from_last = list(columns), columns[::-1]
     if not screen.chosen:
         for column in [*(c for c in from_last if c.says_nothing), *(c for c in from_last if c.header.detail)]:
-            if sum(max(c.least, min(c.natural, _ROOMY)) + 1 for c in kept) - 1 > screen.columns:
+            if sum(max(c.least, min(c.natural, max(c.readable, _ROOMY))) + 1 for c in kept) - 1 > screen.columns:
                 kept = [c for c in kept if c is not column]
     for column in from_last[:-1]:
         if sum(c.least + 1 for c in kept) - 1 > screen.columns:
@@ -170,7 +173,7 @@ def _give_room(columns: Sequence[_Column], width: int) -> int:
         column.width = min(column.least, width)
     left = width - sum(c.width + 1 for c in columns) + 1
     left = _grow(columns, left, [c.apart for c in columns])
-    left = _grow(columns, left, [min(c.natural, _READABLE) for c in columns])
+    left = _grow(columns, left, [min(c.natural, c.readable) for c in columns])
     barred = [column for column in columns if column.bars is not None]
     for number, column in enumerate(barred):
         column.bar = min(_BAR, left // (len(barred) - number) - 1)

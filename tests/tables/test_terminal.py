@@ -136,7 +136,7 @@ def test_colours_mean_something(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_encoding_without_blocks_gets_ascii() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="latin-1", errors="replace")
-    write_on(Screen(50, 45), [TABLE._replace(title="net")], stream)
+    write_on(Screen(62, 45), [TABLE._replace(title="net")], stream)
     stream.flush()
     text = raw.getvalue().decode("ascii")
     assert text.startswith("-- net ---") and "####" in text and ".." in text and "?" not in text
