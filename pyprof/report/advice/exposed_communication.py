@@ -1,4 +1,4 @@
-"""exposed_communication: collectives while the device computes nothing.
+"""Collectives that run while the device computes nothing -> hide them, or send less.
 
 They cost what they hold the device. How much of it is waiting for a late rank one file cannot tell, so the evidence says so,
 and what the fastest of equal collectives took. It keeps quiet in jobs of one rank and of what two ranks send each other: at the

@@ -1,4 +1,4 @@
-"""fuse_pointwise: pointwise and norm kernels that run one after another on the same tensors.
+"""Pointwise and norm kernels that run one after another on the same tensors -> fuse them.
 
 Each of them reads its tensors and writes one; fused into one kernel the run reads what comes from outside and writes what
 leaves it. What goes is the time of the reads and writes between them, in proportion to the time that each kernel took. It

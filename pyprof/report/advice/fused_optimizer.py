@@ -1,4 +1,4 @@
-"""fused_optimizer: an optimizer's step of many kernels over the same parameters.
+"""An optimizer's step of many kernels over the same parameters -> one pass.
 
 One pass reads parameter, gradient and state and writes parameter and state: those bytes over the bandwidth are the least time,
 the rest is what fusing saves at most. Where no sizes were recorded the pass takes as long as its op that moves most, scaled by

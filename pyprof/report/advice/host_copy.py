@@ -1,4 +1,4 @@
-"""host_copy: weights, states or activations that travel between host and device in each step.
+"""Weights, states or activations that travel between host and device in each step -> keep them there, or copy them ahead.
 
 Copies of a size that counts while nothing else runs on the device: to the host, or to it again and again between the kernels of
 a step. Inputs come in one burst for a batch: of them nothing is said unless they are in pageable memory and take long.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 
 from pyprof.report.advice import (
     backward_markers,
@@ -55,6 +58,15 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     warmup.find,
 )
 _ALONE = "warmup"  # of a cold capture nothing else can be said
+
+
+def kinds_text() -> str:
+    """Each kind with what it is about, in the order in which they claim time, for `pyprof help advice`."""
+    modules = [find.__module__ for find in KINDS]
+    about = [(import_module(name).__doc__ or "").partition("\n\n")[0] for name in modules]
+    wrap = partial(textwrap.fill, width=118, subsequent_indent=" " * 23)
+    lines = [wrap(f"{name.rpartition('.')[2]:22} {text}") for name, text in zip(modules, about, strict=True)]
+    return "\n".join(lines)
 
 
 def advise(overview: Overview) -> list[Advice]:

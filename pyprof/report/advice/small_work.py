@@ -1,4 +1,4 @@
-"""small_work: kernels too small to fill the device, one after another, that the device does not wait for.
+"""Kernels too small to fill the device, many of them equal, that the device does not wait for -> batch them.
 
 A kernel of fewer blocks than the device has multiprocessors leaves the others without work; many of them that do the same to
 tensors of the same size can be one. What goes is the share of the device that was empty, but no kernel ends in less than the

@@ -1,4 +1,4 @@
-"""straggler: one rank of several in a capture that the others wait for in collectives.
+"""One rank of several in a capture that the others wait for in collectives -> what it does meanwhile.
 
 What the others' collectives hold of their devices while they wait for it. It needs the ranks of a job in one file; those in
 files of their own are compared by `pyprof ranks` and in the summary of a folder.
