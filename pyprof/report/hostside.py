@@ -12,7 +12,7 @@ Causes, what an expert would name first before what is left over:
     profiler         estimated: what recording itself added between launches
     launch           the host launched one after another, and too slowly
     queued           what a device takes between activities that were both launched in time
-    unknown          nothing is known that it waited for
+    unknown          nothing is known that it waited for, or records alone do not show what the host did before
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyprof.report.calls import Calls
 from pyprof.report.division import Division
 from pyprof.report.hostwork import HostWork
 from pyprof.report.steps import Steps
-from pyprof.report.waits import blamed_calls, relieved
+from pyprof.report.waits import blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
 
 CAUSES = (
     "data_loading", "synchronization", "compilation", "allocation", "profiler", "launch", "host", "queued", "unrecorded",
@@ -143,10 +143,16 @@ class _Late:
             result[:, CAUSES.index(cause)] += time
             left = left - time
         waited, call = blamed_calls(self.division, self.calls, self.rows)
-        drained = np.where(waited, left, 0)
-        if self.calls is not None:
-            gone, last = relieved(self.division, self.calls, self.rows)
-            drained = np.where(waited, left, np.minimum(gone, left))
+        if self.calls is None:
+            silent = silences(self.division)
+            gone = np.where(fall_into(self.division, silent, self.rows), left, relieved(self.division, silent, self.rows))
+            result[:, CAUSES.index("unknown")] = np.where(waited, 0, np.minimum(gone, left))
+            left = left - result[:, CAUSES.index("unknown")]
+            drained = np.where(waited, left, 0)
+        else:
+            waits, waiting = idling_waits(self.division, self.calls)
+            drained = np.where(waited, left, np.minimum(relieved(self.division, waiting, self.rows), left))
+            last = last_wait(self.division, self.calls, waits, self.rows)
             call = np.where((call < 0) & (drained > 0), last, call)
         result[:, CAUSES.index("synchronization")] = drained
         result[:, CAUSES.index("launch")] = left - drained
@@ -155,7 +161,7 @@ class _Late:
     def _known(self) -> list[tuple[str, Ints]]:
         """The time of each gap in which the host is known to have done something else than launch, one cause before another."""
         if self.work is None:
-            return []
+            return [("compilation", self._covered(self._first_launches()))]
         loading, compilation = self.work.loading, _joined(self.work.compilation, self._first_launches())
         if len(self.work.preparation.start):
             loading = _joined(loading, self._prepared())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import Segments, count_before, union
+from pyprof.arrays.intervals import Segments, count_before, latest, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.calls import Calls, waiting_call
@@ -18,6 +18,7 @@ from pyprof.report.division import Division
 
 _TO_HOST = 2  # CUDA's number of a copy from a device to the host
 _FEW_BYTES = 4096
+_SILENT_NS = 500_000
 _LEAST = np.iinfo(np.int64).min
 
 
@@ -62,20 +63,45 @@ def _process(division: Division, pid: Ints) -> Ints:
     return np.where(pids[at] == pid, at, -1)
 
 
-def relieved(division: Division, calls: Calls, late: Ints) -> tuple[Ints, Ints]:
-    """For each late gap how much of it would go if the host did not wait, in ns and at most its length, and the row of the last
-    call in which it waited before the gap's end."""
-    gaps, records, result = division.gaps, division.records, np.zeros(len(late), np.int64)
-    waits, waited = idling_waits(division, calls)
-    process = _process(division, division.pids)
-    if not len(waits) or not len(late):
-        return result, np.full(len(late), -1, np.int64)
-    group = _process(division, calls.pid[waits])
+def last_wait(division: Division, calls: Calls, waits: Ints, late: Ints) -> Ints:
+    """For each late gap the row of the last of these waits that began before its end, -1 none. waits: of `idling_waits`."""
+    gaps, group = division.gaps, _process(division, calls.pid[waits])
     order = np.lexsort((calls.start_ns[waits], group))
-    at = count_before(
-        group[order], calls.start_ns[waits[order]], process[gaps.device[late]], gaps.end_ns[late], inclusive=False
-    )
-    last = waits[order[np.maximum(at - 1, 0)]]
+    rows, wanted = (group[order], calls.start_ns[waits[order]]), _process(division, division.pids)[gaps.device[late]]
+    at = count_before(*rows, wanted, gaps.end_ns[late], inclusive=False) - 1
+    good = (at >= 0) & (group[order][np.maximum(at, 0)] == wanted) if len(waits) else np.zeros(len(late), np.bool_)
+    return np.where(good, waits[order[np.maximum(at, 0)]], -1) if len(waits) else np.full(len(late), -1)
+
+
+def silences(division: Division) -> Segments:
+    """When each process, by place in the distinct pids, launched nothing for long: for records, which hold no other calls."""
+    records = division.records
+    process = _process(division, records["pid"])
+    rows = np.flatnonzero((records["launch_ns"] >= 0) & (process >= 0))
+    rows = rows[np.lexsort((records["launch_ns"][rows], process[rows]))]
+    launch, group = records["launch_ns"][rows], process[rows]
+    returned = launch + np.maximum(records["launch_dur_ns"][rows], 0)
+    before = returned[latest(group, returned)][:-1]
+    silent = (group[1:] == group[:-1]) & (launch[1:] - before >= _SILENT_NS)
+    begin, end = np.maximum(before[silent], division.begin_ns), np.minimum(launch[1:][silent], division.end_ns)
+    inside = end > begin
+    return union(group[1:][silent][inside], begin[inside], end[inside])
+
+
+def fall_into(division: Division, segments: Segments, late: Ints) -> Bools:
+    """Which late gaps begin inside of a segment of their process."""
+    gaps = division.gaps
+    process = _process(division, division.pids)[gaps.device[late]]
+    begin = gaps.start_ns[late]
+    return np.asarray(segments.covered(process, begin + 1) > segments.covered(process, begin))
+
+
+def relieved(division: Division, waited: Segments, late: Ints) -> Ints:
+    """For each late gap how much of it would go if the host did not wait at these times, in ns and at most its length."""
+    gaps, records, result = division.gaps, division.records, np.zeros(len(late), np.int64)
+    process = _process(division, division.pids)
+    if not len(waited.start) or not len(late):
+        return result
     for device in range(division.count):
         rows = division.row[division.device[division.row] == device]
         rows = rows[np.argsort(records["start_ns"][rows], kind="stable")]
@@ -93,4 +119,4 @@ def relieved(division: Division, calls: Calls, late: Ints) -> tuple[Ints, Ints]:
         gone = np.maximum(time - np.diff(upto, prepend=0), 0)
         total, most = int(time.sum()) - int(upto[-1]) if len(upto) else 0, int(gone.sum())
         result[mine] = gone if total >= most else gone * (max(total, 0) / max(most, 1))
-    return result, last
+    return result

@@ -177,6 +177,20 @@ def test_later_gaps_are_the_waits_as_far_as_the_host_would_have_been_ahead(tmp_p
     assert list(advice(overview)) == ["synchronization"]
 
 
+def test_records_alone_do_not_show_what_the_host_did_while_it_launched_nothing(tmp_path: Path) -> None:
+    n = Nsys()
+    at = 0
+    for _ in range(5):
+        n.kernel(GEMM, at, at + 10 * US, at + 3 * MS)
+        at += 3 * MS + 200 * US  # a wait, or anything else
+        for _ in range(5):
+            n.kernel("small", at, at + 10 * US, at + 20 * US)
+            at += 100 * US
+    overview = Overview(Frame(overview_of(n, tmp_path).records))
+    assert idle(overview)["unknown"] > 0.95 * overview.idle_ns
+    assert not advice(overview)
+
+
 def launches(n: Nsys, number: int, every: int, time: int) -> None:
     for kernel in range(number):
         n.kernel(GEMM, kernel * every, kernel * every + 10 * US, kernel * every + 10 * US + time)

@@ -20,6 +20,7 @@ from pyprof.report.calls import origins
 from pyprof.report.overview import Overview
 
 _LEAST = 0.03  # of the wall time
+_NAMES: dict[str, str | None] = {"-": None, "_local_scalar_dense": ".item()"}
 _MEMORY = re.compile(r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)")
 _WHOLE = re.compile(r"(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize")
 _TO_HOST = "keep the value on the device and read it once in many steps: total += loss.detach(), .item() when it is printed"
@@ -68,7 +69,7 @@ def _places(overview: Overview, calls: Ints, spent: Ints) -> tuple[Place, ...]:
     first = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:3]
     devices = max(overview.division.count, 1)
     return tuple(
-        Place(None, None if op == "-" else op, None, None if src == "-" else src, number, time // devices)
+        Place(None, _NAMES.get(op, op), None, None if src == "-" else src, number, time // devices)
         for (op, src), (number, time) in first
     )
 

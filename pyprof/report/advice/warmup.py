@@ -11,7 +11,8 @@ from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.idle_time import idle_time, ms
 from pyprof.report.overview import Overview
 
-_LEAST = 0.1  # of the wall time: compilation and loading of modules
+_LEAST = 0.1  # of the wall time of one step: compilation and loading of modules
+_UNMARKED = 0.3  # of that of a window without steps, which may hold many
 _MOST = 0.5  # of the wall time of several steps, next to which what the warm ones show counts little
 _TRIALS = 5  # kernels in a row for one convolution, each another, that are more than it takes
 _CONVOLUTIONS = 3  # for which that is so
@@ -22,16 +23,17 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     """Where one iteration did what only first ones do."""
     wall, cold = overview.division.wall_ns, overview.parts["compilation"]
     several = overview.steps is not None and len(overview.steps) > 1
+    least = (_LEAST if overview.steps is not None else _UNMARKED) * wall
     if several:
         idle = idle_time(overview, "compilation")
         cold = idle.time_ns - idle.saves_ns  # what the first step alone has
         if cold <= _MOST * wall:
             return None
     trials, time = (0, 0) if several else _trials(overview)
-    if cold <= _LEAST * wall and trials < _CONVOLUTIONS:
+    if cold <= least and trials < _CONVOLUTIONS:
         return None
     found = []
-    if cold > _LEAST * wall:
+    if cold > least:
         found.append(f"{ms(cold)} of {ms(wall)} went into loading modules, compiling or recording graphs")
     if trials >= _CONVOLUTIONS:
         found.append(f"{trials} convolutions tried out their algorithms ({ms(time)})")
