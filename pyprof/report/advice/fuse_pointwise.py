@@ -18,6 +18,7 @@ from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import Kernels, kernels_of
 from pyprof.report.overview import Overview
+from pyprof.tables.units import human
 
 _ALIKE = 2.2  # two kernels go over tensors of one size if these differ by less: halves of a tensor, and what a grid tells
 _SMALL = 64  # times smaller than the largest tensor of a run: scalars and statistics of rows
@@ -60,8 +61,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     ops = f"; most in {named(where)}" if where[0].op else ""
     shown = ", ".join(words[:_SHOWN]) + (", ..." if len(words) > _SHOWN else "")
     evidence = (
-        f"{len(rows)} kernels in {np.count_nonzero(gives)} runs on the same tensors take {time / 1e6:.2f} ms, "
-        f"{saves / 1e6:.2f} ms of it for reads and writes between them: {often} x {shown}{ops}"
+        f"{len(rows):,} kernels in {np.count_nonzero(gives):,} runs on the same tensors take {human(time, 'ns')}, "
+        f"{human(saves, 'ns')} of it for reads and writes between them: {often} x {shown}{ops}"
     )
     known = _known(kernels, runs, gives)
     whole = _LEFT_OUT if _compiled(overview) else "torch.compile(model)"

@@ -16,7 +16,7 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.markers import Kind
-from pyprof.opcall import OpCall
+from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -37,8 +37,8 @@ _BY_TORCH = ("adam", "sgd")  # which take fused=True on a GPU
 
 
 class _Pass(NamedTuple):
-    """The parameters that the steps of the window went over: bytes of all, or where sizes are unknown the time of the op that
-    moved most; of each device."""
+    """The parameters that the steps of the window went over, of one device: their bytes, 0 unknown; the time of the op that
+    took longest."""
 
     nbytes: int
     op_ns: int
@@ -99,26 +99,31 @@ def _least_ns(overview: Overview, rows: Ints, tensors: int) -> float:
 
 
 def _pass(overview: Overview, rows: Ints) -> _Pass:
-    """The op of most bytes goes over all parameters: of its calls the first tensors are these, or states of the same sizes."""
+    """Each parameter is what ops change that are called equally often: of those with tensors of one size the median op's calls
+    are the parameters of this size, since some ops change a parameter or a state twice in a step."""
     records = overview.records
     call = np.where(records["own"][rows] >= 0, records["own"][rows], records["call"][rows]).astype(np.int64)
     (calls, names), _, code = distinct_rows(call, records["name"][rows])
     instance = np.where(records["instance"][rows] >= 0, records["instance"][rows], -1 - np.arange(len(rows)))
-    once = distinct_rows(code, instance)
-    often = np.bincount(once.columns[0], minlength=len(calls))
+    often = np.bincount(distinct_rows(code, instance).columns[0], minlength=len(calls))
     time = summed(code, records["dur_ns"][rows], len(calls))
-    nbytes: dict[str, int] = {}
+    changed: dict[tuple[TensorSpec, ...], dict[str, int]] = {}
     spent: dict[str, int] = {}
     for at, (about, text) in enumerate(zip(calls.tolist(), names.tolist(), strict=True)):
         one = records.calls[about] if about >= 0 else None
         op = one.op if one is not None else function(records.strings[text]) or "?"
-        nbytes[op] = nbytes.get(op, 0) + (_first_bytes(one) * int(often[at]) if one is not None else 0)
         spent[op] = spent.get(op, 0) + int(time[at])
-    return _Pass(max(nbytes.values()), max(spent.values()))
+        if one is not None and (first := _changed(one)):
+            counts = changed.setdefault(first, {})
+            counts[op] = counts.get(op, 0) + int(often[at])
+    nbytes = 0
+    for tensors, counts in changed.items():
+        nbytes += sum(tensor.nbytes or 0 for tensor in tensors) * sorted(counts.values())[(len(counts) - 1) // 2]
+    return _Pass(nbytes, max(spent.values()))
 
 
-def _first_bytes(call: OpCall) -> int:
-    """Bytes of the tensors that a call changes: its first argument, or of a _foreach_ op all of its first list."""
-    first = call.args[0] if call.args else None
-    found = OpCall("", "", (first,)).tensors
-    return sum(tensor.nbytes or 0 for tensor in found)
+def _changed(call: OpCall) -> tuple[TensorSpec, ...]:
+    """The tensors that a call changes: its first argument, or of a _foreach_ op all of its first list."""
+    if call.flat and call.op.startswith("_foreach"):
+        return ()  # its lists are not distinguished from their elements
+    return tuple(TensorSpec(t.shape, t.dtype) for t in OpCall("", "", call.args[:1]).tensors)

@@ -33,6 +33,19 @@ def test_one_pass_reads_and_writes_parameter_gradient_and_states(tmp_path: Path)
     assert advice.do == "AdamW(..., fused=True)"
 
 
+def test_an_op_twice_a_step_is_no_second_parameter(tmp_path: Path) -> None:
+    timeline = Timeline().op(None, (GEMM, 1_000))
+    begin = timeline.launched
+    for size in ("fp32[1000000]", "fp32[2000,1000]"):
+        for _ in range(4):
+            for text in (f"mul_({size}, 0.9)", f"mul_({size}, 0.9)", f"addcdiv_({size}, {size}, {size})", f"sqrt({size})"):
+                timeline.op(text, (MUL, 20))
+    timeline.nsys.range('Adam.step #pyprof{"optimizer":"Adam"}', begin, timeline.launched)
+    advice = timeline.advice(tmp_path)["fused_optimizer"]
+    least = 7 * 4 * (4_000_000 + 8_000_000) / DRAM * 1e9
+    assert advice.saves_ns == pytest.approx(32 * 20_000 - least, abs=100)
+
+
 def test_without_sizes_the_pass_takes_as_long_as_what_it_moves_more(tmp_path: Path) -> None:
     advice = _adamw(Timeline(), shapes=False).advice(tmp_path)["fused_optimizer"]
     assert advice.saves_ns == pytest.approx(800_000 - 400_000 * 7 / 4, abs=100)
