@@ -20,6 +20,7 @@ from pyprof.report.calls import origins
 from pyprof.report.overview import Overview
 
 _LEAST = 0.03  # of the wall time
+_LEAST_SERVING = 0.1  # of that of an engine, whose scheduler waits for tokens on purpose
 _NAMES: dict[str, str | None] = {"-": None, "_local_scalar_dense": ".item()"}
 _MEMORY = re.compile(r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)")
 _WHOLE = re.compile(r"(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize")
@@ -30,12 +31,14 @@ _TO_DEVICE = (
 )
 _DEVICE = "leave torch.cuda.synchronize() out of the loop; time with torch.cuda.Event(enable_timing=True), read after it"
 _FREE = "keep the memory: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and no torch.cuda.empty_cache() in the loop"
+_SCHEDULE = "let the scheduler run a step ahead of the device: vllm serve --async-scheduling, SGLang's overlap schedule"
 
 
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where calls drain the devices' queues."""
     idle, wall = idle_time(overview, "synchronization"), overview.division.wall_ns
-    if idle.saves_ns <= _LEAST * wall:
+    serves = overview.steps is not None and overview.steps.kind == "engine"
+    if idle.saves_ns <= (_LEAST_SERVING if serves else _LEAST) * wall:
         return None
     evidence = f"{ms(idle.time_ns)} of {ms(wall)} idle after the host had waited"
     wait = overview.idle.wait[idle.rows]
@@ -50,6 +53,8 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     copy = _copied(overview, int(first))
     texts = [f"{one.number} x {one.op or name}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}" for one in where]
     evidence += f" in {counted(len(calls), 'call')}, until launches had caught up: {'; '.join(texts)}; most in {name}"
+    if serves:
+        return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _SCHEDULE, where)
     do = _FREE if _MEMORY.match(name) else _DEVICE if _WHOLE.match(name) else _TO_HOST
     if copy >= 0 and not (_MEMORY.match(name) or _WHOLE.match(name)):
         kind, size = overview.records["copykind"][copy], int(overview.records["bytes"][copy])
