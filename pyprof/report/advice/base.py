@@ -50,7 +50,7 @@ class Advice(NamedTuple):
 
 
 class Budget:
-    """The busy time of a division that can still be saved.
+    """The busy time of a division that can still be saved, and its gaps that are no kind's yet.
 
     A record cannot give more than the time in which it holds its device, and a run of records between two gaps in which the
     device waited for the host no more than it outlasts its launches, which would still take their time without any kernels.
@@ -60,6 +60,7 @@ class Budget:
         self._division = division
         self._left = division.held_ns.copy()
         self._slack = division.slack_ns.copy()
+        self.free_gaps = np.ones(len(division.gaps), np.bool_)
 
     def left_ns(self, rows: Ints) -> Ints:
         """What each of these records can still give, its run aside."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
+from pyprof.arrays.types import Bools, Ints
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.records.records import PHASES
@@ -63,15 +63,26 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         rows = np.append(rows, mine)
         wish = np.append(wish, budget.left_ns(mine) * max(1 - least / max(time, 1), 0))
     granted = budget.take(rows, wish)
-    saves = budget.wall_ns(granted)
+    gaps = budget.free_gaps & _before_each(overview, rows)
+    idle = np.where(gaps, overview.idle.of("launch"), 0)
+    saves, waits = budget.wall_ns(granted) + budget.wall_ns(idle), budget.wall_ns(idle)
     if not is_worth(overview, saves):
         return None
-    time = budget.wall_ns(overview.division.held_ns[rows])
-    where = places(overview, rows, granted)
+    budget.free_gaps &= ~gaps
+    held = budget.wall_ns(overview.division.held_ns[rows])
+    where = places(overview, rows, overview.division.held_ns[rows])
     ops = f": {named(where)}" if where[0].op else ""
-    passing = f"one pass over the parameters {human(time - saves, 'ns')}"
-    evidence = f"{len(rows)} kernels of {name} take {human(time, 'ns')}, {passing}{ops}"
-    return Advice("fused_optimizer", saves, time, evidence, _do(name), where)
+    waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
+    passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"
+    evidence = f"{len(rows):,} kernels of {name} take {human(held, 'ns')}{waiting}, {passing}{ops}"
+    return Advice("fused_optimizer", saves, held + waits, evidence, _do(name), where)
+
+
+def _before_each(overview: Overview, rows: Ints) -> Bools:
+    """The gaps before these of the kernels that go over one parameter each: a pass has few launches, as those of lists have."""
+    texts = overview.frame.of_name(str)
+    lists = np.array(["multi_tensor" in text for text in texts.pool] + [False], np.bool_)[texts.codes[rows]]
+    return np.isin(overview.division.gaps.after, rows[~lists])
 
 
 def _optimizer(overview: Overview) -> str:

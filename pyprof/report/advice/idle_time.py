@@ -8,6 +8,7 @@ import numpy as np
 
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
+from pyprof.report.advice.base import Budget
 from pyprof.report.overview import Overview
 
 _SEVERAL = 3  # steps that show what is usual
@@ -23,12 +24,16 @@ class IdleTime(NamedTuple):
     own_ns: Ints
 
 
-def idle_time(overview: Overview, cause: str) -> IdleTime:
-    """The idle time of a window for one cause."""
+def idle_time(overview: Overview, cause: str, budget: Budget | None = None) -> IdleTime:
+    """The idle time of a window for one cause; budget: without gaps that other kinds have claimed."""
     own, gaps, devices = overview.idle.of(cause), overview.division.gaps, max(overview.division.count, 1)
+    claimed = 0
+    if budget is not None:
+        claimed = int(own[~budget.free_gaps].sum()) // devices
+        own = np.where(budget.free_gaps, own, 0)
     rows = np.flatnonzero(own > 0)
     rows = rows[np.argsort(-own[rows], kind="stable")]
-    total, steps = overview.parts[cause], overview.steps
+    total, steps = overview.parts[cause] - claimed, overview.steps
     once = 0
     if steps is not None and len(steps) >= _SEVERAL:
         step = np.maximum(np.searchsorted(steps.begin_ns, gaps.end_ns[rows], "left") - 1, 0)

@@ -37,6 +37,7 @@ from pyprof.report.overview import Overview
 KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     data_loading.find,
     synchronization.find,
+    fused_optimizer.find,  # before launch_bound: what waits for its launches goes with them
     launch_bound.find,
     straggler.find,
     exposed_communication.find,
@@ -46,7 +47,6 @@ KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (
     gemm_alignment.find,
     reduced_precision.find,
     recomputation.find,
-    fused_optimizer.find,
     fuse_pointwise.find,
     small_work.find,
     graph_nodes.find,

@@ -18,9 +18,9 @@ _DO = (
 _GRAPHED = "what is launched beside the graphs: record it with them, or launch fewer, larger kernels"
 
 
-def find(overview: Overview, _: Budget) -> Advice | None:
+def find(overview: Overview, budget: Budget) -> Advice | None:
     """Where launches are what the devices wait for."""
-    idle, division = idle_time(overview, "launch"), overview.division
+    idle, division = idle_time(overview, "launch", budget), overview.division
     if len(idle.rows) < _MANY or idle.saves_ns <= _LEAST * division.wall_ns:
         return None
     records, after = overview.records, division.gaps.after[idle.rows]

@@ -51,6 +51,19 @@ def test_without_sizes_the_pass_takes_as_long_as_what_it_moves_more(tmp_path: Pa
     assert advice.saves_ns == pytest.approx(800_000 - 400_000 * 7 / 4, abs=100)
 
 
+def test_what_waits_for_its_launches_goes_with_them(tmp_path: Path) -> None:
+    """Kernels of 2 us launched each 20 us: the device waits, and that is the optimizer's, not launch_bound's."""
+    timeline = Timeline().op(None, (GEMM, 100))
+    begin = timeline.launched = timeline.ends
+    for _ in range(40):
+        timeline.launched, timeline.ends = timeline.launched + 19_000, timeline.launched + 20_000
+        timeline.op("addcdiv_(fp32[1000], fp32[1000], fp32[1000])", (ADDCDIV, 2))
+    timeline.nsys.range('AdamW.step #pyprof{"optimizer":"AdamW"}', begin, timeline.launched)
+    found = timeline.advice(tmp_path)
+    assert "launch_bound" not in found and found["fused_optimizer"].saves_ns == pytest.approx(40 * 18_000, rel=0.1)
+    assert "the device waits" in found["fused_optimizer"].evidence
+
+
 def test_of_other_optimizers(tmp_path: Path) -> None:
     assert "torch.compile(optimizer.step)" in _adamw(Timeline(), name="RMSprop").advice(tmp_path)["fused_optimizer"].do
 
