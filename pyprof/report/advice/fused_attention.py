@@ -8,6 +8,7 @@ work, so that the slower of them could be as fast as the other. Silent where seq
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import HALVES, Products
+from pyprof.report.advice.products import Products
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
@@ -29,6 +30,11 @@ _SOFTMAX = re.compile(r"soft_?max", re.IGNORECASE)
 _LOSS = re.compile(r"log_?soft_?max|nll|cross_?entropy|ClassNLL", re.IGNORECASE)
 _EXP = re.compile(r"exp_kernel|expf?_cuda", re.IGNORECASE)
 _REDUCE = re.compile(r"reduce_kernel|MaxOps|sum_functor")
+_CALL = "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., is_causal=..., dropout_p=...)"
+_FELL_BACK = (
+    "with torch.nn.attention.sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]): it warns which "
+    "argument (type, mask, head size) no fused kernel takes"
+)
 _SHORT = 0.25  # of the longest kernel between two products: what takes less is not about all of the scores
 
 
@@ -58,7 +64,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     time, found = budget.wall_ns(held[whole]), places(overview, whole, held[whole])
     between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, products.rows[theirs]))
     evidence = f"{len(rows)} kernels on attention's scores take {between}, the {len(theirs)} products around them {multiply}"
-    do = "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., is_causal=..., dropout_p=...)"
+    do = _FELL_BACK if found[0].op is not None and "scaled_dot_product" in found[0].op else _CALL
     return Advice("fused_attention", saves, time, f"{evidence}: {named(found)}", do, found)
 
 
@@ -67,30 +73,34 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 def _by_shapes(overview: Overview, products: Products) -> _Found:
     """Products and other kernels whose largest matrix, with its batch, is one of scores."""
-    records = overview.records
-    problems = overview.frame.costs.problems
-    scores: dict[tuple[int, int, int], list[int]] = {}  # (larger, smaller side, batch): problems
-    for code, (m, n, k, batch) in enumerate(problems):
-        large, small, depth = sorted((m, n, k), reverse=True)
-        if small >= _SHORTEST and batch > 1 and depth < large:
-            scores.setdefault((large, small, batch), []).append(code)
-    by_size = {(large * small * batch, side): key for key in scores for large, small, batch in [key] for side in key[:2]}
-    of_call = [by_size.get(key) if (key := _largest(call)) is not None else None for call in records.calls]
-    confirmed = {key for key, call in zip(of_call, records.calls, strict=True) if key is not None and _is_softmax(call.op)}
-    ours = np.array([key in confirmed for key in of_call] + [False])[records["call"]]
-    wanted = {code for key in confirmed for code in scores[key]}
-    problem = overview.frame.costs.problem[products.rows]
+    records, problem = overview.records, overview.frame.costs.problem[products.rows]
+    calls, problems = _on_scores(overview)
     batched = np.array([call.op in _BATCHED for call in records.calls] + [False])[records["call"][products.rows]]
-    theirs = np.flatnonzero(np.isin(problem, sorted(wanted)) & batched)
-    kernels = overview.inside & (records["kind"] == ActivityKind.KERNEL)
-    other = np.ones(len(records), np.bool_)
-    other[products.rows] = False
-    half = np.isin(products.precision, HALVES)
-    peak = np.where(half, products.peak("bf16"), np.nan)
-    peak = np.where(np.isnan(peak) & half, products.peak("fp16"), peak)
-    peak = np.where(half, peak, np.where(products.math == "tf32", products.peak("tf32"), products.peak("fp32")))
-    excess = np.nan_to_num(products.held_ns - products.least_ns(peak, 0.0))[theirs]
-    return _Found(np.flatnonzero(ours & kernels & other), theirs, np.maximum(excess, 0).astype(np.int64))
+    theirs = np.flatnonzero(np.isin(problem, problems) & batched)
+    chosen = np.isin(records["call"], calls) & overview.inside & (records["kind"] == ActivityKind.KERNEL)
+    chosen[products.rows] = False
+    excess = np.nan_to_num(products.held_ns - products.least_ns(products.own_peak, 0.0))[theirs]
+    return _Found(np.flatnonzero(chosen), theirs, np.maximum(excess, 0).astype(np.int64))
+
+
+def _on_scores(overview: Overview) -> tuple[list[int], list[int]]:
+    """The calls whose largest tensor is a batch of scores, and the problems that multiply or make one; scores are what a
+    product makes or takes and a softmax is taken of."""
+    problems: dict[tuple[int, int, int], list[int]] = {}  # by the sides of their largest matrix and the batch
+    for code, (*sizes, batch) in enumerate(overview.frame.costs.problems):
+        large, small, depth = sorted(sizes, reverse=True)
+        if small >= _SHORTEST and batch > 1 and depth < large:
+            problems.setdefault((large, small, batch), []).append(code)
+    by_size = {(math.prod(key), side): key for key in problems for side in key[:2]}
+    calls: dict[tuple[int, int, int], list[int]] = {}
+    confirmed = set()
+    for code, call in enumerate(overview.records.calls):
+        size = _largest(call)
+        if size is not None and (key := by_size.get(size)) is not None:
+            calls.setdefault(key, []).append(code)
+            if _is_softmax(call.op):
+                confirmed.add(key)
+    return [code for key in confirmed for code in calls[key]], [code for key in confirmed for code in problems[key]]
 
 
 def _is_softmax(op: str) -> bool:

@@ -28,7 +28,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     align = np.array([0 if one is None else one for one in products.of_kernel("align").tolist()], np.int64)
     narrow = products.used & (align > 0) & (align < whole)
     off = np.isin(products.precision, HALVES) & products.off & (products.of_kernel("family") != "cublas_gemv")
-    peak = np.select([products.precision == name for name in _WHOLE], [products.peak(name) for name in _WHOLE], np.nan)
+    peak = products.own_peak
     likely = np.flatnonzero((narrow | off) & products.shaped & ~np.isnan(peak))
     growth, texts = _padded(overview, products.rows[likely], whole[likely])
     chosen, growth = likely[growth > 0], growth[growth > 0]

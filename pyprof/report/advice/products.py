@@ -64,6 +64,15 @@ class Products:
         return self._of_device([gpu.peaks.get(precision) for gpu, _ in self._frame.gpus])
 
     @property
+    def own_peak(self) -> Floats:
+        """The dense peak of each one's own precision, on Tensor Cores where they have it."""
+        result = np.full(len(self.rows), np.nan)
+        for precision in np.unique(self.precision).tolist():
+            mine = self.precision == precision
+            result[mine] = self.peak(precision)[mine]
+        return result
+
+    @property
     def dram(self) -> Floats:
         """The device's bandwidth in bytes/s, NaN unknown."""
         return self._of_device([gpu.dram_bytes_per_s for gpu, _ in self._frame.gpus])

@@ -78,6 +78,15 @@ def test_silent_where_it_is_fused(tmp_path: Path) -> None:
     assert "fused_attention" not in timeline.op("F.linear(bf16[8,1024,768], bf16[768,768])", (HALF, 300)).advice(tmp_path)
 
 
+def test_one_op_that_fell_back_to_its_parts(tmp_path: Path) -> None:
+    """SDPA of torch runs as product, softmax and product where no fused kernel takes its arguments."""
+    q = "fp32[8,12,1024,64]"
+    parts = ("ampere_sgemm_128x128_tn", 900), ("softmax_warp_forward", 700), ("ampere_sgemm_128x64_nn", 900)
+    advice = Timeline().op(f"F.scaled_dot_product_attention({q}, {q}, {q})", *parts).advice(tmp_path)["fused_attention"]
+    assert advice.saves_ns == pytest.approx(700_000, abs=3_000) and advice.time_ns == 2_500_000
+    assert "sdpa_kernel" in advice.do
+
+
 def test_silent_about_a_classifier_and_its_loss(tmp_path: Path) -> None:
     """A product, softmax and a product of its gradient: no batch of heads, with shapes or without."""
     named, bare = Timeline(), Timeline()
