@@ -81,9 +81,9 @@ class Growth:
         self._from_start = True
 
     def start(self) -> None:
-        """Watch from now on; nothing where there is no limit, or nothing to measure with."""
-        if (self._bounds.trace_bytes or self._bounds.seconds) and self._allocated is not None:
-            _thread.start_new_thread(self._watch, (self._allocated,))  # the program does not find it among its own
+        """Watch from now on; nothing where there is no limit. Without memory to measure, the time of recorded steps counts."""
+        if self._bounds.trace_bytes or self._bounds.seconds:
+            _thread.start_new_thread(self._watch, (self._allocated or int,))  # the program does not find it among its own
 
     def stop(self) -> None:
         """Watch no longer."""

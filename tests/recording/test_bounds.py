@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from pyprof.recording import bounds
@@ -74,11 +76,19 @@ def test_a_machine_that_takes_twice_as_long_may_record_half_as_much(monkeypatch:
     assert ns_per_byte() > 0
 
 
-def test_a_recording_that_only_takes_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trace stays small; the steps do not."""
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_recording_that_only_takes_long_is_stopped(measured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace stays small, or nobody knows; the steps do not."""
     monkeypatch.setattr("pyprof.recording.growth._SECONDS", 0.001)
     monkeypatch.setattr("pyprof.recording.growth._tensor_bytes", lambda: 0)
+    monkeypatch.setattr("pyprof.recording.growth._allocator", lambda: (lambda: 1000) if measured else None)
     reasons: list[str] = []
-    growth = Growth(Bounds(2e9, 300, 100), lambda: True, reasons.append, lambda: 301.0)
-    growth._watch(lambda: 1000)
+    stopped = threading.Event()
+
+    def over(reason: str) -> None:
+        reasons.append(reason)
+        stopped.set()
+
+    Growth(Bounds(2e9, 300, 100), lambda: True, over, lambda: 301.0).start()
+    assert stopped.wait(30)
     assert reasons == [LONG.format("recorded steps take that much longer")]
