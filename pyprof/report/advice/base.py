@@ -89,9 +89,9 @@ class Budget:
         return int(granted.sum()) // max(self._division.count, 1)
 
 
-def is_worth(overview: Overview, saves_ns: int) -> bool:
-    """Whether so much of the window is worth a line."""
-    return saves_ns > LEAST_SHARE * overview.division.wall_ns
+def is_worth(overview: Overview, saves_ns: int, least: float = LEAST_SHARE) -> bool:
+    """Whether so much of the window is worth a line; least: the share of it that is."""
+    return saves_ns > least * overview.division.wall_ns
 
 
 def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tuple[Place, ...]:

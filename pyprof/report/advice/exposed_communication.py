@@ -21,6 +21,7 @@ from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
 from pyprof.tables.units import human
 
 _SHOWN = 3  # kinds of collectives
+_HIDDEN, _LITTLE = 0.25, 0.02  # of all communication, of the wall time: of less than both the last bucket is seldom hidden
 _MANY = 64  # of a step: buckets of gradients are fewer
 _DDP, _FSDP = "DistributedDataParallel", "FSDP"
 _DO = {
@@ -54,9 +55,10 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     held = division.held_ns[rows]
     granted = budget.take(rows, held, awaited=True)
     saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves):
-        return None
     time, exposed = budget.wall_ns(records["dur_ns"][rows]), budget.wall_ns(held)
+    well_hidden = exposed < _HIDDEN * time and saves < _LITTLE * division.wall_ns
+    if not is_worth(overview, saves) or well_hidden:
+        return None
     groups = _groups(collectives, which, records["dur_ns"][rows], held // division.count)
     listed = "; ".join(_text(group) for group in groups[:_SHOWN])
     evidence = f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication is hidden by no computation: {listed}"

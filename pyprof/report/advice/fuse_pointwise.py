@@ -22,6 +22,7 @@ from pyprof.tables.units import human
 
 _ALIKE = 2.2  # two kernels go over tensors of one size if these differ by less: halves of a tensor, and what a grid tells
 _SMALL = 64  # times smaller than the largest tensor of a run: scalars and statistics of rows
+_LEAST = 0.01  # of the wall time: every program has a few of them
 _SHOWN = 10  # kernels of a run
 _LEFT_OUT = 'let torch.compile have what it left out: TORCH_LOGS="graph_breaks,recompiles" says why'
 _LOOKED_AT = 64  # runs in which known ops are looked for
@@ -50,7 +51,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     rows = kernels.row[runs.at]
     granted = budget.take(rows, runs.share * budget.left_ns(rows))
     saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves):
+    if not is_worth(overview, saves, _LEAST):
         return None
     gains = granted > 0
     runs, rows, granted = _Runs(runs.at[gains], runs.run[gains], runs.share[gains]), rows[gains], granted[gains]

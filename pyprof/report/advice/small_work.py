@@ -18,6 +18,7 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
+_LEAST = 0.01  # of the wall time: what is saved at most is seldom all of it
 _ALIKE = 16  # kernels of one layer that do the same in a step: fewer are no batch
 _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach_mul_), or a larger batch"
 
@@ -37,7 +38,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     left = budget.left_ns(rows)
     granted = budget.take(rows, np.clip(left - np.maximum(left * filled[rows], _least_ns(overview, rows)), 0, None))
     saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves):
+    if not is_worth(overview, saves, _LEAST):
         return None
     time = budget.wall_ns(overview.division.held_ns[rows])
     where = places(overview, rows, granted)

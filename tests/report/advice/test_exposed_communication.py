@@ -70,6 +70,14 @@ def test_more_communication_than_there_is_computation_to_hide_it(tmp_path: Path)
     assert advice.saves_ns == 900_000 and "overlap can hide 100 us at most" in advice.evidence
 
 
+@pytest.mark.parametrize(("exposed_us", "found"), [(15, False), (25, True)])
+def test_the_last_bucket_of_what_is_well_hidden(tmp_path: Path, exposed_us: int, found: bool) -> None:
+    timeline = Timeline()
+    timeline.nsys.kernel(GEMM, 100, 1_000, 1_001_000)
+    timeline.nsys.kernel(REDUCE, 200, 501_000, 1_001_000 + exposed_us * 1_000, stream=20)
+    assert ("exposed_communication" in timeline.advice(tmp_path)) == found
+
+
 def test_silent_where_it_is_hidden_or_a_pipeline_waits(tmp_path: Path) -> None:
     assert "exposed_communication" not in _job(tmp_path, REDUCE, 10, 101)  # 1 us of 300
     assert "exposed_communication" not in _job(tmp_path, SEND, 100, 200)
