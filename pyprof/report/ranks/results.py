@@ -115,7 +115,7 @@ def _steps(whole: Survey) -> Table:
         _micro("wait", wait[rows], "waiting of all ranks together"),
         _micro("skew", skew[rows], "most time from the first arrival at a collective to the last"),
         _count("slowest", who, "the rank that the others waited longest for"),
-        (Header("share", "Share(%)", "its part of the waiting", "%", 2), Fractions.not_nan(share, 1)),
+        (Header("share", "Share(%)", "its part of the waiting", "%", 2, share=True), Fractions.not_nan(share, 1)),
     ]
     return joined("steps", cells, "steps")
 
@@ -191,7 +191,7 @@ def _stragglers(whole: Survey) -> Table:
         _micro("time", own, "time a step on this rank before collectives to which it came late"),
         _micro("median", median, "the same on the median of the other ranks"),
         _micro("more", own - median, "the difference"),
-        (Header("share", "Share(%)", "of its delay that this explains", "%", 2), Fractions.not_nan(share, 1)),
+        (Header("share", "Share(%)", "of its delay that this explains", "%", 2, share=True), Fractions.not_nan(share, 1)),
     ]
     return joined("stragglers", cells, "what takes late ranks longer than the others, a step: a tenth of their delay or more")
 
