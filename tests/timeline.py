@@ -15,6 +15,7 @@ from tests.tiny import Nsys
 A100 = (0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0)
 H100 = (0, "NVIDIA H100 80GB HBM3", 0, 132, 9, 0)
 V100 = (0, "Tesla V100-SXM2-16GB", 0, 80, 7, 0)
+MI300X = (0, "AMD Instinct MI300X", 0, 304, 9, 4)
 RTX_3070_TI = (0, "NVIDIA GeForce RTX 3070 Ti", 0, 48, 8, 6)
 
 

@@ -39,6 +39,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     found = places(overview, rows, overview.division.held_ns[rows])
     evidence = f"{len(rows)} kernels that convert between channels first and last take {human(time, 'ns')}: {named(found)}"
     do = "model.to(memory_format=torch.channels_last) and images.to(memory_format=torch.channels_last)"
+    if any(gpu.amd for gpu, _ in overview.frame.gpus):
+        do += ", with PYTORCH_MIOPEN_SUGGEST_NHWC=1 in the environment"
     return Advice("channels_last", saves, time, evidence, do, found)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.timeline import Timeline
+from tests.timeline import MI300X, Timeline
 
 CONV = "conv2d(fp16[8,64,56,56]{}, fp16[64,64,3,3]{}, None, [1, 1], [1, 1], [1, 1], 1)"
 TO, BACK = "void cudnn::ops::nchwToNhwcKernel<__half>(int)", "void cudnn::ops::nhwcToNchwKernel<__half>(int)"
@@ -18,13 +18,14 @@ def test_their_whole_time_goes(tmp_path: Path) -> None:
     timeline.op("contiguous(fp16[8,64,56,56])", ("void at::native::nchw2nhwc_copy(int)", 6))  # not a convolution's
     advice = timeline.advice(tmp_path)["channels_last"]
     assert advice.time_ns == 12_000 and advice.saves_ns == pytest.approx(12_000, rel=0.5) and "3 kernels" in advice.evidence
-    assert "memory_format=torch.channels_last" in advice.do
+    assert "memory_format=torch.channels_last" in advice.do and "MIOPEN" not in advice.do
 
 
 @pytest.mark.parametrize("name", ["batched_transpose_32x32_half", "batched_transpose_16x64_dword"])
 def test_of_miopen(tmp_path: Path, name: str) -> None:
-    timeline = Timeline().op(CONV.format("", ""), (name, 500), (MAIN, 1_000), (name, 300)).op(None, (name, 100))
-    assert timeline.advice(tmp_path)["channels_last"].time_ns == 900_000
+    timeline = Timeline(MI300X).op(CONV.format("", ""), (name, 500), (MAIN, 1_000), (name, 300)).op(None, (name, 100))
+    advice = timeline.advice(tmp_path)["channels_last"]
+    assert advice.time_ns == 900_000 and "PYTORCH_MIOPEN_SUGGEST_NHWC=1" in advice.do
 
 
 def test_silent_without_conversions_or_where_channels_are_last(tmp_path: Path) -> None:
