@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import count_before, latest
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpRules
@@ -22,6 +22,7 @@ from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
 from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
 
+_LAUNCHES = re.compile(r"Launch|Memcpy|Memset")
 _WAITS = re.compile(
     r"(cuda|cu|hip)(Device|Ctx|Stream|Event|Thread)Synchronize(_|$)"
     r"|(cuda|cu|hip)Memcpy(?!.*(Async|Batch))"
@@ -49,6 +50,10 @@ class Calls(NamedTuple):
         count = np.bincount(self.name + 1)  # of the unknown name, -1, first
         good = [number > 0 and named(self.strings[name]) is not None for name, number in enumerate(count.tolist(), -1)]
         return np.array(good, np.bool_)[self.name + 1]
+
+    def by_launching_threads(self) -> Bools:
+        """Which calls were made by threads that launch work: others, as those that pin memory, hold nobody up."""
+        return np.isin(self.thread, distinct_values(self.thread[self.of_names(_LAUNCHES.search)]))
 
 
 def calls_of(trace: Trace) -> Calls:

@@ -71,7 +71,7 @@ class HostWork:
             return union(*np.zeros((3, 0), np.int64))
         used = np.unique(frames["name"])
         good = used[np.array([_PREPARING.search(texts[name]) is not None for name in used.tolist()], np.bool_)]
-        rows = np.flatnonzero(np.isin(frames["name"], good))
+        rows = np.flatnonzero(np.isin(frames["name"], good) & self._leading[frames["thread"]])
         return union(self._process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows])
 
     @cached_property
@@ -92,21 +92,33 @@ class HostWork:
         return union(self._process[calls.thread[rows]], calls.start_ns[rows], calls.end_ns[rows])
 
     def moments(self, process: int, begin_ns: int, end_ns: int) -> Ints:
-        """The times at which a process made or left a call that is more than a question, in order."""
+        """The times at which threads of a process that launch made or left a call that is more than a question, in order."""
         calls, found = self._calls, []
         for time in (calls.start_ns, calls.end_ns):
-            rows = np.flatnonzero((time > begin_ns) & (time < end_ns) & ~self._questions)
+            rows = np.flatnonzero((time > begin_ns) & (time < end_ns) & self._acts)
             found.append(time[rows[self._process[calls.thread[rows]] == process]])
         return np.sort(np.concatenate(found))
 
     @cached_property
-    def _questions(self) -> Bools:
-        return self._calls.of_names(_ASKS.search)
+    def _acts(self) -> Bools:
+        return ~self._calls.of_names(_ASKS.search) & self._launching
+
+    @cached_property
+    def _launching(self) -> Bools:
+        return self._calls.by_launching_threads()
+
+    @cached_property
+    def _leading(self) -> Bools:
+        """Which threads launch; without any, as on a CPU, all: what others do beside them holds nobody up."""
+        threads = np.zeros(len(self._process), np.bool_)
+        threads[self._calls.thread[self._launching]] = True
+        return threads if threads.any() else ~threads
 
     def _ranges(self, pattern: re.Pattern[str]) -> tuple[Ints, Ints, Ints]:
         ranges = self._trace.ranges
         good = np.array([pattern.search(marker.name) is not None for marker in self._trace.markers], np.bool_)
         rows = np.flatnonzero(good[ranges["label"]] & (ranges["open"] == 0)) if len(good) else np.empty(0, np.int64)
+        rows = rows[self._leading[ranges["thread"][rows]]]
         process = self._process[ranges["thread"][rows]]
         return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
 
@@ -115,7 +127,7 @@ class HostWork:
         return self._process[calls.thread[rows]], calls.start_ns[rows], calls.end_ns[rows]
 
     def _rows(self, named: Callable[[str], object]) -> Ints:
-        return np.flatnonzero(self._calls.of_names(named))
+        return np.flatnonzero(self._calls.of_names(named) & self._launching)
 
     def _recordings(self) -> tuple[Ints, Ints, Ints]:
         """From the begin of recording a graph to its end: what is called meanwhile runs nothing."""

@@ -43,7 +43,8 @@ def idling_waits(division: Division, calls: Calls) -> tuple[Ints, Segments]:
     """(rows of the calls, their time by place in the distinct pids of `division`) in which the host did nothing but wait: no
     other thread of the process launched meanwhile."""
     records = division.records
-    waits = np.flatnonzero(calls.waits & (calls.end_ns > division.begin_ns) & (calls.start_ns < division.end_ns))
+    inside = (calls.end_ns > division.begin_ns) & (calls.start_ns < division.end_ns)
+    waits = np.flatnonzero(calls.waits & inside & calls.by_launching_threads())
     mine, launching = _process(division, calls.pid[waits]), _process(division, records["pid"])
     waits, mine = waits[mine >= 0], mine[mine >= 0]
     launched = np.flatnonzero((records["launch_ns"] >= 0) & (launching >= 0))

@@ -71,6 +71,14 @@ def test_preparing_inputs_shows_as_a_pause_before_the_copy_that_begins_a_step(tm
     assert advice(overview)["data_loading"].evidence.endswith("24.0 ms of 40.0 ms")
 
 
+def test_calls_of_threads_that_launch_nothing_do_not_break_a_pause(tmp_path: Path) -> None:
+    n = Nsys()
+    loads(n, None)
+    for at in range(0, 40 * MS, 300 * US):
+        n.api(at, 90_000 + at, thread=99, name="cudaHostAlloc_v3020", took=100 * US)
+    assert idle(overview_of(n, tmp_path))["data_loading"] > 23 * MS
+
+
 def test_a_pause_before_a_kernel_is_no_loading(tmp_path: Path) -> None:
     n = Nsys()
     for step in range(4):
@@ -103,6 +111,13 @@ def test_a_pause_before_a_module_is_loaded_made_it(tmp_path: Path, pause: int, c
     assert idle(overview_of(n, tmp_path))[cause] >= pause
 
 
+def test_a_thread_that_loads_ahead_holds_nobody_up(tmp_path: Path) -> None:
+    n = Nsys()
+    launches(n, 100, 50 * US, 5 * US)
+    n.range(LOADER, 0, 5 * MS, thread=99)
+    assert idle(overview_of(n, tmp_path)) == {"launch": 99 * 45 * US}
+
+
 def reads_back(n: Nsys, times: int, pause: int, loader: int = 0) -> None:
     """A kernel of 1 ms, then .item(), then the host needs a while for the next launch."""
     at = 0
@@ -125,7 +140,7 @@ def test_a_call_that_waits_drains_the_device(tmp_path: Path) -> None:
     found = advice(overview)
     assert list(found) == ["synchronization"]
     assert "10 calls" in found["synchronization"].evidence
-    assert "behind a copy of 4 bytes" in found["synchronization"].evidence
+    assert "for a copy of 4 bytes" in found["synchronization"].evidence
     assert ".item()" in found["synchronization"].do
 
 
@@ -157,6 +172,14 @@ def test_waiting_for_a_busy_device_costs_nothing(tmp_path: Path) -> None:
         n.api(at + 500 * US, n.corr, name="cudaDeviceSynchronize_v3020", took=50 * MS - 490 * US)
     overview = overview_of(n, tmp_path)
     assert not advice(overview)
+
+
+def test_waits_of_a_thread_that_launches_nothing_hold_nobody_up(tmp_path: Path) -> None:
+    n = Nsys()
+    launches(n, 100, 50 * US, 5 * US)
+    n.corr += 1
+    n.api(0, n.corr, thread=99, name="cudaEventSynchronize_v3020", took=2 * MS)
+    assert idle(overview_of(n, tmp_path)) == {"launch": 99 * 45 * US}
 
 
 def test_later_gaps_are_the_waits_as_far_as_the_host_would_have_been_ahead(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     time = records["dur_ns"][launched]
     where = places(overview, after, idle.own_ns)
     evidence = (
-        f"{ms(idle.time_ns)} of {ms(division.wall_ns)} idle in {counted(len(idle.rows), 'gap')} before launches that came too "
-        f"late; {len(launched):,} activities of {np.median(time) / 1e3:.1f} us (median); most before {named(where)}"
+        f"{ms(idle.time_ns)} idle in {counted(len(idle.rows), 'gap')} before late launches, of {len(launched):,} activities of "
+        f"{np.median(time) / 1e3:.1f} us (median); most before {named(where)}"
     )
     graphed = (records["kind"][launched] == ActivityKind.GRAPH) | (records["graph_node"][launched] >= 0)
     share = time[graphed].sum() / max(time.sum(), 1)

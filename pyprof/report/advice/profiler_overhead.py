@@ -23,9 +23,9 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         return None
     begin = trace.frames["start_ns"]
     number = int(np.count_nonzero((begin >= overview.division.begin_ns) & (begin < overview.division.end_ns)))
-    evidence = f"{counted(number, 'call')} of Python functions were recorded while the devices waited {ms(late)} for the host"
+    evidence = f"the devices waited {ms(late)} for a host that recorded {counted(number, 'call')} of Python functions"
     if own:
-        evidence += f": at least {ms(own)} of it are the recorder's"
+        evidence += f": at least {ms(own)} are the recorder's"
     elif number:
-        evidence += f", one each {late / number / 1e3:.1f} us: in part the recorder's, how much the trace does not show"
+        evidence += f", {late / number / 1e3:.1f} us each: how much of it is the recorder's the trace does not show"
     return Advice("profiler_overhead", None, own or None, evidence, _DO)

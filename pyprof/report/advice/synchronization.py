@@ -40,7 +40,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     serves = overview.steps is not None and overview.steps.kind == "engine"
     if idle.saves_ns <= (_LEAST_SERVING if serves else _LEAST) * wall:
         return None
-    evidence = f"{ms(idle.time_ns)} of {ms(wall)} idle after the host had waited"
+    evidence = f"{ms(idle.time_ns)} idle after the host had waited"
     wait = overview.idle.wait[idle.rows]
     if overview.calls is None or overview.trace is None or not (wait >= 0).any():
         evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
@@ -50,16 +50,14 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     where = _places(overview, calls, spent)
     first = calls[np.argmax(spent)]
     name = re.sub(r"_v\d+$", "", overview.trace.strings[int(overview.calls.name[first])])
-    copy = _copied(overview, int(first))
-    texts = [f"{one.number} x {one.op or name}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}" for one in where]
-    evidence += f" in {counted(len(calls), 'call')}, until launches had caught up: {'; '.join(texts)}; most in {name}"
-    if serves:
-        return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _SCHEDULE, where)
-    do = _FREE if _MEMORY.match(name) else _DEVICE if _WHOLE.match(name) else _TO_HOST
-    if copy >= 0 and not (_MEMORY.match(name) or _WHOLE.match(name)):
+    do, what = _FREE if _MEMORY.match(name) else _DEVICE if _WHOLE.match(name) else _TO_HOST, name
+    if do == _TO_HOST and (copy := _copied(overview, int(first))) >= 0:
         kind, size = overview.records["copykind"][copy], int(overview.records["bytes"][copy])
-        evidence += f" behind a copy of {counted(size, 'byte')}" if size >= 0 else ""
+        what = f"{name} for a copy of {counted(size, 'byte')}" if size >= 0 else name
         do = _TO_DEVICE if kind == 1 else _TO_HOST
+    texts = [f"{one.number} x {one.op or name}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}" for one in where]
+    evidence += f" in {counted(len(calls), 'call')}, most in {what}: {'; '.join(texts)}"
+    do = _SCHEDULE if serves else do
     return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, do, where)
 
 
