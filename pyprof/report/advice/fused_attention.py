@@ -50,7 +50,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     """Attention that is not one kernel."""
     products = Products(overview)
     parts = [_by_shapes(overview, products), _by_neighbours(overview, products)]
-    rows = np.concatenate([part.rows for part in parts])
+    rows = np.unique(np.concatenate([part.rows for part in parts]))
     theirs = np.concatenate([part.products for part in parts])
     if not len(rows):
         return None
