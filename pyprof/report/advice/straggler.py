@@ -17,11 +17,12 @@ from pyprof.report.ranks.survey import Survey
 from pyprof.report.ranks.units import Unit
 from pyprof.tables.units import human
 
-_DO = {
+DO = {
     "compute": "give each rank the same work: lengths of its batches, experts, table shards",
     "host": "look at what its host does before these launches",
     "begin": "begin all ranks' recordings in the same step",
 }
+LISTS = "`pyprof ranks` of the file lists every collective"
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
@@ -44,7 +45,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves):
         return None
-    do = _DO.get(found.cause or "", "`pyprof ranks` of the file lists every collective")
+    do = DO.get(found.cause or "", LISTS)
     return Advice(
         "straggler", saves, budget.wall_ns(held), _evidence(overview, found, late), do, places(overview, rows, granted)
     )
@@ -60,9 +61,12 @@ def _unit(overview: Overview, device: int) -> Unit:
 
 def _evidence(overview: Overview, found: Straggler, late: int) -> str:
     known = int(overview.records["rank"][np.flatnonzero(overview.division.device == late)[0]]) >= 0
-    name = (
-        f"rank {found.rank}" if known else f"process {overview.division.pids[late]} on device {overview.division.devices[late]}"
-    )
+    process = f"process {overview.division.pids[late]} on device {overview.division.devices[late]}"
+    return in_words(found, f"rank {found.rank}" if known else process)
+
+
+def in_words(found: Straggler, name: str) -> str:
+    """How late a rank is, what the others wait, and what it did meanwhile. name: of the rank."""
     latest = human(found.last_ns, "ns")
     often = f"{name} enters {found.collectives} of {found.met} collectives last, {latest} after the first at most"
     meanwhile = f"; {found.meanwhile}" if found.meanwhile else "; nothing recorded explains it"

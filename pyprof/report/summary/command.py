@@ -1,8 +1,8 @@
 """Print the one screen that says what to fix first: what the time went to, advice with what it saves at most, time by phase,
 op, layer and kernel family, where most is lost against the roofline, how much is known.
 
-FILE is a capture, or records that `pyprof parse` wrote; of several each has a column. With --table or --format there are tables
-of everything.
+FILE is a capture, records that `pyprof parse` wrote, or a folder of a job's ranks; of several each has a column. With --table
+or --format there are tables of everything.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from pyprof.errors import InputError
 from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
 from pyprof.report.summary.model import SCHEMA
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.table is None:
         choice(options, ())  # what is wrong with the options is said before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
-    found = [summary_of(name, gpu, options) for name in options.file]
+    found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
     if options.table is not None:
         write(selected(of_all(options.table, found), options), options)
@@ -98,6 +99,29 @@ def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | 
     records, trace = load_with_trace(name)
     chosen = in_window(records, options) if options is not None and window_given(options) else None
     return summarise(Overview(Frame(records, gpu), trace, chosen), name)
+
+
+def _summary(name: str, gpu: Gpu | None, options: argparse.Namespace) -> Summary:
+    """Of a file, or of the job whose ranks are in a folder."""
+    from pyprof.parse.records.locations import is_folder, locate
+
+    if name == "-" or not is_folder(locate(name)):
+        return summary_of(name, gpu, options)
+    from pyprof.report.ranks.advice import straggler
+    from pyprof.report.ranks.survey import survey
+    from pyprof.report.ranks.units import files_of
+    from pyprof.report.summary.job import job_of
+
+    files = files_of([name])
+    ranks = [summary_of(str(file), gpu, options) for file in files]
+    if len(ranks) == 1:
+        return ranks[0]
+    choose = (lambda records: in_window(records, options)) if window_given(options) else None
+    try:
+        with survey(files, choose) as whole:
+            return job_of(name, ranks, straggler(whole), whole.notes)
+    except InputError:  # nothing that ranks could be compared by
+        return job_of(name, ranks, None)
 
 
 def show(

@@ -116,7 +116,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Figures:
-    """One capture, or a job (ranks: how many; then all figures are means over them).
+    """One capture, or a job (ranks: how many; then wall_ns and its parts, steps and utilisation are means over them).
 
     wall_ns = busy_ns + the sum of idle_ns, exactly, and busy_ns is the sum of busy: means over the devices; None and empty
     where the records do not say when they ran. kernel_ns, phases, ops, layers, families, lost are sums over the kernels of all

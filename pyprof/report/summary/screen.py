@@ -97,7 +97,7 @@ def _cut(line: Line, width: int) -> Line:
 
 
 def _head(summary: Figures, units: Units) -> Iterator[Line]:
-    job = f"  {summary.ranks} ranks, means of them" if summary.ranks else ""
+    job = f"  {summary.ranks} ranks: means of wall time, sums of kernels" if summary.ranks else ""
     file, device = summary.file.rpartition("/")[2] + job, _devices(summary.devices, units)
     if len(file) + len(device) + 2 <= units.width:
         yield [(file, "bold"), (" " * (units.width - len(file) - len(device)), ""), (device, "")]

@@ -196,6 +196,26 @@ def test_several_files_have_a_column_each(tmp_path: Path, capsys: pytest.Capture
     ]
 
 
+def test_a_folder_of_ranks_is_a_job(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = captures / "kineto/v100_dlrm_8ranks"
+    assert main(["summary", str(folder), "--format", "json"]) == 0
+    job = json.loads(capsys.readouterr().out)
+    ranks = [summary_of(str(path)) for path in sorted(folder.iterdir())]
+    assert job["ranks"] == len(ranks) == 8 and job["wall_ns"] == sum(one.wall_ns or 0 for one in ranks) // 8
+    assert job["wall_ns"] == job["busy_ns"] + sum(job["idle_ns"].values()) and job["busy_ns"] == sum(job["busy"].values())
+    assert job["kernel_ns"] == sum(one.kernel_ns for one in ranks) == sum(one["time_ns"] for one in job["ops"])
+    assert job["idle_ns"]["launch"] == pytest.approx(sum(one.idle_ns["launch"] for one in ranks) / 8, abs=2)
+    kinds = [one["kind"] for one in job["advice"]]
+    assert "straggler" in kinds and kinds[0] != "exposed_communication"
+    assert "exposed_communication" not in kinds[: kinds.index("straggler")]
+    (late,) = (one for one in job["advice"] if one["kind"] == "straggler")
+    assert "rank 7" in late["evidence"] and 400_000 < late["saves_ns"] < 650_000
+    assert sum(one["saves_ns"] or 0 for one in job["advice"]) <= job["wall_ns"] + late["saves_ns"]
+    assert main(["summary", str(folder)]) == 0
+    text = capsys.readouterr().out.splitlines()
+    assert "8 ranks" in text[0] and len(text) <= LINES and max(map(len, text)) <= 100
+
+
 def test_advice_is_numbered_wrapped_and_counted(tmp_path: Path) -> None:
     of = summary_of(str(two_steps().write(tmp_path / "net.sqlite")))
     place = Place("model.fc", "mm", "M=512", "net.py:3", 2, 40_000)

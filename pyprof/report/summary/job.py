@@ -1,0 +1,165 @@
+"""Summaries of a job's ranks, and its straggler -> one summary of the job.
+
+Wall time and its parts, steps and utilisation are means over the ranks; kernels, FLOPs and rates are sums over them, as over
+the devices of one capture. What ranks wait for the late one is the straggler's: communication cannot be hidden from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pyprof.report.advice import straggler
+from pyprof.report.advice.base import LEAST_SHARE, Advice
+from pyprof.report.division import mean_parts
+from pyprof.report.ranks.advice import Straggler
+from pyprof.report.summary.model import Known, Lost, Share, StepTimes, Utilised
+from pyprof.report.summary.summary import Summary
+
+_PLACES = 10
+
+
+def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: Sequence[str] = ()) -> Summary:
+    """The summary of a job. late: the rank that the others wait for, None: none stands out; notes: more of them."""
+    first = ranks[0]
+    busy, idle, wall = _wall(ranks)
+    names = dict.fromkeys(name for one in ranks for name in one.phases)
+    total = sum(one.kernel_ns for one in ranks)
+    said = [*([] if late is None else [straggler.in_words(late, f"rank {late.rank}")]), *notes]
+    return replace(
+        first, file=name, ranks=len(ranks), devices=tuple(device for one in ranks for device in one.devices), wall_ns=wall,
+        busy_ns=None if wall is None else sum(busy.values()), busy=busy, idle_ns=idle, kernel_ns=total,
+        kernels=sum(one.kernels for one in ranks), steps=_steps(ranks), utilised=_utilised(ranks),
+        phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},
+        ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
+        families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=_known(ranks, total),
+        advice=_advice(ranks, late, wall or 0), notes=tuple(dict.fromkeys([*said, *(n for one in ranks for n in one.notes)])),
+    )  # fmt: skip
+
+
+def _wall(ranks: Sequence[Summary]) -> tuple[dict[str, int], dict[str, int], int | None]:
+    """(busy, idle by cause, wall time): means that add up."""
+    walls = [one.wall_ns for one in ranks if one.wall_ns is not None]
+    if len(walls) < len(ranks):
+        return {}, {}, None
+    wall = sum(walls) // len(walls)
+    names = [*ranks[0].busy, *ranks[0].idle_ns]
+    parts = np.array([[{**one.busy, **one.idle_ns}[name] for one in ranks] for name in names], np.int64)
+    found = dict(zip(names, mean_parts(parts, wall), strict=True))
+    return {name: found[name] for name in ranks[0].busy}, {name: found[name] for name in ranks[0].idle_ns}, wall
+
+
+def _steps(ranks: Sequence[Summary]) -> StepTimes | None:
+    """The mean of each step over the ranks, None where these have no steps or not as many."""
+    each = [one.steps for one in ranks if one.steps is not None]
+    if len(each) < len(ranks) or len({one.count for one in each}) != 1:
+        return None
+    times = np.array([one.times_ns for one in each]).mean(axis=0).round().astype(np.int64)
+    low, high = int(times.min()), int(times.max())
+    return replace(
+        each[0], median_ns=round(float(np.median(times))), spread_ns=high - low, min_ns=low, max_ns=high, slowest=None,
+        times_ns=tuple(times.tolist()),
+    )  # fmt: skip
+
+
+def _utilised(ranks: Sequence[Summary]) -> Utilised:
+    each = [one.utilised for one in ranks]
+    whole = all(one.mfu is not None for one in each)
+
+    def mean(value: Callable[[Utilised], float | None]) -> float | None:
+        found = [number for one in each if (number := value(one)) is not None]
+        return sum(found) / len(found) if len(found) == len(each) else None
+
+    def added(value: Callable[[Utilised], float | None]) -> float | None:
+        found = [number for one in each if (number := value(one)) is not None]
+        return sum(found) if found else None
+
+    flops = [one.flops for one in each if one.flops is not None]
+    return Utilised(
+        mean(lambda one: one.mfu), mean(lambda one: one.hfu),
+        None if whole else mean(lambda one: one.mfu_min if one.mfu is None else one.mfu),
+        None if whole else mean(lambda one: one.hfu_min if one.hfu is None else one.hfu),
+        sum(flops) if flops else None, added(lambda one: one.flops_per_busy_s), added(lambda one: one.flops_per_wall_s),
+        added(lambda one: one.peak_flops_per_s), each[0].precisions,
+    )  # fmt: skip
+
+
+def _shares(ranks: Sequence[Sequence[Share]], total: int) -> tuple[Share, ...]:
+    """Sums of what has one name."""
+    alike: dict[str | None, list[Share]] = {}
+    for one in (share for shares in ranks for share in shares):
+        alike.setdefault(one.name, []).append(one)
+    found = [
+        Share(
+            name, time := sum(one.time_ns for one in some), time / (total or 1), sum(one.calls for one in some),
+            sum(one.kernels for one in some), _sum([one.flops for one in some]), _sum([one.lost_ns for one in some]),
+            _shares([one.inside for one in some], total),
+        )
+        for name, some in alike.items()
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda one: (-one.time_ns, one.name or "")))
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _lost(ranks: Sequence[Summary]) -> tuple[Lost, ...]:
+    """Of the places of all ranks those with most, each summed over the ranks that name it."""
+    alike: dict[tuple[str | None, ...], list[Lost]] = {}
+    for one in (place for rank in ranks for place in rank.lost):
+        alike.setdefault((one.layer, one.op, one.shape), []).append(one)
+    found = []
+    for some in alike.values():
+        time, peak = sum(one.time_ns for one in some), sum(one.peak * one.time_ns for one in some)
+        kernels, lost = sum(one.kernels for one in some), sum(one.lost_ns for one in some)
+        found.append(replace(some[0], kernels=kernels, time_ns=time, lost_ns=lost, peak=peak / time))
+    return tuple(sorted(found, key=lambda one: -one.lost_ns)[:_PLACES])
+
+
+def _known(ranks: Sequence[Summary], total: int) -> Known | None:
+    each = [(one.known, one.kernel_ns) for one in ranks if one.known is not None]
+    if not each:
+        return None
+    return Known(*(sum(getattr(known, name) * ns for known, ns in each) / total for name in ("op", "shapes", "flops", "bytes")))
+
+
+def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tuple[Advice, ...]:
+    """What the ranks are advised, each kind once with the mean of what it saves; the straggler before communication."""
+    alike: dict[str, list[tuple[int, Advice]]] = {}
+    for number, rank in enumerate(ranks):
+        for one in rank.advice:
+            alike.setdefault(one.kind, []).append((number, one))
+    waited = 0 if late is None else late.waited_ns // len(ranks)
+    found = []
+    for kind, some in alike.items():
+        one = _mean(kind, some, len(ranks))
+        if kind == "exposed_communication" and one.saves_ns is not None:
+            one = one._replace(saves_ns=max(one.saves_ns - waited, 0))
+        if one.saves_ns is None or one.saves_ns > LEAST_SHARE * wall:
+            found.append(one)
+    if late is not None:
+        do = straggler.DO.get(late.cause or "", straggler.LISTS)
+        words = straggler.in_words(late, f"rank {late.rank}")
+        found.append(Advice("straggler", late.saves_ns, late.time_ns, words, do))
+    ahead = max((one.saves_ns or 0 for one in found if one.kind == "straggler"), default=None)
+
+    def order(one: Advice) -> tuple[bool, int, bool]:
+        after = ahead is not None and one.kind == "exposed_communication"
+        return one.saves_ns is None, -min(one.saves_ns or 0, ahead or 0) if after else -(one.saves_ns or 0), after
+
+    return tuple(sorted(found, key=order))
+
+
+def _mean(kind: str, some: Sequence[tuple[int, Advice]], ranks: int) -> Advice:
+    """One kind of advice on several ranks: the evidence of the rank that it saves most, the means over all ranks."""
+    number, most = max(some, key=lambda pair: pair[1].saves_ns or 0)
+    evidence = f"on {len(some)} of {ranks} ranks; on the {number + 1}. of them: {most.evidence}"
+    saves, time = (
+        None if getattr(most, name) is None else sum(getattr(one, name) or 0 for _, one in some) // ranks
+        for name in ("saves_ns", "time_ns")
+    )
+    return Advice(kind, saves, time, evidence, most.do, most.places)
