@@ -36,14 +36,15 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     held = products.held_ns[chosen]
     left = budget.left_ns(products.rows[chosen])
-    granted = budget.take(products.rows[chosen], left - products.least_ns(peak)[chosen] * growth)
+    least = products.least_ns(peak)[chosen] * growth
+    granted = budget.take(products.rows[chosen], left - least)
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves):
         return None
     time, found = budget.wall_ns(held), places(overview, products.rows[chosen], held)
     evidence = (
         f"{len(chosen)} products whose rows do not begin at multiples of 16 bytes take {human(time, 'ns')}, "
-        f"{human(time - saves, 'ns')} at the roofline of padded sizes: {named(found)}"
+        f"{human(budget.wall_ns(np.minimum(least, held)), 'ns')} at the roofline of padded sizes: {named(found)}"
     )
     return Advice("gemm_alignment", saves, time, evidence, f"pad {', '.join(texts[:3])}: multiples of 16 bytes", found)
 
