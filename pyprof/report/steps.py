@@ -114,8 +114,22 @@ def find_steps(trace: Trace, launch_ns: Ints, after_ns: int) -> Steps | None:
         if found is not None:
             name, begin, end = found
             end = np.append(begin[1:], end[-1:])
-            return Steps(kind, name, begin, end)
+            whole = slice(None) if kind == "engine" else _complete(ordered, begin, end)
+            return Steps(kind, name, begin[whole], end[whole])
     return None
+
+
+def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
+    """The steps without a first or last one that launched less than half of what the others did: recording cut it short.
+
+    Steps of engines are left as they are: what one launches depends on the requests.
+    """
+    count = np.searchsorted(launches, end) - np.searchsorted(launches, begin)
+    if len(count) < 2:
+        return slice(None)
+    last = len(count) - 1 if count[-1] * 2 < np.median(count[:-1]) else len(count)
+    first = 1 if last > 2 and count[0] * 2 < np.median(count[1:last]) else 0
+    return slice(first, last)
 
 
 _Found = tuple[str, Ints, Ints] | None

@@ -140,3 +140,13 @@ def test_real_captures(captures: Path, name: str, kind: str | None, count: int, 
     if steps is not None:
         assert len(steps) == count and np.median(steps.time_ns) / 1e6 == pytest.approx(median_ms, rel=0.01)
     assert sum(overview.parts.values()) == overview.division.wall_ns
+
+
+def test_a_step_that_recording_cut_short_is_none(tmp_path: Path) -> None:
+    n = Nsys()
+    for number, begin in enumerate((1_000, 2_000, 3_000, 4_000, 5_000)):
+        n.range(f'step {number} #pyprof{{"step":{number}}}', begin, begin + 900)
+        launches(n, *(begin + 100 * k for k in range(1, 2 if number in (0, 4) else 5)))
+    steps = steps_of(n, tmp_path)
+    assert steps is not None and steps.begin_ns.tolist() == [2_000, 3_000, 4_000]
+    assert steps.time_ns.tolist() == [1_000] * 3

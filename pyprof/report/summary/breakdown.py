@@ -11,6 +11,8 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
+from pyprof.hardware import cpus
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names
@@ -33,6 +35,8 @@ class Kernels:
         self.time_ns: Ints = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
         self.total_ns = int(self.time_ns.sum())
         self.lost_ns: Ints = frame.roofline.lost_ns[rows]
+        if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
+            self.lost_ns[frame.records["kind"][rows] == ActivityKind.CPU] = -1
 
     def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
         """One share for each group of rows; group: of each row, -1 none."""
