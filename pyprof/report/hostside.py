@@ -155,7 +155,10 @@ class _Late:
             last = last_wait(self.division, self.calls, waits, self.rows)
             call = np.where((call < 0) & (drained > 0), last, call)
         result[:, CAUSES.index("synchronization")] = drained
-        result[:, CAUSES.index("launch")] = left - drained
+        # Before the first activity of a window nothing was launched that this launch comes after.
+        rest, first = left - drained, self.division.gaps.before[self.rows] < 0
+        result[:, CAUSES.index("launch")] = np.where(first, 0, rest)
+        result[:, CAUSES.index("host")] += np.where(first, rest, 0)
         return result, call
 
     def _known(self) -> list[tuple[str, Ints]]:
