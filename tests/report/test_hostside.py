@@ -55,7 +55,7 @@ def test_idle_while_a_loader_loads(tmp_path: Path) -> None:
     n = Nsys()
     loads(n, LOADER)
     overview = overview_of(n, tmp_path)
-    assert idle(overview) == {"data_loading": 4 * 6 * MS, "launch": 4 * 10 * US}
+    assert idle(overview) == {"data_loading": 4 * 6 * MS, "launch": 3 * 10 * US, "host": 10 * US}  # before the first of all
     found = advice(overview)
     assert list(found) == ["data_loading"]
     assert found["data_loading"].saves_ns == 24 * MS
@@ -98,7 +98,7 @@ def test_a_loader_beside_a_busy_device_costs_nothing(tmp_path: Path) -> None:
         n.range(LOADER, at, at + 6 * MS)
         n.kernel(GEMM, at + 6 * MS, at + 10 * MS if step else 6 * MS + 10 * US, at + 20 * MS)
     overview = overview_of(n, tmp_path)
-    assert idle(overview) == {"data_loading": 6 * MS, "launch": 10 * US}  # before the first kernel
+    assert idle(overview) == {"data_loading": 6 * MS, "host": 10 * US}  # before the first kernel
 
 
 @pytest.mark.parametrize(("pause", "cause"), [(3 * MS, "compilation"), (MS, "launch")])

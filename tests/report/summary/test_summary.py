@@ -109,7 +109,7 @@ MFU 14 % of fp32 19.5 TFLOP/s, HFU 14 %
 537 MFLOP: 8.96 TFLOP/s while busy, 2.69 TFLOP/s over wall
 
 busy   60.0 us  30 %   compute 60.0 us
-idle    140 us  70 %   launch 100 us, host 40.0 us
+idle    140 us  70 %   launch 90.0 us, host 50.0 us
 
 What to do first
    Nothing to advise: the GPU is busy 30 %, its kernels at 51 % of the roofline; no change is known
