@@ -99,6 +99,8 @@ def _in_replays(division: Division) -> Ints:
     before, after = gaps.before, gaps.after
     same = (before >= 0) & (after >= 0) & (records["corr"][before] == records["corr"][after]) & (records["corr"][after] >= 0)
     same &= (records["pid"][before] == records["pid"][after]) & (gaps.time_ns > _QUEUED_NS)
+    if not same.any():
+        return np.empty(0, np.int64)
     rows = np.flatnonzero(records["corr"] >= 0)
     replay = distinct_rows(records["pid"][rows], records["corr"][rows]).inverse
     kernels = np.isin(records["kind"][rows], (ActivityKind.KERNEL, ActivityKind.GRAPH))

@@ -19,7 +19,6 @@ from pyprof.report.division import Division
 _TO_HOST = 2  # CUDA's number of a copy from a device to the host
 _FEW_BYTES = 4096
 _SILENT_NS = 500_000
-_LEAST = np.iinfo(np.int64).min
 
 
 def blamed_calls(division: Division, calls: Calls | None, late: Ints) -> tuple[Bools, Ints]:
@@ -106,16 +105,17 @@ def relieved(division: Division, waited: Segments, late: Ints) -> Ints:
     for device in range(division.count):
         rows = division.row[division.device[division.row] == device]
         rows = rows[np.argsort(records["start_ns"][rows], kind="stable")]
-        begin = np.maximum(records["start_ns"][rows], division.begin_ns)
         mine = np.flatnonzero(gaps.device[late] == device)
         time, ends = gaps.time_ns[late[mine]], gaps.end_ns[late[mine]]
-        idle = np.concatenate([[0], np.cumsum(time)])[np.searchsorted(ends, begin, "right")]
-        launch = records["launch_ns"][rows]
-        returned = np.minimum(launch + np.maximum(records["launch_dur_ns"][rows], 0), begin)
-        ahead = waited.covered(np.full(len(rows), process[device]), launch)
+        begin = np.maximum(records["start_ns"][rows], division.begin_ns)
         # Until when each launch keeps the device waiting in all, on a clock that stands still in late gaps.
-        owed = np.where(launch >= 0, returned - ahead - (begin - idle), _LEAST)
-        remains = np.maximum.accumulate(np.maximum(owed, 0))
+        launch = records["launch_ns"][rows]
+        owed = np.minimum(launch + np.maximum(records["launch_dur_ns"][rows], 0), begin)
+        owed -= waited.covered(np.broadcast_to(process[device], len(rows)), launch)
+        owed -= begin
+        owed += np.concatenate([[0], np.cumsum(time)])[np.searchsorted(ends, begin, "right")]
+        owed[launch < 0] = 0
+        remains = np.maximum.accumulate(np.maximum(owed, 0, out=owed), out=owed)
         upto = remains[np.searchsorted(begin, ends, "right") - 1]
         gone = np.maximum(time - np.diff(upto, prepend=0), 0)
         total, most = int(time.sum()) - int(upto[-1]) if len(upto) else 0, int(gone.sum())
