@@ -129,6 +129,32 @@ def test_on_a_cpu_only_what_names_say_is_known(tmp_path: Path) -> None:
     assert list(advice(overview)) == ["data_loading"]
 
 
+@pytest.mark.parametrize(
+    ("op", "kind", "name", "text"),
+    [
+        ("aten::nonzero", "DtoH", "cudaStreamSynchronize", "torch.where"),
+        ("aten::_local_scalar_dense", "DtoH", "cudaStreamSynchronize", ".item()"),
+        ("aten::to", "HtoD", "cudaStreamSynchronize", "pin_memory"),
+        ("aten::to", "HtoD", "cudaDeviceSynchronize", "torch.cuda.Event"),
+    ],
+)
+def test_what_to_do_depends_on_the_call_that_waits(tmp_path: Path, op: str, kind: str, name: str, text: str) -> None:
+    k = Kineto()
+    for step in range(10):
+        at = step * 2000.0
+        k.kernel(at, at + 10, 990)
+        k.corr += 1
+        k.add("cpu_op", op, at + 20, 1_000, **{"Input Dims": [[64]], "Input type": ["float"]})
+        k.add("cuda_runtime", "cudaMemcpyAsync", at + 30, 5, correlation=k.corr)
+        copied = {"correlation": k.corr, "device": 0, "stream": 7, "bytes": 8}
+        k.add("gpu_memcpy", f"Memcpy {kind} (Device -> Pageable)", at + 1_001, 2, tid=7, **copied)
+        k.add("cuda_runtime", name, at + 40, 970, correlation=0)
+        k.kernel(at + 1_900, at + 1_910, 80)
+    found = advice(k.write(tmp_path))["synchronization"]
+    assert found.saves_ns == (10 * 907 + 9 * 20) * US  # the gap behind each wait, and the next one: the host would be ahead
+    assert text in found.do
+
+
 def test_a_cold_iteration_says_only_that(tmp_path: Path) -> None:
     n = Nsys()
     for kernel in range(20):

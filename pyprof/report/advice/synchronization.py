@@ -21,6 +21,14 @@ from pyprof.report.overview import Overview
 
 _LEAST = 0.03  # of the wall time
 _LEAST_SERVING = 0.1  # of that of an engine, whose scheduler waits for tokens on purpose
+_SIZED = {  # ops whose result has as many elements as the data say, for which the host waits
+    "nonzero", "argwhere", "masked_select", "unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
+    "bincount", "index", "index_put_", "__getitem__", "__setitem__",
+}  # fmt: skip
+_FIXED = (
+    "results whose size does not depend on the data need no wait: torch.where(mask, x, 0) or a sum with weights in place of "
+    "x[mask], nonzero and unique; output_size= for repeat_interleave, scatter_add_ for bincount"
+)
 _NAMES: dict[str, str | None] = {"-": None, "_local_scalar_dense": ".item()"}
 _MEMORY = re.compile(r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)")
 _WHOLE = re.compile(r"(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize")
@@ -54,7 +62,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     if do == _TO_HOST and (copy := _copied(overview, int(first))) >= 0:
         kind, size = overview.records["copykind"][copy], int(overview.records["bytes"][copy])
         what = f"{name} for a copy of {counted(size, 'byte')}" if size >= 0 else name
-        do = _TO_DEVICE if kind == 1 else _TO_HOST
+        do = _TO_DEVICE if kind == 1 else _FIXED if where[0].op in _SIZED else _TO_HOST
     texts = [f"{one.number} x {one.op or name}{f' ({one.src})' if one.src else ''}, {ms(one.time_ns)}" for one in where]
     evidence += f" in {counted(len(calls), 'call')}, most in {what}: {'; '.join(texts)}"
     do = _SCHEDULE if serves else do
