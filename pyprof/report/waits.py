@@ -76,10 +76,12 @@ def last_wait(division: Division, calls: Calls, waits: Ints, late: Ints) -> Ints
 def silences(division: Division) -> Segments:
     """When each process, by place in the distinct pids, launched nothing for long: for records, which hold no other calls."""
     records = division.records
-    process = _process(division, records["pid"])
-    rows = np.flatnonzero((records["launch_ns"] >= 0) & (process >= 0))
-    rows = rows[np.lexsort((records["launch_ns"][rows], process[rows]))]
-    launch, group = records["launch_ns"][rows], process[rows]
+    rows = np.flatnonzero(records["launch_ns"] >= 0)
+    process = _process(division, records["pid"][rows])
+    rows, process = rows[process >= 0], process[process >= 0]
+    order = np.lexsort((records["launch_ns"][rows], process))
+    rows, group = rows[order], process[order]
+    launch = records["launch_ns"][rows]
     returned = launch + np.maximum(records["launch_dur_ns"][rows], 0)
     before = returned[latest(group, returned)][:-1]
     silent = (group[1:] == group[:-1]) & (launch[1:] - before >= _SILENT_NS)

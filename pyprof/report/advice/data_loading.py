@@ -31,7 +31,8 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     evidence = (
         f"{counted(many, 'gap')} of {span} in which the host {where}: {ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
     )
-    return Advice("data_loading", idle.saves_ns, idle.time_ns, evidence, _DO[how])
+    do = _DO[how] if overview.division.on_gpu else _DO[how].replace(" pin_memory=True,", "")
+    return Advice("data_loading", idle.saves_ns, idle.time_ns, evidence, do)
 
 
 def _loader(overview: Overview) -> tuple[str, str]:
@@ -42,4 +43,7 @@ def _loader(overview: Overview) -> tuple[str, str]:
         return "single", "is in a DataLoader without workers"
     if loaders:
         return "several", "waits for the workers of a DataLoader"
-    return "none", "prepares inputs before a step's first launch"
+    return (
+        "none",
+        f"prepares inputs before {'copies to the device' if overview.steps is None else 'the first launch of a step'}",
+    )
