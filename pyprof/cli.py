@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The module holds `add_arguments(parser)` and `run(options)`, which returns the exit code; help: one line.
 Command = namedtuple("Command", "name module help")
 COMMANDS = (
-    Command("run", "pyprof.recording.command", "run a program unchanged, record it, print what took most time"),
+    Command("run", "pyprof.recording.command", "run a program unchanged, record it, print the summary"),
     Command("doctor", "pyprof.doctor", "what is installed here, and whether recording will work"),
     Command("parse", "pyprof.parse.command", "turn a capture into records, one a line (net.dict) or as Parquet"),
     Command("prof", "pyprof.prof.command", "a table of records or of a capture: ops, FLOPs, bytes, Tensor Cores"),

@@ -1,4 +1,4 @@
-"""Run a program unchanged, record it, and print the ops that took most time.
+"""Run a program unchanged, record it, and print the summary: what the time went to and what to do first.
 
     pyprof run [--tool nsys|torch] [--steps 10:12] [-o NAME] net.py ARGUMENTS      (or: -m MODULE ARGUMENTS; torchrun ...)
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit-time", metavar="N", type=float, default=5.0, help=text)
     text = "write NAME.sqlite or NAME.json.gz, and NAME.dict (default: the program's name)"
     parser.add_argument("-o", "--output", metavar="NAME", help=text)
-    parser.add_argument("--top", metavar="N", type=int, default=10, help="ops to print (default %(default)s)")
+    parser.add_argument("--top", metavar="N", type=int, default=0, help="print the N ops that took most time as well")
     parser.add_argument("--forks", action="store_true", help="nsys: record forked processes too (data-loader workers)")
     text = f"torch.compile names its kernels and records their bytes, those on the CPU too (sets {', '.join(INDUCTOR)})"
     parser.add_argument("--inductor", action="store_true", help=text)
@@ -81,11 +81,13 @@ def run(options: argparse.Namespace) -> int:
         for note in recording.notes:
             _say(note)
         try:
-            _show(recording, steps, options.top if rank in ("", "0") else 0)
+            _show(recording, steps, options.top if rank in ("", "0") else None)
             if metrics:
                 _say(f"counters: pyprof counters {shlex.quote(str(recording.captures[0]))}")
             if options.inductor:
                 _say(f"fused kernels: pyprof inductor {shlex.quote(str(recording.captures[0]))}")
+            if rank in ("", "0"):
+                _summarise(recording)
         except PyprofError as error:
             if not recording.code:
                 raise
@@ -149,8 +151,21 @@ def _command(options: argparse.Namespace) -> tuple[list[str], str]:
     return words, program_name(words)
 
 
-def _show(recording: Recording, steps: Steps | None, top: int) -> None:
-    """Write the records of each capture, and print the ops that took most time in all of them."""
+def _summarise(recording: Recording) -> None:
+    """Print the summary of what was recorded, of several captures in a column each."""
+    from pyprof.report.summary.command import show, summary_of
+
+    window = None if recording.window is None else "{}:{}".format(*recording.window)
+    options = argparse.Namespace(step=window, range=None, time=None)
+    print(file=sys.stderr)
+    show([summary_of(str(capture), None, options) for capture in recording.captures], human=True, stream=sys.stderr)
+
+
+def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
+    """Write the records of each capture, print the ops that took most time in all of them, and commands that show more.
+
+    top: how many ops, None: another rank prints.
+    """
     if not recording.processes and not recording.unexported:
         raise ToolError(
             "nothing was recorded: no process of the program imported torch",
@@ -186,15 +201,16 @@ def _show(recording: Recording, steps: Steps | None, top: int) -> None:
             parse.run(parser.parse_args([str(capture), "-o", names[-1]]))
         except EmptyCapture as error:
             raise ToolError(f"{capture}: the program ran no op of torch while it was recorded") from error
-    if top:
-        from pyprof.recording.top import print_top
-
+    if top is not None:
         records = concatenate([load(name) for name in names])
         on_gpu = bool((records["kind"] != ActivityKind.CPU).any())
         if recording.window is not None:
             first, end = recording.window
             records = records.select((records["step"] >= first) & (records["step"] < end))
-        print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
+        if top:
+            from pyprof.recording.top import print_top
+
+            print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
     _say(f"every row: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
     _say(f"what to fix first: {shlex.join(['pyprof', 'summary', *window, *names])}")

@@ -130,7 +130,7 @@ def _start(folder: Path, *words: str | Path) -> Done:
 
 
 def _run(folder: Path, *words: str | Path) -> Done:
-    return _start(folder, sys.executable, "-m", "pyprof", "run", *words)
+    return _start(folder, sys.executable, "-m", "pyprof", "run", "--top", "100", *words)
 
 
 def _told(done: Done) -> str:
@@ -142,7 +142,7 @@ def _told(done: Done) -> str:
 
 def _table(done: Done) -> list[str]:
     """The lines of the table of the ops that took most time."""
-    _, header, rest = done.stderr.partition("   Time(ms)")
+    _, header, rest = done.stderr.partition("\npyprof: every row:")[0].partition("   Time(ms)")
     return [line for line in (header + rest).splitlines() if header and not line.startswith("pyprof: ")]
 
 
@@ -159,7 +159,7 @@ def _unchanged(plain: Done, done: Done) -> None:
 
 def test_the_program_is_itself(program: Path, tmp_path: Path, tool: str) -> None:
     words = (program, "raise" if tool == "torch" else "hook", "--flag", "-c", "3")
-    done = _run(tmp_path, "--tool", tool, "-o", "out", *words)
+    done = _run(tmp_path, "--tool", tool, "--top", "10", "-o", "out", *words)
     plain = _start(tmp_path, sys.executable, *words)
     _unchanged(plain, done)
     table = _table(done)
