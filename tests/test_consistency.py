@@ -24,6 +24,7 @@ ORDER = [
     {"opcall"},
     {"autocast"},
     {"markers"},
+    {"calltext"},
     {"parse/sources", "nvtx"},
     {"parse/records", "inputs"},
     {"parse/attribution"},

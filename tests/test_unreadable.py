@@ -18,7 +18,7 @@ from pyprof.errors import PyprofError
 from pyprof.loading import load, load_capture, op_rules
 from pyprof.markers import Kind, decode, split_ids
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, parse_call
-from pyprof.parse.records.calltext import call_text, parse_call_text
+from pyprof.calltext import call_text, parse_call_text
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records

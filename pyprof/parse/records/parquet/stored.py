@@ -17,7 +17,7 @@ import msgspec
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.opcall import OpCall, sound_text
-from pyprof.parse.records.calltext import call_text, parse_call_text
+from pyprof.calltext import call_text, parse_call_text
 from pyprof.parse.records.records import SCHEMA_VERSION, GpuInfo, Records, Stack
 
 KEY = b"pyprof"

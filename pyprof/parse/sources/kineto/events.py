@@ -74,6 +74,7 @@ class Facts(msgspec.Struct):
     baseTimeNanoseconds: object = None
     schemaVersion: object = None
     pyprof_modules: object = None
+    pyprof: object = None
 
 
 class _Document(Facts, Generic[E], kw_only=True):

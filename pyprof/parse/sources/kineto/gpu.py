@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
+from pyprof.parse.sources.kineto.exported import ActivityCodes
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, concatenated, make_table
 
 Ints = npt.NDArray[np.int64]
@@ -34,6 +35,7 @@ class _ActivityArgs(msgspec.Struct, gc=False):
     smem_bytes: Int = msgspec.field(default=-1, name="shared memory")
     bytes: Int = -1
     graph_node: Int = msgspec.field(default=-1, name="graph node id")
+    codes: ActivityCodes | None = msgspec.field(default=None, name="pyprof")
 
 
 class _LaunchArgs(msgspec.Struct, gc=False):
@@ -89,6 +91,10 @@ class Activities:
         if kind == ActivityKind.MEMCPY:
             code = {name: _copy_kind(self._strings[name]) for name in set(names)}
             columns["copykind"] = np.array([code[name] for name in names])
+        known = [a.codes for a in args if a.codes is not None]
+        if len(known) == len(args):
+            columns["process"] = np.array([one.process for one in known], np.int64)
+            columns["copykind"] = np.array([one.copykind for one in known], np.int64)
         self._parts.append(make_table("activities", columns))
 
     def table(self) -> Table:

@@ -17,6 +17,7 @@ from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker, decode, is_backward_name
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
 from pyprof.parse.sources.kineto.events import Int
+from pyprof.parse.sources.kineto.exported import RangeCodes
 from pyprof.parse.sources.trace import Labels
 
 _EMPTY = msgspec.Raw(b"")
@@ -36,6 +37,7 @@ class OpArgs(msgspec.Struct, gc=False):
     strides: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input Strides")
     concrete: msgspec.Raw = msgspec.field(default=_EMPTY, name="Concrete Inputs")
     stack: str = msgspec.field(default="", name="Call stack")
+    codes: RangeCodes | None = msgspec.field(default=None, name="pyprof")
     collective: str = msgspec.field(default="", name="Collective name")
     dtype: str = ""
     in_elements: Int = msgspec.field(default=-1, name="In msg nelems")

@@ -20,6 +20,7 @@ from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import union
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
+from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
 from pyprof.parse.sources.kineto.events import LAST_US, Event, Int, TraceFile, decode_args, nanoseconds
@@ -36,6 +37,7 @@ Ints = npt.NDArray[np.int64]
 _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
     "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
+    "cuda_graph": ActivityKind.GRAPH,  # in timelines that pyprof wrote
 }  # fmt: skip
 _ANNOTATION = "user_annotation"
 _OPS = ("cpu_op", "Operator", _ANNOTATION)
@@ -123,21 +125,26 @@ class _TraceReader:
     def _add_ops(self, events: list[Event]) -> None:
         args = decode_args(OpArgs, events)
         start, end = times(events)
-        code = self.ops.code
         columns = {
             "start_ns": start,
             "end_ns": end,
             "thread": self._rows(events),
-            "label": np.array(
-                [code(e.name, a, e.cat == "user_annotation") for e, a in zip(events, args, strict=True)], np.int64
-            ),
             "seq": np.array([a.seq if a.seq < 1 << 62 else -1 for a in args], np.int64),
             # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
             "op_id": np.array([max(a.external, a.external_2021) for a in args], np.int64),
+        }
+        columns |= exported.range_columns([a.codes for a in args]) or self._meanings(events, args)
+        self.ranges.append(make_table("ranges", columns))
+
+    def _meanings(self, events: list[Event], args: list[OpArgs]) -> Table:
+        code = self.ops.code
+        return {
+            "label": np.array(
+                [code(e.name, a, e.cat == "user_annotation") for e, a in zip(events, args, strict=True)], np.int64
+            ),
             "fwd_thread": np.array([a.fwd for a in args], np.int64),  # torch's own number until _finish
             "src": np.array([self._source(a.stack) for a in args], np.int64),
         }
-        self.ranges.append(make_table("ranges", columns))
 
     def _source(self, stack: str) -> int:
         code = self._sources.get(stack)
@@ -191,16 +198,14 @@ class _TraceReader:
     # ------------------------------------------------------------------ the tables, once all is read
 
     def _finish(self) -> Trace:
-        trace = self.trace
+        trace, facts = self.trace, self.file.facts
+        if (written := exported.given(facts.pyprof, self.file.name)) is not None:
+            return self._restored(written)
         if (frames := self.frames.table()) is not None:
-            self.ranges.append(module_ranges(frames, self.frames.names(), self.file.facts.pyprof_modules, trace.labels))
+            self.ranges.append(module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels))
             trace.frames = self.frames.kept()
-        parts = self.ranges or [make_table("ranges")]
-        trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
-        parts = self.memory or [make_table("memory")]
-        trace.memory = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        self._join()
         give_facts(trace.ranges, trace.labels)
-        trace.launches, trace.activities = self.launches.table(), self.activities.table()
         self.launches.give_geometry(trace.activities)
         self._check()
         self._give_sources()
@@ -212,6 +217,25 @@ class _TraceReader:
         owner, shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         trace.activities["process"] = owner.astype(np.int32)
         self._give_facts(processes, self.lost._replace(shared=shared))
+        return trace
+
+    def _join(self) -> None:
+        trace = self.trace
+        parts = self.ranges or [make_table("ranges")]  # columns that can be written to
+        trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
+        trace.memory = concatenated(self.memory or [make_table("memory")])
+        trace.launches, trace.activities = self.launches.table(), self.activities.table()
+
+    def _restored(self, written: exported.Exported) -> Trace:
+        """The trace of which `pyprof trace` wrote a timeline: nothing is derived from events again."""
+        trace = self.trace
+        trace.frames, trace.samples = self.frames.kept(), self.counters.samples()
+        self._join()
+        self._check()
+        try:
+            written.restore(trace, list(self.threads.numbers))
+        except ValueError as error:
+            raise exported.damaged(self.file.name, error) from error
         return trace
 
     def _check(self) -> None:

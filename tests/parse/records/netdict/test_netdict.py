@@ -14,7 +14,7 @@ from pyprof.errors import InputError
 from pyprof.loading import load_capture, op_rules, open_trace
 from pyprof.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute
-from pyprof.parse.records.calltext import call_text, parse_call_text
+from pyprof.calltext import call_text, parse_call_text
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import keys_text, lines
 from pyprof.prof.columns import COLUMNS

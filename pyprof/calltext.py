@@ -1,4 +1,4 @@
-"""The text of an op call in net.dict <-> the call: `torch.nn.functional.linear(...)`, `aten::mm(...)`.
+"""The whole text of an op call, as net.dict has it <-> the call: `torch.nn.functional.linear(...)`, `aten::mm(...)`.
 
 A leading ~ means that lists of tensors were flattened, a leading ? that strides are unknown where none are written. Names that
 would be read as something else (an op called `ops.aten.add` or `f(x)`) are in quotes: `"torch"."f(x)"(...)`. No records here.

@@ -1,0 +1,186 @@
+"""What `pyprof trace` writes beside the events of a timeline <-> the parts of a Trace that such events do not hold.
+
+The value `pyprof` at the top level of the file holds the distinct markers and texts, threads, processes, devices and nodes of
+graphs; the list `pyprof` among an event's args holds codes into them. So a capture of any tool that was written as a timeline
+is read back as it was. How events are drawn is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.types import Ints
+from pyprof.calltext import call_text, parse_call_text
+from pyprof.errors import InputError
+from pyprof.markers import Kind, Marker, decode
+from pyprof.opcall import sound_text
+from pyprof.parse.sources.kineto.events import Int
+from pyprof.parse.sources.trace import TABLES, Strings, Table, Trace, make_table
+
+VERSION = 1
+_TABLES = ("threads", "processes", "devices", "graph_nodes")  # small, or without an event of their own
+_CODES = ("name", "domain", "src")  # columns of codes into strings
+_TIMES = ("start_ns", "end_ns", "time_ns")
+
+
+class RangeCodes(msgspec.Struct, array_like=True, gc=False):
+    """Of a range: its marker, the text of its domain, whether open and free, the row of its forward thread, the text of its
+    source line. What follows the last known one is left out."""
+
+    label: Int
+    domain: Int = -1
+    open: Int = 0
+    free: Int = 0
+    fwd_thread: Int = -1
+    src: Int = -1
+
+
+class ActivityCodes(msgspec.Struct, array_like=True, gc=False):
+    """Of a GPU activity: the row of its process, the kind of its copy."""
+
+    process: Int = -1
+    copykind: Int = -1
+
+
+class MarkerFields(msgspec.Struct, omit_defaults=True):
+    """A marker. Where kind is not given, decoding the text gives all of it."""
+
+    text: str
+    keyed: bool = False
+    numbered: bool = False
+    kind: int | None = None
+    name: str = ""
+    call: str | None = None
+    src: list[str] = []
+    scope: str = ""
+    own: bool = False
+    step: int | None = None
+
+    @classmethod
+    def of(cls, marker: Marker) -> MarkerFields:
+        """The least from which a marker can be made again."""
+        for keyed, numbered in ((False, False), (True, False), (True, True)):
+            if repr(decode(marker.text, keyed=keyed, numbered=numbered)) == repr(marker):  # where nan is equal to nan
+                return cls(marker.text, keyed, numbered)
+        call = None if marker.call is None else call_text(marker.call)
+        kind, src = int(marker.kind), [*map(sound_text, marker.src)]
+        return cls(marker.text, False, False, kind, marker.name, call, src, marker.scope, marker.own, marker.step)
+
+    def marker(self) -> Marker:
+        """The marker. Raises ValueError for a kind that there is not."""
+        if self.kind is None:
+            return decode(self.text, keyed=self.keyed, numbered=self.numbered)
+        call = None if self.call is None else parse_call_text(self.call)
+        kind = Kind(self.kind)
+        return Marker(kind, self.text, self.name, call, tuple(self.src), self.scope, self.own, self.step)
+
+
+class Exported(msgspec.Struct):
+    """The value `pyprof`. since_ns: what is added to the times of events; tracks: pid and tid of events, and the row of
+    `threads` (-1: of none) that they stand for."""
+
+    version: int
+    source: str
+    tool: str
+    since_ns: Int
+    session_end_ns: Int
+    utc_ns: Int
+    notes: list[str]
+    texts: list[str]
+    markers: list[MarkerFields]
+    tables: dict[str, dict[str, list[Int]]]
+    tracks: list[tuple[Int, Int, Int]]
+
+    @classmethod
+    def of(cls, trace: Trace, texts: Strings, labels: Ints, since_ns: int, tracks: list[tuple[int, int, int]]) -> Exported:
+        """Of a trace; labels: the rows of its markers that are written, in the order of their new codes."""
+        tables = {}
+        for name in _TABLES:
+            table = {column: values.tolist() for column, values in getattr(trace, name).items()}
+            for column in table.keys() & set(_CODES):
+                table[column] = [texts.code(sound_text(trace.strings[code])) if code >= 0 else -1 for code in table[column]]
+            tables[name] = table
+        markers = [MarkerFields.of(trace.markers[label]) for label in labels.tolist()]
+        return cls(
+            VERSION, trace.source, trace.version, since_ns, trace.session_end_ns, trace.utc_ns, [*map(sound_text, trace.notes)],
+            texts.values, markers, tables, tracks,
+        )  # fmt: skip
+
+    def restore(self, trace: Trace, numbers: Sequence[tuple[int, int]]) -> None:
+        """Complete a trace that holds the columns of its events; numbers: pid and tid of each of its threads so far.
+
+        Raises ValueError where a code refers to nothing.
+        """
+        trace.source, trace.version, trace.notes = self.source, self.tool, self.notes
+        trace.session_end_ns, trace.utc_ns = self.session_end_ns, self.utc_ns
+        codes = np.array([*map(trace.strings.code, self.texts), -1], np.int64)
+        for name in _TABLES:
+            table = {column: np.array(values, np.int64) for column, values in self.tables.get(name, {}).items()}
+            setattr(trace, name, make_table(name, _with_texts(table, codes)))
+        for number, fields in enumerate(self.markers):
+            trace.labels.add(number, fields.marker())
+        row_of = {(pid, tid): row for pid, tid, row in self.tracks}
+        row = np.array([*(row_of.get(key, -1) for key in numbers), -1], np.int64)
+        for name in ("activities", "launches", "ranges", "memory", "frames"):
+            table = getattr(trace, name)
+            table |= {column: table[column] + self.since_ns for column in table.keys() & set(_TIMES)}
+            if "thread" in table:
+                table["thread"] = row[table["thread"]].astype(np.int32)
+        if trace.samples is not None:
+            trace.samples = trace.samples._replace(time_ns=trace.samples.time_ns + self.since_ns)
+        trace.ranges = make_table("ranges", _with_texts(trace.ranges, codes, ("domain", "src")))
+        _check(trace)
+
+
+def given(value: object, name: str) -> Exported | None:
+    """The value of a file, None where it has none. Raises InputError where it is not what pyprof writes."""
+    if value is None:
+        return None
+    try:
+        found = msgspec.convert(value, Exported)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise damaged(name, error) from error
+    if found.version != VERSION:
+        raise InputError(f"{name}: a timeline of another version of pyprof ({found.version})", "write it again with this one")
+    return found
+
+
+def damaged(name: str, error: Exception) -> InputError:
+    """The error for a file whose own tables were changed."""
+    return InputError(f"{name}: not as `pyprof trace` wrote it: {error}", "write the timeline again from the capture")
+
+
+def range_columns(codes: Sequence[RangeCodes | None]) -> Table | None:
+    """Columns of `ranges` from the codes of events; None where these have none, as in a trace of torch.profiler itself."""
+    known = [one for one in codes if one is not None]
+    if not known or len(known) < len(codes):
+        return None
+    columns = {name: [getattr(one, name) for one in known] for name in RangeCodes.__struct_fields__}
+    return {name: np.array(values, np.int64) for name, values in columns.items()}
+
+
+def _with_texts(table: Table, codes: Ints, names: Sequence[str] = _CODES) -> Table:
+    """The table with codes into the trace's strings in place of those into the file's texts."""
+    changed = {}
+    for name in table.keys() & set(names):
+        if len(values := table[name]) and not -1 <= values.min() <= values.max() < len(codes) - 1:
+            raise ValueError(f"no text has the number in {name}")
+        changed[name] = codes[values]
+    return {**table, **changed}
+
+
+def _check(trace: Trace) -> None:
+    """Raises ValueError where a row refers to one that is not there."""
+    rows = {"thread": len(trace.threads["tid"]), "process": len(trace.processes["pid"]), "label": len(trace.markers)}
+    rows["fwd_thread"] = rows["thread"]
+    for name in TABLES:
+        table = getattr(trace, name)
+        for column in table.keys() & rows.keys():
+            least = 0 if column == "label" else -1
+            values = distinct_values(table[column])
+            if len(values) and not least <= values[0] <= values[-1] < rows[column]:
+                raise ValueError(f"{name}: there is no {column} {values[-1]}")
