@@ -37,6 +37,7 @@ COMMANDS = (
     ),
     Command("ranks", "pyprof.report.ranks.command", "many ranks: stragglers and their causes, waiting, overlap, bandwidth"),
     Command("gaps", "pyprof.report.gaps", "where each GPU idles and why, launches, queue, exposed communication"),
+    Command("trace", "pyprof.report.trace.command", "a timeline for ui.perfetto.dev, each kernel with all that is known of it"),
     Command("counters", "pyprof.counters.command", "measured counters of each launch beside what the algorithm needs"),
     Command("timers", "pyprof.report.timers", "timers inside a kernel: time of its blocks, balance of its lanes, timeline"),
     Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),

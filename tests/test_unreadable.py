@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyprof.calltext import call_text, parse_call_text
 from pyprof.cli import main
 from pyprof.errors import PyprofError
 from pyprof.loading import load, load_capture, op_rules
 from pyprof.markers import Kind, decode, split_ids
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, parse_call
-from pyprof.calltext import call_text, parse_call_text
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records

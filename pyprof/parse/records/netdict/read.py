@@ -17,10 +17,10 @@ from msgspec.structs import astuple
 
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Array
+from pyprof.calltext import parse_call_text
 from pyprof.errors import InputError
 from pyprof.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.opcall import OpCall, OpRules, sound_text
-from pyprof.calltext import parse_call_text
 from pyprof.parse.records.netdict.derive import Derived, Line, known, whole_number
 from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
 from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Array
-from pyprof.hardware.names import short_name
 from pyprof.calltext import call_text
+from pyprof.hardware.names import short_name
 from pyprof.parse.records.netdict.original import Sequences, json_text
 from pyprof.parse.records.records import COLUMNS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind

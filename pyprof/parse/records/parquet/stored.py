@@ -15,9 +15,9 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError, NotACapture
 from pyprof.opcall import OpCall, sound_text
-from pyprof.calltext import call_text, parse_call_text
 from pyprof.parse.records.records import SCHEMA_VERSION, GpuInfo, Records, Stack
 
 KEY = b"pyprof"

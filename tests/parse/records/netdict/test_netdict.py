@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError
 from pyprof.loading import load_capture, op_rules, open_trace
 from pyprof.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute
-from pyprof.calltext import call_text, parse_call_text
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import keys_text, lines
 from pyprof.prof.columns import COLUMNS

@@ -1,0 +1,109 @@
+"""Write a timeline of a capture for ui.perfetto.dev: what ran on host and devices, each kernel with all that is known of it.
+
+    pyprof trace FILE -o timeline.json.gz
+    pyprof trace FILE -o timeline.json.gz --step 10:12     only some steps; --range NAME and --time A:B likewise
+
+FILE is a capture of nsys, nvprof or torch.profiler. Records hold less: kernels and their launches, but nothing of the host.
+Open the file in ui.perfetto.dev or chrome://tracing. It holds threads with their ranges, devices with their streams, arrows
+from launches to kernels, steps, phases and layers over each stream, counters (TFLOP/s, GB/s, queue, occupancy). All commands
+of pyprof read it in place of the capture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from pyprof.arrays.types import Bools, Ints
+from pyprof.errors import InputError, UsageError
+from pyprof.loading import load_with_trace
+from pyprof.parse.records.records import Records
+from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.prof.frame import Frame
+from pyprof.progress import stage
+from pyprof.report.trace.cut import cut, trace_of
+from pyprof.report.trace.document import Document
+from pyprof.tables.files import check_output, whole_file
+
+LIMIT_BYTES = 300_000_000  # more than ui.perfetto.dev opens well; of the text, before it is compressed
+_ROOM = 0.8  # of the limit: what a cut that is proposed fills at most
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pyprof trace`."""
+    parser.add_argument("file", metavar="FILE", help="a capture, or records")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the file to write, compressed where its name ends in .gz")
+    add_window(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, compute, write. Returns the exit code."""
+    output = None if options.output is None else Path(options.output)
+    if output is None and sys.stdout.isatty():
+        raise UsageError("pyprof trace needs a file to write", f"pyprof trace {options.file} -o timeline.json.gz")
+    inputs = [Path(options.file)] if options.file != "-" and "://" not in options.file else []
+    if output is not None:
+        check_output(output, inputs)
+    records, trace = load_with_trace(options.file)
+    chosen = in_window(records, options) if window_given(options) else np.ones(len(records), np.bool_)
+    if trace is None:
+        print("note: records hold nothing of the host but launches; give the capture for ranges and threads", file=sys.stderr)
+        trace = trace_of(records)
+    if window_given(options):
+        _require_some(chosen)
+        trace = cut(trace, records, chosen)
+    with stage("computing the timeline"):
+        document = Document(Frame(records), trace, np.flatnonzero(chosen))
+        start_ns, sizes = document.moments()
+    if (size := int(sizes.sum())) > LIMIT_BYTES:
+        raise _too_large(options, size, _advice(records, chosen, start_ns, sizes))
+    with stage("writing the timeline"):
+        if output is None:
+            document.write(sys.stdout.buffer, compressed=False)
+        else:
+            with whole_file(output, inputs) as stream:
+                document.write(stream, compressed=output.name.endswith(".gz"))
+    return 0
+
+
+def _require_some(chosen: Bools) -> None:
+    if not chosen.any():
+        raise InputError("nothing ran in this part of the capture", "choose another one with --step, --range or --time")
+
+
+def _too_large(options: argparse.Namespace, size: int, advice: str) -> InputError:
+    return InputError(
+        f"{options.file}: a timeline of it would have about {size / 1e6:,.0f} MB, and ui.perfetto.dev opens "
+        f"{LIMIT_BYTES / 1e6:.0f} MB at most",
+        f"write a part of it: {advice}",
+    )
+
+
+def _advice(records: Records, chosen: Bools, start_ns: Ints, sizes: Ints) -> str:
+    """The cut to take: as many steps, else as much time, from the first on, as fit."""
+    ends = np.append(0, np.cumsum(sizes))
+    first = int(records["start_ns"].min(initial=np.iinfo(np.int64).max))
+
+    def size(begin: int, end: int) -> int:
+        low, high = np.searchsorted(start_ns, (begin, end))
+        return int(ends[high] - ends[low])
+
+    steps = np.unique(records["step"][chosen & (records["step"] >= 0)]).tolist()
+    times = {step: _launched(records, chosen & (records["step"] == step)) for step in steps[:100]}
+    fitting = [step for step in times if size(times[steps[0]][0], times[step][1]) <= _ROOM * LIMIT_BYTES]
+    if fitting:
+        return f"--step {steps[0]}:{fitting[-1] + 1}"
+    begin = int(records["start_ns"][chosen].min())
+    last = int(np.searchsorted(ends, ends[np.searchsorted(start_ns, begin)] + _ROOM * LIMIT_BYTES)) - 1
+    until = int(start_ns[min(last, len(start_ns) - 1)])
+    return f"--time {(begin - first) / 1e6:.3f}ms:{(until - first) / 1e6:.3f}ms"
+
+
+def _launched(records: Records, rows: Bools) -> tuple[int, int]:
+    """From the first launch to the last end of these records."""
+    start, launch = records["start_ns"][rows], records["launch_ns"][rows]
+    end = start + np.maximum(records["dur_ns"][rows], 0)
+    return int(np.where(launch >= 0, np.minimum(launch, start), start).min()), int(end.max())

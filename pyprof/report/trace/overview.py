@@ -1,0 +1,200 @@
+"""Records -> what a timeline shows beside their slices: layers over each stream, and counters over time for each device.
+
+Layers are drawn over the kernels that ran for them, nested, one run of kernels a slice; around them the phase and the step.
+Counters are means over equal parts of the time: rates of the FLOPs and least bytes that are known, how many activities were
+launched and not finished, the theoretical occupancy of the kernels that ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.intervals import depth
+from pyprof.arrays.types import Array, Bools, Floats, Ints
+from pyprof.parse.records.records import PHASES
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.frame import Frame
+from pyprof.prof.group import layer_names
+from pyprof.report.trace.parts import Part, each, micros, text
+from pyprof.report.trace.tracks import Tracks
+
+_PARTS = 10_000  # of the time of a device, at most
+_PHASES = tuple(map(PHASES.index, ("forward", "backward", "optimizer")))
+
+
+class Slices(NamedTuple):
+    """Times in ns, the code of the track, the code of the name."""
+
+    start: Ints
+    end: Ints
+    track: Ints
+    name: Ints
+
+
+class Placed(NamedTuple):
+    """Records on devices in order of stream and begin. row: of the records; stream: a number of process, device and stream;
+    device: a number of process and device."""
+
+    row: Ints
+    stream: Ints
+    device: Ints
+    start: Ints
+    end: Ints
+
+
+def placed(frame: Frame, process: Ints, chosen: Ints) -> Placed:
+    """The records chosen that ran on a device."""
+    records = frame.records
+    rows = chosen[records["kind"][chosen] != ActivityKind.CPU]
+    keys = np.stack([process[rows], records["device"][rows], records["stream"][rows]]).astype(np.int64)
+    stream = np.unique(keys, axis=1, return_inverse=True)[1].ravel() if len(rows) else rows
+    device = np.unique(keys[:2], axis=1, return_inverse=True)[1].ravel() if len(rows) else rows
+    start = records["start_ns"][rows].astype(np.int64)
+    order = np.lexsort((start, stream))
+    end = start + np.maximum(records["dur_ns"][rows], 0)
+    return Placed(rows[order], stream[order], device[order], start[order], end[order])
+
+
+# ---------------------------------------------------------------------------------------------- layers
+
+
+def layer_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns: int) -> Part:
+    """Steps, phases and layers over each stream, nested."""
+    names: dict[str, int] = {}
+    parts = [*_runs(frame, tracks, process, at, names)]
+    found = Slices(*map(np.concatenate, zip(*parts, strict=True))) if parts else Slices(*(np.empty(0, np.int64),) * 4)
+    order = np.argsort(found.start, kind="stable")  # of one begin the outer first, as they are
+    found = Slices(*(column[order] for column in found))
+    heads = [f'{{"ph":"X","cat":"pyprof_layer","name":{text(name)},' for name in names]
+
+    def lines(rows: Ints) -> Iterator[str]:
+        start, end, track, name = (column[rows] for column in found)
+        columns = zip(name.tolist(), each(lambda code: tracks.all[code].text, track), micros(start - since_ns),
+                      micros(end - start), strict=True)  # fmt: skip
+        return (f'{heads[code]}{on}"ts":{begin},"dur":{took},"args":{{}}}}' for code, on, begin, took in columns)
+
+    return Part(len(order), lines, found.start)
+
+
+def _runs(frame: Frame, tracks: Tracks, process: Ints, at: Placed, names: dict[str, int]) -> Iterator[Slices]:
+    """The slices of each stream, the outer before the inner."""
+    records = frame.records
+    paths = [tuple(name[1:] for name in layer_names(stack.layer)) for stack in records.stacks]
+    for number in np.unique(at.stream).tolist():
+        mine = np.flatnonzero(at.stream == number)
+        rows, start = at.row[mine], at.start[mine]
+        end = np.minimum(at.end[mine], np.append(start[1:], np.iinfo(np.int64).max))  # kernels of a graph may overlap
+        levels = _levels(records["step"][rows], _lasting(records["phase"][rows]), records["scope"][rows], paths, names)
+        if not levels:
+            continue
+        row = int(rows[0])
+        pid = tracks.gpu(int(process[row]), int(records["device"][row]))
+        track = tracks.computed(pid, f"layers of stream {int(records['stream'][row])}", number)
+        new = np.zeros(len(rows), np.bool_)
+        new[0] = True
+        for level in levels:
+            new[1:] |= level[1:] != level[:-1]
+            first = np.flatnonzero(new)
+            ends, code = np.maximum.reduceat(end, first), level[first]
+            shown = code >= 0
+            yield Slices(start[first[shown]], ends[shown], np.full(int(shown.sum()), track), code[shown])
+
+
+def _lasting(phase: Array) -> Ints:
+    """Forward, backward or optimizer; a copy or what has no phase is part of what ran before it on the stream."""
+    at = np.where(np.isin(phase, _PHASES), np.arange(len(phase)), -1)
+    at = np.maximum.accumulate(at)
+    return np.where(at >= 0, phase[at], -1).astype(np.int64)
+
+
+def _levels(step: Array, phase: Ints, scope: Array, paths: list[tuple[str, ...]], names: dict[str, int]) -> list[Ints]:
+    """The codes of names at each depth, -1 where nothing is there."""
+
+    def coded(made: Callable[[int], str], values: Array) -> Ints:
+        distinct, inverse = np.unique(values, return_inverse=True)
+        codes = [names.setdefault(made(one), len(names)) if one >= 0 else -1 for one in distinct.tolist()]
+        return np.array(codes, np.int64)[inverse.ravel()]
+
+    levels = [coded(lambda one: f"step {one}", step), coded(lambda one: PHASES[one], phase)]
+    used = np.unique(scope).tolist()
+    for number in range(max((len(paths[code]) for code in used if code >= 0), default=0)):
+        deep = [code if code >= 0 and len(paths[code]) > number else -1 for code in used]
+        place = np.array(deep, np.int64)[np.searchsorted(used, scope)]
+        levels.append(coded(lambda one, number=number: paths[one][number], place))  # type: ignore[misc]
+    return [level for level in levels if (level >= 0).any()]
+
+
+# ---------------------------------------------------------------------------------------------- counters
+
+
+def counter_part(frame: Frame, tracks: Tracks, process: Ints, at: Placed, since_ns: int) -> Part:
+    """The counters of all devices."""
+    times, heads, values = [np.empty(0, np.int64)], [], [np.empty(0)]
+    code = [np.empty(0, np.int64)]
+    for number in np.unique(at.device).tolist():
+        mine = np.flatnonzero(at.device == number)
+        row = int(at.row[mine[0]])
+        pid = tracks.gpu(int(process[row]), int(frame.records["device"][row]))
+        edges = _edges(at.start[mine], at.end[mine])
+        for name, mean in _counters(frame, at.row[mine], at.start[mine], at.end[mine], edges):
+            value = np.append(np.round(mean, 3), 0.0)  # the last falls to 0 at the end
+            new = np.append(True, value[1:] != value[:-1])
+            heads.append(f'{{"ph":"C","pid":{text(pid)},"tid":0,"name":{text(name)},"args":{{{text(name)}:')
+            times.append(edges[new])
+            values.append(value[new])
+            code.append(np.full(int(new.sum()), len(heads) - 1))
+    when, number, value = np.concatenate(times), np.concatenate(code), np.concatenate(values)
+    order = np.argsort(when, kind="stable")
+    when, number, value = when[order], number[order], value[order]
+
+    def lines(rows: Ints) -> Iterator[str]:
+        columns = zip(number[rows].tolist(), micros(when[rows] - since_ns), value[rows].tolist(), strict=True)
+        return (f'{heads[one]}{amount:g}}},"ts":{moment}}}' for one, moment, amount in columns)
+
+    return Part(len(when), lines, when)
+
+
+def _edges(start: Ints, end: Ints) -> Ints:
+    """Of equal parts of the time: about as many as there are activities, so that none is lost among others."""
+    first, last = int(start.min()), int(end.max())
+    parts = min(max(2 * len(start), 100), _PARTS, max(last - first, 1))
+    return np.array([first + (last - first) * part // parts for part in range(parts + 1)], np.int64)
+
+
+def _counters(frame: Frame, rows: Ints, start: Ints, end: Ints, edges: Ints) -> Iterator[tuple[str, Floats]]:
+    """Name and mean in each part of the time; one is left out of which nothing is known."""
+    records, costs = frame.records, frame.costs
+    mean = partial(_mean, start - edges[0], np.maximum(end - start, 1), (edges - edges[0]).astype(np.float64))
+    took = np.maximum(end - start, 1)
+    kernels = np.isin(records["kind"][rows], (ActivityKind.KERNEL, ActivityKind.GRAPH))
+    for name, amount, scale in (("TFLOP/s", costs.flops[rows], 1e3), ("GB/s", costs.bytes[rows], 1.0)):
+        known: Bools = kernels & (amount >= 0)
+        if known.any():
+            yield name, mean(known, amount / took / scale)
+    launch = records["launch_ns"][rows]
+    begun = np.where((launch >= 0) & (launch < start), launch, start).astype(np.int64)
+    yield "launch queue depth", depth(begun, end, edges)[0]
+    occupancy = frame.occupancy
+    known = kernels & ~occupancy.unknown[rows]
+    if known.any():
+        part, all_of = mean(known, occupancy.values[rows]), mean(known, np.ones(len(rows)))
+        yield "theoretical occupancy %", np.divide(part, all_of, out=np.zeros(len(part)), where=all_of > 1e-9)
+
+
+def _mean(start: Ints, took: Ints, edges: Floats, rows: Bools, rate: Floats) -> Floats:
+    """The mean of a rate that each activity holds while it runs, summed over those that run, in each part."""
+
+    def before(moments: Ints, rate: Floats) -> Floats:
+        """The sum over activities of rate times the time from its moment to each edge."""
+        order = np.argsort(moments)
+        moments, rate = moments[order].astype(np.float64), rate[order]
+        count = np.searchsorted(moments, edges, "right")
+        rates, areas = (np.append(0.0, np.cumsum(values)) for values in (rate, rate * moments))
+        return np.asarray(rates[count] * edges - areas[count])
+
+    area = before(start[rows], rate[rows]) - before((start + took)[rows], rate[rows])
+    return np.maximum(np.diff(area) / np.diff(edges), 0.0)
