@@ -228,7 +228,7 @@ class Events:
 def args_text() -> str:
     """One line for each: name among the args and meaning. For `pyprof help formats`."""
     meaning = {header.key: header.help for header in HEADERS}
-    return "\n".join(f"    {name:24} {meaning[key]}" for key, name in _ARGS.items())
+    return "\n".join(f"  {name:23} {meaning[key]}" for key, name in _ARGS.items())
 
 
 def _head(category: str, name: str) -> str:
