@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,11 @@ from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.parse.sources.trace import Trace
 from pyprof.prof.frame import Frame
 from pyprof.progress import stage
-from pyprof.report.trace.cut import cut, trace_of
+from pyprof.report.overview import Overview
+from pyprof.report.trace.cut import cut, extent, trace_of
 from pyprof.report.trace.document import Document
 from pyprof.tables.files import check_output, whole_file
 
@@ -49,14 +52,8 @@ def run(options: argparse.Namespace) -> int:
         check_output(output, inputs)
     records, trace = load_with_trace(options.file)
     chosen = in_window(records, options) if window_given(options) else np.ones(len(records), np.bool_)
-    if trace is None:
-        print("note: records hold nothing of the host but launches; give the capture for ranges and threads", file=sys.stderr)
-        trace = trace_of(records)
-    if window_given(options):
-        _require_some(chosen)
-        trace = cut(trace, records, chosen)
     with stage("computing the timeline"):
-        document = Document(Frame(records), trace, np.flatnonzero(chosen))
+        document = _document(records, trace, chosen, cut_out=window_given(options))
         start_ns, sizes = document.moments()
     if (size := int(sizes.sum())) > LIMIT_BYTES:
         raise _too_large(options, size, _advice(records, chosen, start_ns, sizes))
@@ -69,9 +66,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _require_some(chosen: Bools) -> None:
+def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: bool) -> Document:
+    """What is drawn. trace: None where the file held records; cut_out: whether the user asked for a part."""
     if not chosen.any():
         raise InputError("nothing ran in this part of the capture", "choose another one with --step, --range or --time")
+    frame = Frame(records)
+    steps = Overview(frame, trace).steps
+    if trace is None:
+        print("note: records hold nothing of the host but launches; give the capture for ranges and threads", file=sys.stderr)
+        trace = trace_of(records)
+    if cut_out:
+        first, last = extent(records, chosen)
+        trace = cut(trace, first, last)
+        if steps is not None:
+            seen = (steps.end_ns > first) & (steps.begin_ns < last)
+            steps = replace(steps, begin_ns=steps.begin_ns[seen], end_ns=steps.end_ns[seen])
+    return Document(frame, trace, np.flatnonzero(chosen), steps)
 
 
 def _too_large(options: argparse.Namespace, size: int, advice: str) -> InputError:
@@ -92,7 +102,7 @@ def _advice(records: Records, chosen: Bools, start_ns: Ints, sizes: Ints) -> str
         return int(ends[high] - ends[low])
 
     steps = np.unique(records["step"][chosen & (records["step"] >= 0)]).tolist()
-    times = {step: _launched(records, chosen & (records["step"] == step)) for step in steps[:100]}
+    times = {step: extent(records, chosen & (records["step"] == step)) for step in steps[:100]}
     fitting = [step for step in times if size(times[steps[0]][0], times[step][1]) <= _ROOM * LIMIT_BYTES]
     if fitting:
         return f"--step {steps[0]}:{fitting[-1] + 1}"
@@ -100,10 +110,3 @@ def _advice(records: Records, chosen: Bools, start_ns: Ints, sizes: Ints) -> str
     last = int(np.searchsorted(ends, ends[np.searchsorted(start_ns, begin)] + _ROOM * LIMIT_BYTES)) - 1
     until = int(start_ns[min(last, len(start_ns) - 1)])
     return f"--time {(begin - first) / 1e6:.3f}ms:{(until - first) / 1e6:.3f}ms"
-
-
-def _launched(records: Records, rows: Bools) -> tuple[int, int]:
-    """From the first launch to the last end of these records."""
-    start, launch = records["start_ns"][rows], records["launch_ns"][rows]
-    end = start + np.maximum(records["dur_ns"][rows], 0)
-    return int(np.where(launch >= 0, np.minimum(launch, start), start).min()), int(end.max())

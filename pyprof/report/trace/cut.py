@@ -17,12 +17,16 @@ from pyprof.parse.sources.kineto.counters import Samples
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, make_table
 
 
-def cut(trace: Trace, records: Records, chosen: Bools) -> Trace:
-    """The part of a trace in which the records chosen were launched and ran."""
+def extent(records: Records, chosen: Bools) -> tuple[int, int]:
+    """From the first launch to the last end of the records chosen."""
     start, launch = records["start_ns"][chosen], records["launch_ns"][chosen]
     end = start + np.maximum(records["dur_ns"][chosen], 0)
     first = int(np.where(launch >= 0, np.minimum(launch, start), start).min(initial=np.iinfo(np.int64).max))
-    last = int(end.max(initial=np.iinfo(np.int64).min))
+    return first, int(end.max(initial=np.iinfo(np.int64).min))
+
+
+def cut(trace: Trace, first: int, last: int) -> Trace:
+    """What of a trace lies between two times."""
     ranges, launches, frames = (
         _rows(table, (table["start_ns"] <= last) & (table["end_ns"] >= first))
         for table in (trace.ranges, trace.launches, trace.frames)

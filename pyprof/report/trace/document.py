@@ -14,8 +14,9 @@ from pyprof.parse.sources.kineto.exported import Exported
 from pyprof.parse.sources.trace import Strings, Trace
 from pyprof.prof.frame import Frame
 from pyprof.progress import done
+from pyprof.report.steps import Steps
 from pyprof.report.trace.events import Events
-from pyprof.report.trace.overview import counter_part, layer_part, placed
+from pyprof.report.trace.overview import counter_part, layer_part, placed, step_part
 from pyprof.report.trace.parts import Part
 
 _ROWS = 1 << 14  # events whose text is in memory at once
@@ -26,15 +27,15 @@ _LEVEL = 4  # of compression: the next ones take twice the time for a few percen
 class Document:
     """A timeline that can be measured, and written once."""
 
-    def __init__(self, frame: Frame, trace: Trace, chosen: Ints) -> None:
-        """frame: all records; trace: what of the capture is drawn; chosen: the records that are."""
+    def __init__(self, frame: Frame, trace: Trace, chosen: Ints, steps: Steps | None) -> None:
+        """frame: all records; trace: what of the capture is drawn; chosen, steps: the records and the steps that are."""
         self._trace, self._texts = trace, Strings()
-        self._since_ns = _first_ns(frame, trace, chosen)
+        self._since_ns = _first_ns(frame, trace, chosen, steps)
         self._events = events = Events(frame, trace, chosen, self._since_ns, self._texts)
         on_device = placed(frame, events.process, chosen)
         computed = (layer_part, counter_part)
         parts = [make(frame, events.tracks, events.process, on_device, self._since_ns) for make in computed]
-        self._parts: list[Part] = [*events.parts(), *parts]
+        self._parts: list[Part] = [*events.parts(), *parts, step_part(steps, frame, events.tracks, self._since_ns)]
 
     def moments(self) -> tuple[Ints, Ints]:
         """The begin of each event, and about how many bytes it takes; in order of begin."""
@@ -67,13 +68,14 @@ class Document:
         yield b'\n],\n"pyprof":' + msgspec.json.encode(own) + b"}\n"
 
 
-def _first_ns(frame: Frame, trace: Trace, chosen: Ints) -> int:
+def _first_ns(frame: Frame, trace: Trace, chosen: Ints, steps: Steps | None) -> int:
     """The first time that is drawn, so that no event begins before 0."""
     records = frame.records
     launch = records["launch_ns"][chosen]
     times = [records["start_ns"][chosen], launch[launch >= 0], trace.memory["time_ns"]]
     times += [table["start_ns"] for table in (trace.ranges, trace.launches, trace.frames)]
     times += [trace.samples.time_ns] if trace.samples is not None else []
+    times += [steps.begin_ns] if steps is not None else []
     return min((int(time.min()) for time in times if len(time)), default=0)
 
 

@@ -61,6 +61,10 @@ class Tracks:
         name = f"process {pid}" if pid >= 0 else "process unknown"
         return self._pid((process,), pid, name + (f" (rank {rank})" if rank >= 0 else ""), process)
 
+    def whole(self) -> int | str:
+        """The pid of what is no process and no device: it stands above all."""
+        return self._pid((), -1, "program", -1)
+
     def gpu(self, process: int, device: int) -> int | str:
         """The pid of a device as a process sees it."""
         devices, name = self._trace.devices, ""

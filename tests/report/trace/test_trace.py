@@ -120,6 +120,13 @@ def test_host_and_device_have_tracks_with_names_and_arrows_between_them(tmp_path
     assert op["args"]["call"] == "linear(fp16[64,32], fp16[16,32])" and op["args"]["source line"] == "net.py:4"
 
 
+def test_steps_stand_above_all_as_reports_find_them(tmp_path: Path) -> None:
+    events, _ = timeline(small().write(tmp_path / "net.sqlite"))
+    (pid,) = (e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == "program")
+    drawn = [(e["name"], ns(e["ts"]), ns(e["dur"])) for e in of(events, "pyprof_layer") if e["pid"] == pid]
+    assert drawn == [("step 0", 0, 10_000), ("step 1", 10_000, 9_000)]
+
+
 def test_layers_nest_over_the_kernels_of_each_step(tmp_path: Path) -> None:
     events, _ = timeline(small().write(tmp_path / "net.sqlite"))
     drawn = [(event["name"], ns(event["ts"]), ns(event["dur"])) for event in of(events, "pyprof_layer")]
