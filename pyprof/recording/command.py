@@ -213,7 +213,7 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
             print_top(records, sys.stderr, top, max(shutil.get_terminal_size().columns, 120))
     window = [] if recording.window is None else ["--step", "{}:{}".format(*recording.window)]
     _say(f"every row: {shlex.join(['pyprof', 'prof', '-w', '150', *window, *names])}")
-    _say(f"what to fix first: {shlex.join(['pyprof', 'summary', *window, *names])}")
+    _say(f"the summary below: {shlex.join(['pyprof', 'summary', *window, *map(str, recording.captures)])}")
     if on_gpu and len(names) > 1 and ".rank" in names[0]:
         _say(f"which rank makes the others wait: {shlex.join(['pyprof', 'ranks', *names])}")
 
