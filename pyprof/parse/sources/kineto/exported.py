@@ -55,6 +55,7 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
     kind: int | None = None
     name: str = ""
     call: str | None = None
+    described: bool = True
     src: list[str] = []
     scope: str = ""
     own: bool = False
@@ -66,15 +67,18 @@ class MarkerFields(msgspec.Struct, omit_defaults=True):
         for keyed, numbered in ((False, False), (True, False), (True, True)):
             if repr(decode(marker.text, keyed=keyed, numbered=numbered)) == repr(marker):  # where nan is equal to nan
                 return cls(marker.text, keyed, numbered)
-        call = None if marker.call is None else call_text(marker.call)
-        kind, src = int(marker.kind), [*map(sound_text, marker.src)]
-        return cls(marker.text, False, False, kind, marker.name, call, src, marker.scope, marker.own, marker.step)
+        made = marker.call
+        call = None if made is None else call_text(made._replace(described=True))  # its facts are kept
+        return cls(
+            marker.text, kind=int(marker.kind), name=marker.name, call=call, described=made is None or made.described,
+            src=[*map(sound_text, marker.src)], scope=marker.scope, own=marker.own, step=marker.step,
+        )  # fmt: skip
 
     def marker(self) -> Marker:
         """The marker. Raises ValueError for a kind that there is not."""
         if self.kind is None:
             return decode(self.text, keyed=self.keyed, numbered=self.numbered)
-        call = None if self.call is None else parse_call_text(self.call)
+        call = None if self.call is None else parse_call_text(self.call)._replace(described=self.described)
         kind = Kind(self.kind)
         return Marker(kind, self.text, self.name, call, tuple(self.src), self.scope, self.own, self.step)
 
