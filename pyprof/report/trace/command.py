@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from pyprof.arrays.types import Bools, Ints
-from pyprof.errors import InputError, UsageError
-from pyprof.loading import load_with_trace
-from pyprof.parse.records.records import Records
+from pyprof.errors import EmptyCapture, InputError, UsageError
+from pyprof.loading import load_with_trace, open_trace
+from pyprof.parse.records.records import Records, empty
 from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.parse.sources.trace import Trace
 from pyprof.prof.frame import Frame
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     inputs = [Path(options.file)] if options.file != "-" and "://" not in options.file else []
     if output is not None:
         check_output(output, inputs)
-    records, trace = load_with_trace(options.file)
+    records, trace = _loaded(options.file)
     chosen = in_window(records, options) if window_given(options) else np.ones(len(records), np.bool_)
     with stage("computing the timeline"):
         document = _document(records, trace, chosen, cut_out=window_given(options))
@@ -66,12 +66,21 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _loaded(name: str) -> tuple[Records, Trace | None]:
+    """Records and the capture that they were made from; no records of a capture that holds nothing but the user's ranges."""
+    try:
+        return load_with_trace(name)
+    except EmptyCapture:
+        trace = open_trace(Path(name))  # raises again where there is nothing at all
+        return empty(trace.source), trace
+
+
 def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: bool) -> Document:
     """What is drawn. trace: None where the file held records; cut_out: whether the user asked for a part."""
-    if not chosen.any():
+    if cut_out and not chosen.any():
         raise InputError("nothing ran in this part of the capture", "choose another one with --step, --range or --time")
     frame = Frame(records)
-    steps = Overview(frame, trace).steps
+    steps = Overview(frame, trace).steps if len(records) else None
     if trace is None:
         print("note: records hold nothing of the host but launches; give the capture for ranges and threads", file=sys.stderr)
         trace = trace_of(records)

@@ -222,6 +222,29 @@ def test_records_are_drawn_as_far_as_they_go(tmp_path: Path, capsys: pytest.Capt
         assert len(load(str(tmp_path / "timeline.json"))) == len(of(events, "kernel")) + len(of(events, "gpu_memcpy"))
 
 
+def test_a_capture_of_nothing_but_ranges_is_drawn_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture = Nsys()
+    capture.range("outer", 100, 900)
+    capture.range("inner", 200, 300)
+    events, _ = timeline(capture.write(tmp_path / "net.sqlite"))
+    assert [(e["name"], ns(e["ts"]), ns(e["dur"])) for e in events if e["ph"] == "X"] == [
+        ("outer", 0, 800),
+        ("inner", 100, 100),
+    ]
+    assert main(["trace", str(Nsys().write(tmp_path / "none.sqlite")), "-o", str(tmp_path / "none.json")]) == 1
+    assert "holds neither GPU activity nor" in capsys.readouterr().err
+
+
+def test_ops_of_a_capture_without_a_gpu_are_drawn_beside_their_thread(tmp_path: Path) -> None:
+    capture = Nsys()
+    capture.range(LINEAR, 1_000, 5_000)
+    events, _ = timeline(capture.write(tmp_path / "net.sqlite"))
+    (op,) = of(events, "pyprof_op")
+    assert (ns(op["dur"]), op["args"]["op"], op["args"]["FLOPs"]) == (4_000, "linear", 2 * 64 * 32 * 16)
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert names[op["pid"], op["tid"]] == "ops of thread 7" and op["pid"] == 7
+
+
 @pytest.mark.parametrize(
     "change",
     [{"version": 2}, {"markers": []}, {"texts": []}, {"tables": {}}, {"markers": [{"text": "x", "kind": 99}]}, {"tracks": 3}],
