@@ -22,6 +22,7 @@ from pyprof.nvtx.backend import Backend, NvtxBackend, tool_attached
 from pyprof.nvtx.compiling import hide_from_compiler
 from pyprof.nvtx.custom_ops import patch_custom_ops
 from pyprof.nvtx.layers import patch_layers
+from pyprof.nvtx.loaders import patch_loaders
 from pyprof.nvtx.mode import patch_mode
 from pyprof.nvtx.optimizers import patch_optimizers
 from pyprof.nvtx.patch import Patches, dress, is_wrapper, patch_collectives, patch_ops
@@ -45,7 +46,8 @@ def _nvtx() -> Backend:
 
 
 def init(*, mode: str = "auto", stack: bool = False, backend: Backend | None = None, method: str = "patch") -> bool:
-    """Instrument torch: from now on each op, module and optimizer step of every thread runs inside an NVTX range.
+    """Instrument torch: from now on each op, module, optimizer step and batch of a DataLoader runs inside an NVTX range,
+    on every thread.
 
     mode: `auto` does nothing where no tool records NVTX ranges of this process, so that the call can stay in the program; `on`
     always instruments. stack: ranges of ops hold all of the user's source lines that led there, not only the innermost.
@@ -83,7 +85,7 @@ def _put_in(method: str) -> None:
     patches = Patches()
     try:
         patch_torch = patch_ops if method == "patch" else patch_mode
-        for part in (patch_torch, patch_custom_ops, patch_collectives, patch_layers, patch_optimizers):
+        for part in (patch_torch, patch_custom_ops, patch_collectives, patch_layers, patch_optimizers, patch_loaders):
             part(patches)
     except BaseException:
         patches.undo()

@@ -37,6 +37,7 @@ class _Part(Capture):
     def __init__(self, path: str, first: int, *, warm: bool, again: bool, on_trace: Callable[[Path], None]) -> None:
         super().__init__(path, table=0, on_trace=on_trace)
         self.steps = self.first = first
+        self.begins_in_step = warm
         self.warm, self.again, self.overdue = warm, again, False
         self.began = time.monotonic()
         self.seconds = 0.0
@@ -117,7 +118,7 @@ class Automatic:
                 self._start(next_kind(), warm=True)
             elif part is not None and part.overdue:
                 self._keep()
-            elif part is not None:
+            elif part is not None and number > part.steps:
                 part.step()
 
     def compiling(self, *_: object) -> None:

@@ -190,7 +190,7 @@ class Session:
 
         plan, metrics = Chosen(steps) if steps else None, self._config["metrics"]
         capture = Capture(self._claim(), schedule=plan, table=0, on_trace=self._written, metrics=metrics)
-        capture.on_failure = self._note
+        capture.on_failure, capture.begins_in_step = self._note, self._steps is not None
         capture.__enter__()
         Capture.program = capture
         thread = threading.get_ident()
@@ -269,7 +269,7 @@ class Session:
 
         self._clock = clock = StepClock(begins, mark=True)
         self._end = end
-        clock.start()
+        clock.start(in_step=self._steps is not None)
         if not torch.backends.cuda.is_built():
             self._note("this torch has no CUDA: ops of the backward pass are not recorded, only pyprof's own ranges are")
             if self._config["capture_range"]:

@@ -100,8 +100,8 @@ class StepClock:
         self._patches: Patches
         self._hook: RemovableHandle | None = None
 
-    def start(self) -> None:
-        """Begin step 0 and start counting."""
+    def start(self, *, in_step: bool = False) -> None:
+        """Begin step 0 and start counting. in_step: mark that step too, with all that the program does before it."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         from pyprof.nvtx import api
@@ -114,7 +114,7 @@ class StepClock:
         self._hook = register_optimizer_step_post_hook(self._stepped)
         self._patches = Patches()
         wrap_classes(self._patches, self._wrap, lambda: self._hook is not None)
-        self._begin_marked(0)
+        (self._begin_marked if in_step else self._begin)(0)
 
     def stop(self) -> None:
         """Stop counting, and leave torch as it was."""

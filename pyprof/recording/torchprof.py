@@ -144,6 +144,7 @@ class Capture:
         self.profiler: torch.profiler.profile | None = None
         self.gave_way = False
         self.on_failure: Callable[[str], None] = _warn
+        self.begins_in_step = True  # else what runs before the first `step()` is marked as none: it may be a whole program
         self.exclusive = Exclusive(self.give_way)
         self._options: dict[str, object] = {}  # of torch's experimental configuration
 
@@ -168,7 +169,7 @@ class Capture:
             with_stack=self._stacks,
             experimental_config=_configuration(self.exclusive.all_threads, self._options),
         )
-        self.profiler.step_num = self.steps
+        self.profiler.step_num, self.profiler.record_steps = self.steps, self.begins_in_step
         with _quiet(), self.exclusive.ours():
             self.profiler.__enter__()
         self.exclusive.watch()
@@ -208,6 +209,7 @@ class Capture:
             if self.schedule is not None and self.schedule.action(self.steps - 1) in ("NONE", "RECORD_AND_SAVE"):  # begins anew
                 self.exclusive.all_threads = next_kind() is not False
                 self.profiler.experimental_config = _configuration(self.exclusive.all_threads, self._options)
+            self.profiler.record_steps = True
             with _quiet(), self.exclusive.ours():
                 self.profiler.step()
 

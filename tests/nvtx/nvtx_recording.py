@@ -66,6 +66,7 @@ class Recorder:
 
 
 _CLASSES = ("torch.nn.Module", "torch.optim.Optimizer", "torch._ops.OpOverload", "torch._ops.OpOverloadPacket")
+_CLASSES += ("torch.utils.data.dataloader._BaseDataLoaderIter",)
 
 
 def _owners() -> list[Any]:

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
+import pyprof
 from pyprof.recording.bounds import Bounds
 from pyprof.recording.growth import Growth
 from pyprof.recording.programs import is_launcher, program_name
@@ -215,3 +216,14 @@ def test_the_programs_output_alone_is_piped(tmp_path: Path) -> None:
     command = f"{sys.executable} -m pyprof run --tool torch net.py | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "line\n4\n"
+
+
+@pytest.mark.parametrize("tool", ["torch", pytest.param("nsys", marks=pytest.mark.nsys)])
+def test_a_program_without_steps_is_none(tmp_path: Path, tool: str) -> None:
+    if tool == "nsys":
+        find_nsys()
+    (tmp_path / "net.py").write_text("import torch\nfor _ in range(3): torch.ones(4, 4) @ torch.ones(4, 4)\n")
+    done = _run(tmp_path, "--tool", tool, "net.py")
+    assert done.returncode == 0, done.stderr
+    (capture,) = (path for path in tmp_path.glob("net.*") if path.suffix in (".gz", ".sqlite"))
+    assert pyprof.load(capture).summary().steps is None

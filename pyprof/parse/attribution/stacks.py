@@ -30,10 +30,14 @@ _ROWS = 1 << 18  # whose sequence numbers are looked at at a time
 _ENDS = 64  # nested ranges: so many of the outermost and of the innermost
 _DEEP = f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outermost and the {_ENDS} innermost are kept"
 _CROWDED = f"kernels inside more than {_MOST_ASIDE} ranges that overlap or were never closed; the first are kept"
-# Domains of libraries: their ranges are not layers of the user's.
+# Domains of libraries, and what their ranges begin with: they are not layers of the user's.
 _LIBRARY_DOMAINS = frozenset(
     {"NCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CCCL", "libcudf", "NVSHMEM"}
 )
+_LIBRARY_RANGES = (
+    "nccl", "gloo", "cublas", "cudnn", "FSDP::", "torch.distributed.", "torch::distributed::", "enumerate(DataLoader)",
+    "Optimizer.zero_grad#",
+)  # fmt: skip
 # Files of torch through which a call passes on its way to the op; they are not the user's program. The first line is the
 # original's list, so that `trace` stays what it was.
 _LIBRARY_FILE = (
@@ -342,7 +346,7 @@ def _unit_of(marker: Marker, domain: str, src: str, *, numbered: bool) -> _Unit:
     if marker.kind != Kind.USER:
         return _Unit(marker, src, numbered, None, None)
     shown = f"{domain}:{marker.name}" if domain else marker.name
-    of_library = domain in _LIBRARY_DOMAINS or marker.name.startswith(("nccl", "cublas", "cudnn", "FSDP::"))
+    of_library = domain in _LIBRARY_DOMAINS or marker.name.startswith(_LIBRARY_RANGES)
     return _Unit(marker, src, numbered, shown, None if of_library else marker.name)
 
 

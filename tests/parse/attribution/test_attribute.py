@@ -122,6 +122,19 @@ def test_user_ranges_stand_in_for_layers_only_where_no_layer_is_named(tmp_path: 
     assert second["layer"] == ["fc"] and second["ranges"] == ["step"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.zero_grad#SGD.zero_grad", "gloo:all_reduce"],
+)
+def test_ranges_of_torch_itself_are_no_layers(tmp_path: Path, name: str) -> None:
+    n = Nsys()
+    n.range("outer", 0, 500)
+    n.range(name, 10, 50)
+    n.kernel(GEMM, 20, 1000, 1100)
+    (first,) = records_of(n, tmp_path)
+    assert first["layer"] == ["outer"] and first["ranges"] == ["outer", name]
+
+
 def test_a_launch_on_a_thread_without_ranges_takes_those_of_the_main_thread_by_time(tmp_path: Path) -> None:
     n = Nsys()
     n.range("Backward", 0, 500)
