@@ -31,6 +31,7 @@ COMMANDS = (
     Command("parse", "pyprof.parse.command", "turn a capture into records, one a line (net.dict) or as Parquet"),
     Command("prof", "pyprof.prof.command", "a table of records or of a capture: ops, FLOPs, bytes, Tensor Cores"),
     Command("summary", "pyprof.report.summary.command", "one screen that says what to fix first"),
+    Command("report", "pyprof.report.page.command", "one page for a browser: the summary with charts, to look at and to send"),
     Command("diff", "pyprof.report.diff.command", "two captures: what became faster or slower beyond noise, added, removed"),
     Command(
         "inductor", "pyprof.report.inductor", "a compiled program: time by category, fused kernels and the bytes they move"

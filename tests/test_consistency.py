@@ -19,7 +19,7 @@ PACKAGE = ROOT / "pyprof"
 # Rooms in their order: a file imports from its own room and from those above it in this list. Of nested rooms the deepest counts.
 ORDER = [
     {"errors", "__init__"},
-    {"arrays", "dtypes", "progress"},
+    {"arrays", "dtypes", "help", "progress"},
     {"tables", "hardware"},
     {"opcall"},
     {"autocast"},
@@ -37,7 +37,7 @@ ORDER = [
     {"counters", "timers"},
     {"report"},
     {"api"},
-    {"doctor", "help", "recording/command"},
+    {"doctor", "recording/command"},
     {"cli"},
     {"__main__", "parse/__main__", "prof/__main__"},
 ]

@@ -30,7 +30,8 @@ class Gpu(NamedTuple):
     """One device.
 
     arch: compute capability as text, or AMD's gfx name; sms: multiprocessors; boost_hz, tensor_hz: the clocks behind the peaks
-    of CUDA and Tensor Cores; peaks: FLOP/s, dense, by precision (see PRECISIONS). Unknown is None, in peaks absent.
+    of CUDA and Tensor Cores; peaks: FLOP/s, dense, by precision (see PRECISIONS); l2_bytes_per_s: of the whole cache, read, where
+    the maker says so (whitepapers of A100, which has V100's too, and of CDNA 3). Unknown is None, in peaks absent.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Gpu(NamedTuple):
     confidence: str = ""
     source: str = ""
     note: str = ""
+    l2_bytes_per_s: float | None = None
 
     @property
     def cc(self) -> Capability | None:
@@ -139,7 +141,7 @@ def load() -> tuple[tuple[Gpu, tuple[re.Pattern[str], ...]], ...]:
 
 
 def _row(row: dict[str, str]) -> Gpu:
-    l2 = _number(row["l2_mib"], 1 << 20)
+    l2, l2_rate = _number(row["l2_mib"], 1 << 20), _number(row["l2_bytes_per_clock"], 1e6 * float(row["boost_mhz"] or 0))
     return Gpu(
         name=row["name"],
         arch=row["cc"],
@@ -152,6 +154,7 @@ def _row(row: dict[str, str]) -> Gpu:
         confidence=row["confidence"],
         source=row["source"],
         note=row["note"],
+        l2_bytes_per_s=l2_rate,
     )
 
 

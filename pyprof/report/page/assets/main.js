@@ -1,0 +1,70 @@
+/* Sections: their charts and tables, and one filter for all of a section. */
+
+function show(article, section) {
+  const find = (name) => article.querySelector(name);
+  const cells = new Cells(section.cells);
+  const { filter } = cells;
+  const names = new Map(); // of the parts of the filter that are set, what they are called
+  const pick = (part, value, name) => {
+    const again = filter[part] === value || value === null;
+    filter[part] = again ? null : value;
+    names.set(part, name);
+    update();
+  };
+  const inChart = cells.of.phases.filter((phase, at) => cells.of.phase.includes(at)).map((phase) => [`ph-${phase}`, phase]);
+  article.querySelectorAll(".keys.phases").forEach((legend) => keys(legend, legend.closest(".where") ? [["layer", "layer"], ...inChart] : inChart));
+  const icicle = new Icicle(find(".icicle"), cells, (place, path) => {
+    filter.place = place;
+    names.set("place", path);
+    update();
+  });
+  const roofline = new Roofline(find(".roofline"), find(".roofnotes"), section, cells, (group) => pick("group", group, groupName(group)));
+  const timeline = new Timeline(find(".timeline"), find(".keys.causes"), section.timeline, section.on_gpu);
+  gapTable(find(".gaps"), section.timeline, (gap) => timeline.mark(gap));
+  const groupName = (group) => {
+    const [op, phase] = cells.groups[group];
+    return [cells.of.ops[op][0] || "no op known", cells.of.ops[op][1], cells.of.phases[phase]].filter(Boolean).join(" ");
+  };
+  const ops = opTable(find(".table.ops"), cells, { picked: (sum) => pick("group", sum.key, groupName(sum.key)), isPicked: (sum) => filter.group === sum.key });
+  const layers = layerTable(find(".table.layers"), cells, { picked: (sum) => pick("layer", sum.key, cells.paths[sum.key]), isPicked: (sum) => filter.layer === sum.key });
+  const kernels = kernelTable(find(".table.kernels"), cells, { picked: (sum) => pick("kernel", sum.key, cells.of.names[sum.key][0]), isPicked: (sum) => filter.kernel === sum.key });
+  const tensor = find(".table.tensor") && tensorTable(find(".table.tensor"), cells, {});
+  const isProduct = cells.of.verdict.map((code) => cells.of.verdicts[code][0] !== "-");
+  const verdictTexts = cells.of.verdict.map((code, at) => JSON.stringify([cells.opName(at), ...cells.of.verdicts[code]]));
+
+  function update() {
+    const mask = cells.masked();
+    ops.update(cells.sums(mask, cells.group));
+    layers.update(cells.layerSums(mask));
+    kernels.update(cells.sums(mask, cells.of.kernel));
+    if (tensor) tensor.update(cells.sums(mask.map((one, at) => (one && isProduct[at] ? 1 : 0)), verdictTexts));
+    roofline.update(mask);
+    icicle.show(filter.place);
+    chips();
+    matched(mask);
+  }
+
+  function chips() {
+    const set = ["place", "group", "layer", "kernel"].filter((part) => filter[part] !== null);
+    const titles = { place: "in", group: "op", layer: "layer", kernel: "kernel" };
+    find(".chips").replaceChildren(...set.map((part) => make("button", { type: "button", class: "chip", "aria-label": `Remove the filter ${titles[part]} ${names.get(part)}`,
+      onclick: () => { filter[part] = null; update(); } }, `${titles[part]}: ${names.get(part)}`, make("span", { "aria-hidden": "true" }, " ×"))));
+  }
+
+  function matched(mask) {
+    let ns = 0;
+    for (let at = 0; at < cells.size; at++) if (mask[at]) ns += cells.of.time_ns[at];
+    const all = Object.entries(filter).every(([, value]) => value === null || value === "");
+    const rest = cells.of.rest.cells ? `; ${count(cells.of.rest.kernels)} kernels with ${time(cells.of.rest.time_ns)} in ${count(cells.of.rest.cells)} smaller groups are left out` : "";
+    find(".matched").textContent = (all ? "" : `${time(ns)}, ${percent(ns / (cells.total || 1))} of the time`) + rest;
+  }
+
+  find(".query").addEventListener("input", (event) => {
+    filter.query = event.target.value;
+    update();
+  });
+  update();
+}
+
+JSON.parse(document.getElementById("data").textContent).forEach((section, at) => show(document.querySelector(`[data-section="${at}"]`), section));
+document.documentElement.setAttribute("data-ready", "");

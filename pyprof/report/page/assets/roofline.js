@@ -1,0 +1,151 @@
+/* One point an op with its shapes: FLOP/s over FLOP/byte, its area the time, under what the device allows. */
+
+const POINTS = 400; // those with most time
+const NAMED = 6; // points with a label
+
+/* 0.01, 1, 100, 10 k */
+const power = (value) => (value < 1000 ? String(Number(value.toPrecision(1))) : scaled(value, "").replace(/\.0+(?=\D|$)/, ""));
+
+class Roofline {
+  constructor(container, notes, section, cells, picked) {
+    Object.assign(this, { container, cells, picked, roofs: section.roofs });
+    const all = cells.sums(cells.mask, cells.group);
+    const placed = all.filter((sum) => sum.intensity > 0 && sum.rate > 0);
+    this.points = placed.slice(0, POINTS);
+    const left = all.filter((sum) => !this.points.includes(sum));
+    const lines = [...section.roofs.notes];
+    if (left.length) {
+      const ns = left.reduce((sum, one) => sum + one.time, 0);
+      const why = placed.length > POINTS ? "" : " their FLOPs or bytes are unknown or zero";
+      lines.unshift(`${count(left.length)} ops with ${time(ns)} (${percent(ns / (cells.total || 1))}) have no point${why ? `:${why}` : ""}`);
+    }
+    notes.replaceChildren(...lines.map((line) => make("li", {}, line)));
+    if (!this.points.length) {
+      container.replaceChildren(make("p", { class: "empty" }, "No op has FLOPs, bytes and a time."));
+      return;
+    }
+    this.svg = d3.select(container).append("svg");
+    this.svg.on("keydown", roving(() => this.svg.selectAll("circle").nodes(), (mine, key) => this.step(mine, key), (mine) => this.picked(mine.__data__.key)));
+    drawn(container, (width) => this.draw(width));
+  }
+
+  domains() {
+    const { arithmetic, dram } = this.roofs;
+    const xs = this.points.map((point) => point.intensity);
+    const ys = [...this.points.map((point) => point.rate), ...arithmetic.map(([, rate]) => rate)];
+    if (dram && arithmetic.length) xs.push((1.5 * arithmetic[0][1]) / dram);
+    const x = [Math.min(...xs) / 2, Math.max(...xs) * 3];
+    return [x, [Math.max(Math.min(...this.points.map((point) => point.rate)) / 2, Math.max(...ys) / 1e9), Math.max(...ys) * 2]];
+  }
+
+  draw(width) {
+    const narrow = width < 520;
+    const edge = { left: narrow ? 46 : 64, right: 12, top: 12, bottom: 42 };
+    const height = Math.round(Math.min(560, Math.max(300, width * 0.5)));
+    const [xs, ys] = this.domains();
+    const x = d3.scaleLog(xs, [edge.left, width - edge.right]);
+    const y = d3.scaleLog(ys, [height - edge.bottom, edge.top]).clamp(true);
+    Object.assign(this, { x, y, width, height });
+    this.svg.attr("width", width).attr("height", height).attr("viewBox", `0 0 ${width} ${height}`).selectAll("*").remove();
+    const decades = (scale, most) => {
+      const [low, high] = scale.domain().map(Math.log10);
+      const every = Math.max(1, Math.ceil((high - low) / most));
+      const found = [];
+      for (let power = Math.ceil(low); power <= high; power++) if (power % every === 0) found.push(10 ** power);
+      return found;
+    };
+    this.svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - edge.bottom})`)
+      .call(d3.axisBottom(x).tickValues(decades(x, narrow ? 5 : 10)).tickFormat(power).tickSizeInner(-(height - edge.top - edge.bottom)).tickPadding(8));
+    this.svg.append("g").attr("class", "axis").attr("transform", `translate(${edge.left},0)`)
+      .call(d3.axisLeft(y).tickValues(decades(y, 8)).tickFormat(power).tickSizeInner(-(width - edge.left - edge.right)).tickPadding(6));
+    this.svg.append("text").attr("class", "axis-title").attr("x", width - edge.right).attr("y", height - 6).attr("text-anchor", "end").text("FLOP per byte (least bytes)");
+    this.svg.append("text").attr("class", "axis-title").attr("x", edge.left + 6).attr("y", edge.top + 10).text("FLOP/s");
+    this.ceilings(edge);
+    const size = this.points.map((point) => point.time);
+    const radius = (point) => Math.max(2.5, (narrow ? 22 : 34) * Math.sqrt(point.time / Math.max(...size)));
+    this.svg.append("g").selectAll("circle").data(this.points).join("circle")
+      .attr("class", (point) => `ph-${this.cells.phase(point.cell)}`).attr("data-rove", "").attr("role", "button")
+      .attr("tabindex", (point, at) => (at ? "-1" : "0"))
+      .attr("aria-label", (point) => `${this.cells.opName(point.cell)} ${this.cells.shape(point.cell)}, ${time(point.time)}, ${percent(point.peak)} of its roofline`)
+      .attr("cx", (point) => x(point.intensity)).attr("cy", (point) => y(point.rate)).attr("r", radius)
+      .on("click", (event, point) => this.picked(point.key))
+      .on("mousemove", (event, point) => tip.show(this.about(point), event.clientX, event.clientY))
+      .on("mouseleave blur", () => tip.hide())
+      .on("focus", (event, point) => event.currentTarget.matches(":focus-visible") && tip.beside(event.currentTarget, this.about(point)));
+    this.svg.select(".roofs.names").raise();
+    this.names(radius, edge);
+    this.update(this.mask || this.cells.mask);
+  }
+
+  ceilings(edge) {
+    const { arithmetic, dram, l2 } = this.roofs;
+    const [x, y] = [this.x, this.y];
+    const [[low, far], [bottom, top]] = [x.domain(), y.domain()];
+    const highest = arithmetic.length ? arithmetic[0][1] : top;
+    const [layer, names] = ["roofs", "roofs names"].map((kind) => this.svg.append("g").attr("class", kind));
+    this.taken = [];
+    arithmetic.forEach(([name, rate]) => {
+      const begin = dram ? Math.min(Math.max(low, rate / dram), far) : low;
+      layer.append("path").attr("d", `M${x(begin)},${y(rate)}H${this.width - edge.right}`);
+      const text = `${name} ${scaled(rate, "FLOP/s")}`;
+      names.append("text").attr("x", this.width - edge.right - 4).attr("y", y(rate) - 5).attr("text-anchor", "end").text(text);
+      this.taken.push([this.width - edge.right - 4 - 6.5 * text.length, y(rate) - 17, 6.5 * text.length, 14]);
+    });
+    for (const [name, rate, kind, offset] of [["DRAM", dram, "", 14], ["L2", l2, "dashed", -5]]) {
+      if (!rate) continue;
+      const begin = Math.max(low, bottom / rate);
+      const end = Math.min(far, highest / rate);
+      if (end <= begin) continue;
+      const [x1, y1, x2, y2] = [x(begin), y(begin * rate), x(end), y(end * rate)];
+      layer.append("path").attr("class", kind).attr("d", `M${x1},${y1}L${x2},${y2}`);
+      const angle = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI;
+      const share = x2 - x1 > 400 ? 0.2 : 0.4;
+      const [atX, atY] = [x1 + share * (x2 - x1), y1 + share * (y2 - y1)];
+      names.append("text").attr("transform", `translate(${atX},${atY}) rotate(${angle})`).attr("y", offset).attr("text-anchor", "middle").text(`${name} ${scaled(rate, "B/s")}`);
+    }
+  }
+
+  /* The largest points by name, where no other name is. */
+  names(radius, edge) {
+    const labels = this.svg.append("g").attr("class", "labels");
+    for (const point of this.points.slice(0, 3 * NAMED)) {
+      if (labels.node().childElementCount >= NAMED) break;
+      const text = this.cells.opName(point.cell).slice(0, 28);
+      const wide = 6.6 * text.length;
+      const right = this.x(point.intensity) + radius(point) + 4;
+      const left = right + wide > this.width - edge.right ? right - 2 * radius(point) - 8 - wide : right;
+      const box = [left, this.y(point.rate) - 7, wide, 14];
+      if (left < edge.left || this.taken.some((other) => box[0] < other[0] + other[2] && other[0] < box[0] + box[2] && box[1] < other[1] + other[3] && other[1] < box[1] + box[3])) continue;
+      this.taken.push(box);
+      labels.append("text").attr("x", left).attr("y", box[1] + 11).text(text);
+    }
+  }
+
+  about(point) {
+    const cells = this.cells;
+    const source = cells.of.sources[cells.of.source[point.cell]];
+    const { math, reason } = { math: cells.of.verdicts[cells.of.verdict[point.cell]][1], reason: cells.of.verdicts[cells.of.verdict[point.cell]][2] };
+    return [cells.opName(point.cell), ["shapes", cells.shape(point.cell) || UNKNOWN], ["phase", cells.phase(point.cell)],
+      ["layer", cells.paths[cells.node[point.cell]] || null], ["source", source], ["time", `${time(point.time)}, ${percent(point.time / cells.total)}`],
+      ["calls, kernels", `${count(point.calls)}, ${count(point.kernels)}`], ["FLOPs", scaled(point.knownFlops, "FLOP")], ["bytes", scaled(point.knownBytes, "B")],
+      ["intensity", scaled(point.intensity, "FLOP/B")], ["rate", `${scaled(point.rate, "FLOP/s")}, ${scaled(point.bandwidth, "B/s")}`],
+      ["of the roofline", `${percent(point.peak)}, bound by ${point.bound || UNKNOWN}`], ["lost", time(point.knownLost)],
+      ["Tensor Cores", point.tensor === "-" ? null : `${point.tensor}${math ? `, ${math}` : ""}${point.tensor !== "yes" && reason ? `: ${reason}` : ""}`]];
+  }
+
+  step(mine, key) {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
+    const circles = this.svg.selectAll("circle").nodes();
+    return by ? circles[circles.indexOf(mine) + by] || null : null;
+  }
+
+  /* Points of which no cell is left are pale. */
+  update(mask) {
+    this.mask = mask;
+    if (!this.svg) return;
+    const left = new Set();
+    for (let at = 0; at < this.cells.size; at++) if (mask[at]) left.add(this.cells.group[at]);
+    this.svg.selectAll("circle").classed("pale", (point) => !left.has(point.key))
+      .attr("aria-pressed", (point) => String(this.cells.filter.group === point.key));
+  }
+}

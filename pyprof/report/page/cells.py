@@ -1,0 +1,140 @@
+"""Kernels of a window -> cells, the sums over all that have op, shapes, phase, layer and kernel in common.
+
+Every table and chart of the page adds up cells, so that all of them agree and can be filtered together. Their number does not
+grow with the kernels. No layout here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Ints
+from pyprof.hardware.names import short_name
+from pyprof.parse.records.records import PHASES, Stack
+from pyprof.prof.frame import Frame, params
+from pyprof.prof.group import exact_sum, layer_names
+from pyprof.prof.roofline import BOUNDS
+from pyprof.tables.formats import one_line
+
+MOST = 12_000  # cells of a page; the least of more are one together
+_LONGEST = 400  # characters of a name
+_T = TypeVar("_T")
+
+
+class _Codes:
+    """A number for each distinct thing, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, int] = {}
+
+    def all(self, things: Sequence[_T], key: Callable[[_T], object], none: object) -> Ints:
+        """The number of each thing, and at the end that of what has none (code -1)."""
+        return np.array([self.known.setdefault(one, len(self.known)) for one in [*map(key, things), none]], np.int64)
+
+
+class _Sums(NamedTuple):
+    """Of each cell: how many kernels, executions of ops that begin in it, ns, FLOPs, bytes and ns above the roofline of those
+    of which it is known, the time of these, and the least time that their roofline allows."""
+
+    kernels: Ints
+    calls: Ints
+    time_ns: Ints
+    flops: Ints
+    flops_ns: Ints
+    bytes: Ints
+    bytes_ns: Ints
+    lost_ns: Ints
+    lost_of_ns: Ints
+    least_ns: Ints
+
+
+def text_of(name: str) -> str:
+    """A name of a capture as the page shows it: one line, nothing that cannot be seen, not endless."""
+    text = one_line(name)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
+    """The cells of these records as columns for JSON, with the tables that their codes point into."""
+    records, tables = frame.records, [_Codes() for _ in range(4)]
+    ops, paths, kernels, sources = tables
+    verdict, verdicts = frame.verdicts
+    columns = (records["call"], records["phase"], records["scope"], records["name"], verdict, frame.roofline.bound)
+    raw = distinct_rows(*(column[rows] for column in columns))
+    sums = _summed(frame, rows, raw.inverse, len(raw.first))
+    call, phase, scope, name, verdict, bound = raw.columns
+    names = [*map(records.strings.__getitem__, (used := np.unique(name)).tolist())]
+    source = sources.all(records.stacks, _source, None)[scope]
+    coded = (
+        ops.all(records.calls, lambda one: (one.op, params(one)), (None, None))[call],
+        np.where(phase < 0, len(PHASES), phase),
+        paths.all(records.stacks, lambda one: layer_names(one.layer), ())[scope],
+        kernels.all(names, str, None)[np.searchsorted(used, name)],
+        verdict,
+        np.where(bound < 0, len(BOUNDS), bound),
+    )
+    found = distinct_rows(*coded)
+    merged = _Sums(*(_sum(column, found.inverse, len(found.first)) for column in sums))
+    order = np.argsort(-merged.time_ns, kind="stable")
+    shown, rest = order[:most], order[most:]
+    largest = np.lexsort((-sums.time_ns, found.inverse))
+    source = source[largest[np.searchsorted(found.inverse[largest], np.arange(len(found.first)))]]
+    op, phase, path, kernel, verdict, bound = (column[shown].tolist() for column in found.columns)
+    return {
+        "ops": [[name and text_of(name), shape and text_of(shape)] for name, shape in ops.known],
+        "phases": [*PHASES, "unknown"],
+        "layers": _tree([*paths.known], path),
+        "names": [[text_of(short_name(one)) or "(no name)", text_of(one)] for one in kernels.known if one is not None],
+        "verdicts": [[one.tc, one.math, one.reason] for one in verdicts],
+        "bounds": [*BOUNDS, None],
+        "sources": [None if one is None else text_of(one) for one in sources.known],
+        "rest": {"cells": len(rest), "time_ns": int(merged.time_ns[rest].sum()), "kernels": int(merged.kernels[rest].sum())},
+        "op": op, "phase": phase, "layer": path, "kernel": kernel, "verdict": verdict, "bound": bound,
+        "source": source[shown].tolist(),
+        **{name: column[shown].tolist() for name, column in merged._asdict().items()},
+    }  # fmt: skip
+
+
+def _source(stack: Stack) -> str | None:
+    return stack.trace[-1] if stack.trace else None
+
+
+def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _Sums:
+    records, costs = frame.records, frame.costs
+    time = np.maximum(records["dur_ns"][rows], 0).astype(np.int64)
+    instance = records["instance"][rows].astype(np.int64)
+    alone = instance < 0
+    first = np.zeros(len(rows), np.bool_)
+    first[np.unique(np.where(alone, -1, instance), return_index=True)[1]] = True
+    begins = group[(first & ~alone) | alone]
+    found = [np.bincount(group, minlength=count), np.bincount(begins, minlength=count), summed(group, time, count)]
+    for values in (costs.flops[rows], costs.bytes[rows], frame.roofline.lost_ns[rows]):
+        known = values >= 0
+        found += [_sum(np.where(known, values, 0), group, count), summed(group, np.where(known, time, 0), count)]
+    least = np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64)
+    return _Sums(*found, _sum(least, group, count))
+
+
+def _sum(values: Ints, group: Ints, count: int) -> Ints:
+    return np.asarray(exact_sum(values, group, count))
+
+
+def _tree(paths: Sequence[tuple[str, ...]], used: list[int]) -> dict[str, list[Any]]:
+    """The layers as a tree: of each node the one around it (-1: none) and its name, with what joins it to that one; node: of
+    each path. The first node is the whole."""
+    nodes: dict[tuple[str, ...], int] = {(): 0}
+    parent, name, node = [-1], [""], [0] * len(paths)
+    for code in dict.fromkeys(used):
+        for depth in range(1, len(paths[code]) + 1):
+            path = paths[code][:depth]
+            if path not in nodes:
+                nodes[path] = len(nodes)
+                parent.append(nodes[path[:-1]])
+                name.append(path[-1][:1] + text_of(path[-1][1:]))
+        node[code] = nodes[paths[code]]
+    return {"parent": parent, "name": name, "node": node}
