@@ -30,8 +30,8 @@ class Gpu(NamedTuple):
     """One device.
 
     arch: compute capability as text, or AMD's gfx name; sms: multiprocessors; boost_hz, tensor_hz: the clocks behind the peaks
-    of CUDA and Tensor Cores; peaks: FLOP/s, dense, by precision (see PRECISIONS); l2_bytes_per_s: of the whole cache, read, where
-    the maker says so (whitepapers of A100, which has V100's too, and of CDNA 3). Unknown is None, in peaks absent.
+    of CUDA and Tensor Cores; peaks: FLOP/s, dense, by precision (see PRECISIONS); l2_bytes_per_s: of the whole cache, read,
+    where the maker says so (whitepapers of A100, which has V100's too, and of CDNA 3). Unknown is None, in peaks absent.
     """
 
     name: str

@@ -19,7 +19,6 @@ from pyprof.parse.records.records import PHASES, Stack
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
-from pyprof.tables.formats import one_line
 
 MOST = 12_000  # cells of a page; the least of more are one together
 _LONGEST = 400  # characters of a name
@@ -55,7 +54,9 @@ class _Sums(NamedTuple):
 
 def text_of(name: str) -> str:
     """A name of a capture as the page shows it: one line, nothing that cannot be seen, not endless."""
-    text = one_line(name)
+    text = " ".join(name.split())
+    if not text.isprintable():  # control characters, and those that turn the direction of writing
+        text = "".join(one if one.isprintable() else "?" for one in text)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
@@ -117,7 +118,8 @@ def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _Sums:
         known = values >= 0
         found += [_sum(np.where(known, values, 0), group, count), summed(group, np.where(known, time, 0), count)]
     least = np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64)
-    return _Sums(*found, _sum(least, group, count))
+    found.append(_sum(least, group, count))
+    return _Sums(*found)
 
 
 def _sum(values: Ints, group: Ints, count: int) -> Ints:

@@ -27,6 +27,8 @@ from pyprof.tables.units import human
 
 _DIFFERENCES = 30  # rows of a comparison
 _NAMED_SHARE = 0.01  # of the products' time: a precision with less has no ceiling on the chart
+_MUCH = 0.1  # of the time: a layer with less is not what to look at first
+_LEAST = 0.02  # of the time: with less of it a sentence on the roofline would mislead
 _UNKNOWN = 8  # rows of what is not known
 
 
@@ -57,7 +59,7 @@ def section_of(overview: Overview, name: str, files: int = 1) -> Section:
     cells = cells_of(overview.frame, chosen, MOST // files)
     timeline = timeline_of(overview, max(COLUMNS // files, 200)) if summary.wall_ns else None
     roofs = _roofs(overview.frame, chosen, cells)
-    charts = {"file": text_of(name), "on_gpu": summary.on_gpu, "cells": cells, "timeline": timeline, "roofs": roofs}
+    charts = {"on_gpu": summary.on_gpu, "cells": cells, "timeline": timeline, "roofs": roofs}
     sentences = {
         "layers": _layers(summary),
         "roofline": _limits(overview.frame, chosen),
@@ -86,12 +88,12 @@ def compared(found: Comparison, names: tuple[str, str]) -> Compared:
 def _layers(summary: Figures) -> str:
     """The op and the layer with most time."""
     ops = [one for one in summary.ops if one.name]
-    layers = [one for one in summary.layers if one.name]
+    layers = [one for one in summary.layers if one.name and one.share > _MUCH]
     what = "kernel" if summary.on_gpu else "op"
     whole = f"{human(summary.kernel_ns, 'ns')} of {what} time."
     most = [(kind, one) for kind, one in (("layer", _deepest(layers)), ("op", ops[0] if ops else None)) if one is not None]
     if not most:
-        return f"{whole} No op and no layer of it is known."
+        return f"{whole} No op of it is known."
     texts = [f"{kind} {text_of(one.name or '')} ({100 * one.share:.0f} %)" for kind, one in most]
     return f"{whole} Most of it is in the {' and in the '.join(texts)}."
 
@@ -109,17 +111,19 @@ def _limits(frame: Frame, chosen: Ints) -> str:
     lost, time = frame.roofline.lost_ns[chosen], np.maximum(frame.records["dur_ns"][chosen], 0)
     known = lost >= 0
     total, above = int(time[known].sum()), int(lost[known].sum())
-    if not total:
-        return "No op has a known limit: FLOPs, bytes or the device's peaks are not known."
+    share = total / int(time.sum()) if total else 0.0
+    if share < _LEAST:
+        return "Next to no op has a known limit: FLOPs, bytes or the device's peaks are not known."
     spent = Counter[str]()
     bound = frame.roofline.bound[chosen]
     for code in distinct_values(bound[known]).tolist():
         spent[BOUNDS[code].rstrip("!")] += int(time[bound == code].sum())
     (name, most), *_ = spent.most_common(1)
-    share = f"{100 * (total - above) / total:.0f} %"
+    of = "" if share > 0.99 else f" whose limit is known ({100 * share:.0f} % of the time)"
     where = f"The limit of most time is {_LIMITS[name]} ({100 * most / total:.0f} %)."
-    what = f"At the limits of the device {human(total, 'ns')} would take {human(total - above, 'ns')}: {share} of the roofline."
-    return f"{what} {where}"
+    reached = f"{100 * (total - above) / total:.0f} % of the roofline"
+    least = f"at the limits of the device the {human(total, 'ns')}{of} would take {human(total - above, 'ns')}"
+    return f"{reached}: {least}. {where}"
 
 
 _LIMITS = {

@@ -51,9 +51,7 @@ def render(sections: Sequence[Section], comparisons: Sequence[Compared] = ()) ->
 
 def policy(script: str, style: str) -> str:
     """The Content-Security-Policy: this script, this style, nothing else from anywhere."""
-    return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
-    )
+    return f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:
@@ -133,11 +131,12 @@ def _figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     busy = f"{100 * of.busy_ns / of.wall_ns:.0f} %" if of.busy_ns is not None and of.wall_ns else "na"
     yield f"{'GPU' if of.on_gpu else 'CPU'} busy", busy, human(of.busy_ns, "ns")
     used = of.utilised
-    peak = "" if used.peak_flops_per_s is None else f"of {human(used.peak_flops_per_s, 'FLOP/s')}"
-    yield "MFU", utilised(used.mfu, used.mfu_min), peak or "no peak is known"
+    peak = "no products are known" if used.peak_flops_per_s is None else f"of {human(used.peak_flops_per_s, 'FLOP/s')}"
+    yield "MFU", utilised(used.mfu, used.mfu_min), peak
     if used.hfu != used.mfu or used.hfu_min != used.mfu_min:
         yield "HFU", utilised(used.hfu, used.hfu_min), "with what is computed again"
-    yield "FLOPs", human(used.flops, "FLOP"), f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
+    rate = "" if used.flops_per_busy_s is None else f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
+    yield "FLOPs", human(used.flops, "FLOP"), rate
     yield ("Kernels" if of.on_gpu else "Ops"), f"{of.kernels:,}", human(of.kernel_ns, "ns")
 
 

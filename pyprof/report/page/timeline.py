@@ -70,7 +70,8 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
     end = np.maximum(end, begin)
     (of_device, number), _, lane = distinct_rows(device, stream)
     spent = summed(lane, end - begin, len(number))
-    shown, place, order = [], np.zeros(len(number), np.int64), np.lexsort((-spent, of_device))
+    shown: list[tuple[int, int | None]] = []
+    place, order = np.zeros(len(number), np.int64), np.lexsort((-spent, of_device))
     for at in order.tolist():
         mine = [one for one in shown if one[0] == of_device[at]]
         if len(mine) < _STREAMS:

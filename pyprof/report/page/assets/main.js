@@ -27,9 +27,9 @@ function show(article, section) {
   };
   const ops = opTable(find(".table.ops"), cells, { picked: (sum) => pick("group", sum.key, groupName(sum.key)), isPicked: (sum) => filter.group === sum.key });
   const layers = layerTable(find(".table.layers"), cells, { picked: (sum) => pick("layer", sum.key, cells.paths[sum.key]), isPicked: (sum) => filter.layer === sum.key });
-  const kernels = kernelTable(find(".table.kernels"), cells, { picked: (sum) => pick("kernel", sum.key, cells.of.names[sum.key][0]), isPicked: (sum) => filter.kernel === sum.key });
-  const tensor = find(".table.tensor") && tensorTable(find(".table.tensor"), cells, {});
+  const kernels = kernelTable(find(".table.kernels"), cells, section.on_gpu ? "Kernel" : "Op", { picked: (sum) => pick("kernel", sum.key, cells.of.names[sum.key][0]), isPicked: (sum) => filter.kernel === sum.key });
   const isProduct = cells.of.verdict.map((code) => cells.of.verdicts[code][0] !== "-");
+  const tensor = find(".table.tensor") && isProduct.some(Boolean) && tensorTable(find(".table.tensor"), cells, {});
   const verdictTexts = cells.of.verdict.map((code, at) => JSON.stringify([cells.opName(at), ...cells.of.verdicts[code]]));
 
   function update() {

@@ -16,12 +16,13 @@ class Roofline {
     const lines = [...section.roofs.notes];
     if (left.length) {
       const ns = left.reduce((sum, one) => sum + one.time, 0);
-      const why = placed.length > POINTS ? "" : " their FLOPs or bytes are unknown or zero";
-      lines.unshift(`${count(left.length)} ops with ${time(ns)} (${percent(ns / (cells.total || 1))}) have no point${why ? `:${why}` : ""}`);
+      const why = placed.length > POINTS ? "" : " FLOPs or bytes are unknown or zero";
+      lines.unshift(`${left.length === 1 ? "1 op" : `${count(left.length)} ops`} with ${time(ns)} (${percent(ns / (cells.total || 1))}) ${left.length === 1 ? "has" : "have"} no point${why ? `:${why}` : ""}`);
     }
     notes.replaceChildren(...lines.map((line) => make("li", {}, line)));
     if (!this.points.length) {
-      container.replaceChildren(make("p", { class: "empty" }, "No op has FLOPs, bytes and a time."));
+      container.closest("section").querySelectorAll(".hint, .keys").forEach((element) => element.remove());
+      container.replaceChildren(make("p", { class: "empty" }, "No op has both FLOPs and bytes that are known."));
       return;
     }
     this.svg = d3.select(container).append("svg");
@@ -108,14 +109,17 @@ class Roofline {
   /* The largest points by name, where no other name is. */
   names(radius, edge) {
     const labels = this.svg.append("g").attr("class", "labels");
-    for (const point of this.points.slice(0, 3 * NAMED)) {
-      if (labels.node().childElementCount >= NAMED) break;
+    const named = new Set(); // each op once: its other points are near, or told by their tips
+    for (const point of this.points) {
       const text = this.cells.opName(point.cell).slice(0, 28);
+      if (named.size >= NAMED) break;
+      if (named.has(text)) continue;
       const wide = 6.6 * text.length;
       const right = this.x(point.intensity) + radius(point) + 4;
       const left = right + wide > this.width - edge.right ? right - 2 * radius(point) - 8 - wide : right;
       const box = [left, this.y(point.rate) - 7, wide, 14];
       if (left < edge.left || this.taken.some((other) => box[0] < other[0] + other[2] && other[0] < box[0] + box[2] && box[1] < other[1] + other[3] && other[1] < box[1] + box[3])) continue;
+      named.add(text);
       this.taken.push(box);
       labels.append("text").attr("x", left).attr("y", box[1] + 11).text(text);
     }

@@ -6,7 +6,7 @@ const MOST = 500; // rows of a table in the page
 
 class Table {
   constructor(container, columns, options) {
-    Object.assign(this, { container, columns, rows: [], shown: FIRST, more: "pyprof prof FILE --group-by shows all", ...options });
+    Object.assign(this, { container, columns, rows: [], shown: FIRST, more: "pyprof prof FILE --group-by shows all", empty: "There are none.", any: false, ...options });
     this.sort = { key: options.sort, down: true };
     this.head = make("tr");
     this.body = make("tbody");
@@ -30,6 +30,7 @@ class Table {
 
   update(rows) {
     this.rows = rows;
+    this.any ||= rows.length > 0;
     const column = this.columns.find((one) => one.key === this.sort.key);
     const sign = this.sort.down ? -1 : 1;
     const compare = (one, other) => {
@@ -52,7 +53,7 @@ class Table {
       parts.push(make("button", { type: "button", onclick: () => { this.shown = Math.min(this.shown + MORE, MOST); this.draw(); } }, `Show ${count(next)} more`));
     }
     if (left > 0) parts.push(` ${count(left)} more rows${this.shown >= MOST ? `: filter to see them; ${this.more}` : ""}`);
-    if (!this.ordered.length) parts.push("No row is left by the filter.");
+    if (!this.ordered.length) parts.push(this.any ? "No row is left by the filter." : this.empty);
     this.foot.replaceChildren(...parts);
   }
 
@@ -119,13 +120,13 @@ function layerTable(container, cells, options) {
     number("calls", "Calls", (sum) => sum.calls, count, "executions of ops in it"),
     number("kernels", "Kernels", (sum) => sum.kernels, count),
     ...roofColumns(),
-  ], { sort: "time", caption: "Layers, each with all inside it", ...options });
+  ], { sort: "time", caption: "Layers, each with all inside it", empty: "The capture names no layers.", ...options });
 }
 
-function kernelTable(container, cells, options) {
+function kernelTable(container, cells, title, options) {
   const names = (sum) => cells.of.names[sum.key];
   return new Table(container, [
-    { key: "kernel", title: "Kernel", kind: "path", value: (sum) => names(sum)[0], shown: (sum) => [names(sum)[0], names(sum)[1] !== names(sum)[0] ? make("small", { class: "clamped" }, names(sum)[1]) : ""], whole: (sum) => names(sum)[1] },
+    { key: "kernel", title, kind: "path", value: (sum) => names(sum)[0], shown: (sum) => [names(sum)[0], names(sum)[1] !== names(sum)[0] ? make("small", { class: "clamped" }, names(sum)[1]) : ""], whole: (sum) => names(sum)[1] },
     ...sumColumns(cells),
     number("kernels", "Kernels", (sum) => sum.kernels, count, "how often it ran"),
     number("mean", "Mean", (sum) => sum.time / sum.kernels, time, "time of one"),
@@ -156,7 +157,7 @@ function gapTable(container, timeline, picked) {
     { key: "cause", title: "Cause", value: causes, shown: (gap) => [make("span", { class: `swatch cause-${gap.causes[0] ? gap.causes[0][0] : "unknown"}` }), causes(gap)] },
     { key: "before", title: "After", value: (gap) => gap.before || "", shown: (gap) => gap.before || "the window's begin" },
     { key: "after", title: "Before", value: (gap) => gap.after || "", shown: (gap) => gap.after || "the window's end" },
-    number("device", "Device", (gap) => timeline.devices[gap.device] ? timeline.devices[gap.device].number : gap.device, String),
+    ...(timeline.devices.length > 1 ? [number("device", "Device", (gap) => timeline.devices[gap.device] ? timeline.devices[gap.device].number : gap.device, String)] : []),
   ], { sort: "time", shown: 5, caption: `The ${count(timeline.gaps.length)} longest of ${count(timeline.gaps_all)} gaps`, picked });
   table.update(timeline.gaps);
 }

@@ -1,0 +1,201 @@
+"""The page: its data adds up to the summary, its policy lets its own script and style in and nothing else, names stay text."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import re
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyprof.cli import main
+from pyprof.loading import load_with_trace
+from pyprof.prof.frame import Frame
+from pyprof.report.overview import Overview
+from pyprof.report.page.cells import cells_of, text_of
+from pyprof.report.page.data import Section, section_of
+from pyprof.report.page.render import embedded, render
+from pyprof.report.page.timeline import timeline_of
+from pyprof.report.summary.make import kernels_of
+from tests.report.summary.test_summary import two_steps
+from tests.tiny import Nsys
+
+GIVEN = (
+    "kineto/h100_vit.json.gz", "kineto/a100_train_stacks.json.gz", "nvprof/v100_lm/net.sql", "nvprof/v100_lm/net.dict",
+    "nsys/h100_2gpu_train.nsys2026.2.sqlite", "kineto/serving/vllm_decode_full.capture.json.gz",
+    "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite",
+)  # fmt: skip
+HOSTILE = ("</script><img src=x onerror=alert(1)>", "{{7*7}}", "<!--<script>", "a\x1b[31m\x00\u202eb", "'\";alert(1)//")
+
+
+def overview_of(path: Path) -> Overview:
+    records, trace = load_with_trace(str(path))
+    return Overview(Frame(records), trace)
+
+
+def hostile(path: Path) -> Path:
+    """A capture whose kernels, layers and ops have names that would do something in a page which does not treat them as text."""
+    n = Nsys()
+    for at, name in enumerate(HOSTILE):
+        begin = 1_000 + 1_000 * at
+        n.range(f'{name} #pyprof{{"layer":1}}', begin, begin + 900)
+        n.range(f'{name}(fp32[8,8], fp32[8,8]) #pyprof{{"mod":"torch"}}', begin + 10, begin + 800)
+        n.kernel(name, begin + 20, begin + 100, begin + 700)
+    return n.write(path)
+
+
+def held(section: Section) -> None:
+    """What must be true of the data of every section."""
+    summary, cells = section.summary, section.charts["cells"]
+    assert sum(cells["time_ns"]) + cells["rest"]["time_ns"] == summary.kernel_ns
+    assert sum(cells["kernels"]) + cells["rest"]["kernels"] == summary.kernels
+    assert sum(cells["calls"]) <= summary.kernels
+    for part in ("flops", "bytes", "lost_of"):
+        assert all(0 <= known <= ns for known, ns in zip(cells[f"{part}_ns"], cells["time_ns"], strict=True))
+    if summary.flops is not None and not cells["rest"]["cells"]:
+        assert sum(cells["flops"]) <= summary.flops
+    by_phase: dict[str, int] = {}
+    for phase, ns in zip(cells["phase"], cells["time_ns"], strict=True):
+        by_phase[cells["phases"][phase]] = by_phase.get(cells["phases"][phase], 0) + ns
+    assert by_phase == {name: ns for name, ns in summary.phases.items() if ns} or cells["rest"]["cells"]
+    for code, table in (
+        ("op", "ops"),
+        ("kernel", "names"),
+        ("verdict", "verdicts"),
+        ("bound", "bounds"),
+        ("source", "sources"),
+    ):
+        assert all(0 <= one < len(cells[table]) for one in cells[code])
+    assert all(parent < at for at, parent in enumerate(cells["layers"]["parent"]))
+    timeline = section.charts["timeline"]
+    if timeline is not None:
+        for number, device in enumerate(summary.devices):
+            idle = sum(sum(part) for part in timeline["devices"][number]["idle"].values()) / 1000 / timeline["columns"]
+            assert idle * timeline["wall_ns"] == pytest.approx(
+                sum(device.idle_ns.values()), rel=0.02, abs=0.01 * timeline["wall_ns"]
+            )
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_data_of_every_capture_adds_up_to_its_summary(captures: Path, name: str) -> None:
+    section = section_of(overview_of(captures / name), name)
+    held(section)
+    page = render([section])
+    assert len(page) < 5_000_000 and page.count("<script") == 2 and name.rpartition("/")[2] in page
+
+
+def test_what_two_steps_hold(tmp_path: Path) -> None:
+    section = section_of(overview_of(two_steps().write(tmp_path / "net.sqlite")), "net.sqlite")
+    held(section)
+    cells = section.charts["cells"]
+    assert [cells["ops"][op][0] for op in cells["op"]] == ["mm", "add"]
+    assert cells["calls"] == [2, 2] and cells["time_ns"] == [40_000, 20_000]
+    assert cells["flops"] == [2 * 2 * 512**3, 2 * 512**2]
+    assert [cells["layers"]["name"][cells["layers"]["node"][path]] for path in cells["layer"]] == [".fc", ""]
+    assert section.charts["roofs"]["arithmetic"] == [("fp32, cores", 19.5e12)]
+    assert section.charts["roofs"]["l2"] == 5120 * 1410e6  # of A100's whitepaper
+    timeline = section.charts["timeline"]
+    assert timeline["steps"] == [[0, 100_000], [100_000, 200_000]] and timeline["gaps"][0]["time_ns"] == 50_000
+    assert [gap["after"] for gap in timeline["gaps"]][:2] == ["mm", None]
+    (stream,) = timeline["devices"][0]["streams"]
+    busy = np.sum(list(stream["busy"].values()), axis=0)
+    assert busy.sum() == 1000 * timeline["columns"] * 60_000 / 200_000
+    assert busy[: timeline["columns"] // 20].sum() == 0, "nothing runs in the first 10 us"
+    assert "mm (67 %)" in section.sentences["layers"] and "70 %" in section.sentences["idle"]
+
+
+def test_the_least_cells_of_many_are_one_together(tmp_path: Path) -> None:
+    overview = overview_of(two_steps().write(tmp_path / "net.sqlite"))
+    cells = cells_of(overview.frame, kernels_of(overview), most=1)
+    assert cells["time_ns"] == [40_000] and cells["rest"] == {"cells": 1, "time_ns": 20_000, "kernels": 2}
+
+
+def test_a_timeline_of_few_columns_holds_the_same_time(tmp_path: Path) -> None:
+    overview = overview_of(two_steps().write(tmp_path / "net.sqlite"))
+    for columns in (1, 3, 7, 100):
+        timeline = timeline_of(overview, columns)
+        assert timeline is not None
+        (device,) = timeline["devices"]
+        parts = [*device["idle"].values(), *(part for stream in device["streams"] for part in stream["busy"].values())]
+        assert sum(map(sum, parts)) == pytest.approx(1000 * columns, abs=len(parts) * columns)
+
+
+def test_the_policy_names_the_one_script_and_style_by_their_hashes(tmp_path: Path) -> None:
+    page = render([section_of(overview_of(two_steps().write(tmp_path / "net.sqlite")), "net.sqlite")])
+    found = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
+    assert found is not None
+    policy = html.unescape(found[1])
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy and "http" not in policy
+    for tag in ("script", "style"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert not re.search(r"<[^>]*\s(style|on\w+)=", page.partition("<script>")[0]), "the policy forbids them"
+    assert not re.search(r'(src|href)="(?!#)', page.partition("<script>")[0])
+
+
+def data_of(page: str) -> list[dict[str, Any]]:
+    (content,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    found: list[dict[str, Any]] = json.loads(content)
+    return found
+
+
+def test_hostile_names_end_no_element(tmp_path: Path) -> None:
+    name = "</title><script>alert(1)</script>.sqlite"
+    page = render([section_of(overview_of(hostile(tmp_path / "net.sqlite")), name)])
+    (data,) = data_of(page)
+    assert [one[1] for one in data["cells"]["names"]] == [text_of(name) for name in HOSTILE]
+    assert "onerror" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).replace("&lt;img src=x onerror", "")
+    assert (
+        "<script>alert" not in page and "{{7*7}}" in page and "\x1b" not in page and "\x00" not in page and "\u202e" not in page
+    )
+    assert json.loads(embedded(list(HOSTILE))) == list(HOSTILE) and "<" not in embedded(list(HOSTILE))
+
+
+def test_the_library_cannot_end_its_element() -> None:
+    assets = Path(__file__).resolve().parents[3] / "pyprof/report/page/assets"
+    for path in assets.glob("*.js"):
+        assert not re.search(r"</script|<!--", path.read_text(encoding="utf-8"), re.IGNORECASE), path.name
+    built = (assets / "d3.js").read_text(encoding="utf-8")
+    packages = re.findall(r"[\w-]+@[\d.]+", built.partition("*/")[0])
+    assert packages == re.findall(r"^== (\S+)$", (assets / "d3.LICENSE").read_text(encoding="utf-8"), re.MULTILINE)
+    script = (assets.parents[3] / "scripts/build_page").read_text(encoding="utf-8")
+    assert packages and all(package in script for package in packages), "built by that script"
+
+
+def test_the_command_writes_one_page_and_the_same_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = two_steps().write(tmp_path / "one.sqlite"), two_steps().write(tmp_path / "other.sqlite")
+    pages = []
+    for _ in range(2):
+        assert main(["report", str(one), str(other), "-o", str(tmp_path / "report.html")]) == 0
+        pages.append((tmp_path / "report.html").read_text(encoding="utf-8"))
+    captured = capsys.readouterr()
+    assert captured.out == "" and "report.html: open it in a browser" in captured.err
+    assert pages[0] == pages[1] and len(data_of(pages[0])) == 2
+    assert "one.sqlite &rarr; other.sqlite" in pages[0] and "comparable: the same" in pages[0]
+    assert str(tmp_path) not in pages[0], "only what tells the files apart is shown of their folders"
+
+
+def test_a_folder_of_ranks_is_a_section_each(captures: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(3):
+        two_steps().write(folder / f"rank{rank}.sqlite")
+    assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [one["name"] for one in data_of(page)] == [f"rank{rank}.sqlite" for rank in range(3)]
+    assert page.count("Where the difference is") == 2
+
+
+def test_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = str(two_steps().write(tmp_path / "one.sqlite"))
+    assert main(["report", one]) == 2 and "-o" in capsys.readouterr().err
+    assert main(["report", one, "-o", one]) == 2
+    assert main(["report", one, "-o", str(tmp_path / "nowhere" / "report.html")]) == 1
+    assert main(["report", *[one] * 17, "-o", str(tmp_path / "report.html")]) == 2 and "at most 16" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["one.sqlite"]

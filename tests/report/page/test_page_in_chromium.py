@@ -1,0 +1,198 @@
+"""The page in a real browser: charts are there, filters filter, zoom zooms, nothing leaves, nothing of a name runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyprof.cli import main
+from tests.report.page.test_page import HOSTILE, hostile
+from tests.report.summary.test_summary import two_steps
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+WATCH = "document.addEventListener('securitypolicyviolation', event => console.error('policy', event.violatedDirective))"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, without a sandbox since tests may run as root."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("needs chromium: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def opened(browser: Any, path: Path, **options: Any) -> Iterator[Any]:
+    """The page of a file; at the end it had no error, and asked for no other thing."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    page, errors, requests = context.new_page(), [], []
+    page.add_init_script(WATCH)
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(error.message))
+    page.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    yield page
+    assert errors == [] and requests == [path.as_uri()]
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def steps_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two steps with an mm in a layer and an add."""
+    folder = tmp_path_factory.mktemp("page")
+    page = folder / "report.html"
+    assert main(["report", str(two_steps().write(folder / "net.sqlite")), "-o", str(page)]) == 0
+    return page
+
+
+def names(page: Any, table: str) -> list[str]:
+    """The first column of a table."""
+    found: list[str] = page.locator(f".table.{table} tbody tr td:first-child .pick").all_inner_texts()
+    return [text.split("\n")[0] for text in found]
+
+
+def test_charts_and_tables_are_there(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        assert page.locator(".roofline circle").count() == 2 and page.locator(".roofs path").count() == 3
+        assert page.locator(".roofs.names text").all_text_contents() == [
+            "fp32, cores 19.5 TFLOP/s",
+            "DRAM 2.04 TB/s",
+            "L2 7.22 TB/s",
+        ]
+        assert page.locator(".icicle g.part.layer").count() == 3 and page.locator(".timeline path[class^=ph-]").count() == 1
+        assert page.locator(".timeline .lane").all_text_contents() == ["GPU 0, stream 7: 30 %", "GPU 0 idle: 70 %"]
+        assert (
+            names(page, "ops") == ["mm", "add"]
+            and names(page, "layers") == ["model", "model.fc"]
+            and len(names(page, "kernels")) == 2
+        )
+
+
+def test_a_text_filters_charts_and_tables(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        page.fill(".query", "MM fc")
+        assert names(page, "ops") == ["mm"] and names(page, "kernels") == ["ampere_sgemm_128x64_nn"]
+        assert page.locator(".roofline circle.pale").count() == 1 and "67 % of the time" in page.inner_text(".matched")
+        page.fill(".query", "nothing at all")
+        assert names(page, "ops") == [] and "No row is left" in page.inner_text(".table.ops .more")
+        page.fill(".query", "")
+        assert names(page, "ops") == ["mm", "add"]
+
+
+def test_a_click_on_a_point_filters_and_its_chip_takes_it_back(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        page.locator('.roofline circle[aria-label^="add"]').click()
+        assert names(page, "ops") == ["add"] and names(page, "layers") == []
+        page.locator(".chip").click()
+        assert names(page, "ops") == ["mm", "add"] and page.locator(".chip").count() == 0
+        page.locator(".table.kernels .pick").first.click()
+        assert names(page, "ops") == ["mm"] and page.locator('.table.kernels tr[aria-selected="true"]').count() == 1
+
+
+def test_the_icicle_zooms_by_mouse_and_keys(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        add = page.locator('.icicle g.part[aria-label^="add"]')
+        before = add.locator("rect").bounding_box()["width"]
+        add.click()
+        assert add.locator("rect").bounding_box()["width"] > 2 * before and names(page, "ops") == ["add"]
+        page.keyboard.press("Escape")
+        assert add.locator("rect").bounding_box()["width"] == pytest.approx(before, abs=1) and names(page, "ops") == [
+            "mm",
+            "add",
+        ]
+        page.locator(".icicle g.part").first.focus()
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("model,")
+        page.keyboard.press("Enter")
+        assert names(page, "ops") == ["mm"]
+
+
+def test_headers_sort_and_unknown_comes_last(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        page.locator(".table.ops thead button", has_text="Time").click()
+        assert names(page, "ops") == ["add", "mm"]
+        assert page.locator('.table.ops th[aria-sort="ascending"]').count() == 1
+        page.locator(".table.ops thead button", has_text="Op").first.click()
+        assert names(page, "ops") == ["add", "mm"]
+
+
+def test_the_tip_tells_everything_of_a_point_and_of_a_moment(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        page.locator('.roofline circle[aria-label^="mm"]').hover()
+        text = page.inner_text("#tip")
+        assert "model.fc" in text and "537 MFLOP" in text and "13.4 TFLOP/s" in text and "Tensor Cores" in text
+        page.locator(".timeline svg").focus()
+        page.keyboard.press("PageDown")
+        assert "GPU 0" in page.inner_text("#tip") and "step" in page.inner_text("#tip")
+
+
+def test_hostile_names_stay_text(browser: Any, tmp_path: Path) -> None:
+    capture, path = hostile(tmp_path / "{{7*7}}<b>.sqlite"), tmp_path / "report.html"
+    assert main(["report", str(capture), "-o", str(path)]) == 0
+    with opened(browser, path) as page:
+        assert page.inner_text("h1") == capture.name and page.title() == f"{capture.name} - pyprof"
+        assert page.locator("img, b, iframe, article script").count() == 0
+        shown = page.locator(".table.kernels td:first-child").all_inner_texts()
+        assert any(HOSTILE[0] in text for text in shown) and any("{{7*7}}" in text for text in shown)
+        for part in page.locator(".icicle g.part").all():
+            part.dispatch_event("mousemove")
+        assert "49" not in page.inner_text(".table.kernels td:first-child")
+
+
+def test_the_policy_lets_nothing_else_run_or_load(browser: Any, steps_page: Path) -> None:
+    """What a name would do, if one became markup after all."""
+    context = browser.new_context()
+    page, loaded = context.new_page(), []
+    page.goto(steps_page.as_uri())
+    page.on("requestfinished", lambda request: loaded.append(request.url))
+    added = """ran = [];
+        document.addEventListener('securitypolicyviolation', event => ran.push(event.effectiveDirective));
+        const script = document.createElement('script'); script.textContent = 'ran.push("script")'; document.body.append(script);
+        const image = document.createElement('div'); image.innerHTML = '<img src=https://example.org/x onerror=ran.push(1)>';
+        document.body.append(image); image.style.color = 'red';
+        fetch('https://example.org').catch(() => 0)"""
+    page.evaluate(added)
+    page.wait_for_function("ran.length >= 3")
+    assert {*page.evaluate("ran")} <= {"script-src-elem", "script-src-attr", "img-src", "connect-src"} and loaded == []
+    context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (3840, "dark")])
+def test_nothing_is_cut_on_small_and_large_screens(browser: Any, steps_page: Path, width: int, scheme: str) -> None:
+    with opened(browser, steps_page, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
+        assert page.locator(".roofline svg").bounding_box()["width"] <= width
+
+
+def test_it_prints(browser: Any, steps_page: Path) -> None:
+    with opened(browser, steps_page) as page:
+        page.emulate_media(media="print")
+        assert not page.locator(".filters").is_visible() and page.locator(".roofline svg").is_visible()
+        assert page.pdf()[:4] == b"%PDF"
+
+
+def test_two_captures_have_a_section_each(browser: Any, tmp_path: Path) -> None:
+    files = [two_steps().write(tmp_path / f"{name}.sqlite") for name in ("one", "other")]
+    assert main(["report", *map(str, files), "-o", str(tmp_path / "report.html")]) == 0
+    with opened(browser, tmp_path / "report.html") as page:
+        assert page.locator("article[data-section] .roofline circle").count() == 4
+        page.locator("#capture-2 .query").fill("add")
+        assert (
+            page.locator("#capture-1 .table.ops tbody tr").count() == 2
+            and page.locator("#capture-2 .table.ops tbody tr").count() == 1
+        )
+        assert page.locator("#comparison h2").all_inner_texts() == ["one.sqlite \u2192 other.sqlite"]
