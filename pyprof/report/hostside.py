@@ -225,8 +225,8 @@ class _Late:
         return union(self.process[rows], begin, begin + took[rows])
 
     def _pauses(self, left: Ints) -> list[tuple[str, Ints]]:
-        """How much of what is left of each gap the host spent in pauses, without calls of the API: those before the loading of
-        a module are compilation, those before copies of inputs loading."""
+        """How much of what is left of each gap the host spent in pauses, without calls of the API (or, but before copies of
+        inputs, ops that launch nothing): those before the loading of a module are compilation, those before copies loading."""
         compiled, result = np.zeros_like(left), np.zeros_like(left)
         copies = self._copies_to_device()
         least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
@@ -238,7 +238,7 @@ class _Late:
                 continue
             process = int(self.process[row])
             known = [self.work.loading, self.work.compilation, self.work.allocation, self.work.long_calls]
-            edges = np.concatenate([[begin], self.work.moments(process, begin, end), [end]])
+            edges = np.concatenate([[begin], self.work.moments(process, begin, end, ops=not copies[row]), [end]])
             group = np.full(len(edges), process)
             busy = sum(np.diff(segments.covered(group, edges)) for segments in known)
             length = np.diff(edges)
@@ -253,6 +253,8 @@ class _Late:
     def _loads(self, found: Bools) -> Bools:
         """In which of these pauses before copies to the device the host prepared inputs: those before a step's first launch, or
         where no steps are marked those that come again and again."""
+        if self.steps is not None and self.steps.kind == "engine":  # what its scheduler does between steps is no data loading
+            return np.zeros_like(found)
         if self.steps is not None and len(self.steps):
             return found & self._begins_a_step()
         records = self.division.records

@@ -14,6 +14,7 @@ import numpy as np
 
 from pyprof.arrays.intervals import Segments, union
 from pyprof.arrays.types import Bools, Ints
+from pyprof.markers import Kind
 from pyprof.parse.sources.trace import Trace
 from pyprof.report.calls import Calls
 from pyprof.report.tracer import tracer_time
@@ -43,6 +44,7 @@ _ALLOCATES = re.compile(
 _BEGIN_RECORDING, _END_RECORDING = (re.compile(rf"(?:cuda|hip|cu)Stream{what}Capture(?!Info)") for what in ("Begin", "End"))
 _ASKS = re.compile(r"Query|Get|IsCapturing|Peek")
 _LONG_CALL_NS = 1_000_000
+_OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)
 
 
 class HostWork:
@@ -91,13 +93,26 @@ class HostWork:
         rows = np.flatnonzero(calls.end_ns - calls.start_ns >= _LONG_CALL_NS)
         return union(self._process[calls.thread[rows]], calls.start_ns[rows], calls.end_ns[rows])
 
-    def moments(self, process: int, begin_ns: int, end_ns: int) -> Ints:
-        """The times at which threads of a process that launch made or left a call that is more than a question, in order."""
+    def moments(self, process: int, begin_ns: int, end_ns: int, ops: bool) -> Ints:
+        """The times at which threads of a process that launch made or left a call that is more than a question, in order; ops:
+        and those at which they began one of PyTorch's ops."""
         calls, found = self._calls, []
+        if ops:
+            group, start = self._ops
+            found.append(start[(start > begin_ns) & (start < end_ns) & (group == process)])
         for time in (calls.start_ns, calls.end_ns):
             rows = np.flatnonzero((time > begin_ns) & (time < end_ns) & self._acts)
             found.append(time[rows[self._process[calls.thread[rows]] == process]])
         return np.sort(np.concatenate(found))
+
+    @cached_property
+    def _ops(self) -> tuple[Ints, Ints]:
+        """(process, begin) of each op of a thread that launches."""
+        ranges, markers = self._trace.ranges, self._trace.markers
+        is_op = np.array([marker.kind in _OPS for marker in markers], np.bool_)
+        rows = np.flatnonzero(is_op[ranges["label"]]) if len(is_op) else np.empty(0, np.int64)
+        rows = rows[self._leading[ranges["thread"][rows]]]
+        return self._process[ranges["thread"][rows]], ranges["start_ns"][rows].astype(np.int64)
 
     @cached_property
     def _acts(self) -> Bools:

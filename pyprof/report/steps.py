@@ -20,7 +20,7 @@ from pyprof.markers import Kind, Marker
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import Trace
 
-_WARM_UP = re.compile(r"\W*warm[-_ ]?up\b", re.IGNORECASE)
+_WARM_UP = re.compile(r"(?:^|[|/.:])\W*warm[-_ ]?up\b", re.IGNORECASE)  # a name, or one part of it
 # What vLLM, SGLang and TensorRT-LLM write around one step of their schedulers.
 _ENGINE = re.compile(r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step")
 ENDING = ("ProfilerStep", "pyprof.step", "optimizer")  # kinds whose last step has an end of its own
@@ -99,7 +99,7 @@ class HostRanges:
 def set_up_end(trace: Trace, launch_ns: Ints) -> int:
     """When the last range named warm-up ended in which something was launched; the least time where there is none, or where
     nothing was launched after it. launch_ns: of all launches."""
-    warm = HostRanges.of(trace, (Kind.USER,), lambda name: _WARM_UP.match(name) is not None)
+    warm = HostRanges.of(trace, (Kind.USER,), lambda name: _WARM_UP.search(name) is not None)
     ordered = np.sort(launch_ns)
     held = np.searchsorted(ordered, warm.end_ns) - np.searchsorted(ordered, warm.start_ns)
     ends = warm.end_ns[(held > 0) & (np.searchsorted(ordered, warm.end_ns) < len(ordered))]

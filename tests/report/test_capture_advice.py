@@ -14,7 +14,7 @@ from pyprof.report.advice.kinds import advise
 from pyprof.report.overview import Overview
 from tests.tiny import Nsys, tid
 
-GEMM = "ampere_sgemm_128x64_tn"
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 MS = 1_000_000
 US = 1_000
 
@@ -193,6 +193,18 @@ def test_trials_of_convolutions_are_cold(tmp_path: Path) -> None:
         for trial in range(6):
             k.kernel(at + 10 + 100 * trial, at + 20 + 100 * trial, 90, f"implicit_gemm_{trial}")
     assert list(advice(k.write(tmp_path))) == ["warmup"]
+
+
+def test_convolutions_of_several_kernels_that_take_little_are_no_trials(tmp_path: Path) -> None:
+    k = Kineto()
+    for layer in range(4):
+        at = layer * 1000.0
+        dims = [[8, 3, 32, 32], [8, 3, 3, 3], []]
+        k.add("cpu_op", "aten::conv2d", at, 100, **{"Input Dims": dims, "Input type": ["float", "float", ""]})
+        for part in range(6):
+            k.kernel(at + 10 * part, at + 100 + 2 * part, 2, f"implicit_gemm_{part}")
+        k.kernel(at + 200, at + 210, 700, "void relu_kernel()")
+    assert "warmup" not in advice(k.write(tmp_path))
 
 
 def test_work_launched_before_the_recording(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pyprof.report.hostside import CAUSES
 from pyprof.report.overview import Overview
 from tests.tiny import Nsys
 
-GEMM = "ampere_sgemm_128x64_tn"
+GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 MS = 1_000_000
 US = 1_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -299,3 +299,49 @@ def test_data_loading_is_found_without_ranges_that_name_it(captures: Path, tmp_p
         found.append(advice(overview_of_file(tmp_path / "net.json"))["data_loading"].saves_ns or 0)
     assert abs(found[0] - found[1]) < 0.01 * found[0]
     assert found[2] == found[3] == pytest.approx(284.4 * MS, rel=0.001)  # without the first step, which no optimizer ends
+
+
+def frees(n: Nsys, times: int) -> None:
+    """Kernels of 1 ms, each behind 3 ms in which the host frees and allocates."""
+    for step in range(times):
+        at = step * 4 * MS
+        n.api(at, 10_000 + step, name="cudaFree_v3020", took=3 * MS - 20 * US)
+        n.kernel(GEMM, at + 3 * MS - 10 * US, at + 3 * MS, at + 4 * MS)
+
+
+def test_memory_freed_again_and_again_drains_the_device(tmp_path: Path) -> None:
+    n = Nsys()
+    frees(n, 12)
+    found = advice(overview_of(n, tmp_path))
+    assert list(found) == ["synchronization"]
+    assert 32 * MS < (found["synchronization"].saves_ns or 0) <= 33 * MS and "empty_cache" in found["synchronization"].do
+
+
+def test_a_few_allocations_are_no_habit(tmp_path: Path) -> None:
+    n = Nsys()
+    frees(n, 6)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview)["allocation"] > 14 * MS
+    assert not advice(overview)
+
+
+def test_preparing_the_step_of_an_engine_is_no_data_loading(tmp_path: Path) -> None:
+    n = Nsys()
+    for step in range(4):
+        at = step * 10 * MS
+        n.range("execute_context_1(8)_generation_0(0)", at, at + 9 * MS)
+        n.copy(1, at + 6 * MS, at + 6 * MS + 10 * US, at + 6 * MS + 20 * US, bytes=1 << 20)
+        n.kernel(GEMM, at + 6 * MS + 5 * US, at + 6 * MS + 20 * US, at + 10 * MS)
+    overview = overview_of(n, tmp_path)
+    assert idle(overview)["host"] > 23 * MS and "data_loading" not in idle(overview)
+
+
+@pytest.mark.parametrize(("ops", "cause"), [(True, "launch"), (False, "host")])
+def test_ops_that_launch_nothing_are_no_pause(tmp_path: Path, ops: bool, cause: str) -> None:
+    n = Nsys()
+    for step in range(4):
+        at = step * 10 * MS
+        for view in range(60 * ops):
+            n.range("aten::view", at + view * 100 * US, at + view * 100 * US + 50 * US)
+        n.kernel(GEMM, at + 6 * MS, at + 6 * MS + 20 * US, at + 10 * MS)
+    assert idle(overview_of(n, tmp_path))[cause] > 17 * MS

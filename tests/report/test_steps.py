@@ -85,6 +85,14 @@ def test_ranges_that_repeat_and_hold_the_launches_are_steps(tmp_path: Path) -> N
     assert overview.window.set_up_ns == 1_000 - 300
 
 
+@pytest.mark.parametrize(("name", "set_up"), [("[bench|alexnet|0|warmup|forward]", True), ("run without warmup", False)])
+def test_warm_up_may_be_one_part_of_a_name(tmp_path: Path, name: str, set_up: bool) -> None:
+    n = Nsys()
+    n.range(name, 100, 900)
+    launches(n, 250, 1_000, 2_000)
+    assert (overview_of(n, tmp_path).window.set_up_ns > 0) == set_up
+
+
 def test_ranges_that_hold_little_are_no_steps(tmp_path: Path) -> None:
     n = Nsys()
     for begin in (1_000, 2_000, 3_000, 4_000):

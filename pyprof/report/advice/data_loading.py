@@ -9,6 +9,7 @@ from pyprof.report.advice.idle_time import counted, idle_time, ms
 from pyprof.report.overview import Overview
 
 _LEAST = 0.01  # of the wall time
+_INFERRED = 0.05  # of it where no DataLoader says that inputs are what the host prepared
 _OF_A_GAP = 0.9  # gaps that make up so much of the time are the ones to name
 _WORKERS = "DataLoader(..., num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
 _DO = {
@@ -21,13 +22,13 @@ _DO = {
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where the devices wait for inputs."""
     idle = idle_time(overview, "data_loading")
-    if not len(idle.rows) or idle.saves_ns <= _LEAST * overview.division.wall_ns:
+    how, where = _loader(overview)
+    if not len(idle.rows) or idle.saves_ns <= (_INFERRED if how == "none" else _LEAST) * overview.division.wall_ns:
         return None
     own = np.sort(idle.own_ns)[::-1]
     many = int(np.searchsorted(np.cumsum(own), _OF_A_GAP * own.sum())) + 1
     least, most = own[many - 1], own[0]
     span = ms(most) if ms(least) == ms(most) else f"{ms(least)} to {ms(most)}"
-    how, where = _loader(overview)
     evidence = (
         f"{counted(many, 'gap')} of {span} in which the host {where}: {ms(idle.time_ns)} of {ms(overview.division.wall_ns)}"
     )

@@ -21,6 +21,8 @@ from pyprof.report.overview import Overview
 HALVES = ("bf16", "fp16")
 _TILE = re.compile(r"gemm_(\d+)x(\d+)")
 _NO_TILE = (np.nan, np.nan)
+# How many times as fast as fp32 half types are at least, on any device of this major compute capability.
+_FASTER = {7: 4.0, 8: 2.0, 9: 8.0, 10: 8.0, 12: 2.0}
 
 
 class Products:
@@ -62,6 +64,21 @@ class Products:
     def peak(self, precision: str) -> Floats:
         """The device's dense peak in FLOP/s, NaN unknown or without."""
         return self._of_device([gpu.peaks.get(precision) for gpu, _ in self._frame.gpus])
+
+    @cached_property
+    def major(self) -> Ints:
+        """The greatest major compute capability in the names of the kernels of each one's device, 0 without any."""
+        costs, records = self._frame.costs, self._records
+        named = np.array([kernel.min_cc[0] if kernel.min_cc else 0 for kernel in costs.kernels] + [0], np.int64)[costs.kernel]
+        (_,), _, device = distinct_rows(records["gpu"])
+        most = np.zeros(int(device.max(initial=0)) + 1, np.int64)
+        np.maximum.at(most, device, named)
+        return most[device[self.rows]]
+
+    @property
+    def least_faster(self) -> Floats:
+        """How many times as fast as fp32 half types are at least on a device of which only the names of its kernels tell."""
+        return np.array([_FASTER.get(major, np.nan) for major in self.major.tolist()], np.float64)
 
     @property
     def own_peak(self) -> Floats:

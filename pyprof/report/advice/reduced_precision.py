@@ -20,6 +20,7 @@ from pyprof.tables.units import human
 _FULL = ("fp32", "tf32x3")  # what fp32 operands are multiplied in where nothing rounds them
 _FULL_BYTES, _HALF_BYTES = 4, 0.5  # of an element, and what is left of that in a half type
 _TRANSFORMS = ("winograd_transform", "conv_fft_transform")
+_BF16 = 8  # major compute capability of the first devices that have it
 _THIN = ("cublas_gemv", "cuda_core_gemm")  # of vectors and a few columns: bound by their bytes whatever multiplies
 
 
@@ -27,25 +28,31 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     """Products that would run in a half type."""
     products = Products(overview)
     full = np.isin(products.math, _FULL) & np.isin(products.precision, _FULL)
-    half = np.where(np.isnan(products.peak("bf16")), products.peak("fp16"), products.peak("bf16"))
-    able = full & (half > products.peak("fp32"))
+    single, half = products.peak("fp32"), products.peak("bf16")
+    half = np.where(np.isnan(half), products.peak("fp16"), half)
+    unknown = np.isnan(single) & np.isnan(half)  # of the device the names of its kernels tell the architecture alone
+    single, half = np.where(unknown, 1.0, single), np.where(unknown, products.least_faster, half)
+    able = full & (half > single)
     if not able.any():
         return None
     left = budget.left_ns(products.rows)
-    new = _time_ns(products, left, half, _HALF_BYTES)
+    new = _time_ns(products, left, single, half, _HALF_BYTES)
     other = _transforms(overview, products.rows[able])
     rows = np.concatenate([products.rows[able], other])
     granted = budget.take(rows, np.concatenate([(left - new)[able], budget.left_ns(other)]))
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves):
         return None
-    rounded = left - _time_ns(products, left, np.where(products.amd, np.nan, products.peak("tf32")), 1.0)
+    rounded = left - _time_ns(products, left, single, np.where(products.amd, np.nan, products.peak("tf32")), 1.0)
     tf32 = budget.wall_ns(np.minimum(np.nan_to_num(rounded[able]).clip(0).astype(np.int64), granted[: able.sum()]))
-    name = "bf16" if (~np.isnan(products.peak("bf16"))[able]).any() else "fp16"
+    bf16 = ~np.isnan(products.peak("bf16")) | unknown & (products.major >= _BF16)
+    name = "bf16" if bf16[able].any() else "fp16"
     held = overview.division.held_ns[rows]
     time, found = budget.wall_ns(held), places(overview, rows, held)
     share = 100 * saves / max(time, 1)
     evidence = f"{_evidence(overview, products, able, len(other), time)}; {name} saves at most {share:.0f} % of that"
+    if unknown[able].all():
+        evidence += f" on a device without a name, by its kernels' names of compute capability {products.major[able].max()}.x"
     do = _do(overview, name, tf32 if is_worth(overview, tf32) else 0)
     return Advice("reduced_precision", saves, time, f"{evidence}: {named(found)}", do, found)
 
@@ -60,10 +67,11 @@ def _transforms(overview: Overview, products: Ints) -> Ints:
     return np.flatnonzero(transform & single & there & overview.inside)
 
 
-def _time_ns(products: Products, left: Ints, peak: Floats, share: float) -> Floats:
-    """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save."""
+def _time_ns(products: Products, left: Ints, single: Floats, peak: Floats, share: float) -> Floats:
+    """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save;
+    single: the peak in fp32."""
     vectors = np.isin(products.of_kernel("family").astype(np.str_), _THIN)
-    full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, products.peak("fp32"))
+    full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, single)
     moved = full / products.dram * _FULL_BYTES * share / products.reuse  # the time of its bytes over that of its FLOPs now
     ratio = np.where(vectors, share, np.maximum(full / peak, np.nan_to_num(np.minimum(moved, share))))
     return np.where(products.shaped, products.least_ns(peak, share), left * np.minimum(ratio, 1))

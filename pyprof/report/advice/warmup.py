@@ -11,7 +11,7 @@ from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.idle_time import idle_time, ms
 from pyprof.report.overview import Overview
 
-_LEAST = 0.1  # of the wall time of one step: compilation and loading of modules
+_LEAST = 0.1  # of the wall time of one step: compilation and loading of modules; of the busy time: trials
 _UNMARKED = 0.3  # of that of a window without steps, which may hold many
 _MOST = 0.5  # of the wall time of several steps, next to which what the warm ones show counts little
 _TRIALS = 5  # kernels in a row for one convolution, each another, that are more than it takes
@@ -30,12 +30,13 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         if cold <= _MOST * wall:
             return None
     trials, time = (0, 0) if several else _trials(overview)
-    if cold <= least and trials < _CONVOLUTIONS:
+    tried = trials >= _CONVOLUTIONS and time > _LEAST * overview.busy_ns
+    if cold <= least and not tried:
         return None
     found = []
     if cold > least:
         found.append(f"{ms(cold)} of {ms(wall)} went into loading modules, compiling or recording graphs")
-    if trials >= _CONVOLUTIONS:
+    if tried:
         found.append(f"{trials} convolutions tried out their algorithms ({ms(time)})")
     return Advice(
         "warmup",

@@ -123,3 +123,13 @@ def test_what_it_takes_no_other_kind_gets(tmp_path: Path) -> None:
     # fused_attention leaves of each product what its FLOPs take in fp32, of which the bytes of half types remain.
     flops, moved = 2 * 8 * 1024 * 1024 * 64, 2 * (2 * 8 * 1024 * 64 + 8 * 1024 * 1024)
     assert found["reduced_precision"].saves_ns == pytest.approx(2 * (flops / 19.5e12 - moved / 2039e9) * 1e9, abs=10)
+
+
+def test_the_names_of_kernels_tell_what_a_device_without_a_name_can_do(tmp_path: Path) -> None:
+    """The oldest traces name no device: Volta's kernels run where half types are at least four times as fast."""
+    unnamed, sgemm = (0, "", 0, 0, 0, 0), ("volta_sgemm_128x64_nn", 4_000)
+    advice = Timeline(unnamed).op(None, sgemm, grid=(64, 64, 1)).advice(tmp_path)["reduced_precision"]
+    assert advice.saves_ns == pytest.approx(3e6, rel=0.01)
+    assert "torch.float16" in advice.do and "of compute capability 7.x" in advice.evidence
+    silent = Timeline(unnamed).op(None, ("maxwell_sgemm_128x64_nn", 4_000), grid=(64, 64, 1)).advice(tmp_path)
+    assert "reduced_precision" not in silent
