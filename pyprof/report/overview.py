@@ -66,13 +66,13 @@ class Overview:
         found = self._marked_steps
         if found is None:
             return None
+        if self.chosen is not None:
+            keep = self._chosen_steps(found)  # as long as they took on the host, which a device may be behind
+            return replace(found, begin_ns=found.begin_ns[keep], end_ns=found.end_ns[keep]) if keep.any() else None
         window, begin, end = self.window, found.begin_ns, found.end_ns.copy()
-        if self.chosen is None:
-            if len(end) == 1 or found.kind not in ENDING:
-                end[-1] = window.end_ns
-            keep = (end > window.begin_ns) & (begin < window.end_ns)  # the window may cut off a begin that was not recorded
-        else:
-            keep = (begin >= window.begin_ns) & (begin < window.end_ns)
+        if len(end) == 1 or found.kind not in ENDING:
+            end[-1] = window.end_ns
+        keep = (end > window.begin_ns) & (begin < window.end_ns)  # the window may cut off a begin that was not recorded
         if not keep.any():
             return None
         return replace(found, begin_ns=np.maximum(begin[keep], window.begin_ns), end_ns=end[keep])
@@ -127,7 +127,22 @@ class Overview:
                 rows = rows[records["start_ns"][rows] >= self._set_up_end]
         if not len(rows):
             return 0, 0
-        return int(records["start_ns"][rows].min()), int(self._ends[rows].max())
+        begin, end = int(records["start_ns"][rows].min()), int(self._ends[rows].max())
+        if self.chosen is not None and steps is not None and (whole := self._chosen_steps(steps)).any():
+            # The steps as they are marked, but without the time in which what was not chosen still runs.
+            others = known & ~self.chosen & (records["start_ns"] < begin)
+            begin = min(begin, int(self._ends[others].max(initial=steps.begin_ns[whole].min())))
+            end = max(end, int(steps.end_ns[whole].max()))
+        return begin, end
+
+    def _chosen_steps(self, steps: Steps) -> Bools:
+        """Which of these steps launched something, and nothing but what was chosen."""
+        launched = np.sort(self._launches[self._launches >= 0])
+        chosen = np.sort(self._launches[(self._launches >= 0) & np.asarray(self.chosen)])
+        count, of_chosen = (
+            np.searchsorted(times, steps.end_ns) - np.searchsorted(times, steps.begin_ns) for times in (launched, chosen)
+        )
+        return np.asarray((count > 0) & (count == of_chosen))
 
     @cached_property
     def window(self) -> Window:

@@ -158,3 +158,30 @@ def test_a_step_that_recording_cut_short_is_none(tmp_path: Path) -> None:
     steps = steps_of(n, tmp_path)
     assert steps is not None and steps.begin_ns.tolist() == [2_000, 3_000, 4_000]
     assert steps.time_ns.tolist() == [1_000] * 3
+
+
+@pytest.mark.parametrize(("until", "begin"), [(1_900, 2_000), (2_400, 2_400), (2_990, 2_500)])
+def test_chosen_steps_keep_their_begin_unless_earlier_ones_still_run(tmp_path: Path, until: int, begin: int) -> None:
+    """until: the end of what step 0 runs; step 1 runs from 2500 on."""
+    n = Nsys()
+    for number, start in enumerate((1_000, 2_000, 3_000)):
+        n.range(f'step {number} #pyprof{{"step":{number}}}', start, start + 1_000)
+    n.kernel(GEMM, 1_100, 1_200, until)
+    n.kernel(GEMM, 2_400, 2_500, 2_800)
+    n.kernel(GEMM, 3_400, 3_500, 3_800)
+    records, trace = load_with_trace(str(n.write(tmp_path / "net.sqlite")))
+    overview = Overview(Frame(records), trace, records["step"] >= 1)
+    assert (overview.window.begin_ns, overview.window.end_ns) == (begin, 4_000)
+    assert overview.steps is not None and overview.steps.time_ns.tolist() == [1_000, 1_000]
+    one = Overview(Frame(records), trace, np.arange(len(records)) == 1)  # by time, say: whatever it holds of steps
+    assert one.steps is not None and one.steps.begin_ns.tolist() == [2_000]
+
+
+def test_a_step_of_which_a_part_was_chosen_is_none(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range('step 0 #pyprof{"step":0}', 1_000, 2_000)
+    launches(n, 1_100, 1_500)
+    records, trace = load_with_trace(str(n.write(tmp_path / "net.sqlite")))
+    overview = Overview(Frame(records), trace, np.arange(len(records)) == 0)
+    assert overview.steps is None
+    assert (overview.window.begin_ns, overview.window.end_ns) == (1_150, 1_200)
