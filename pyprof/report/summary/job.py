@@ -16,6 +16,7 @@ from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.division import mean_parts
 from pyprof.report.ranks.advice import Straggler
 from pyprof.report.summary.model import Known, Lost, Share, StepTimes, Utilised
+from pyprof.report.summary.notes import notes_of_job
 from pyprof.report.summary.summary import Summary
 
 _PLACES = 10
@@ -25,6 +26,7 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
     """The summary of a job. late: the rank that the others wait for, None: none stands out; notes: more of them."""
     first = ranks[0]
     busy, idle, wall = _wall(ranks)
+    advice = _advice(ranks, late, wall or 0)
     names = dict.fromkeys(name for one in ranks for name in one.phases)
     total = sum(one.kernel_ns for one in ranks)
     said = [*([] if late is None else [straggler.in_words(late, f"rank {late.rank}")]), *notes]
@@ -35,7 +37,7 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
         phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
         families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=_known(ranks, total),
-        advice=_advice(ranks, late, wall or 0), notes=tuple(dict.fromkeys([*said, *(n for one in ranks for n in one.notes)])),
+        advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
     )  # fmt: skip
 
 

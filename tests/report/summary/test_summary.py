@@ -275,3 +275,12 @@ def test_the_verdict_is_known_on_real_captures(captures: Path, name: str) -> Non
     time = np.where(frame.records["kind"] == 0, frame.records["dur_ns"], 0)
     known = np.array([v.tc is not None for v in verdicts])[codes]
     assert 0 < 0.99 * time.sum() <= time[known].sum()
+
+
+def test_a_job_says_once_why_nothing_is_advised_and_only_then() -> None:
+    from pyprof.report.summary.notes import notes_of_job
+
+    ranks = [("Nothing to advise: busy 90 %", "set-up of 2 s"), ("Nothing to advise: busy 91 %", "set-up of 2 s")]
+    assert notes_of_job([], ["ends differ"], ranks) == ("Nothing to advise: busy 90 %", "ends differ", "set-up of 2 s")
+    late = Advice("straggler", 5, 9, "rank 1 is late", "look")
+    assert notes_of_job([late], ["ends differ"], ranks) == ("ends differ", "set-up of 2 s")
