@@ -87,15 +87,15 @@ def compared(found: Comparison, names: tuple[str, str]) -> Compared:
 
 def _layers(summary: Figures) -> str:
     """The op and the layer with most time."""
-    ops = [one for one in summary.ops if one.name]
+    ops = [one for one in summary.ops if one.name and one.share > _MUCH]
     layers = [one for one in summary.layers if one.name and one.share > _MUCH]
     what = "kernel" if summary.on_gpu else "op"
     whole = f"{human(summary.kernel_ns, 'ns')} of {what} time."
     most = [(kind, one) for kind, one in (("layer", _deepest(layers)), ("op", ops[0] if ops else None)) if one is not None]
-    if not most:
-        return f"{whole} No op of it is known."
+    if not most and summary.families and summary.families[0].name:
+        most = [("kernels of family", summary.families[0])]
     texts = [f"{kind} {text_of(one.name or '')} ({100 * one.share:.0f} %)" for kind, one in most]
-    return f"{whole} Most of it is in the {' and in the '.join(texts)}."
+    return f"{whole} Most of it is in the {' and in the '.join(texts)}." if most else whole
 
 
 def _deepest(layers: list[Share]) -> Share | None:
