@@ -176,14 +176,19 @@ class Division:
         (_, _, launch), first, _ = distinct_rows(*keys)
         return known[first], launch
 
+    @property
+    def launched(self) -> Ints:
+        """One record of each launch in the window."""
+        return self._launches[0]
+
     @cached_property
     def slack_ns(self) -> Ints:
         """For each run the most that its activities can be shortened before the host bounds them: its length less its launches
-        at the host's usual pace. A number without bound where no launch is known."""
+        at the host's usual pace, less than 0 where these take longer. A number without bound where no launch is known."""
         count, runs = int(self.run.max(initial=-1)) + 1, self.run[self.row]
         begins, ends = spans(runs, self._begin, self._end, count)
         launched = np.bincount(self.run[self._launches[0]], minlength=count)
-        slack = np.maximum(ends - begins - launched * self.pace_ns, 0).astype(np.int64)
+        slack = (ends - begins - launched * self.pace_ns).astype(np.int64)
         return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 
 

@@ -77,12 +77,20 @@ class Budget:
             self._left[rows] -= (given := wish.astype(np.int64))
             return given
         wanted = np.bincount(runs[runs >= 0], wish[runs >= 0], len(self._slack))
-        share = np.minimum(1, np.divide(self._slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
+        slack = np.maximum(self._slack, 0)
+        share = np.minimum(1, np.divide(slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
         granted: Ints = np.floor(wish * share[runs]).astype(np.int64) if len(share) else np.zeros(len(rows), np.int64)
         self._left[rows] -= granted
         bounded = self._slack < np.iinfo(np.int64).max
         self._slack -= np.where(bounded, summed(np.maximum(runs, 0), granted, len(self._slack)), 0)
         return granted
+
+    def drop_launches(self, rows: Ints) -> None:
+        """A change that was claimed for does without these records: their runs no longer wait for their launches."""
+        division = self._division
+        gone = division.launched[np.isin(division.launched, rows)]
+        freed = np.bincount(division.run[gone], minlength=len(self._slack)) * division.pace_ns
+        self._slack += np.where(self._slack < np.iinfo(np.int64).max, freed.astype(np.int64), 0)
 
     def wall_ns(self, granted: Ints) -> int:
         """The wall time that claims stand for: their sum, mean over the devices."""

@@ -69,6 +69,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     if not is_worth(overview, saves):
         return None
     budget.free_gaps &= ~gaps
+    budget.drop_launches(rows)
     held = budget.wall_ns(overview.division.held_ns[rows])
     where = places(overview, rows, overview.division.held_ns[rows])
     ops = f": {named(where)}" if where[0].op else ""

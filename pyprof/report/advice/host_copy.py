@@ -1,7 +1,7 @@
 """Weights, states or activations that travel between host and device in each step -> keep them there, or copy them ahead.
 
 Copies of a size that counts while nothing else runs on the device: to the host, or to it again and again between the kernels of
-a step. Inputs come in one burst for a batch: of them nothing is said unless they are in pageable memory and take long.
+a step. Inputs come in one burst for a batch: of them nothing is said unless they take long, sooner from pageable memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ _BURSTS = 8  # of copies in a step, without a kernel launched between: micro-bat
 _KERNELS = 64  # for each burst of copies: those of a layer or two; of inputs all of the model's
 _LONG = 0.01  # of the wall time: inputs from pageable memory that hold the device so long are worth a line
 _UNMARKED = 0.1  # of the wall time: with steps unmarked, less may be inputs of many steps
+_EXPOSED = 0.3  # of the wall time: inputs from wherever that hold the device so long are what the program waits for
 _TRAVEL = "keep on the device what every step needs, or copy it a layer ahead, pinned, with non_blocking=True on its own stream"
 _RESULTS = (
     "keep it on the device, or copy only what the host reads: to pinned memory, with non_blocking=True, and wait for it later"
 )
+_AHEAD = "copy the next batch while this one computes: from pinned memory, non_blocking=True, on its own torch.cuda.Stream()"
 _INPUTS = "DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)"
 
 
@@ -45,9 +47,11 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         do = _RESULTS if back else _TRAVEL
         return _advice(overview, budget, travelling, "travel between host and device", do)
     pageable = rows[inputs & _pageable(overview, rows)]
-    if division.held_ns[pageable].sum() < _LONG * wall:
-        return None
-    return _advice(overview, budget, pageable, "bring inputs from pageable memory", _INPUTS)
+    if division.held_ns[pageable].sum() >= _LONG * wall:
+        return _advice(overview, budget, pageable, "bring inputs from pageable memory", _INPUTS)
+    if marked and division.held_ns[rows[inputs]].sum() >= _EXPOSED * wall:
+        return _advice(overview, budget, rows[inputs], "bring inputs", _AHEAD)
+    return None
 
 
 def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) -> Advice | None:

@@ -1,6 +1,6 @@
 """Kernels too small to fill the device, many of them equal, that the device does not wait for -> batch them.
 
-A kernel of fewer blocks than the device has multiprocessors leaves the others without work; many of them that do the same to
+A kernel of blocks for less than half of the multiprocessors leaves the others without work; many of them that do the same to
 tensors of the same size can be one. What goes is the share of the device that was empty, but no kernel ends in less than the
 shortest time. It keeps quiet of CUDA graphs, of compiled programs, and where launching bounds the program.
 """
@@ -19,6 +19,7 @@ from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
 _LEAST = 0.01  # of the wall time: what is saved at most is seldom all of it
+_FILLED = 0.5  # of the multiprocessors: a kernel with blocks for more is not small
 _ALIKE = 16  # kernels of one layer that do the same in a step: fewer are no batch
 _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach_mul_), or a larger batch"
 
@@ -30,7 +31,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     by_itself = (records["kind"] == ActivityKind.KERNEL) & (records["graph_node"] < 0) & (records["call"] >= 0)
     other = np.isin(records["phase"], (PHASES.index("optimizer"), PHASES.index("communication")))
     with np.errstate(invalid="ignore"):
-        small = overview.inside & by_itself & ~other & (filled < 1) & ~_launched_together(overview)
+        small = overview.inside & by_itself & ~other & (filled < _FILLED) & ~_launched_together(overview)
     rows = np.flatnonzero(small)
     rows = rows[_often(overview, rows)]
     if not len(rows):

@@ -84,3 +84,17 @@ def test_the_time_of_a_step_is_its_own_kind_alone(tmp_path: Path) -> None:
 
 def test_a_short_step_of_a_long_program_is_not_worth_a_line(tmp_path: Path) -> None:
     assert "fused_optimizer" not in _adamw(Timeline().op(None, (GEMM, 400_000))).advice(tmp_path)
+
+
+def test_products_no_longer_wait_for_the_launches_that_go_with_it(tmp_path: Path) -> None:
+    """1 ms of fp32 products ahead of 900 launches of 1 us each, that their kernels take too: without these nothing
+    bounds how short the products may be."""
+    timeline = Timeline().op(None, (GEMM, 1_000))
+    begin = timeline.launched
+    for _ in range(450):
+        timeline.op("mul_(fp32[1000], 0.9)", (MUL, 1)).op("sqrt(fp32[1000])", (MUL, 1))
+    timeline.nsys.range('AdamW.step #pyprof{"optimizer":"AdamW"}', begin, timeline.launched)
+    advice = timeline.advice(tmp_path)
+    assert (advice["fused_optimizer"].saves_ns or 0) > 800_000
+    alone = Timeline().op(None, (GEMM, 1_000)).advice(tmp_path)["reduced_precision"]
+    assert advice["reduced_precision"].saves_ns == alone.saves_ns

@@ -61,3 +61,9 @@ def test_what_runs_beside_kernels_costs_nothing(tmp_path: Path) -> None:
         timeline.nsys.copy(TO_DEVICE, timeline.launched + 500, timeline.ends, timeline.ends + 30_000, 4 << 20)
         timeline.op(None, (GEMM, 40))
     assert "host_copy" not in timeline.advice(tmp_path)
+
+
+def test_inputs_that_take_most_of_a_step(tmp_path: Path) -> None:
+    """60 tensors of 10 us against 20 products of 40 us."""
+    advice = _steps(tmp_path, 1, 60)["host_copy"]
+    assert advice.saves_ns == 2 * 60 * 10_000 and "Stream()" in advice.do

@@ -45,3 +45,7 @@ def test_silent_where_launching_takes_longer(tmp_path: Path) -> None:
         timeline.launched, timeline.ends = timeline.launched + 50_000, timeline.launched + 60_000
         timeline.op(CELL, (GEMM, 20), grid=(8, 4, 1))
     assert "small_work" not in timeline.advice(tmp_path)
+
+
+def test_a_kernel_for_most_of_the_device_is_not_small(tmp_path: Path) -> None:
+    assert "small_work" not in _cells(Timeline(), 400, (100, 1, 1)).advice(tmp_path)
