@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
-from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
+from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import HALVES, Products
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
@@ -20,6 +20,7 @@ from pyprof.tables.units import human
 _FULL = ("fp32", "tf32x3")  # what fp32 operands are multiplied in where nothing rounds them
 _FULL_BYTES, _HALF_BYTES = 4, 0.5  # of an element, and what is left of that in a half type
 _TRANSFORMS = ("winograd_transform", "conv_fft_transform")
+_BY_NAMES = 0.03  # of the wall time, where no more than names tell what the device can do
 _BF16 = 8  # major compute capability of the first devices that have it
 _THIN = ("cublas_gemv", "cuda_core_gemm")  # of vectors and a few columns: bound by their bytes whatever multiplies
 
@@ -41,7 +42,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     rows = np.concatenate([products.rows[able], other])
     granted = budget.take(rows, np.concatenate([(left - new)[able], budget.left_ns(other)]))
     saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves):
+    if not is_worth(overview, saves, _BY_NAMES if unknown[able].all() else LEAST_SHARE):
         return None
     rounded = left - _time_ns(products, left, single, np.where(products.amd, np.nan, products.peak("tf32")), 1.0)
     tf32 = budget.wall_ns(np.minimum(np.nan_to_num(rounded[able]).clip(0).astype(np.int64), granted[: able.sum()]))

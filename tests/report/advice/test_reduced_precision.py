@@ -133,3 +133,5 @@ def test_the_names_of_kernels_tell_what_a_device_without_a_name_can_do(tmp_path:
     assert "torch.float16" in advice.do and "of compute capability 7.x" in advice.evidence
     silent = Timeline(unnamed).op(None, ("maxwell_sgemm_128x64_nn", 4_000), grid=(64, 64, 1)).advice(tmp_path)
     assert "reduced_precision" not in silent
+    little = Timeline(unnamed).op(None, sgemm, ("void relu_kernel()", 150_000), grid=(64, 64, 1)).advice(tmp_path)
+    assert "reduced_precision" not in little
