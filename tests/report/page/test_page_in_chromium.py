@@ -97,8 +97,16 @@ def test_a_click_on_a_point_filters_and_its_chip_takes_it_back(browser: Any, ste
         assert names(page, "ops") == ["add"] and names(page, "layers") == []
         page.locator(".chip").click()
         assert names(page, "ops") == ["mm", "add"] and page.locator(".chip").count() == 0
+        page.locator(".roofline circle").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        assert names(page, "ops") == ["add"] and page.evaluate("document.activeElement.tagName") == "circle"
+        page.keyboard.press("Enter")
         page.locator(".table.kernels .pick").first.click()
         assert names(page, "ops") == ["mm"] and page.locator('.table.kernels tr[aria-selected="true"]').count() == 1
+        page.locator(".table.layers .pick").first.click()
+        page.locator(".chip", has_text="clear all").click()
+        assert names(page, "ops") == ["mm", "add"] and page.locator(".chip").count() == 0
 
 
 def test_the_icicle_zooms_by_mouse_and_keys(browser: Any, steps_page: Path) -> None:

@@ -48,8 +48,11 @@ function show(article, section) {
     const set = ["place", "group", "layer", "kernel"].filter((part) => filter[part] !== null);
     const titles = { place: "in", group: "op", layer: "layer", kernel: "kernel" };
     find(".chips").replaceChildren(...set.map((part) => make("button", { type: "button", class: "chip", "aria-label": `Remove the filter ${titles[part]} ${names.get(part)}`,
-      onclick: () => { filter[part] = null; update(); } }, `${titles[part]}: ${names.get(part)}`, make("span", { "aria-hidden": "true" }, " ×"))));
+      onclick: () => { filter[part] = null; update(); } }, `${titles[part]}: ${brief(names.get(part))}`, make("span", { "aria-hidden": "true" }, " ×"))),
+      ...(set.length > 1 ? [make("button", { type: "button", class: "chip", onclick: () => { set.forEach((part) => { filter[part] = null; }); update(); } }, "clear all")] : []));
   }
+
+  const brief = (name) => (name.length > 70 ? `${name.slice(0, 69)}…` : name);
 
   function matched(mask) {
     let ns = 0;
