@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.overview import Overview
@@ -15,6 +16,10 @@ _LEAST_NS = 1_000_000  # of time outside of the window, to be worth a line
 _MUCH, _LITTLE = 0.5, 0.5  # of the time: kernels in whole graphs, or of known ops
 _COLD = "warmup"
 _NOTHING = "Nothing to advise"
+_ONE_WAY = (
+    "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
+    "pyprof run --tool torch records it"
+)
 
 
 def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, known: Known | None) -> tuple[str, ...]:
@@ -22,7 +27,16 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
     why = [] if saves else [_nothing(overview, kernels, known)]
     devices = [note for _, notes in overview.frame.gpus for note in notes]
-    return tuple(dict.fromkeys([*why, *_window(overview), *_recomputed(kernels), *devices, *overview.records.messages()]))
+    missing = [_ONE_WAY] if saves and _is_one_way(overview) else []
+    return tuple(
+        dict.fromkeys([*missing, *why, *_window(overview), *_recomputed(kernels), *devices, *overview.records.messages()])
+    )
+
+
+def _is_one_way(overview: Overview) -> bool:
+    """Whether a program trained on a CPU and no backward pass is recorded of it."""
+    phases = set(overview.records["phase"][overview.inside].tolist())
+    return not overview.division.on_gpu and PHASES.index("optimizer") in phases and PHASES.index("backward") not in phases
 
 
 def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -39,6 +53,8 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
         return f"{_NOTHING}: nothing ran in the window"
     if not overview.division.count:
         return f"{_NOTHING}: the records do not say when they ran"
+    if _is_one_way(overview):
+        return f"{_NOTHING}: {_ONE_WAY}"
     busy = _percent(overview.busy_ns, overview.division.wall_ns)
     whole = overview.records["kind"][kernels.rows] == ActivityKind.GRAPH
     graphs = int(kernels.time_ns[whole].sum())

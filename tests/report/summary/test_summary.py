@@ -284,3 +284,13 @@ def test_a_job_says_once_why_nothing_is_advised_and_only_then() -> None:
     assert notes_of_job([], ["ends differ"], ranks) == ("Nothing to advise: busy 90 %", "ends differ", "set-up of 2 s")
     late = Advice("straggler", 5, 9, "rank 1 is late", "look")
     assert notes_of_job([late], ["ends differ"], ranks) == ("ends differ", "set-up of 2 s")
+
+
+def test_a_training_step_without_its_backward_pass(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range('step 0 #pyprof{"step":0}', 0, 900)
+    n.range('mm(fp32[64,64], fp32[64,64]) #pyprof{"mod":"torch"}', 10, 200)
+    n.range('AdamW.step #pyprof{"optimizer":"AdamW"}', 600, 800)
+    n.range('Tensor.mul_(fp32[64,64], 2) #pyprof{"mod":"Tensor"}', 610, 700)
+    notes = pyprof.summary(n.write(tmp_path / "net.sqlite")).notes
+    assert notes[0].startswith("Nothing to advise: no backward pass is recorded")
