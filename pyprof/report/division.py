@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, narrowest
 from pyprof.arrays.intervals import Segments, count_before, latest, spans, summed, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
@@ -70,7 +70,7 @@ class Division:
         (self.pids, self.devices), _, device = distinct_rows(pid, ordinal)
         begin, end = np.maximum(start[row], begin_ns), np.minimum(end[row], self.end_ns)
         order = np.lexsort((end, begin, device))
-        self.row, self.role = row[order], role[order].astype(np.int8)
+        self.row, self.role = narrowest(row[order]), role[order].astype(np.int8)
         self._device, self._begin, self._end = device[order], begin[order], end[order]
 
     @property
@@ -134,8 +134,8 @@ class Division:
             np.concatenate([device[rows], device[tail]]),
             np.concatenate([ahead[rows], end[last[tail]]]),
             np.concatenate([begin[rows], np.full(len(tail), self.end_ns)]),
-            np.concatenate([ended[rows], self.row[last[tail]]]),
-            np.concatenate([self.row[rows], np.full(len(tail), -1)]),
+            narrowest(np.concatenate([ended[rows], self.row[last[tail]]])),
+            narrowest(np.concatenate([self.row[rows], np.full(len(tail), -1)])),
         )
         order = np.lexsort((columns[1], columns[0]))
         return DeviceGaps(*(column[order] for column in columns))
@@ -148,7 +148,7 @@ class Division:
         late = np.flatnonzero(self.waits_for_host)
         ended = count_before(gaps.device[late], gaps.end_ns[late], self._device, self._begin, inclusive=True)
         result[self.row] = ended + self._device
-        return result
+        return narrowest(result)
 
     @cached_property
     def waits_for_host(self) -> Bools:
@@ -162,13 +162,12 @@ class Division:
     def pace_ns(self) -> float:
         """How long the host usually takes from one launch to the next: the median over all of one thread. Where a launch waits,
         as for room in the device's queue, that is not the host's time. 0 where less than two launches are known."""
-        rows, launch = self._launches
+        rows, launch = self._launches()
         took = self.records["launch_dur_ns"][rows]
         same = (np.diff(self.records["pid"][rows]) == 0) & (np.diff(self.records["tid"][rows]) == 0)
         between = (np.diff(launch) - np.maximum(took - _LAUNCH_NS, 0)[:-1])[same]
         return float(np.median(between)) if len(between) else 0.0
 
-    @cached_property
     def _launches(self) -> tuple[Ints, Ints]:
         """One row for each launch in the window, in order of process, thread and time, and that time."""
         known = self.row[self.records["launch_ns"][self.row] >= 0]
@@ -176,10 +175,10 @@ class Division:
         (_, _, launch), first, _ = distinct_rows(*keys)
         return known[first], launch
 
-    @property
+    @cached_property
     def launched(self) -> Ints:
         """One record of each launch in the window."""
-        return self._launches[0]
+        return narrowest(self._launches()[0])
 
     @cached_property
     def slack_ns(self) -> Ints:
@@ -187,7 +186,7 @@ class Division:
         at the host's usual pace, less than 0 where these take longer. A number without bound where no launch is known."""
         count, runs = int(self.run.max(initial=-1)) + 1, self.run[self.row]
         begins, ends = spans(runs, self._begin, self._end, count)
-        launched = np.bincount(self.run[self._launches[0]], minlength=count)
+        launched = np.bincount(self.run[self.launched], minlength=count)
         slack = (ends - begins - launched * self.pace_ns).astype(np.int64)
         return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 

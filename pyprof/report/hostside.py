@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, narrowest
 from pyprof.arrays.intervals import Segments, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind, Trace
@@ -47,28 +47,27 @@ _OFTEN = 3  # pauses before copies to the device that make them a habit where no
 
 @dataclass(frozen=True)
 class Idle:
-    """time_ns: (gaps, CAUSES), how long each gap is for each cause; wait: for each gap the row of Calls of the call whose
+    """times: for each cause that any gap has how long each gap is for it; wait: for each gap the row of Calls of the call whose
     wait it is for, -1 none."""
 
-    time_ns: Ints
+    times: dict[str, Ints]
     wait: Ints
 
     def of(self, cause: str) -> Ints:
         """The time of each gap for one cause."""
-        return np.asarray(self.time_ns[:, CAUSES.index(cause)])
+        return self.times[cause].astype(np.int64) if cause in self.times else np.zeros(len(self.wait), np.int64)
 
 
 def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, steps: Steps | None) -> Idle:
     """The causes of each gap of each device. calls: of the trace, None without one."""
     gaps = division.gaps
-    result = np.zeros((len(CAUSES), len(gaps)), np.int64).T  # by cause: most have none, which takes no memory then
     wait = np.full(len(gaps), -1, np.int64)
-    cause = np.full(len(gaps), CAUSES.index("unknown"))
+    cause = np.full(len(gaps), CAUSES.index("unknown"), np.int8)
     late = np.zeros(len(gaps), np.bool_)
     if not division.on_gpu:
         result, left = _Late(division, trace, calls, steps, np.arange(len(gaps))).known()
         result[:, CAUSES.index("host")] += left
-        return Idle(result, wait)
+        return Idle({name: result[:, code] for code, name in enumerate(CAUSES)}, wait)
     if len(gaps):
         cause[(gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0)] = CAUSES.index("queued")
         late = division.waits_for_host.copy()
@@ -76,11 +75,16 @@ def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, st
         for lost in (unrecorded(division), _in_replays(division)):
             late[lost] = False
             cause[lost] = CAUSES.index("unrecorded")
-    result[np.arange(len(gaps)), cause] = gaps.time_ns
-    rows = np.flatnonzero(late)
+    rows, divided = np.flatnonzero(late), np.zeros((0, len(CAUSES)), np.int64)
     if len(rows):
-        result[rows], wait[rows] = _Late(division, trace, calls, steps, rows).divided()
-    return Idle(result, wait)
+        divided, wait[rows] = _Late(division, trace, calls, steps, rows).divided()
+    times: dict[str, Ints] = {}
+    for code, name in enumerate(CAUSES):
+        time = np.where(cause == code, gaps.time_ns, 0)
+        time[rows] = divided[:, code]
+        if time.any():
+            times[name] = narrowest(time)
+    return Idle(times, narrowest(wait))
 
 
 def unrecorded(division: Division) -> Ints:

@@ -186,7 +186,7 @@ class Overview:
     def idle_by_device(self) -> Ints:
         """(CAUSES, devices): ns."""
         gaps, count = self.division.gaps, self.division.count
-        return np.stack([by_code(gaps, np.zeros(len(gaps), np.int64), part, 1, count)[0] for part in self.idle.time_ns.T])
+        return np.stack([by_code(gaps, np.zeros(len(gaps), np.int64), part, 1, count)[0] for part in map(self.idle.of, CAUSES)])
 
     @cached_property
     def parts(self) -> dict[str, int]:

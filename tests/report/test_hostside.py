@@ -283,7 +283,7 @@ def test_real_captures(
     found = advice(overview)
     assert there <= found.keys()
     assert not absent & found.keys()
-    assert (overview.idle.time_ns.sum(axis=1) == overview.division.gaps.time_ns).all()
+    assert (sum(map(overview.idle.of, CAUSES)) == overview.division.gaps.time_ns).all()
     assert sum(one.saves_ns or 0 for one in found.values()) <= overview.division.wall_ns
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, narrowest
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
@@ -71,10 +71,10 @@ def kernels_of(overview: Overview) -> Kernels:
     """What is known of the activities of the window."""
     records, costs, division = overview.records, overview.frame.costs, overview.division
     row = division.row[records["kind"][division.row] != ActivityKind.MEMSET]
-    place, stream = division.device[row], records["stream"][row]
-    number = distinct_rows(place, stream).inverse
+    number = narrowest(distinct_rows(division.device[row], records["stream"][row]).inverse)
     order = np.lexsort((records["start_ns"][row], number))
     row, number = row[order], number[order]
+    del order
     backward = records["phase"][row] == PHASES.index("backward")
     columns = (records["name"][row], records["grid_x"][row], records["block_x"][row], _described(overview, row), backward)
     (name, grid, block, call, late), first, code = distinct_rows(*columns)
@@ -89,8 +89,9 @@ def kernels_of(overview: Overview) -> Kernels:
         elements, inputs = known or (_by_grid(text, blocks, threads), _inputs(text, family, bool(behind)))
         word = words.setdefault(function(text) or family, len(words))
         told[:, at] = 1, elements, inputs, family == "reduce", family in _WHOLE, word
-    fusable, elements, inputs, reduces, whole, word = told[:, code]
-    return Kernels(row, number, fusable > 0, elements, inputs, reduces > 0, whole > 0, word, list(words))
+    elements, word = told[1][code], told[5].astype(np.int32)[code]
+    fusable, reduces, whole = ((told[at] > 0)[code] for at in (0, 3, 4))
+    return Kernels(row, number, fusable, elements, told[2].astype(np.int32)[code], reduces, whole, word, list(words))
 
 
 def function(kernel: str) -> str | None:
@@ -106,7 +107,7 @@ def _described(overview: Overview, row: Ints) -> Ints:
     """For each row the innermost call that describes what the kernel itself did with tensors, -1 none."""
     records = overview.records
     tensors = np.array([bool(call.tensors) for call in records.calls] + [False], np.bool_)
-    inner, own, call = (records[name][row].astype(np.int64) for name in ("inner", "own", "call"))
+    inner, own, call = (records[name][row] for name in ("inner", "own", "call"))
     call = np.where(records["phase"][row] == PHASES.index("backward"), -1, call)
     return np.where(tensors[inner], inner, np.where(tensors[own], own, np.where(tensors[call], call, -1)))
 

@@ -91,14 +91,14 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
 def _idle(overview: Overview, columns: int) -> Floats:
     """(devices, CAUSES, columns): the share of each column."""
     division = overview.division
-    gaps, time = division.gaps, overview.idle.time_ns
+    gaps = division.gaps
     shape = (division.count * len(CAUSES), columns)
     result = np.zeros(shape)
     begin, end = gaps.start_ns - division.begin_ns, gaps.end_ns - division.begin_ns
-    for cause in np.flatnonzero(time.any(axis=0)).tolist():
-        rows = np.flatnonzero(time[:, cause])
-        part = time[rows, cause] / np.maximum(end - begin, 1)[rows]
-        result += _spread(gaps.device[rows] * len(CAUSES) + cause, begin[rows], end[rows], part, shape, division.wall_ns)
+    for cause, time in overview.idle.times.items():
+        rows, code = np.flatnonzero(time), CAUSES.index(cause)
+        part = time[rows] / np.maximum(end - begin, 1)[rows]
+        result += _spread(gaps.device[rows] * len(CAUSES) + code, begin[rows], end[rows], part, shape, division.wall_ns)
     return result.reshape(division.count, len(CAUSES), columns)
 
 
@@ -129,9 +129,9 @@ def _sparse(shares: Floats, names: tuple[str, ...]) -> dict[str, list[int]]:
 def _longest(overview: Overview) -> Iterator[dict[str, Any]]:
     """The gaps that last longest, in order of length."""
     division, frame = overview.division, overview.frame
-    gaps, time = division.gaps, overview.idle.time_ns
+    gaps = division.gaps
     for at in np.argsort(-gaps.time_ns, kind="stable")[:_GAPS].tolist():
-        causes = [(int(time[at, cause]), CAUSES[cause]) for cause in np.flatnonzero(time[at]).tolist()]
+        causes = [(int(time[at]), cause) for cause, time in overview.idle.times.items() if time[at]]
         yield {
             "device": int(gaps.device[at]),
             "start_ns": int(gaps.start_ns[at]) - division.begin_ns,

@@ -46,17 +46,17 @@ def _slowest(overview: Overview, steps: Steps, median: int) -> Slowest:
 def _idle(overview: Overview, steps: Steps) -> Floats:
     """(CAUSES, steps): ns, mean over the devices. A gap at a step's end belongs to each step by its part in it."""
     division = overview.division
-    gaps, idle = division.gaps, overview.idle.time_ns
+    gaps = division.gaps
     edges = np.stack([steps.begin_ns, steps.end_ns]).astype(np.float64)
     result = np.zeros((len(CAUSES), len(steps)))
     for device in range(division.count):
         mine = gaps.device == device
         times = np.stack([gaps.start_ns[mine], gaps.end_ns[mine]], axis=1).ravel().astype(np.float64)
-        for cause in np.flatnonzero(idle[mine].any(axis=0)).tolist():
+        for cause in overview.idle.times:
             spent = np.zeros(len(times))
-            spent[1::2] = idle[mine, cause]
-            begin, end = np.interp(edges, times, np.cumsum(spent))
-            result[cause] += (end - begin) / division.count
+            spent[1::2] = overview.idle.of(cause)[mine]
+            begin, end = np.interp(edges, times, np.cumsum(spent)) if len(times) else np.zeros((2, len(steps)))
+            result[CAUSES.index(cause)] += (end - begin) / division.count
     return result
 
 
