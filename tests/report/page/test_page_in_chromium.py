@@ -125,6 +125,8 @@ def test_the_icicle_zooms_by_mouse_and_keys(browser: Any, steps_page: Path) -> N
         assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("model,")
         page.keyboard.press("Enter")
         assert names(page, "ops") == ["mm"]
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("fc,")
 
 
 def test_headers_sort_and_unknown_comes_last(browser: Any, steps_page: Path) -> None:

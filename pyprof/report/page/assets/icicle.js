@@ -45,8 +45,10 @@ class Icicle {
 
   zoom(node) {
     this.focus = node === this.focus && node.parent ? node.parent : node;
-    tip.hide();
+    const focused = this.container.contains(document.activeElement);
     this.zoomed(this.focus === this.root ? null : this.focus.data.place, this.path(this.focus));
+    if (focused) this.svg.selectAll("g.part").filter((one) => one === this.focus).node().focus(); // parts were moved
+    tip.hide();
   }
 
   /* As the filter has it: to the place, or to all. */
