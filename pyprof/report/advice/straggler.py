@@ -6,16 +6,19 @@ files of their own are compared by `pyprof ranks` and in the summary of a folder
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
 from pyprof.report.division import COMMUNICATION
 from pyprof.report.overview import Overview
-from pyprof.report.ranks.advice import Straggler, straggler
-from pyprof.report.ranks.survey import Survey
-from pyprof.report.ranks.units import Unit
 from pyprof.tables.units import human
+
+if TYPE_CHECKING:
+    from pyprof.report.ranks.advice import Straggler
+    from pyprof.report.ranks.units import Unit
 
 DO = {
     "compute": "give each rank the same work: lengths of its batches, experts, table shards",
@@ -30,6 +33,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     division = overview.division
     if division.count < 2 or not (division.busy_ns[COMMUNICATION] > 0).all():
         return None
+    from pyprof.report.ranks.advice import straggler
+    from pyprof.report.ranks.survey import Survey
+
     with Survey() as whole:
         for device in range(division.count):
             whole.add(_unit(overview, device), 0)
@@ -53,6 +59,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 def _unit(overview: Overview, device: int) -> Unit:
     """What one device did in the window, as one rank of the job."""
+    from pyprof.report.ranks.units import Unit
+
     rows = np.flatnonzero(overview.division.device == device)
     records = overview.records.select(rows)
     rank = int(records["rank"][0])
