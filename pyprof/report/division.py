@@ -86,7 +86,7 @@ class Division:
     @cached_property
     def device(self) -> Ints:
         """The device of each record, -1 for those outside of the window."""
-        result = np.full(len(self.records), -1, np.int64)
+        result = np.full(len(self.records), -1, np.min_scalar_type(-max(self.count, 1)))
         result[self.row] = self._device
         return result
 

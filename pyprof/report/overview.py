@@ -171,7 +171,11 @@ class Overview:
     @cached_property
     def division(self) -> Division:
         """The window's time on each device."""
-        return Division(self.records, self._ends, self.window.begin_ns, self.window.end_ns)
+        window = self.window
+        result = Division(self.records, self._ends, window.begin_ns, window.end_ns)
+        for name in ("_ends", "_launches"):  # nothing after the window needs these, which are as long as the records
+            self.__dict__.pop(name, None)
+        return result
 
     @cached_property
     def inside(self) -> Bools:

@@ -26,8 +26,9 @@ _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 def summarise(overview: Overview, file: str) -> Summary:
     """The summary of one capture, or of records; file: what it is called."""
-    division, kernels = overview.division, Kernels(overview.frame, kernels_of(overview))
-    advice, known = tuple(advise(overview)), _known(kernels)
+    division, advice = overview.division, tuple(advise(overview))  # advice first: of many records the rest takes much memory
+    kernels = Kernels(overview.frame, kernels_of(overview))
+    known = _known(kernels)
     timed = bool((overview.records["start_ns"] >= 0).any())
     parts = overview.parts if timed else {}
     layers, around = kernels.by_layer()
