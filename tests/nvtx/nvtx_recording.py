@@ -48,7 +48,7 @@ class Recorder:
     @property
     def markers(self) -> list[Marker]:
         meaning = {text: markers.decode(text) for text in set(self.texts)}
-        found = [meaning[text] for text in self.texts]
+        found = [meaning[text] for text in self.texts if not text.startswith("enumerate(DataLoader)#")]  # in torch's words
         assert all(m.own for m in found), [m.text for m in found if not m.own]
         return found
 

@@ -207,7 +207,7 @@ def test_steps_on_another_thread_are_counted_and_not_marked(ranges: Ranges) -> N
     """Ranges belong to the thread that opens them: the one that is open on the first thread could not be closed."""
     clock = StepClock(lambda number: None, mark=True)
     nvtx.resume()
-    clock.start()
+    clock.start(in_step=True)
     try:
         opt = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
         opt.step()

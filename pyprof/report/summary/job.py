@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from os.path import basename
 
 import numpy as np
 
@@ -138,7 +139,7 @@ def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tupl
     waited = 0 if late is None else late.waited_ns // len(ranks)
     found = []
     for kind, some in alike.items():
-        one = _mean(kind, some, len(ranks))
+        one = _mean(kind, some, ranks)
         if kind == "exposed_communication" and one.saves_ns is not None:
             one = one._replace(saves_ns=max(one.saves_ns - waited, 0))
         if one.saves_ns is None or one.saves_ns > LEAST_SHARE * wall:
@@ -156,12 +157,12 @@ def _advice(ranks: Sequence[Summary], late: Straggler | None, wall: int) -> tupl
     return tuple(sorted(found, key=order))
 
 
-def _mean(kind: str, some: Sequence[tuple[int, Advice]], ranks: int) -> Advice:
+def _mean(kind: str, some: Sequence[tuple[int, Advice]], ranks: Sequence[Summary]) -> Advice:
     """One kind of advice on several ranks: the evidence of the rank that it saves most, the means over all ranks."""
     number, most = max(some, key=lambda pair: pair[1].saves_ns or 0)
-    evidence = f"on {len(some)} of {ranks} ranks; on the {number + 1}. of them: {most.evidence}"
+    evidence = f"on {len(some)} of {len(ranks)} ranks, most on that of {basename(ranks[number].file)}: {most.evidence}"
     saves, time = (
-        None if getattr(most, name) is None else sum(getattr(one, name) or 0 for _, one in some) // ranks
+        None if getattr(most, name) is None else sum(getattr(one, name) or 0 for _, one in some) // len(ranks)
         for name in ("saves_ns", "time_ns")
     )
     return Advice(kind, saves, time, evidence, most.do, most.places)

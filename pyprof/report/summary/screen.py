@@ -223,6 +223,9 @@ def _wall(summary: Figures, units: Units) -> Iterator[Line]:
         texts = textwrap.wrap(f"{units.ns(whole):>8} {share:>5}   {listed}", units.width - 6, subsequent_indent=" " * 17)
         for number, text in enumerate(texts):
             yield [(name if not number else " " * 4, "cyan" if name == "busy" else "yellow"), ("  ", ""), (text, "")]
+    late = next((one.evidence for one in summary.advice if one.kind == "straggler" and summary.ranks), "")
+    for number, text in enumerate(textwrap.wrap(one_line(late), units.width - 6)):  # of a job, however little that alone saves
+        yield [("late" if not number else " " * 4, "yellow"), ("  ", ""), (text, "")]
 
 
 def _bar_of(summary: Figures, wall_ns: int, width: int) -> Line:
