@@ -241,8 +241,9 @@ def _what(before: Side, after: Side) -> tuple[str, ...]:
         found.append(f"shape -> {after.key.shape or 'unknown'}")
     if before.key.layer != after.key.layer:
         found.append(f"layer -> {after.key.layer or 'none'}")
-    if before.flops != after.flops and before.flops and after.flops is not None and before.instances == after.instances:
-        found.append(f"FLOPs {(after.flops - before.flops) / before.flops:+.1%}")
+    for name, one, other in (("FLOPs", before.flops, after.flops), ("bytes", before.bytes, after.bytes)):
+        if one != other and one and other is not None and before.instances == after.instances:
+            found.append(f"{name} {(other - one) / one:+.1%}")
     if before.instances != after.instances:
         found.append(f"{before.instances} -> {after.instances} executions")
     elif before.kernels != after.kernels:
