@@ -31,9 +31,7 @@ _ENDS = 64  # nested ranges: so many of the outermost and of the innermost
 _DEEP = f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outermost and the {_ENDS} innermost are kept"
 _CROWDED = f"kernels inside more than {_MOST_ASIDE} ranges that overlap or were never closed; the first are kept"
 # Domains of libraries, and what their ranges begin with: they are not layers of the user's.
-_LIBRARY_DOMAINS = frozenset(
-    {"NCCL", "cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "CCCL", "libcudf", "NVSHMEM"}
-)
+_LIBRARY_DOMAINS = frozenset("NCCL cuBLAS cuBLASLt cuDNN cuSPARSE cuSOLVER cuFFT CCCL libcudf NVSHMEM".split())
 _LIBRARY_RANGES = (
     "nccl", "gloo", "cublas", "cudnn", "FSDP::", "torch.distributed.", "torch::distributed::", "enumerate(DataLoader)",
     "Optimizer.zero_grad#",
