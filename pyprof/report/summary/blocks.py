@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyprof.report.summary.model import Figures, Share
+from pyprof.report.summary.styled import Line, Units
 from pyprof.tables.formats import one_line
 from pyprof.tables.shorten import shortened
 from pyprof.tables.units import bar
-
-if TYPE_CHECKING:
-    from pyprof.report.summary.screen import Line, Units
 
 _GAP = 3  # between columns
 _LEAST_WIDTH = 28  # of a column

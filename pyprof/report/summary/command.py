@@ -20,7 +20,8 @@ from pyprof.errors import InputError
 from pyprof.parse.records.selection import add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
 from pyprof.report.summary.model import SCHEMA
-from pyprof.report.summary.screen import Line, Units, lines, plain
+from pyprof.report.summary.screen import lines
+from pyprof.report.summary.styled import Line, Units, plain
 from pyprof.report.summary.summary import Summary
 from pyprof.report.summary.tables import TABLES, of_all
 from pyprof.tables.output import choice, write

@@ -9,15 +9,13 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
 
 from pyprof.report.advice.base import Advice
 from pyprof.report.summary.blocks import lost_rows, share_rows
 from pyprof.report.summary.model import Device, Figures, StepTimes
+from pyprof.report.summary.styled import Line, Units
 from pyprof.tables.formats import one_line
-from pyprof.tables.units import human
 
-Line: TypeAlias = list[tuple[str, str]]
 LINES = 44  # of a terminal with 45, whose last holds the prompt
 _LEAST_SHARE = 0.005  # of the wall time: what is less is summed up as `other`
 _ADVICE = 3
@@ -25,29 +23,6 @@ _NAMED = 0.05  # of the products' time: a precision with less is not named
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _BUSY = {"compute": ("█", "cyan"), "communication": ("▓", "magenta"), "copy": ("▒", "blue")}
 _IDLE = ("░", "yellow")
-
-
-class Units(NamedTuple):
-    """How figures are written. human: 1.24 ms, else ns; width: characters of a line; bars: whether shares are drawn."""
-
-    human: bool = True
-    width: int = 100
-    bars: bool = False
-
-    def ns(self, time: float | None) -> str:
-        """A time."""
-        return self.of(time, "ns")
-
-    def of(self, number: float | None, unit: str) -> str:
-        """A number with a unit."""
-        if self.human or number is None:
-            return human(number, unit)
-        return f"{number:.0f} {unit}"
-
-
-def plain(lines: Sequence[Line]) -> str:
-    """Lines as text."""
-    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
 def lines(summary: Figures, units: Units, command: str | None = None) -> list[Line]:

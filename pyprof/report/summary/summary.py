@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from pyprof.report.summary.model import Figures
-from pyprof.report.summary.screen import Units, lines, plain
+from pyprof.report.summary.screen import lines
+from pyprof.report.summary.styled import Units, plain
 
 
 class Summary(Figures):

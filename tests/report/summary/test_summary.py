@@ -17,7 +17,8 @@ from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice, Place
 from pyprof.report.summary.command import summary_of
-from pyprof.report.summary.screen import LINES, Units, lines, plain
+from pyprof.report.summary.screen import LINES, lines
+from pyprof.report.summary.styled import Units, plain
 from pyprof.report.summary.summary import Summary
 from tests.terminals import bare, on_terminal
 from tests.tiny import Nsys
