@@ -19,9 +19,9 @@ from pyprof.parse.records.records import PHASES, Stack
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
+from pyprof.report.names import text_of
 
 MOST = 12_000  # cells of a page; the least of more are one together
-_LONGEST = 400  # characters of a name
 _T = TypeVar("_T")
 
 
@@ -50,14 +50,6 @@ class _Sums(NamedTuple):
     lost_ns: Ints
     lost_of_ns: Ints
     least_ns: Ints
-
-
-def text_of(name: str) -> str:
-    """A name of a capture as the page shows it: one line, nothing that cannot be seen, not endless."""
-    text = " ".join(name.split())
-    if not text.isprintable():  # control characters, and those that turn the direction of writing
-        text = "".join(one if one.isprintable() else "?" for one in text)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:

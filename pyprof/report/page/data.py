@@ -18,8 +18,9 @@ from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.diff.document import head, rows
+from pyprof.report.names import text_of
 from pyprof.report.overview import Overview
-from pyprof.report.page.cells import MOST, cells_of, text_of
+from pyprof.report.page.cells import MOST, cells_of
 from pyprof.report.page.timeline import COLUMNS, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures, Share

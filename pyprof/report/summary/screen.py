@@ -279,7 +279,7 @@ def _known(summary: Figures, units: Units, most: int) -> Iterator[Line]:
     if summary.known is not None:
         of = summary.known
         shares = ((of.op, "op"), (of.shapes, "shapes"), (of.flops, "FLOPs"), (of.bytes, "bytes"))
-        texts = [f"{name} {_known_share(share)}" for share, name in shares]
+        texts = [f"{name} {known_share(share)}" for share, name in shares]
         yield [(f"Known of {'kernel' if summary.on_gpu else 'op'} time: {', '.join(texts)}", "")]
     first = not any(one.saves_ns is not None for one in summary.advice) and bool(summary.notes)
     notes = [f"Note: {note}" for note in summary.notes[first:]]
@@ -289,5 +289,6 @@ def _known(summary: Figures, units: Units, most: int) -> Iterator[Line]:
         yield [(f"{len(notes) - most + 1} more notes: --format json", "dim")]
 
 
-def _known_share(share: float) -> str:
+def known_share(share: float) -> str:
+    """Never 100 % where something is not known."""
     return f"{int(1000 * share) / 10:.1f} %" if 0.99 <= share < 1 else f"{100 * share:.0f} %"

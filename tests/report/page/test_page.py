@@ -16,8 +16,9 @@ import pytest
 from pyprof.cli import main
 from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
+from pyprof.report.names import text_of
 from pyprof.report.overview import Overview
-from pyprof.report.page.cells import cells_of, text_of
+from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.page.render import embedded, render
 from pyprof.report.page.timeline import timeline_of
