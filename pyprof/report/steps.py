@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyprof import engine_steps
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import latest, spans
 from pyprof.arrays.types import Bools, Ints
@@ -21,8 +22,6 @@ from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import Trace
 
 _WARM_UP = re.compile(r"(?:^|[|/.:])\W*warm[-_ ]?up\b", re.IGNORECASE)  # a name, or one part of it
-# What vLLM, SGLang and TensorRT-LLM write around one step of their schedulers.
-_ENGINE = re.compile(r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step")
 ENDING = ("ProfilerStep", "pyprof.step", "optimizer")  # kinds whose last step has an end of its own
 _COUNTED = re.compile(r"\b(?:step|iter|iteration|batch|epoch)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
@@ -150,7 +149,7 @@ def _marked(trace: Trace, after_ns: int, own: bool) -> _Found:
 
 
 def _engine(trace: Trace, _: Ints, after_ns: int) -> _Found:
-    named = HostRanges.of(trace, (Kind.USER,), lambda name: _ENGINE.match(name) is not None)
+    named = HostRanges.of(trace, (Kind.USER,), lambda name: engine_steps.read(name) is not None)
     return _of_one_thread(named.outermost(), after_ns)
 
 
