@@ -210,6 +210,8 @@ def _without_name(cc: Capability | None, sms: int | None) -> tuple[Gpu, list[str
     gpu = first._replace(name=names, peaks=peaks, confidence="medium", source="capability", note="")
     if any(one.dram_bytes_per_s != first.dram_bytes_per_s for one in others):
         gpu = gpu._replace(dram_bytes_per_s=None)
+    if any(one.l2_bytes_per_s != first.l2_bytes_per_s for one in others):
+        gpu = gpu._replace(l2_bytes_per_s=None)
     if any((one.boost_hz, one.l2_bytes) != (first.boost_hz, first.l2_bytes) for one in others):
         gpu = gpu._replace(boost_hz=None, tensor_hz=None, l2_bytes=None)
     return gpu, [note]
