@@ -42,6 +42,7 @@ COMMANDS = (
     Command("counters", "pyprof.counters.command", "measured counters of each launch beside what the algorithm needs"),
     Command("timers", "pyprof.report.timers", "timers inside a kernel: time of its blocks, balance of its lanes, timeline"),
     Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
+    Command("mcp", "pyprof.serving.command", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
     Command("help", "pyprof.help", "explain a topic: terms, formats, columns, ..."),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}

@@ -37,7 +37,7 @@ ORDER = [
     {"counters", "timers"},
     {"report"},
     {"api"},
-    {"doctor", "recording/command"},
+    {"doctor", "recording/command", "serving"},
     {"cli"},
     {"__main__", "parse/__main__", "prof/__main__"},
 ]
@@ -46,7 +46,7 @@ MODULES = {
     str(path.relative_to(PACKAGE.parent).with_suffix("")).removesuffix("/__init__").replace("/", "."): path for path in FILES
 }
 # Packages that are slow to import or need a GPU stack, and the only rooms that may import them.
-PRIVATE = {"torch": {"nvtx", "recording", "timers"}, "sqlalchemy": {"parse/sources"}}
+PRIVATE = {"torch": {"nvtx", "recording", "timers"}, "sqlalchemy": {"parse/sources"}, "mcp": {"serving"}}
 TO_MEND = {
     ("pyprof.parse.sources.kineto.python", "pyprof.arrays.nesting"),
 }
