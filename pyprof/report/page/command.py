@@ -2,8 +2,8 @@
 roofline, the timeline with its gaps, tables that sort and filter, what is unknown, how it was computed.
 
     pyprof report FILE -o report.html
-    pyprof report BEFORE AFTER -o report.html    a section each, and what changed
-    pyprof report DIR -o report.html             one file a rank: a section each
+    pyprof report BEFORE AFTER -o report.html    what changed, and a section each
+    pyprof report DIR -o report.html             one file a rank: the job, its ranks compared, a section of those that stand out
 
 The page is one file that needs no network.
 """
@@ -12,12 +12,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
 from pyprof.parse.records.selection import add_window, in_window, window_given
 
-_MOST = 16  # sections of a page
+if TYPE_CHECKING:
+    from pyprof.hardware.gpus import Gpu
+    from pyprof.parse.records.locations import File
+    from pyprof.report.overview import Overview
+    from pyprof.report.page.data import Compared, JobsCompared, Section
+    from pyprof.report.page.job import Job
+    from pyprof.report.ranks.units import Choose
+
+_MOST = 16  # captures and folders of a page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,33 +42,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, compute, write. Returns the exit code."""
     from pyprof.hardware import gpus
-    from pyprof.loading import load_with_trace
-    from pyprof.prof.frame import Frame
-    from pyprof.report.diff.compare import Comparison
-    from pyprof.report.overview import Overview
-    from pyprof.report.page.data import compared, section_of
     from pyprof.report.page.render import render
-    from pyprof.report.ranks.units import files_of
     from pyprof.tables.files import check_output, whole_text_file
 
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     output, inputs = Path(options.output), [*map(Path, options.file)]
     check_output(output, inputs)
-    names = [str(file) for name in options.file for file in (files_of([name]) if Path(name).is_dir() else [name])]
-    if len(names) > _MOST:
-        raise UsageError(f"a page holds at most {_MOST} captures, not {len(names)}", "pyprof ranks compares many ranks")
-    first: Overview | None = None
-    sections, comparisons = [], []
-    for name in names:
-        records, trace = load_with_trace(name)
-        chosen = in_window(records, options) if window_given(options) else None
-        overview = Overview(Frame(records, gpu), trace, chosen)
-        sections.append(section_of(overview, name, len(names)))
-        if first is not None:
-            comparisons.append(compared(Comparison(first, overview), (names[0], name)))
-        first = first or (overview if len(names) > 1 else None)
+    if len(options.file) > _MOST:
+        raise UsageError(f"a page holds at most {_MOST} captures, not {len(options.file)}", "pyprof ranks compares many ranks")
+    choose = (lambda records: in_window(records, options)) if window_given(options) else None
+    entries, comparisons = _read(options.file, gpu, choose)
     with whole_text_file(output, inputs) as stream:
-        stream.write(render(sections, comparisons))
+        stream.write(render(entries, comparisons))
     if output.is_file():
         print(f"{output}: open it in a browser", file=sys.stderr)
     return 0
+
+
+def _read(
+    names: Sequence[str], gpu: Gpu | None, choose: Choose | None
+) -> tuple[list[Section | Job], list[Compared | JobsCompared]]:
+    """A section of each capture, a job of each folder, and what changed from the first to each other of its kind."""
+    from pyprof.parse.records.locations import is_folder, locate
+    from pyprof.report.diff.compare import Comparison
+    from pyprof.report.page.data import compared, jobs_compared, section_of
+    from pyprof.report.page.job import job_section
+    from pyprof.report.ranks.units import files_of
+
+    read = partial(_overview, gpu=gpu, choose=choose)
+    entries: list[Section | Job] = []
+    comparisons: list[Compared | JobsCompared] = []
+    first: Overview | None = None
+    for name in names:
+        folder = is_folder(locate(name))
+        files: Sequence[File] = files_of([name]) if folder else [locate(name)]
+        if len(files) > 1:
+            entries.append(job_section(name, files, read, choose))
+        else:
+            overview = read(files[0])
+            entries.append(section_of(overview, str(files[0]), len(names)))
+            if first is not None:
+                comparisons.append(compared(Comparison(first, overview), (names[0], name)))
+            first = first or (overview if len(names) > 1 and name == names[0] else None)
+        if folder and name != names[0] and is_folder(locate(names[0])):
+            comparisons.append(jobs_compared(names[0], name, read))
+    return entries, comparisons
+
+
+def _overview(name: File | str, gpu: Gpu | None, choose: Choose | None) -> Overview:
+    from pyprof.loading import load_with_trace
+    from pyprof.prof.frame import Frame
+    from pyprof.report.overview import Overview
+
+    records, trace = load_with_trace(str(name))
+    return Overview(Frame(records, gpu), trace, None if choose is None else choose(records))

@@ -6,7 +6,7 @@ Figures are the summary's. Nothing here knows HTML.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +17,18 @@ from pyprof.hardware import cpus
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.diff.compare import Comparison
-from pyprof.report.diff.document import head, rows
+from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
+from pyprof.report.diff.job import compare_ranks
 from pyprof.report.names import text_of
 from pyprof.report.overview import Overview
 from pyprof.report.page.cells import MOST, cells_of
 from pyprof.report.page.timeline import COLUMNS, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures, Share
+from pyprof.tables.table import Table
 from pyprof.tables.units import human
 
-_DIFFERENCES = 30  # rows of a comparison
+_DIFFERENCES, _WORTH_A_ROW = 30, 0.002  # rows of a comparison; of all changes: what less is has no row
 _NAMED_SHARE = 0.01  # of the products' time: a precision with less has no ceiling on the chart
 _MUCH = 0.1  # of the time: a layer with less is not what to look at first
 _LEAST = 0.02  # of the time: with less of it a sentence on the roofline would mislead
@@ -53,6 +55,13 @@ class Compared(NamedTuple):
     left: tuple[int, int]
 
 
+class JobsCompared(NamedTuple):
+    """What changed from one job to another, rank by rank."""
+
+    names: tuple[str, str]
+    table: Table
+
+
 def section_of(overview: Overview, name: str, files: int = 1) -> Section:
     """Of one capture; files: how many share the page."""
     summary = summarise(overview, name)
@@ -74,13 +83,20 @@ def section_of(overview: Overview, name: str, files: int = 1) -> Section:
 def compared(found: Comparison, names: tuple[str, str]) -> Compared:
     """The comparison of two captures."""
     every = rows(found)
-    shown, rest = every[:_DIFFERENCES], every[_DIFFERENCES:]
+    least = _WORTH_A_ROW * sum(abs(one.change_ns) for one in every)
+    shown = [one for one in every if abs(one.change_ns) >= least][:_DIFFERENCES]
+    rest = every[len(shown) :]
     texts = tuple(
         (text_of(one.op or "kernels without an op"), text_of(one.shape), text_of(one.layer), one.before_ns, one.after_ns,
          text_of(one.what)) for one in shown
     )  # fmt: skip
     lines = tuple(map(text_of, [*head(found, names)][1:]))
     return Compared(names, lines, texts, (len(rest), sum(one.change_ns for one in rest)))
+
+
+def jobs_compared(before: str, after: str, read: Callable[[str], Overview]) -> JobsCompared:
+    """The comparison of two folders of ranks."""
+    return JobsCompared((before, after), ranks_table([rank_sums(one) for one in compare_ranks(before, after, read)]))
 
 
 # ---------------------------------------------------------------------------------------------- sentences

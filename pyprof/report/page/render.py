@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,28 +20,54 @@ from markupsafe import Markup
 from pyprof import __version__
 from pyprof.help import page as help_page
 from pyprof.report.names import text_of
-from pyprof.report.page.data import Compared, Section
+from pyprof.report.page.data import Compared, JobsCompared, Section
+from pyprof.report.page.job import Job
+from pyprof.report.summary.model import Figures
 from pyprof.report.summary.words import described, figures
+from pyprof.tables.readable import readable
+from pyprof.tables.table import Table, Texts, printed
 from pyprof.tables.units import human
 
 _ASSETS = Path(__file__).with_name("assets")
+_OPEN = 2  # captures beside each other that are shown at once
 _SCRIPTS = ("d3.js", "base.js", "cells.js", "icicle.js", "roofline.js", "timeline.js", "tables.js", "main.js")
 
 
-def render(sections: Sequence[Section], comparisons: Sequence[Compared] = ()) -> str:
-    """The page."""
+def render(entries: Sequence[Section | Job], comparisons: Sequence[Compared | JobsCompared] = ()) -> str:
+    """The page of some captures and jobs."""
     script, style = _asset_script(), _asset("page.css")
-    names = _names([section.summary.file for section in sections])
+    sections = [*_sections(entries)]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    data = [{**section.charts, "name": name} for section, name in zip(sections, names, strict=True)]
+    names = _names([entry.summary.file for entry in entries])
     return environment.get_template("page.html").render(
         policy=policy(script, style), title=", ".join(names[:3]) + ("" if len(names) < 4 else ", ..."),
-        style=Markup(style), script=Markup(script), data=Markup(embedded(data)), version=__version__,
-        sections=[_section(section, name) for section, name in zip(sections, names, strict=True)],
-        compared=[_compared(one) for one in comparisons], beside=_beside(sections), conventions=_conventions(),
+        style=Markup(style), script=Markup(script), version=__version__,
+        data=Markup(embedded([{**section.charts, "name": shown["name"]} for section, shown in sections])),
+        sections=[shown for _, shown in sections], several=len(sections) > 1, names=names,
+        jobs=[_job(entry, name) for entry, name in zip(entries, names, strict=True) if isinstance(entry, Job)],
+        compared=[_compared(one) for one in comparisons], beside=_beside([entry.summary for entry in entries]),
+        conventions=_conventions(),
     )  # fmt: skip
+
+
+def _sections(entries: Sequence[Section | Job]) -> Iterator[tuple[Section, dict[str, Any]]]:
+    """Every capture that has a section, and what the template shows of it."""
+    found: list[tuple[Section, str, str]] = []
+    for entry in entries:
+        if isinstance(entry, Section):
+            found.append((entry, "", ""))
+            continue
+        for at, section in entry.sections:
+            rank = entry.ranks[at]
+            found.append((section, f"rank {rank.number}" if rank.number >= 0 else "", rank.why))
+    names = _names([section.summary.file for section, _, _ in found])
+    few = len(found) <= _OPEN
+    for at, ((section, number, why), name) in enumerate(zip(found, names, strict=True)):
+        title = f"{number}: {name}" if number else name
+        opened = few and len(entries) == len(found)
+        yield section, {**_section(section, title), "why": why, "open": opened or not at, "number": at}
 
 
 def policy(script: str, style: str) -> str:
@@ -87,27 +113,62 @@ def _section(section: Section, name: str) -> dict[str, Any]:
     return {"name": name, "summary": of, "sentences": section.sentences, "unknown": unknown, **described(of)}
 
 
-def _beside(sections: Sequence[Section]) -> list[tuple[str, list[str]]]:
-    """The same figures of all sections in the same rows."""
+def _job(job: Job, name: str) -> dict[str, Any]:
+    """What the template shows of a job, each rank's bar as long as its wall time."""
+    longest = max((rank.summary.wall_ns or 0 for rank in job.ranks), default=0) or 1
+    files = _names([rank.summary.file for rank in job.ranks])
+    ranks = [
+        {"name": f"rank {rank.number}" if rank.number >= 0 else file, "file": file, "why": rank.why,
+         "share": f"{100 * (rank.summary.wall_ns or 0) / longest:.2f}", "wall": human(rank.summary.wall_ns, "ns"),
+         "parts": described(rank.summary)["wall"]}
+        for rank, file in zip(job.ranks, files, strict=True)
+    ]  # fmt: skip
+    shown = f"{len(job.sections)} of {len(ranks)} ranks have a section below" if len(job.sections) < len(ranks) else ""
+    return {
+        "name": name, "summary": job.summary, "ranks": ranks, "shown": shown,
+        "lines": [(text_of(line), line.startswith(" ")) for line in job.lines],
+        "tables": [*map(_table, job.tables)], **described(job.summary),
+    }  # fmt: skip
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """A table as texts: of each column its name, what it means and whether it is of numbers."""
+    shown = readable(table)
+    columns = [
+        {"name": header.text, "help": header.help, "number": not isinstance(values, Texts)}
+        for header, values in zip(shown.headers, table.values, strict=True)
+        if not header.detail
+    ]
+    texts = [printed(values) for header, values in zip(shown.headers, shown.values, strict=True) if not header.detail]
+    rows = zip(*([text_of(one) for one in column] for column in texts), strict=True)
+    return {"title": table.title[:1].upper() + table.title[1:], "columns": columns, "rows": [*rows]}
+
+
+def _beside(summaries: Sequence[Figures]) -> list[tuple[str, list[str]]]:
+    """The same figures of all in the same rows."""
     rows: dict[str, dict[int, str]] = {}
-    for at, of in enumerate(section.summary for section in sections):
+    for at, of in enumerate(summaries):
         for name, value, _ in figures(of):
             rows.setdefault(name, {})[at] = value
         for before, parts in (("busy: ", of.busy), ("idle: ", of.idle_ns), ("kernels: ", of.phases)):
             for name, ns in parts.items():
                 if ns:
                     rows.setdefault(f"{before}{name.replace('_', ' ')}", {})[at] = human(ns, "ns")
-    return [(name, [cells.get(at, "-") for at in range(len(sections))]) for name, cells in rows.items() if len(sections) > 1]
+    every = range(len(summaries))
+    return [(name, [cells.get(at, "-") for at in every]) for name, cells in rows.items() if len(every) > 1]
 
 
-def _compared(one: Compared) -> Mapping[str, object]:
+def _compared(one: Compared | JobsCompared) -> Mapping[str, object]:
+    names = _names(one.names)
+    if isinstance(one, JobsCompared):
+        return {"names": names, "lines": ["kernel time, rank by rank"], "rows": [], "left": "", "table": _table(one.table)}
     rows = [
         {"op": op, "shape": shape, "layer": layer, "before": human(before, "ns"), "after": human(after, "ns"),
          "change": _signed(after - before), "what": what}
         for op, shape, layer, before, after, what in one.rows
     ]  # fmt: skip
-    left = f"{one.left[0]} more rows, together {_signed(one.left[1])}: pyprof diff shows all" if one.left[0] else ""
-    return {"names": [*map(text_of, _names(one.names))], "lines": one.lines, "rows": rows, "left": left}
+    left = f"{one.left[0]} smaller changes, together {_signed(one.left[1])}: pyprof diff shows all" if one.left[0] else ""
+    return {"names": names, "lines": one.lines, "rows": rows, "left": left, "table": None}
 
 
 def _signed(ns: int) -> str:

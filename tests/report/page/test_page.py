@@ -20,8 +20,10 @@ from pyprof.report.names import text_of
 from pyprof.report.overview import Overview
 from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of
+from pyprof.report.page.job import job_section
 from pyprof.report.page.render import embedded, render
 from pyprof.report.page.timeline import timeline_of
+from pyprof.report.ranks.units import files_of
 from pyprof.report.summary.make import kernels_of
 from tests.report.summary.test_summary import two_steps
 from tests.tiny import Nsys
@@ -182,15 +184,48 @@ def test_the_command_writes_one_page_and_the_same_each_time(tmp_path: Path, caps
     assert str(tmp_path) not in pages[0], "only what tells the files apart is shown of their folders"
 
 
-def test_a_folder_of_ranks_is_a_section_each(captures: Path, tmp_path: Path) -> None:
+def test_a_folder_of_few_ranks_is_a_job_and_a_section_each(tmp_path: Path) -> None:
     folder = tmp_path / "ranks"
     folder.mkdir()
     for rank in range(3):
         two_steps().write(folder / f"rank{rank}.sqlite")
     assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert [one["name"] for one in data_of(page)] == [f"rank{rank}.sqlite" for rank in range(3)]
-    assert page.count("Where the difference is") == 2
+    assert [one["name"] for one in data_of(page)] == [f"rank {rank}: rank{rank}.sqlite" for rank in range(3)]
+    assert '<article id="job-1" class="job" aria-label="ranks">' in page and "3 ranks: times and utilisation are means" in page
+    assert "have a section below" not in page and "Where the difference is" not in page
+
+
+def test_of_a_job_of_many_ranks_those_that_stand_out_have_a_section(captures: Path) -> None:
+    files = files_of([str(captures / "kineto/v100_dlrm_8ranks")])
+    job = job_section("job", files, lambda file: overview_of(Path(str(file))))
+    assert [rank.number for rank in job.ranks] == [*range(8)] and job.summary.ranks == 8
+    assert [job.ranks[at].number for at, _ in job.sections] == [7, 1, 5], (
+        "of `pyprof ranks`: the late one, who waits, who idles"
+    )
+    assert job.ranks[7].why == "the others wait for it" and job.ranks[0].why == ""
+    assert any(line.startswith("rank 7: last at 5 of 8 collectives") for line in job.lines)
+    assert [table.name for table in job.tables] == ["ranks", "stragglers", "bandwidth"]
+    for _, section in job.sections:
+        held(section)
+    page = render([job])
+    assert page.count('<article id="capture-') == 3 and "3 of 8 ranks have a section below" in page
+    assert page.count('<details class="whole" open>') == 1, "a long page begins short"
+    assert len(re.findall(r'<td class="strip"><svg [^>]*width="100.00%"', page)) == 1, (
+        "the longest bar is that of the longest rank"
+    )
+
+
+def test_two_jobs_are_compared_rank_by_rank(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        for rank in range(2):
+            two_steps().write(tmp_path / name / f"rank{rank}.sqlite")
+    jobs = [str(tmp_path / name) for name in ("before", "after")]
+    assert main(["report", *jobs, "-o", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count('class="job"') == 2 and "before &rarr; after" in page and "kernel time, rank by rank" in page
+    assert len(data_of(page)) == 4 and page.index('id="comparison"') < page.index('id="job-1"') < page.index('id="capture-1"')
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,5 +69,22 @@ function show(article, section) {
   update();
 }
 
-JSON.parse(document.getElementById("data").textContent).forEach((section, at) => show(document.querySelector(`[data-section="${at}"]`), section));
+/* A section that is closed is drawn when it is first opened. */
+JSON.parse(document.getElementById("data").textContent).forEach((section, at) => {
+  const article = document.querySelector(`[data-section="${at}"]`);
+  const whole = article.querySelector("details.whole");
+  if (!whole || whole.open) show(article, section);
+  else whole.addEventListener("toggle", () => show(article, section), { once: true });
+});
+
+/* A link to a section that is closed opens it. */
+function reveal() {
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  const whole = target && target.querySelector("details.whole");
+  if (!whole) return;
+  whole.open = true;
+  target.scrollIntoView();
+}
+window.addEventListener("hashchange", reveal);
+reveal();
 document.documentElement.setAttribute("data-ready", "");

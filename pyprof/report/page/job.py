@@ -1,0 +1,91 @@
+"""The captures of a job's ranks -> the part of the page about the job: its summary, its ranks beside each other, who is late,
+how fast they communicate, and which of them have a section of their own.
+
+Two captures are in memory at most. Figures are those of `pyprof summary` and `pyprof ranks` of the folder. Knows no HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pyprof.errors import InputError
+from pyprof.parse.records.dataset import named_rank
+from pyprof.parse.records.locations import File
+from pyprof.report.overview import Overview
+from pyprof.report.page.data import Section, section_of
+from pyprof.report.ranks.advice import Straggler, straggler
+from pyprof.report.ranks.results import TABLES
+from pyprof.report.ranks.survey import Survey, survey
+from pyprof.report.ranks.units import Choose
+from pyprof.report.ranks.words import lines
+from pyprof.report.summary.job import job_of
+from pyprof.report.summary.make import summarise
+from pyprof.report.summary.summary import Summary
+from pyprof.tables.table import Table
+
+_SHOWN = 4  # ranks with a section of their own
+_TABLES = ("ranks", "stragglers", "bandwidth")  # of `pyprof ranks`
+
+
+class Rank(NamedTuple):
+    """One rank beside the others. number: -1 unknown; why: it has a section, "" if it has none, or all have one."""
+
+    number: int
+    summary: Summary
+    why: str
+
+
+class Job(NamedTuple):
+    """A job. lines: who is late, what that costs; tables: of the ranks, of what late ones did, of communication; sections: of
+    some ranks, by their place in `ranks`."""
+
+    summary: Summary
+    ranks: tuple[Rank, ...]
+    lines: tuple[str, ...]
+    tables: tuple[Table, ...]
+    sections: tuple[tuple[int, Section], ...]
+
+
+def job_section(name: str, files: Sequence[File], read: Callable[[File], Overview], choose: Choose | None = None) -> Job:
+    """Of the job whose ranks are in these files; name: what it is called; choose: the part of it that was asked for."""
+    ranks = [summarise(read(file), str(file)) for file in files]
+    numbers = [named_rank(file) for file in files]
+    late: Straggler | None = None
+    words: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: Sequence[str] = ()
+    try:
+        with survey(files, choose) as whole:
+            late, notes, words = straggler(whole), whole.notes, tuple(lines(whole))
+            tables = tuple(table for key in _TABLES if len((table := TABLES[key](whole)).rows))
+            numbers = _numbers(whole, numbers)
+    except InputError:  # nothing that ranks could be compared by
+        pass
+    shown = _notable(ranks, None if late is None or late.rank not in numbers else numbers.index(late.rank))
+    sections = tuple((at, section_of(read(files[at]), str(files[at]), len(shown))) for at in shown)
+    beside = (Rank(numbers[at], one, ", ".join(shown.get(at, ()))) for at, one in enumerate(ranks))
+    return Job(job_of(name, ranks, late, notes), tuple(beside), words, tables, sections)
+
+
+def _numbers(whole: Survey, named: list[int]) -> list[int]:
+    """The rank of each file as it was recorded, where each holds one rank; else as their names say."""
+    return whole.rank_numbers.tolist() if len(whole.units) == len(named) and not whole.failures else named
+
+
+def _notable(ranks: Sequence[Summary], late: int | None) -> dict[int, list[str]]:
+    """The places of the ranks with a section, and why: the late one first, then those that stand out; all of a few."""
+    reasons: dict[int, list[str]] = {} if late is None else {late: ["the others wait for it"]}
+    outstanding: tuple[tuple[str, Callable[[Summary], int]], ...] = (
+        ("most exposed communication", lambda one: one.busy.get("communication", 0)),
+        ("longest wall time", lambda one: one.wall_ns or 0),
+        ("most idle", lambda one: sum(one.idle_ns.values())),
+        ("most computation", lambda one: one.busy.get("compute", 0)),
+    )
+    for why, value in outstanding:
+        values = [value(one) for one in ranks]
+        if max(values) > min(values):
+            reasons.setdefault(values.index(max(values)), []).append(why)
+    if len(ranks) <= _SHOWN:
+        return {at: reasons.get(at, []) for at in range(len(ranks))}
+    return dict([*reasons.items()][:_SHOWN]) or {0: []}
