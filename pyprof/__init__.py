@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyprof.api import load as load
     from pyprof.api import summary as summary
     from pyprof.api import table as table
+    from pyprof.prof.formulas import formula as formula
     from pyprof.recording.torchprof import capture as capture
     from pyprof.recording.torchprof import schedule as schedule
     from pyprof.timers.timing import timeit as timeit

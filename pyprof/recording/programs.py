@@ -18,9 +18,9 @@ _SCRIPTS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
 
 def is_launcher(words: list[str]) -> bool:
     """Whether a Python process only starts those to record: `torchrun ...`, `python -m torch.distributed.run ...`."""
-    if "-m" in words[:-1]:
-        return words[words.index("-m") + 1] in _MODULES
-    return any(os.path.basename(word) in _SCRIPTS for word in words[1:3])
+    if any(os.path.basename(word) in _SCRIPTS for word in words[1:3]):  # whose own -m names the program
+        return True
+    return "-m" in words[:-1] and words[words.index("-m") + 1] in _MODULES
 
 
 def program_name(words: list[str]) -> str:

@@ -193,7 +193,12 @@ def test_files_are_called_after_the_program(words: str, name: str, tmp_path: Pat
 
 
 def test_launchers_are_not_recorded() -> None:
-    for words in ("python -m torch.distributed.run x.py", "python /bin/torchrun x.py", "python /bin/accelerate launch x.py"):
+    for words in (
+        "python -m torch.distributed.run x.py",
+        "python /bin/torchrun x.py",
+        "python /bin/accelerate launch x.py",
+        "python /bin/torchrun -m pkg.train",
+    ):
         assert is_launcher(words.split())
     assert not is_launcher("python train.py".split()) and not is_launcher("python -m torchrunner".split())
 

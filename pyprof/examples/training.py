@@ -1,9 +1,11 @@
-"""One training step of a small network, to be profiled: convolutions, attention, a feed-forward block, a loss and SGD.
+"""Training steps of a small image classifier: a program that knows nothing of pyprof.
 
-    python demo_net.py                     its ops tell their shapes and layers to whatever tool records NVTX (nsys)
-    python demo_net.py --profile FILE      torch.profiler records it into FILE instead
+    pyprof run -m pyprof.examples.training
+    pyprof run --steps 2:4 -o net -m pyprof.examples.training --steps 6      records the third and the fourth of six
 
-It runs on the GPU where there is one, and prints the loss.
+What to look for: in the summary the two steps after warm-up alone were recorded; time by phase (backward takes about twice as
+long as forward); the layers under their names in the model (`block.mlp.0`). `pyprof prof FILE --tree layer` gives each layer's
+FLOPs, and `--where dir=bprop` the backward ops under the shapes of their forward.
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ import argparse
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-import pyprof.nvtx
 
 
 class Block(nn.Module):
@@ -36,7 +36,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """An image classifier: a small convolutional stem, one transformer block, a linear head."""
+    """A small convolutional stem, one transformer block, a linear head."""
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
@@ -52,38 +52,23 @@ class Net(nn.Module):
         return self.head(self.block(tokens).mean(1))
 
 
-def train_step(net: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> float:
-    """One forward and backward pass and one update; returns the loss."""
-    with pyprof.nvtx.step():
+def main() -> None:
+    """Train on one batch of random images; print the loss."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=5, help="training steps (5)")
+    steps = parser.parse_args().steps
+    torch.manual_seed(0)
+    torch.set_num_threads(1)  # the ops are so small that on a CPU threads would only wait for each other
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    net = Net().to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=True)
+    images, labels = torch.randn(8, 3, 32, 32, device=device), torch.randint(10, (8,), device=device)
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = F.cross_entropy(net(images), labels)
         loss.backward()
         optimizer.step()
-    return loss.item()
-
-
-def main() -> None:
-    """Run one step to warm up, then one that is recorded."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--profile", metavar="FILE", help="record with torch.profiler into FILE (.json or .json.gz)")
-    path = parser.parse_args().profile
-    torch.manual_seed(0)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    net = Net().to(device)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=True)
-    batch = torch.randn(8, 3, 32, 32, device=device), torch.randint(10, (8,), device=device)
-    train_step(net, optimizer, *batch)
-    if path:
-        with torch.profiler.profile(record_shapes=True, with_stack=True, with_modules=True) as profiler:
-            loss = train_step(net, optimizer, *batch)
-        profiler.export_chrome_trace(path)
-    else:
-        pyprof.nvtx.init()
-        loss = train_step(net, optimizer, *batch)
-        pyprof.nvtx.shutdown()
-    print(f"loss {loss:.4f} on {device}")
-    if device == "cpu" and not path:
-        print("no GPU here: nsys shows the forward ops and the optimizer's, and none of the backward pass; --profile shows all")
+    print(f"loss {loss.item():.4f} on {device}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""The programs of pyprof/examples: each runs as its docstring says, and shows what it says, on the CPU."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyprof.cli import main
+from pyprof.examples import list_text
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.torch
+FOLDER = ROOT / "pyprof" / "examples"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+
+
+def start(folder: Path, *words: str) -> str:
+    """Run Python in a folder; what the program printed."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[str, str]]:
+    lines = printed(capsys, *arguments, "--csv").splitlines()
+    return [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_says_how_it_is_run_and_what_to_look_for(name: str) -> None:
+    text = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text())) or ""
+    assert f"pyprof.examples.{name}" in text and "What to look for: " in text
+    assert f"{name:12} {text.splitlines()[0]}" in list_text()
+
+
+def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(tmp_path, "-m", "pyprof", "run", "--tool", "torch", "-m", "pyprof.examples.training").startswith("loss ")
+    capture = tmp_path / "training.json.gz"
+    assert json.loads(printed(capsys, "summary", capture, "--format", "json"))["steps"]["count"] == 2
+    linear = rows(capsys, "prof", capture, "--where", "op=linear", "--group-by", "dir,layer")
+    flops = {(row["Direction"], row["Layer"]): int(row["FLOPs"]) for row in linear}
+    # 8 pictures of 16 tokens; two steps; what the bias's gradient sums up comes beside the products in backward.
+    assert flops["fprop", "block.qkv"] == 2 * 2 * 8 * 16 * 64 * 192
+    assert flops["bprop", "block.qkv"] - 2 * flops["fprop", "block.qkv"] == 2 * 8 * 16 * 192
+    convolutions = rows(capsys, "prof", capture, "--where", "op=conv2d,dir=fprop", "--group-by", "layer")
+    assert {row["Layer"]: int(row["FLOPs"]) // 2 for row in convolutions} == {
+        "stem.0": 2 * 8 * 16 * 32 * 32 * 27, "stem.4": 2 * 8 * 64 * 4 * 4 * 256,
+    }  # fmt: skip
+
+
+def test_inference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = start(tmp_path, "-m", "pyprof.examples.inference")
+    assert out.startswith("inference.json.gz") and "3 steps, " in out
+    start(tmp_path, "-m", "pyprof.examples.inference", "--batch", "32", "-o", "b32.json.gz")
+    assert {row["Phase"] for row in rows(capsys, "prof", tmp_path / "b32.json.gz", "--group-by", "phase")} == {"forward"}
+    said = printed(capsys, "diff", tmp_path / "inference.json.gz", tmp_path / "b32.json.gz")
+    assert "NOT comparable" in said and "FLOPs +300.0%" in said
+
+
+def test_custom_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start(tmp_path, "-m", "pyprof", "run", "--tool", "torch", "-o", "net", "-m", "pyprof.examples.custom_op")
+    table = (tmp_path / "net.json.gz", "-c", "op,calls,flops,bytes")
+    without = rows(capsys, "prof", *table, "--group-by", "op")
+    assert {row["Op"]: row["Calls"] for row in without if row["Op"] in ("mul", "add")} == {"mul": "12", "add": "12"}
+    # A formula counts for the process that loaded it.
+    formulas = ("--formulas", str(FOLDER / "custom_op.py"), "--group-by", "op", "--csv")
+    lines = start(tmp_path, "-m", "pyprof", "prof", *map(str, table), *formulas).splitlines()
+    assert lines[1] == f"polynomial,3,{3 * 8 * 10**6},{3 * 8 * 10**6}"
+    assert not [line for line in lines if line.startswith(("mul,", "add,"))]
+
+
+@pytest.mark.slow
+def test_ddp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    run = ("-m", "pyprof", "run", "--tool", "torch", "-o", "ddp", sys.executable)
+    out = start(tmp_path, *run, *launcher, "-m", "pyprof.examples.ddp")
+    assert {"rank 0: ", "rank 1: "} <= set(re.findall(r"rank \d: ", out))
+    captures = sorted(tmp_path.glob("ddp.rank?.json.gz"))
+    assert len(captures) == 2
+    late = rows(capsys, "ranks", *captures, "--table", "ranks", "-c", "rank,late,met")
+    assert [row["Rank"] for row in late] == ["0", "1"]
+    assert int(late[1]["Late"]) > int(late[0]["Late"]) and int(late[0]["Met"]) == int(late[1]["Met"]) > 0
+
+
+@pytest.mark.slow
+def test_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ("-m", "pyprof", "run", "--tool", "torch", "--inductor", "-o", "net")
+    start(tmp_path, *run, "-m", "pyprof.examples.compiled")
+    kernels = printed(capsys, "inductor", tmp_path / "net.json.gz", "--table", "kernels", "-c", "nodes", "--csv")
+    assert any({"gelu", "native_layer_norm"} <= set(re.findall(r"\w+", line)) for line in kernels.splitlines())
+    assert any("gelu_backward" in line for line in kernels.splitlines())
