@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pydoc
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import Records
 from tests.conftest import ROOT
+from tests.report.summary.test_summary import two_steps
 from tests.tiny import Nsys
 
 
@@ -63,13 +65,13 @@ def test_a_loaded_file_is_counted_iterated_and_shown(tmp_path: Path) -> None:
     n.kernel("unheard_of", None, 2000, 2200)
     path = n.write(tmp_path / "net<1>.sqlite")
     found = pyprof.load(path)
-    assert repr(found) == f"<pyprof: {path} (nsys), 2 rows, 0.000 ms>" and len(repr(found).splitlines()) == 1
+    assert repr(found).startswith("net<1>.sqlite ") and max(map(len, repr(found).splitlines())) <= 80, "of this terminal"
+    assert "By op" in repr(found) and str(found.summary()).startswith("net<1>.sqlite ")
     rows = list(found)
     assert len(found) == len(rows) == 2
     assert [(row["idx"], row["op"], row["sil"]) for row in rows] == [(1, "mm", 100), (2, None, 200)]
     text = found._repr_html_()
-    assert "<caption>&lt;pyprof: " in text and "net&lt;1&gt;" in text and "<td>mm</td>" in text and "<script>" not in text
-    assert text.count("<tr>") == text.count("</tr>") == 3
+    assert "<strong>net&lt;1&gt;.sqlite</strong>" in text and ">mm</td>" in text and "<script>" not in text
 
 
 def test_ops_are_counted_iterated_and_shown(data: Path) -> None:
@@ -86,6 +88,35 @@ def test_the_summary_is_that_of_the_command(data: Path, capsys: pytest.CaptureFi
     assert str(pyprof.summary(path)) == capsys.readouterr().out.rstrip("\n")
     with pytest.raises(InputError, match="there is no device"):
         pyprof.summary(path, gpu="no such")
+
+
+def test_two_files_are_compared_as_the_command_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (
+        str(two_steps(mm_ns).write(tmp_path / name)) for mm_ns, name in ((20_000, "a.sqlite"), (15_000, "b.sqlite"))
+    )
+    found = pyprof.load(first).compare(pyprof.load(second))
+    assert main(["diff", first, second, "--format", "json"]) == 0
+    assert found.json() == capsys.readouterr().out and found.to_dict() == json.loads(found.json())
+    assert (found.before_ns, found.after_ns, found.comparable) == (60_000, 50_000, True)
+    rows = found.to_pandas()
+    assert [*rows] == ["op", "shape", "layer", "before", "after", "change", "what"]
+    assert rows[["op", "before", "after", "change"]].values.tolist() == [
+        ["mm", 40_000, 30_000, -10_000],
+        ["add", 20_000, 20_000, 0],
+    ]
+    assert [row["change"] for row in found] == [-10_000, 0] and len(found) == 2
+    assert [*found.to_pandas("op,change")] == ["op", "change"]
+    assert main(["diff", first, second]) == 0
+    assert repr(found).splitlines()[2] == str(found).splitlines()[2] == "kernel time 60.0 us -> 50.0 us -16.7%"
+    assert [" ".join(line.split()) for line in str(found).splitlines()[:5]] == [
+        " ".join(line.split()) for line in capsys.readouterr().out.splitlines()[:5]
+    ]
+    assert found._repr_html_().count("<tr>") == 4 and "kernel time 60.0 us -&gt; 50.0 us" in found._repr_html_()
+    assert repr(pyprof.load(first).compare(second)) == repr(found)
+    with pytest.raises(UsageError):
+        found.to_pandas("no_such")
+    with pytest.raises(InputError):
+        pyprof.load(first).compare(tmp_path / "none")
 
 
 def test_help_shows_real_signatures_and_documents() -> None:

@@ -64,7 +64,8 @@ class _Column:
 
 def write_on(screen: Screen, tables: Sequence[AnyTable], stream: IO[str]) -> None:
     """Write what fits of the rows and columns of each table, what was left out, and how to get it."""
-    console = Console(file=stream, width=screen.columns, highlight=False, soft_wrap=True)
+    # Without force_jupyter rich writes to a notebook's output instead of the stream.
+    console = Console(file=stream, width=screen.columns, highlight=False, soft_wrap=True, force_jupyter=False)
     plain, several, cut = not _encodes(stream, "█▏…─"), len(tables) > 1, False
     for number, table in enumerate(tables):
         if number:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.api import _to_pandas
 from pyprof.errors import UsageError
 from pyprof.prof.columns import ALIASES, DEFAULT, HEADERS
 from pyprof.tables.formats import FORMATS, write_aligned, write_csv, write_plain
+from pyprof.tables.rows import to_pandas
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, choose
 
 KEYS = "idx,op,kernel,occ"
@@ -117,5 +117,5 @@ def test_markdown_shows_templates_and_stars_as_they_are() -> None:
 def test_sums_beyond_64_bits_become_a_data_frame() -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
     numbers = Integers(np.array([2**64, 5], object), np.array([False, True]))
-    frame = _to_pandas(Table([Header("flops", "FLOPs", "")], [numbers]))
+    frame = to_pandas(Table([Header("flops", "FLOPs", "")], [numbers]))
     assert frame["flops"][0] == 2**64 and frame["flops"].isna().tolist() == [False, True]

@@ -128,8 +128,16 @@ def where_table(found: Comparison, limit: int | None = None) -> Table:
     if rest := all_rows[len(shown) :]:
         before, after = sum(row.before_ns for row in rest), sum(row.after_ns for row in rest)
         shown.append(Row(f"the other {len(rest)} together", "", "", "", before, after))
-    shown.append(Row("sum", "", "", "", found.before_ns, found.after_ns))
-    times = np.array([(row.before_ns, row.after_ns) for row in shown], np.int64)
+    return _where([*shown, Row("sum", "", "", "", found.before_ns, found.after_ns)])
+
+
+def rows_table(found: Comparison) -> Table:
+    """All rows of `where_table` but their sum."""
+    return _where(rows(found))
+
+
+def _where(shown: Sequence[Row]) -> Table:
+    times = np.array([(row.before_ns, row.after_ns) for row in shown], np.int64).reshape(-1, 2)
     ops = listed(row.op or "kernels without an op" for row in shown)
     layers = listed(row.layer for row in shown)
     cells: Cells = [

@@ -19,7 +19,7 @@ from pyprof.parse.records.records import PHASES, Stack
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
-from pyprof.report.names import text_of
+from pyprof.tables.names import text_of
 
 MOST = 12_000  # cells of a page; the least of more are one together
 _T = TypeVar("_T")

@@ -19,12 +19,12 @@ from pyprof.prof.roofline import BOUNDS
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
 from pyprof.report.diff.job import compare_ranks
-from pyprof.report.names import text_of
 from pyprof.report.overview import Overview
 from pyprof.report.page.cells import MOST, cells_of
 from pyprof.report.page.timeline import COLUMNS, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures, Share
+from pyprof.tables.names import text_of
 from pyprof.tables.table import Table
 from pyprof.tables.units import human
 
@@ -64,7 +64,11 @@ class JobsCompared(NamedTuple):
 
 def section_of(overview: Overview, name: str, files: int = 1) -> Section:
     """Of one capture; files: how many share the page."""
-    summary = summarise(overview, name)
+    return charted(overview, summarise(overview, name), files)
+
+
+def charted(overview: Overview, summary: Figures, files: int = 1) -> Section:
+    """The section of a capture whose summary is there already."""
     chosen = kernels_of(overview)
     cells = cells_of(overview.frame, chosen, MOST // files)
     timeline = timeline_of(overview, max(COLUMNS // files, 200)) if summary.wall_ns else None

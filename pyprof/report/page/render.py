@@ -19,11 +19,11 @@ from markupsafe import Markup
 
 from pyprof import __version__
 from pyprof.help import page as help_page
-from pyprof.report.names import text_of
 from pyprof.report.page.data import Compared, JobsCompared, Section
 from pyprof.report.page.job import Job
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.words import described, figures
+from pyprof.tables.names import text_of
 from pyprof.tables.readable import readable
 from pyprof.tables.table import Table, Texts, printed
 from pyprof.tables.units import human

@@ -17,8 +17,8 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
 from pyprof.report.hostside import CAUSES
-from pyprof.report.names import text_of
 from pyprof.report.overview import Overview
+from pyprof.tables.names import text_of
 
 COLUMNS = 800
 _STREAMS = 8  # of a device, those with most time; the others are one together

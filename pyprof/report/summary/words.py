@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyprof.report.advice.base import Advice, Place
-from pyprof.report.names import text_of
 from pyprof.report.summary.model import Device, Figures
 from pyprof.report.summary.screen import known_share, utilised
+from pyprof.tables.names import text_of
 from pyprof.tables.units import human
 
 _WIDTH = 1000  # of the bar of the wall time, in units of its own

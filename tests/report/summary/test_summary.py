@@ -40,7 +40,7 @@ GIVEN = (
 )  # fmt: skip
 
 
-def two_steps() -> Nsys:
+def two_steps(mm_ns: int = 20_000) -> Nsys:
     """Two steps of 100 us on an A100, each an mm of 20 us and an add of 10 us."""
     n = Nsys()
     n.rows["TARGET_INFO_GPU"].append(A100)
@@ -48,7 +48,7 @@ def two_steps() -> Nsys:
         n.range(f"ProfilerStep#{number}", begin, begin + 100_000)
         n.range('model.fc #pyprof{"layer":1}', begin + 1_000, begin + 30_000)
         n.range('mm(fp32[512,512], fp32[512,512]) #pyprof{"mod":"torch"}', begin + 2_000, begin + 12_000)
-        n.kernel("ampere_sgemm_128x64_nn", begin + 3_000, begin + 10_000, begin + 30_000)
+        n.kernel("ampere_sgemm_128x64_nn", begin + 3_000, begin + 10_000, begin + 10_000 + mm_ns)
         n.range('add(fp32[512,512], fp32[512,512]) #pyprof{"mod":"torch"}', begin + 12_000, begin + 60_000)
         n.kernel("void at::native::vectorized_elementwise_kernel<4>()", begin + 40_000, begin + 50_000, begin + 60_000)
     return n

@@ -1,4 +1,4 @@
-"""A name out of a capture -> what a page or a figure shows of it. Escaping is the work of whoever writes it there."""
+"""A name out of a capture -> what pages, figures and notebooks show of it. Escaping is the work of whoever writes it there."""
 
 from __future__ import annotations
 

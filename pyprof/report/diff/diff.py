@@ -1,0 +1,94 @@
+"""The object that people hold of a comparison: its rows, its verdict and its JSON, which prints as `pyprof diff` does."""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from pyprof.report.diff.compare import Comparison, StepChange
+from pyprof.report.diff.document import head, rows_table, short_table, to_json
+from pyprof.tables.formats import one_line
+from pyprof.tables.rows import Rows, chosen, html, to_pandas
+from pyprof.tables.table import Table
+
+if TYPE_CHECKING:
+    import pandas
+
+_WIDTH = 100  # of the lines of text
+
+
+class Diff(Rows):
+    """What `pyprof diff` shows of two captures. Counting and iteration cover the rows of its table, the largest change first.
+
+    files: before and after; comparison: all that was compared, with `changes`, `added` and `removed` ops one by one.
+    """
+
+    def __init__(self, files: tuple[str, str], comparison: Comparison) -> None:
+        self.files, self.comparison = files, comparison
+
+    @property
+    def comparable(self) -> bool:
+        """Whether both are of the same program and as much work."""
+        return self.comparison.judgement[0]
+
+    @property
+    def why(self) -> str:
+        """Why they are comparable, or why not."""
+        return self.comparison.judgement[1]
+
+    @property
+    def before_ns(self) -> int:
+        """The kernel time of the first capture; without a GPU that of its ops."""
+        return self.comparison.before_ns
+
+    @property
+    def after_ns(self) -> int:
+        """The kernel time of the second."""
+        return self.comparison.after_ns
+
+    @property
+    def step(self) -> StepChange | None:
+        """The median time of a step in both, and whether it differs by more than noise; None where either marks no steps."""
+        return self.comparison.step
+
+    def __str__(self) -> str:
+        from pyprof.tables.terminal import Screen, write_on
+
+        text, table = io.StringIO(), short_table(self.comparison)
+        write_on(Screen(_WIDTH, len(table.rows), all_rows=True), [table], text)
+        return "\n".join([*self._head(), "", text.getvalue().rstrip()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(map(escape, self._head()))
+        table = short_table(self.comparison)
+        return f"<p>{lines}</p>{html(table, table.title)}"
+
+    def _head(self) -> list[str]:
+        return [*map(one_line, head(self.comparison, self.files))]
+
+    @cached_property
+    def _table(self) -> Table:
+        return rows_table(self.comparison)
+
+    def to_pandas(self, columns: str = "") -> pandas.DataFrame:
+        """A DataFrame, one row an op in one layer or in layers that differ in their number only, the largest change first.
+
+        op, shape, layer (empty: none), before, after, change (ns, of all its kernels), what (verdict and what else
+        changed). before, after and change add up to the totals. columns: keys separated by commas, all if empty. Raises
+        UsageError for others.
+        """
+        return to_pandas(chosen(self._table, columns))
+
+    def json(self) -> str:
+        """The JSON of `pyprof diff --format json`."""
+        return to_json(self.comparison)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds: numbers, texts, None, lists and dicts; every op by itself."""
+        found: dict[str, Any] = json.loads(self.json())
+        return found
