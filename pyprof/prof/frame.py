@@ -353,8 +353,11 @@ def operand_tag(op: OpCall) -> str | None:
 
 
 def _operand_dtype(op: OpCall | None) -> str | None:
-    """The element type that an op multiplies: that of its first tensor with rows and columns (a bias has none)."""
+    """The element type that an op multiplies, as its formula has it, else that of its first tensor with rows and columns (a
+    bias has none)."""
     if op is None:
         return None
+    if (told := formulas.evaluate(op).cost.operands) is not None:
+        return told
     found = [lookup(t.dtype) for t in op.tensors if len(t.shape) > 1] or [lookup(t.dtype) for t in op.tensors]
     return next((d.name for d in found if d is not None and d.matmul), None)

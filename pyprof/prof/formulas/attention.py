@@ -41,7 +41,7 @@ def mask_pairs(queries: int, keys: int, mask: str = "full", left: int = -1, righ
     return total
 
 
-class _Heads:
+class Heads:
     """Sizes of one attention problem; extra: what is read besides queries, keys and values."""
 
     def __init__(self, q: TensorSpec, k: TensorSpec, v: TensorSpec, pairs: int, sizes: tuple[int, int, int]) -> None:
@@ -59,7 +59,7 @@ class _Heads:
         if self.pairs != self.queries * self.keys:
             parts.append(f"pairs={self.pairs}")
         text = ",".join(parts + ([found.tag] if found else []))
-        return Cost(flops, 0, nbytes(*tensors), None, self.batch_heads, text)
+        return Cost(flops, 0, nbytes(*tensors), None, self.batch_heads, text, self.q.dtype)
 
     def forward(self, *extra: object) -> Cost:
         flops = 2 * self.batch_heads * self.pairs * (self.d_qk + self.d_v)
@@ -76,11 +76,11 @@ class _Heads:
             yield Piece("attention", self.backward(*extra))
 
 
-def _dense(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object) -> _Heads:
+def _dense(q: TensorSpec, k: TensorSpec, v: TensorSpec, is_causal: object) -> Heads:
     """Tensors (..., heads, sequence, size), as scaled_dot_product_attention takes them; causal begins at the top left."""
     queries, keys = q.shape[-2], k.shape[-2]
     pairs = mask_pairs(queries, keys, "top_left" if need(is_causal, "is_causal") else "full")
-    return _Heads(q, k, v, pairs, (product(q.shape[:-2]), queries, keys))
+    return Heads(q, k, v, pairs, (product(q.shape[:-2]), queries, keys))
 
 
 @op(
@@ -153,37 +153,25 @@ def _lengths(t: TensorSpec, cu_seqlens: object, longest: object) -> tuple[int, i
     raise Missing("lengths of packed sequences are data, not recorded")
 
 
-def _rows_first(
+def rows_first(
     tensors: tuple[TensorSpec, TensorSpec, TensorSpec], cu: _Two, longest: _Two, mask: str, window: _Two = (None, None)
-) -> _Heads:
+) -> Heads:
     """cu: offsets of packed queries and keys, longest: the length of the longest of each; window: keys left and right."""
     q, k, v = tensors
     count, queries = _lengths(q, cu[0], longest[0])
     _, keys = _lengths(k, cu[1], longest[1])
     left, right = (side if isinstance(side, int) else -1 for side in window)
-    return _Heads(q, k, v, mask_pairs(queries, keys, mask, left, right), (count * q.shape[-2], queries, keys))
+    return Heads(q, k, v, mask_pairs(queries, keys, mask, left, right), (count * q.shape[-2], queries, keys))
 
 
-_PACKAGE = "dropout_p softmax_scale causal window_size_left window_size_right ..."
-
-
-def _declare_both_ways(way: str, package: tuple[str, ...], before: str, *more: str) -> None:
+def _declare_both_ways(way: str, *more: str) -> None:
     """Ops of (B, S, H, D), or packed (T, H, D) with offsets, forward or backward: both take the same arguments.
 
-    package: the names in the flash-attn package (github.com/Dao-AILab/flash-attention, flash_attn_interface.py), before: its
-    arguments up to the options; more: other names of the dispatcher's op.
+    more: other names of the dispatcher's op.
     """
     back = way == "backward"
-    places, cost = ("a", _Heads.backward) if back else ("ta", _Heads.forward)
+    places, cost = ("a", Heads.backward) if back else ("ta", Heads.forward)
     absent: object = UNKNOWN if back else 0  # a backward is given all arguments
-
-    @op(*package, kind="matmul", q="query", k="key", v="value", causal="is_causal", order=f"{before} {_PACKAGE}")
-    def flash_package(
-        query: TensorSpec, key: TensorSpec, value: TensorSpec, is_causal: object = absent, window_size_left: object = None,
-        window_size_right: object = None,
-    ) -> Cost:  # fmt: skip
-        return flash(query, key, value, None, is_causal=is_causal, window_size_left=window_size_left,
-                     window_size_right=window_size_right)  # fmt: skip
 
     @op(f"_flash_attention_{way}", *more, places=places, kind="matmul")
     def flash(
@@ -193,7 +181,7 @@ def _declare_both_ways(way: str, package: tuple[str, ...], before: str, *more: s
     ) -> Cost:  # fmt: skip
         mask = "bottom_right" if need(is_causal, "is_causal") else "full"
         window = (window_size_left, window_size_right)
-        return cost(_rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask, window))
+        return cost(rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask, window))
 
     @op(f"_efficient_attention_{way}", places=places, kind="matmul")
     def efficient(
@@ -202,7 +190,7 @@ def _declare_both_ways(way: str, package: tuple[str, ...], before: str, *more: s
     ) -> Cost:  # fmt: skip
         mask = ("full", "top_left", "bottom_right")[need(custom_mask_type, "custom_mask_type")]
         cu, longest = (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)
-        return cost(_rows_first((query, key, value), cu, longest, mask), opt(bias))
+        return cost(rows_first((query, key, value), cu, longest, mask), opt(bias))
 
     @op(f"_cudnn_attention_{way}", places=places, kind="matmul")
     def cudnn(
@@ -212,12 +200,11 @@ def _declare_both_ways(way: str, package: tuple[str, ...], before: str, *more: s
         if opt(cum_seq_q) is None:  # (B, H, S, D)
             return cost(_dense(query, key, value, is_causal), opt(attn_bias))
         mask = "top_left" if need(is_causal, "is_causal") else "full"
-        return cost(_rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask), opt(attn_bias))
+        return cost(rows_first((query, key, value), (cum_seq_q, cum_seq_k), (max_q, max_k), mask), opt(attn_bias))
 
 
-_declare_both_ways("forward", ("flash_attn::_flash_attn_forward", "flash_attn_3::fwd"), "q k v",
-                   "_flash_attention_forward_no_dropout_inplace")  # fmt: skip
-_declare_both_ways("backward", ("flash_attn::_flash_attn_backward",), "dout q k v out softmax_lse dq dk dv")
+_declare_both_ways("forward", "_flash_attention_forward_no_dropout_inplace")
+_declare_both_ways("backward")
 
 
 # ---------------------------------------------------------------------------------------------- the fast path of nn.Transformer

@@ -35,7 +35,7 @@ def product_cost(m: int, n: int, k: int, *tensors: object, batch: int = 1, dtype
     found = lookup(dtype)
     factor = 8 if found is not None and found.kind == "complex" else 2
     text = f"M={m},N={n},K={k}" + (f",B={batch}" if batch != 1 else "") + (f",{found.tag}" if found else "")
-    return Cost(factor * batch * m * n * k, 0, nbytes(*tensors), (m, n, k), batch, text)
+    return Cost(factor * batch * m * n * k, 0, nbytes(*tensors), (m, n, k), batch, text, found.name if found else None)
 
 
 def product_backward(

@@ -26,7 +26,7 @@ class Cost:
     matmul_flops: operations of matrix products, convolutions and attention (FMA = 2); vector_flops: all others;
     bytes: each input read once at its stored size and each output written once; mnk: rows, columns and depth of the matrix
     product (of one group or batch entry), batch: how many of those; params: text of the `params` column where the formula
-    has a better one than the shapes.
+    has a better one than the shapes; operands: type of what is multiplied, by torch's name, where the formula knows it.
     """
 
     matmul_flops: int | None = None
@@ -35,6 +35,7 @@ class Cost:
     mnk: tuple[int, int, int] | None = None
     batch: int = 1
     params: str | None = None
+    operands: str | None = None
 
     @property
     def flops(self) -> int | None:
