@@ -39,7 +39,12 @@ def rotary_embedding(
 @op("aiter::rotary_embedding_fwd", "aiter::batched_rotary_embedding",
     order="positions query key head_size cos_cache sin_cache is_neox is_nope_first ...")  # fmt: skip
 def rotary_embedding_two_tables(
-    positions: TensorSpec, query: TensorSpec, head_size: object, cos_cache: TensorSpec, sin_cache: TensorSpec, key: object = None
+    positions: TensorSpec,
+    query: TensorSpec,
+    head_size: object,
+    cos_cache: TensorSpec,
+    sin_cache: TensorSpec,
+    key: object = None,
 ) -> Cost:
     return _rotation(positions, (query, key), head_size, cos_cache, sin_cache)
 
@@ -94,7 +99,8 @@ def _written(tokens: list[TensorSpec], caches: list[TensorSpec], *read: object) 
     return vector(_QUANTISE * scaled, tokens, slots, *read)
 
 
-@op(*(f"{space}::reshape_and_cache{form}" for space in ("_C_cache_ops", "aiter") for form in ("", "_flash")), "sglang::store_cache",
+@op("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flash", "aiter::reshape_and_cache",
+    "aiter::reshape_and_cache_flash", "sglang::store_cache",
     order="key value key_cache value_cache slot_mapping kv_cache_dtype k_scale v_scale ...")  # fmt: skip
 def reshape_and_cache(
     key: TensorSpec, value: TensorSpec, key_cache: TensorSpec, value_cache: TensorSpec, slot_mapping: TensorSpec,
@@ -129,7 +135,12 @@ def gather_cache(src_cache: TensorSpec, dst: TensorSpec, block_table: TensorSpec
 @op("_C::rms_norm_dynamic_per_token_quant", "_C::rms_norm_per_block_quant",
     order="result input weight scale epsilon scale_ub residual ...")  # fmt: skip
 def rms_norm_dynamic_quant(
-    result: TensorSpec, input: TensorSpec, weight: TensorSpec, scale: TensorSpec, scale_ub: object = None, residual: object = None
+    result: TensorSpec,
+    input: TensorSpec,
+    weight: TensorSpec,
+    scale: TensorSpec,
+    scale_ub: object = None,
+    residual: object = None,
 ) -> Cost:
     """The residual, where there is one, is added first and updated in place. The scale is found in the result: 2 more."""
     added = opt(residual)
@@ -137,8 +148,8 @@ def rms_norm_dynamic_quant(
     return vector(operations * input.numel, result, input, weight, scale, opt(scale_ub), added, added)
 
 
-@op("_C::fused_qk_norm_rope", order="qkv num_heads_q num_heads_k num_heads_v head_dim eps q_weight k_weight cos_sin_cache is_neox "
-    "position_ids ...")  # fmt: skip
+@op("_C::fused_qk_norm_rope", order="qkv num_heads_q num_heads_k num_heads_v head_dim eps q_weight k_weight "
+    "cos_sin_cache is_neox position_ids ...")  # fmt: skip
 def fused_qk_norm_rope(
     qkv: TensorSpec, num_heads_q: object, num_heads_k: object, head_dim: object, q_weight: TensorSpec, k_weight: TensorSpec,
     cos_sin_cache: TensorSpec, position_ids: TensorSpec,

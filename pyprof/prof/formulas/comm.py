@@ -29,15 +29,21 @@ def _recorded(*values: object) -> list[TensorSpec]:
     return found
 
 
-def _names(torch: str = "", c10d: str = "", functional: str = "", nccl: str = "") -> list[str]:
-    """Full names; nccl: annotations of torch.profiler such as `nccl:all_reduce`, which have only the input tensors."""
-    places = {"torch.distributed.": torch, "c10d::": c10d, "_c10d_functional::": functional, "nccl::": nccl}
+def _names(torch: str = "", c10d: str = "", functional: str = "", nccl: str = "", **spaces: str) -> list[str]:
+    """Full names; nccl: annotations of torch.profiler such as `nccl:all_reduce`, which have only the input tensors; spaces: ops
+    of other namespaces of the dispatcher."""
+    places = {"torch.distributed.": torch, "c10d::": c10d, "nccl::": nccl}
+    places |= dict.fromkeys(("_c10d_functional::", "_c10d_functional_autograd::"), functional)
+    places |= {f"{space}::": names for space, names in spaces.items()}
     return [place + name for place, names in places.items() for name in names.split()]
 
 
 @op(*_names(
     torch="all_reduce all_reduce_coalesced reduce", c10d="allreduce_ allreduce_coalesced_ reduce_",
-    functional="all_reduce all_reduce_ all_reduce_coalesced", nccl="all_reduce reduce all_reduce_coalesced",
+    functional="all_reduce all_reduce_ all_reduce_coalesced all_reduce_coalesced_",
+    nccl="all_reduce reduce all_reduce_coalesced", c10d_functional="all_reduce all_reduce_coalesced",
+    symm_mem="multimem_all_reduce_ one_shot_all_reduce multimem_one_shot_all_reduce two_shot_all_reduce_",
+    vllm="all_reduce inplace_all_reduce outplace_all_reduce", sglang="inplace_all_reduce outplace_all_reduce",
 ))  # fmt: skip
 def all_reduce(tensor: list[TensorSpec], *options: object, **more: object) -> Cost:
     """In place: each element read, combined and written."""
@@ -72,25 +78,70 @@ def reduce_scatter(output: object, input: object = None, *options: object, **mor
     return vector(sum(t.numel for t in _flat(input)), _recorded(output, input))
 
 
-@op(*_names(functional="all_to_all_single", nccl="all_to_all all_to_allv"))
+@op(*_names(_C_custom_ar="all_reduce qr_all_reduce", sgl_kernel="all_reduce all_reduce_reg qr_all_reduce mscclpp_allreduce",
+            aiter="all_reduce"), order="context input ...")  # fmt: skip
+@op(*_names(symm_mem="one_shot_all_reduce_out two_shot_all_reduce_out"), order="input reduce_op group out")
+@op(*_names(sgl_kernel="all_reduce_unreg", aiter="all_reduce_unreg"), order="context input ...")
+def all_reduce_into(input: TensorSpec) -> Cost:
+    """Into another tensor: each element read, combined and written."""
+    return vector(input.numel, input, input)
+
+
+@op("aiter::fused_allreduce_rmsnorm", order="context input residual_in residual_out out weight ...")
+def all_reduce_norm(
+    input: TensorSpec, residual_in: TensorSpec, residual_out: TensorSpec, out: TensorSpec, weight: TensorSpec
+) -> Cost:
+    """Combined (1), added to the residual (1) and normalised by its root mean square (4)."""
+    return vector(6 * input.numel, input, residual_in, residual_out, out, weight)
+
+
+@op(*_names(aiter="all_gather_reg"), order="context input output ...")
+@op(*_names(aiter="all_gather_unreg"), order="context input buffer output ...")
+@op(*_names(symm_mem="multimem_all_gather_out"), order="input group output")
+@op(*_names(sglang="reg_all_gather_into_tensor"), order="output input ...")
+def all_gather_into(input: TensorSpec, output: TensorSpec) -> Cost:
+    return copy_cost(input, output)
+
+
+@op(*_names(aiter="reduce_scatter"), order="context input output ...")
+@op(*_names(symm_mem="reduce_scatter_out"), order="input group split_last_dim output")
+@op(*_names(functional="reduce_scatter_tensor_out"), order="input reduce_op group_size group output")
+def reduce_scatter_into(input: TensorSpec, output: TensorSpec) -> Cost:
+    return vector(input.numel, input, output)
+
+
+@op(*_names(functional="all_to_all_single", nccl="all_to_all all_to_allv", c10d_functional="all_to_all_single"))
 def all_to_all(tensor: list[TensorSpec], *options: object, **more: object) -> Cost:
     """As much comes in as goes out."""
     found = _recorded(tensor)
     return copy_cost(found, found)
 
 
-@op(*_names(functional="all_gather_into_tensor all_gather_into_tensor_out"), order="input group_size ...")
-def functional_all_gather(input: TensorSpec, group_size: object) -> Cost:
+@op(*_names(functional="all_gather_into_tensor all_gather_into_tensor_out all_gather_into_tensor_coalesced"),
+    order="input group_size ...")  # fmt: skip
+@op(*_names(c10d_functional="all_gather_into_tensor all_gather_into_tensor_coalesced"), order="input tag ranks group_size")
+@op(*_names(vllm="all_gather"), order="input dim group_size ...")
+def functional_all_gather(input: object, group_size: object) -> Cost:
+    """The input is a tensor or a list of them."""
     found = _recorded(input)
     return copy_cost(found, found * need(group_size, "group_size"))
 
 
-@op(*_names(functional="reduce_scatter_tensor"), order="input reduce_op group_size ...")
-def functional_reduce_scatter(input: TensorSpec, group_size: object) -> Cost:
-    return vector(input.numel, input, spec((input.numel // need(group_size, "group_size"),), input.dtype))
+@op(*_names(functional="reduce_scatter_tensor reduce_scatter_tensor_coalesced"), order="input reduce_op group_size ...")
+@op(
+    *_names(c10d_functional="reduce_scatter_tensor reduce_scatter_tensor_coalesced"),
+    order="input reduce_op tag ranks group_size",
+)
+@op(*_names(vllm="reduce_scatter"), order="input dim group_size ...")
+def functional_reduce_scatter(input: object, group_size: object) -> Cost:
+    found, ranks = _recorded(input), need(group_size, "group_size")
+    return vector(sum(t.numel for t in found), found, [spec((t.numel // ranks,), t.dtype) for t in found])
 
 
-@op(*_names(torch="barrier monitored_barrier", c10d="barrier", functional="wait_tensor"), kind="structural")
+@op(
+    *_names(torch="barrier monitored_barrier", c10d="barrier", functional="wait_tensor", c10d_functional="wait_tensor"),
+    kind="structural",
+)
 def barrier(*options: object, **more: object) -> Cost:
     return Cost(0, 0, 0)
 
