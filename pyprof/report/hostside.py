@@ -1,18 +1,6 @@
 """The gaps of a division of time and what the host did in them -> the causes of each, in ns that add up to its length.
 
-Causes, what an expert would name first before what is left over:
-
-    unrecorded       more than 1 ms before an activity whose launch had returned more than 1 ms before: launched before the
-                     recording began, or lost; inside of a graph's replay, or behind one most of whose kernels are missing
-    data_loading     the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step
-    compilation      the host compiled, loaded modules or recorded a graph
-    allocation       the host allocated or freed memory of the device
-    host             the host did something else for more than 2 ms; at the window's end; or all of it without a device
-    synchronization  the host had waited for the device, which so ran dry
-    profiler         estimated: what recording itself added between launches
-    launch           the host launched one after another, and too slowly
-    queued           what a device takes between activities that were both launched in time
-    unknown          nothing is known that it waited for, or records alone do not show what the host did before
+MEANINGS holds the causes; what an expert would name first comes before what is left over.
 """
 
 from __future__ import annotations
@@ -31,10 +19,21 @@ from pyprof.report.hostwork import HostWork
 from pyprof.report.steps import Steps
 from pyprof.report.waits import blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
 
-CAUSES = (
-    "data_loading", "synchronization", "compilation", "allocation", "profiler", "launch", "host", "queued", "unrecorded",
-    "unknown",
-)  # fmt: skip
+# unrecorded: more than 1 ms before an activity whose launch had returned more than 1 ms before; inside of a graph's replay, or
+# behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.
+MEANINGS = {
+    "data_loading": "the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step",
+    "synchronization": "the host had waited for the device (.item(), a blocking copy), which so ran dry",
+    "compilation": "the host compiled, loaded modules or recorded a graph",
+    "allocation": "the host allocated or freed memory of the device",
+    "profiler": "estimated: what recording itself added between launches",
+    "launch": "the host launched one after another, and too slowly",
+    "host": "the host did something else, or nothing that is recorded",
+    "queued": "what a device takes between two activities that were both launched in time",
+    "unrecorded": "work was launched before the recording began, or was lost",
+    "unknown": "nothing is known that it waited for, or the records do not show what the host did",
+}
+CAUSES = tuple(MEANINGS)
 _UNRECORDED_NS = 1_000_000
 _QUEUED_NS = 20_000
 _PAUSE_NS = 2_000_000  # without a call: more than it takes to launch the next; half of it before a copy of inputs

@@ -15,23 +15,21 @@ from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.prof.frame import Frame
-from pyprof.prof.roofline import BOUNDS
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
 from pyprof.report.diff.job import compare_ranks
 from pyprof.report.overview import Overview
+from pyprof.report.page import sentences
 from pyprof.report.page.cells import MOST, cells_of
+from pyprof.report.page.places import places_of
 from pyprof.report.page.timeline import COLUMNS, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
-from pyprof.report.summary.model import Figures, Share
+from pyprof.report.summary.model import Figures
 from pyprof.tables.names import text_of
 from pyprof.tables.table import Table
-from pyprof.tables.units import human
 
 _DIFFERENCES, _WORTH_A_ROW = 30, 0.002  # rows of a comparison; of all changes: what less is has no row
 _NAMED_SHARE = 0.01  # of the products' time: a precision with less has no ceiling on the chart
-_MUCH = 0.1  # of the time: a layer with less is not what to look at first
-_LEAST = 0.02  # of the time: with less of it a sentence on the roofline would mislead
 _UNKNOWN = 8  # rows of what is not known
 
 
@@ -73,15 +71,16 @@ def charted(overview: Overview, summary: Figures, files: int = 1) -> Section:
     cells = cells_of(overview.frame, chosen, MOST // files)
     timeline = timeline_of(overview, max(COLUMNS // files, 200)) if summary.wall_ns else None
     roofs = _roofs(overview.frame, chosen, cells)
-    charts = {"on_gpu": summary.on_gpu, "cells": cells, "timeline": timeline, "roofs": roofs}
-    sentences = {
-        "layers": _layers(summary),
-        "roofline": _limits(overview.frame, chosen),
-        "idle": _idle(summary),
-        "tensor": _tensor(cells) if summary.on_gpu else "",
+    places = places_of(overview) if summary.wall_ns else []
+    charts = {"on_gpu": summary.on_gpu, "cells": cells, "timeline": timeline, "places": places, "roofs": roofs}
+    said = {
+        "layers": sentences.of_layers(summary),
+        "roofline": sentences.of_limits(summary, overview.frame, chosen),
+        "idle": sentences.of_idle(summary, places),
+        "tensor": sentences.of_tensor_cores(cells) if summary.on_gpu else "",
     }
     unknown = sorted(overview.frame.costs.reasons.items(), key=lambda one: -one[1][1])[:_UNKNOWN]
-    return Section(summary, charts, sentences, tuple((text_of(reason), *both) for reason, both in unknown))
+    return Section(summary, charts, said, tuple((text_of(reason), *both) for reason, both in unknown))
 
 
 def compared(found: Comparison, names: tuple[str, str]) -> Compared:
@@ -101,85 +100,6 @@ def compared(found: Comparison, names: tuple[str, str]) -> Compared:
 def jobs_compared(before: str, after: str, read: Callable[[str], Overview]) -> JobsCompared:
     """The comparison of two folders of ranks."""
     return JobsCompared((before, after), ranks_table([rank_sums(one) for one in compare_ranks(before, after, read)]))
-
-
-# ---------------------------------------------------------------------------------------------- sentences
-
-
-def _layers(summary: Figures) -> str:
-    """The op and the layer with most time."""
-    ops = [one for one in summary.ops if one.name and one.share > _MUCH]
-    layers = [one for one in summary.layers if one.name and one.share > _MUCH]
-    what = "kernel" if summary.on_gpu else "op"
-    whole = f"{human(summary.kernel_ns, 'ns')} of {what} time."
-    most = [(kind, one) for kind, one in (("layer", _deepest(layers)), ("op", ops[0] if ops else None)) if one is not None]
-    if not most and summary.families and summary.families[0].name:
-        most = [("kernels of family", summary.families[0])]
-    texts = [f"{kind} {text_of(one.name or '')} ({100 * one.share:.0f} %)" for kind, one in most]
-    return f"{whole} Most of it is in the {' and in the '.join(texts)}." if most else whole
-
-
-def _deepest(layers: list[Share]) -> Share | None:
-    """The layer with most time, or the one inside it that has nearly all of that."""
-    if not layers:
-        return None
-    inside = [one for one in layers[0].inside if one.name and one.time_ns > 0.9 * layers[0].time_ns]
-    return inside[0] if inside else layers[0]
-
-
-def _limits(frame: Frame, chosen: Ints) -> str:
-    """How far the ops of which a limit is known are from it, and what limits them."""
-    lost, time = frame.roofline.lost_ns[chosen], np.maximum(frame.records["dur_ns"][chosen], 0)
-    known = lost >= 0
-    total, above = int(time[known].sum()), int(lost[known].sum())
-    share = total / int(time.sum()) if total else 0.0
-    if share < _LEAST:
-        return "Next to no op has a known limit: FLOPs, bytes or the device's peaks are not known."
-    spent = Counter[str]()
-    bound = frame.roofline.bound[chosen]
-    for code in distinct_values(bound[known]).tolist():
-        spent[BOUNDS[code].rstrip("!")] += int(time[bound == code].sum())
-    (name, most), *_ = spent.most_common(1)
-    of = "" if share > 0.99 else f" whose limit is known ({100 * share:.0f} % of the time)"
-    where = f"The limit of most time is {_LIMITS[name]} ({100 * most / total:.0f} %)."
-    reached = f"{100 * (total - above) / total:.0f} % of the roofline"
-    least = f"at the limits of the device the {human(total, 'ns')}{of} would take {human(total - above, 'ns')}"
-    return f"{reached}: {least}. {where}"
-
-
-_LIMITS = {
-    "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "the launch by the host",
-    "latency": "the least time of a kernel",
-}  # fmt: skip
-
-
-def _idle(summary: Figures) -> str:
-    """How long the device idles, and why."""
-    if summary.wall_ns is None:
-        return "The records do not say when they ran, so idle time is not known."
-    total = sum(summary.idle_ns.values())
-    what = "GPU" if summary.on_gpu else "CPU"
-    parts = sorted(((ns, name) for name, ns in summary.idle_ns.items() if ns), reverse=True)
-    named = [f"{name.replace('_', ' ')} {human(ns, 'ns')}" for ns, name in parts[:4] if ns > 0.02 * total]
-    share = 100 * total / summary.wall_ns if summary.wall_ns else 0.0
-    mean = f" (mean of {len(summary.devices)} devices)" if len(summary.devices) > 1 else ""
-    return f"The {what} idles {human(total, 'ns')} of {human(summary.wall_ns, 'ns')}, {share:.0f} %{mean}" + (
-        f": {', '.join(named)}." if named else "."
-    )
-
-
-def _tensor(cells: Mapping[str, Any]) -> str:
-    """Which share of the time of products ran on Tensor Cores."""
-    spent = Counter[str | None]()
-    for verdict, ns in zip(cells["verdict"], cells["time_ns"], strict=True):
-        spent[cells["verdicts"][verdict][0]] += ns
-    total = spent["1"] + spent["0"]
-    if not total:
-        return "No kernel multiplies matrices in a type for which this device has Tensor Cores, as far as is known."
-    return f"Tensor Cores did {100 * spent['1'] / total:.0f} % of {human(total, 'ns')} of matrix products that could use them."
-
-
-# ---------------------------------------------------------------------------------------------- ceilings
 
 
 def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pyprof.tables.units import human
 _LEAST_NS = 1_000_000  # of time outside of the window, to be worth a line
 _MUCH, _LITTLE = 0.5, 0.5  # of the time: kernels in whole graphs, or of known ops
 _COLD = "warmup"
-_NOTHING = "Nothing to advise"
+NOTHING = "Nothing to advise"  # how the note begins that says why
 _ONE_WAY = (
     "no backward pass is recorded (nsys records none on a CPU), so that its time counts as idle: "
     "pyprof run --tool torch records it"
@@ -43,32 +43,32 @@ def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[S
     """A job's notes and those of its ranks; why nothing is advised, once and first, where nothing is for the job either."""
     saves = any(one.saves_ns is not None or one.kind == _COLD for one in advice)
     each = [note for notes in ranks for note in notes]
-    why = [note for note in each if note.startswith(_NOTHING)]
+    why = [note for note in each if note.startswith(NOTHING)]
     return tuple(dict.fromkeys([*why[: not saves], *own, *(note for note in each if note not in why)]))
 
 
 def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     """Why nothing is advised that would save time."""
     if known is None:
-        return f"{_NOTHING}: nothing ran in the window"
+        return f"{NOTHING}: nothing ran in the window"
     if not overview.division.count:
-        return f"{_NOTHING}: the records do not say when they ran"
+        return f"{NOTHING}: the records do not say when they ran"
     if _is_one_way(overview):
-        return f"{_NOTHING}: {_ONE_WAY}"
+        return f"{NOTHING}: {_ONE_WAY}"
     busy = _percent(overview.busy_ns, overview.division.wall_ns)
     whole = overview.records["kind"][kernels.rows] == ActivityKind.GRAPH
     graphs = int(kernels.time_ns[whole].sum())
     if graphs > _MUCH * kernels.total_ns:
         graphs_share = _percent(graphs, kernels.total_ns)
-        return f"{_NOTHING}: the device is busy {busy}, {graphs_share} of it in CUDA graphs that were recorded as a whole"
+        return f"{NOTHING}: the device is busy {busy}, {graphs_share} of it in CUDA graphs that were recorded as a whole"
     if known.op < _LITTLE:
-        return f"{_NOTHING}: too little is recorded, ops are known of {_percent(known.op, 1)} of the time"
+        return f"{NOTHING}: too little is recorded, ops are known of {_percent(known.op, 1)} of the time"
     bounded = kernels.lost_ns >= 0
     time, lost = int(kernels.time_ns[bounded].sum()), int(kernels.lost_ns[bounded].sum())
     what, rows = ("GPU", "kernels") if overview.division.on_gpu else ("CPU", "ops")
     reached = f", its {rows} at {_percent(time - lost, time)} of the roofline" if time else ""
     least = f"{100 * LEAST_SHARE:.1f} % of the time"
-    return f"{_NOTHING}: the {what} is busy {busy}{reached}; no change is known that would save {least}"
+    return f"{NOTHING}: the {what} is busy {busy}{reached}; no change is known that would save {least}"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyprof.report.advice.base import Advice, Place
+from pyprof.report.hostside import MEANINGS
 from pyprof.report.summary.model import Device, Figures
+from pyprof.report.summary.notes import NOTHING
 from pyprof.report.summary.screen import known_share, utilised
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
@@ -20,16 +22,17 @@ _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 def described(of: Figures) -> dict[str, Any]:
-    """What a template shows: devices, figures, the bar of the wall time, advice or why there is none, what is known, notes."""
-    saving = [one for one in of.advice if one.saves_ns is not None]
+    """What a template shows: devices, figures, the bar of the wall time, advice, why none saves time, causes of idle time and
+    what they mean, what is known, notes."""
+    nothing = next((note for note in of.notes if note.startswith(NOTHING)), "")
     known = [] if of.known is None else [(of.known.op, "op"), (of.known.shapes, "shapes"), (of.known.flops, "FLOPs"),
                                          (of.known.bytes, "bytes")]  # fmt: skip
     return {
         "devices": _devices(of.devices), "figures": [*figures(of)], "wall": [*_wall(of)],
         "advice": [_advice(one, of) for one in of.advice],
-        "nothing": text_of(of.notes[0]) if of.notes and not saving else "Nothing to advise.",
+        "nothing": text_of(nothing), "causes": [(name, MEANINGS[name]) for name, ns in of.idle_ns.items() if ns],
         "known": [(name, known_share(share)) for share, name in known],
-        "notes": [text_of(note) for note in (of.notes if of.advice else of.notes[1:])],
+        "notes": [text_of(note) for note in of.notes if note != nothing],
     }  # fmt: skip
 
 
@@ -58,11 +61,12 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     busy = f"{100 * of.busy_ns / of.wall_ns:.0f} %" if of.busy_ns is not None and of.wall_ns else "na"
     yield f"{'GPU' if of.on_gpu else 'CPU'} busy", busy, human(of.busy_ns, "ns")
     used = of.utilised
-    peak = "no products are known" if used.peak_flops_per_s is None else f"of {human(used.peak_flops_per_s, 'FLOP/s')}"
+    known = used.peak_flops_per_s is not None
+    peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else "no matrix product is known"
     yield "MFU", utilised(used.mfu, used.mfu_min), peak
     if used.hfu != used.mfu or used.hfu_min != used.mfu_min:
         yield "HFU", utilised(used.hfu, used.hfu_min), "with what is computed again"
-    rate = "" if used.flops_per_busy_s is None else f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
+    rate = "none are known" if used.flops_per_busy_s is None else f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
     yield "FLOPs", human(used.flops, "FLOP"), rate
     yield ("Kernels" if of.on_gpu else "Ops"), f"{of.kernels:,}", human(of.kernel_ns, "ns")
 
@@ -86,7 +90,8 @@ def _wall(of: Figures) -> Iterator[dict[str, object]]:
 def _advice(one: Advice, of: Figures) -> dict[str, object]:
     share = f", {100 * one.saves_ns / of.wall_ns:.0f} %" if one.saves_ns is not None and of.wall_ns else ""
     return {
-        "kind": one.kind.replace("_", " ").capitalize(), "evidence": text_of(one.evidence), "do": one.do, "share": share,
+        "kind": one.kind.replace("_", " ").capitalize().replace("Gemm", "GEMM"), "evidence": text_of(one.evidence),
+        "do": one.do, "share": share,
         "saves": None if one.saves_ns is None else human(one.saves_ns, "ns"), "places": [*map(_place, one.places)],
     }  # fmt: skip
 

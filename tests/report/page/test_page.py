@@ -109,7 +109,38 @@ def test_what_two_steps_hold(tmp_path: Path) -> None:
     busy = np.sum(list(stream["busy"].values()), axis=0)
     assert busy.sum() == 1000 * timeline["columns"] * 60_000 / 200_000
     assert busy[: timeline["columns"] // 20].sum() == 0, "nothing runs in the first 10 us"
-    assert "mm (67 %)" in section.sentences["layers"] and "70 %" in section.sentences["idle"]
+    assert "The op with most of it is mm (67 %)." in section.sentences["layers"]
+    assert "The layer with most of it is model.fc (67 %)." in section.sentences["layers"]
+    assert "70 %" in section.sentences["idle"] and "comes before" in section.sentences["idle"]
+    places = section.charts["places"]
+    assert sum(one["time_ns"] for one in places) == 140_000 and sum(one["gaps"] for one in places) == len(timeline["gaps"])
+    assert all(sum(ns for _, ns in one["causes"]) == one["time_ns"] for one in places)
+    assert {(one["op"], one["layer"]) for one in places} == {("mm", "model.fc"), ("add", ""), ("the window's end", "")}
+
+
+def test_what_keeps_a_roofline_from_being_drawn_is_said(captures: Path) -> None:
+    section = section_of(overview_of(captures / "nsys/h100_2gpu_train.nsys2026.2.sqlite"), "net.sqlite")
+    said = section.sentences["roofline"]
+    assert said.startswith(
+        "Not known: the FLOPs and bytes of ops are known for 0 % of the time only, since their shapes were not"
+    )
+    assert "the peaks of the device are not known (--gpu NAME gives them)" in said
+    assert "names no layers" in section.sentences["layers"]
+
+
+def test_the_roofline_says_whether_it_is_near_and_where_most_is_lost(captures: Path) -> None:
+    section = section_of(overview_of(captures / "kineto/h100_vit.json.gz"), "net.json.gz")
+    reached = 100 - 100 * sum(section.charts["cells"]["lost_ns"]) / sum(section.charts["cells"]["lost_of_ns"])
+    assert section.sentences["roofline"].startswith(f"Far from the roofline, at {reached:.0f} % of it: ")
+    lost = section.summary.lost[0]
+    assert f"Most is lost in {lost.op} in {lost.layer}: " in section.sentences["roofline"]
+
+
+def test_advice_about_the_capture_alone_comes_after_why_there_is_no_other(captures: Path) -> None:
+    section = section_of(overview_of(captures / "kineto/serving/vllm_decode_full.run.json.gz"), "run.json.gz")
+    page = render([section])
+    why = page.index("<p>Nothing to advise: too little is recorded, ops are known of 3 % of the time. To see more:</p>")
+    assert page.index("What to do first") < why < page.index("Graph nodes") and page.count("Nothing to advise") == 1
 
 
 def test_the_least_cells_of_many_are_one_together(tmp_path: Path) -> None:

@@ -11,15 +11,17 @@ function show(article, section) {
     names.set(part, name);
     update();
   };
-  const inChart = cells.of.phases.filter((phase, at) => cells.of.phase.includes(at)).map((phase) => [`ph-${phase}`, phase]);
-  article.querySelectorAll(".keys.phases").forEach((legend) => keys(legend, legend.closest(".where") ? [["layer", "layer"], ...inChart] : inChart));
+  const legend = (place, used, first = []) => keys(find(`${place} .keys.phases`), [...first, ...cells.of.phases.filter((phase) => used.has(phase)).map((phase) => [`ph-${phase}`, phase])]);
+  legend(".where", new Set(cells.of.phase.map((phase) => cells.of.phases[phase])), [["layer", "layer"]]);
   const icicle = new Icicle(find(".icicle"), cells, (place, path) => {
     filter.place = place;
     names.set("place", path);
     update();
   });
   const roofline = new Roofline(find(".roofline"), find(".roofnotes"), section, cells, (group) => pick("group", group, groupName(group)));
+  if (roofline.points.length) legend(".roof", new Set(roofline.points.map((point) => cells.phase(point.cell))));
   const timeline = new Timeline(find(".timeline"), find(".keys.causes"), section.timeline, section.on_gpu);
+  placeTable(find(".places"), section.places);
   gapTable(find(".gaps"), section.timeline, (gap) => timeline.mark(gap));
   const groupName = (group) => {
     const [op, phase] = cells.groups[group];

@@ -10,16 +10,14 @@ class Roofline {
   constructor(container, notes, section, cells, picked) {
     Object.assign(this, { container, cells, picked, roofs: section.roofs });
     const all = cells.sums(cells.mask, cells.group);
-    const placed = all.filter((sum) => sum.intensity > 0 && sum.rate > 0);
+    const sent = all.filter((sum) => cells.phase(sum.cell) === "communication"); // its limit is the link, which has no line here
+    const placed = all.filter((sum) => !sent.includes(sum) && sum.intensity > 0 && sum.rate > 0);
     this.points = placed.slice(0, POINTS);
-    const left = all.filter((sum) => !this.points.includes(sum));
-    const lines = [...section.roofs.notes];
-    if (left.length) {
-      const ns = left.reduce((sum, one) => sum + one.time, 0);
-      const why = placed.length > POINTS ? "" : " FLOPs or bytes are unknown or zero";
-      lines.unshift(`${left.length === 1 ? "1 op" : `${count(left.length)} ops`} with ${time(ns)} (${percent(ns / (cells.total || 1))}) ${left.length === 1 ? "has" : "have"} no point${why ? `:${why}` : ""}`);
-    }
-    notes.replaceChildren(...lines.map((line) => make("li", {}, line)));
+    const unknown = all.filter((sum) => !sent.includes(sum) && !placed.includes(sum));
+    const left = (ops, why) => (ops.length ? [`no point for ${count(ops.length)} ${ops.length === 1 ? "op" : "ops"} with ${time(ops.reduce((sum, one) => sum + one.time, 0))} (${percent(ops.reduce((sum, one) => sum + one.time, 0) / (cells.total || 1))}): ${why}`] : []);
+    const lines = [...left(unknown, "FLOPs or bytes are unknown or zero"), ...left(sent, "communication, which the links bound"),
+      ...left(placed.slice(POINTS), "only those with most time are drawn"), ...section.roofs.notes];
+    notes.replaceChildren(...(this.points.length ? lines : section.roofs.notes).map((line) => make("li", {}, line)));
     if (!this.points.length) {
       container.closest("section").querySelectorAll(".hint, .keys").forEach((element) => element.remove());
       container.replaceChildren(make("p", { class: "empty" }, "No op has both FLOPs and bytes that are known."));
@@ -41,7 +39,8 @@ class Roofline {
 
   draw(width) {
     const narrow = width < 520;
-    const edge = { left: narrow ? 46 : 64, right: 12, top: 12, bottom: 42 };
+    const names = this.roofs.arithmetic.map(([name, rate]) => `${name} ${scaled(rate, "FLOP/s")}`);
+    const edge = { left: narrow ? 46 : 64, right: narrow ? 12 : 14 + 6.4 * Math.max(0, ...names.map((name) => name.length)), top: 12, bottom: 42, narrow };
     const height = Math.round(Math.min(560, Math.max(300, width * 0.5)));
     const [xs, ys] = this.domains();
     const x = d3.scaleLog(xs, [edge.left, width - edge.right]);
@@ -85,12 +84,15 @@ class Roofline {
     const highest = arithmetic.length ? arithmetic[0][1] : top;
     const [layer, names] = ["roofs", "roofs names"].map((kind) => this.svg.append("g").attr("class", kind));
     this.taken = [];
+    let above = -Infinity; // the name above, which this one must not touch
     arithmetic.forEach(([name, rate]) => {
       const begin = dram ? Math.min(Math.max(low, rate / dram), far) : low;
       layer.append("path").attr("d", `M${x(begin)},${y(rate)}H${this.width - edge.right}`);
       const text = `${name} ${scaled(rate, "FLOP/s")}`;
-      names.append("text").attr("x", this.width - edge.right - 4).attr("y", y(rate) - 5).attr("text-anchor", "end").text(text);
-      this.taken.push([this.width - edge.right - 4 - 6.5 * text.length, y(rate) - 17, 6.5 * text.length, 14]);
+      above = edge.narrow ? y(rate) - 5 : Math.max(y(rate) + 4, above + 14);
+      const [at, anchor] = edge.narrow ? [this.width - edge.right - 4, "end"] : [this.width - edge.right + 8, "start"];
+      names.append("text").attr("x", at).attr("y", above).attr("text-anchor", anchor).text(text);
+      if (edge.narrow) this.taken.push([at - 6.5 * text.length, above - 12, 6.5 * text.length, 14]);
     });
     for (const [name, rate, kind, offset] of [["DRAM", dram, "", 14], ["L2", l2, "dashed", -5]]) {
       if (!rate) continue;

@@ -55,6 +55,7 @@ class Table {
     if (left > 0) parts.push(` ${count(left)} more rows${this.shown >= MOST ? `: filter to see them; ${this.more}` : ""}`);
     if (!this.ordered.length) parts.push(this.any ? "No row is left by the filter." : this.empty);
     this.foot.replaceChildren(...parts);
+    this.container.firstChild.hidden = !this.any;
   }
 
   row(row) {
@@ -90,49 +91,53 @@ function sumColumns(cells) {
   ];
 }
 
-const roofColumns = () => [
+/* Columns of which no row has a value are left out. */
+const withAny = (columns, sums) => columns.filter((column) => !column.optional || sums.some((sum) => ![null, UNKNOWN, "-"].includes(column.value(sum))));
+const optional = (columns) => columns.map((column) => ({ ...column, optional: true }));
+
+const roofColumns = () => optional([
   number("rate", "FLOP/s", (sum) => sum.rate, (value) => scaled(value, "FLOP/s"), "FLOPs of the algorithm over the time"),
   number("bandwidth", "B/s", (sum) => sum.bandwidth, (value) => scaled(value, "B/s"), "least bytes over the time"),
   number("peak", "Roofline", (sum) => sum.peak, percent, "least time at the limits of the device over the time; above 100 % a limit is not what was assumed"),
   { key: "bound", title: "Bound", kind: "word", value: (sum) => sum.bound, shown: (sum) => sum.bound || UNKNOWN, help: "what limits most of it" },
   number("lost", "Lost", (sum) => sum.knownLost, time, "time above the roofline"),
-];
+]);
 
-const tensorColumn = { key: "tensor", title: "TC", kind: "word", value: (sum) => sum.tensor, shown: (sum) => sum.tensor, help: "whether Tensor Cores multiplied; - where nothing is to be multiplied on them" };
+const tensorColumn = { optional: true, key: "tensor", title: "TC", kind: "word", value: (sum) => sum.tensor, shown: (sum) => sum.tensor, help: "whether Tensor Cores multiplied; - where nothing is to be multiplied on them" };
 
 function opTable(container, cells, options) {
-  return new Table(container, [
+  return new Table(container, withAny([
     { key: "op", title: "Op", value: (sum) => cells.opName(sum.cell), shown: (sum) => cells.opName(sum.cell) },
-    { key: "shape", title: "Shapes", kind: "shape", value: (sum) => cells.shape(sum.cell), shown: (sum) => make("span", { class: "clamped" }, cells.shape(sum.cell)), whole: (sum) => cells.shape(sum.cell) },
+    { key: "shape", optional: true, title: "Shapes", kind: "shape", value: (sum) => cells.shape(sum.cell) || null, shown: (sum) => make("span", { class: "clamped" }, cells.shape(sum.cell)), whole: (sum) => cells.shape(sum.cell) },
     { key: "phase", title: "Phase", value: (sum) => cells.phase(sum.cell), shown: (sum) => [make("span", { class: `swatch ph-${cells.phase(sum.cell)}` }), cells.phase(sum.cell)] },
     ...sumColumns(cells),
     number("calls", "Calls", (sum) => sum.calls, count, "executions of the op"),
     number("kernels", "Kernels", (sum) => sum.kernels, count),
     ...roofColumns(), tensorColumn,
-  ], { sort: "time", caption: "Ops by shape and phase", ...options });
+  ], cells.sums(cells.mask, cells.group)), { sort: "time", caption: "Ops by shape and phase", ...options });
 }
 
 function layerTable(container, cells, options) {
-  return new Table(container, [
+  return new Table(container, withAny([
     { key: "layer", title: "Layer", kind: "path", value: (sum) => cells.paths[sum.key], shown: (sum) => cells.paths[sum.key], whole: (sum) => cells.paths[sum.key] },
     ...sumColumns(cells),
     number("own", "Own", (sum) => sum.own, time, "without the layers inside it"),
     number("calls", "Calls", (sum) => sum.calls, count, "executions of ops in it"),
     number("kernels", "Kernels", (sum) => sum.kernels, count),
     ...roofColumns(),
-  ], { sort: "time", caption: "Layers, each with all inside it", empty: "The capture names no layers.", ...options });
+  ], cells.layerSums(cells.mask)), { sort: "time", caption: "Layers, each with all inside it", empty: "The capture names no layers.", ...options });
 }
 
 function kernelTable(container, cells, title, options) {
   const names = (sum) => cells.of.names[sum.key];
-  return new Table(container, [
+  return new Table(container, withAny([
     { key: "kernel", title, kind: "path", value: (sum) => names(sum)[0], shown: (sum) => [names(sum)[0], names(sum)[1] !== names(sum)[0] ? make("small", { class: "clamped" }, names(sum)[1]) : ""], whole: (sum) => names(sum)[1] },
     ...sumColumns(cells),
     number("kernels", "Kernels", (sum) => sum.kernels, count, "how often it ran"),
     number("mean", "Mean", (sum) => sum.time / sum.kernels, time, "time of one"),
-    number("lost", "Lost", (sum) => sum.knownLost, time, "time above the roofline"),
+    ...optional([number("lost", "Lost", (sum) => sum.knownLost, time, "time above the roofline")]),
     tensorColumn,
-  ], { sort: "time", caption: "Kernels", said: true, ...options });
+  ], cells.sums(cells.mask, cells.of.kernel)), { sort: "time", caption: "Kernels", said: true, ...options });
 }
 
 function tensorTable(container, cells, options) {
@@ -148,13 +153,27 @@ function tensorTable(container, cells, options) {
   ], { sort: "time", caption: "Kernels that multiply matrices, or may", ...options });
 }
 
+const causes = (gap) => gap.causes.map(([cause, ns]) => (gap.causes.length > 1 ? `${words(cause)} ${time(ns)}` : words(cause))).join(", ");
+const causeColumn = { key: "cause", title: "Cause", value: causes, shown: (gap) => [make("span", { class: `swatch cause-${gap.causes[0] ? gap.causes[0][0] : "unknown"}` }), causes(gap)] };
+
+function placeTable(container, places) {
+  if (!places.length) return;
+  const table = new Table(container, [
+    { key: "op", title: "Before", value: (place) => place.op, shown: (place) => place.op },
+    { key: "layer", title: "Layer", kind: "path", value: (place) => place.layer, shown: (place) => place.layer },
+    number("time", "Idle", (place) => place.time_ns, time, "idle time of all devices together"),
+    number("gaps", "Gaps", (place) => place.gaps, count),
+    causeColumn,
+  ].filter((column) => column.key !== "layer" || places.some((place) => place.layer)), { sort: "time", shown: 5, caption: "Where it idles: before which op", more: "pyprof gaps FILE shows all" });
+  table.update(places);
+}
+
 function gapTable(container, timeline, picked) {
   if (!timeline || !timeline.gaps.length) return;
-  const causes = (gap) => gap.causes.map(([cause, ns]) => (gap.causes.length > 1 ? `${words(cause)} ${time(ns)}` : words(cause))).join(", ");
   const table = new Table(container, [
     number("start", "Begins at", (gap) => gap.start_ns, time, "since the window's begin"),
     number("time", "Lasts", (gap) => gap.time_ns, time),
-    { key: "cause", title: "Cause", value: causes, shown: (gap) => [make("span", { class: `swatch cause-${gap.causes[0] ? gap.causes[0][0] : "unknown"}` }), causes(gap)] },
+    causeColumn,
     { key: "before", title: "After", value: (gap) => gap.before || "", shown: (gap) => gap.before || "the window's begin" },
     { key: "after", title: "Before", value: (gap) => gap.after || "", shown: (gap) => gap.after || "the window's end" },
     ...(timeline.devices.length > 1 ? [number("device", "Device", (gap) => timeline.devices[gap.device] ? timeline.devices[gap.device].number : gap.device, String)] : []),

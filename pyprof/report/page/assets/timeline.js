@@ -11,13 +11,9 @@ class Timeline {
       container.replaceChildren(make("p", { class: "empty" }, "The records do not say when they ran."));
       return;
     }
-    const used = { phases: new Set(), causes: new Set() };
-    for (const device of timeline.devices) {
-      Object.keys(device.idle).forEach((cause) => used.causes.add(cause));
-      for (const stream of device.streams) Object.keys(stream.busy).forEach((phase) => used.phases.add(phase));
-    }
-    keys(legend, [...timeline.phases.filter((one) => used.phases.has(one)).map((one) => [`ph-${one}`, one]),
-      ...timeline.causes.filter((one) => used.causes.has(one)).map((one) => [`cause-${one}`, `idle: ${words(one)}`])]);
+    const used = new Set(timeline.devices.flatMap((device) => device.streams.flatMap((stream) => Object.keys(stream.busy))));
+    keys(legend, [...timeline.phases.filter((one) => used.has(one)).map((one) => [`ph-${one}`, one]),
+      ...(timeline.steps.length ? [["step-mark", "begin or end of a step"]] : [])]);
     this.lanes = [...this.laneList()];
     this.svg = d3.select(container).append("svg").attr("tabindex", "0").attr("role", "img")
       .attr("aria-label", "Timeline; the arrow keys move a cursor that tells what is busy there");

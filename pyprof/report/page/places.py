@@ -1,0 +1,60 @@
+"""The gaps of a window and their causes -> where the device idles: before which op in which layer, how long, why.
+
+Columnar until places are grouped: a window has as many gaps as kernels. No layout here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.types import Ints
+from pyprof.prof.group import layer_names
+from pyprof.report.overview import Overview
+from pyprof.tables.names import text_of
+
+_MOST = 40
+
+
+def places_of(overview: Overview) -> list[dict[str, Any]]:
+    """The ops before which the devices idled longest: op (None: a kernel without one, named; or the window's end), layer, gaps,
+    time_ns of all devices together, causes with their ns."""
+    gaps, records, idle = overview.division.gaps, overview.records, overview.idle
+    if not len(gaps):
+        return []
+    after = gaps.after
+    ops, op_of = _codes([one.op for one in records.calls])
+    layers, layer_of = _codes(["".join(layer_names(one.layer))[1:] for one in records.stacks])
+    op = np.where(after >= 0, op_of[records["call"][after]], -2)
+    name = np.where(op == -1, records["name"][after].astype(np.int64), -1)
+    layer = np.where(after >= 0, layer_of[records["scope"][after]], -1)
+    (op, name, layer), _, group = distinct_rows(op, name, layer)
+    count = len(op)
+    time = summed(group, gaps.time_ns.astype(np.int64), count)
+    gaps_of = np.bincount(group, minlength=count)
+    causes = {cause: summed(group, ns.astype(np.int64), count) for cause, ns in idle.times.items()}
+
+    def what(at: int) -> str:
+        if op[at] == -2:
+            return "the window's end"
+        return text_of(ops[op[at]] if op[at] >= 0 else records.strings[int(name[at])])
+
+    return [
+        {
+            "op": what(at), "layer": text_of(layers[layer[at]]) if layer[at] >= 0 else "", "gaps": int(gaps_of[at]),
+            "time_ns": int(time[at]),
+            "causes": sorted(([cause, int(ns[at])] for cause, ns in causes.items() if ns[at]), key=lambda one: -one[1]),
+        }
+        for at in np.argsort(-time, kind="stable")[:_MOST].tolist()
+    ]  # fmt: skip
+
+
+def _codes(texts: Sequence[str]) -> tuple[list[str], Ints]:
+    """Distinct texts, and the code of each; at the end -1, of what has none."""
+    known = dict.fromkeys(texts)
+    code = {text: number for number, text in enumerate(known)}
+    return [*known], np.array([*map(code.__getitem__, texts), -1], np.int64)

@@ -1,0 +1,133 @@
+"""The figures of a capture -> the sentence above each chart of its section: what a reader should take from it.
+
+Figures are the summary's. Names of captures are one printable line. Nothing here knows HTML.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.types import Ints
+from pyprof.prof.frame import Frame
+from pyprof.prof.roofline import BOUNDS
+from pyprof.report.summary.model import Figures, Share
+from pyprof.tables.names import text_of
+from pyprof.tables.units import human
+
+_MUCH = 0.1  # of the time: what has less is not what to look at first
+_NEARLY = 0.9  # of a layer's time
+_LEAST = 0.02  # of the time: with less of it a sentence on the roofline would mislead
+_CLOSE, _HALF = 0.8, 0.5  # of the roofline
+_LIMITS = {
+    "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "how fast the host launches",
+    "latency": "the least time that any kernel takes",
+}  # fmt: skip
+
+
+def of_layers(summary: Figures) -> str:
+    """The layer and the op with most time."""
+    what = "kernel" if summary.on_gpu else "op"
+    parts = [f"{human(summary.kernel_ns, 'ns')} of {what} time.", _layer(summary)]
+    ops = [one for one in summary.ops if one.name and one.share > _MUCH]
+    if ops:
+        parts.append(f"The op with most of it is {_named(ops[0])}.")
+    elif summary.families and summary.families[0].name and summary.families[0].share > _MUCH:
+        parts.append(f"The kernels with most of it are those of {_named(summary.families[0])}.")
+    return " ".join(filter(None, parts))
+
+
+def _layer(summary: Figures) -> str:
+    if not any(one.name for one in summary.layers):
+        return "The capture names no layers (one that pyprof run records does)."
+    if not (summary.layers[0].name and summary.layers[0].share > _MUCH):
+        return ""
+    most, inside = _deepest(summary.layers[0])
+    in_it = f"; in it {_named(inside)}" if inside is not None else ""
+    return f"The layer with most of it is {_named(most)}{in_it}."
+
+
+def _deepest(layer: Share) -> tuple[Share, Share | None]:
+    """The layer, or the one inside it that has nearly all of its time; and the one in it with most, if that is much."""
+    inside = [one for one in layer.inside if one.name]
+    if inside and inside[0].time_ns > _NEARLY * layer.time_ns:
+        return inside[0], None
+    return layer, inside[0] if inside and inside[0].share > _MUCH else None
+
+
+def _named(one: Share) -> str:
+    return f"{text_of(one.name or '')} ({100 * one.share:.0f} %)"
+
+
+def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
+    """Whether the ops of which a limit is known are at it, what limits them, and where most is lost. chosen: the kernels."""
+    lost, time = frame.roofline.lost_ns[chosen], np.maximum(frame.records["dur_ns"][chosen], 0)
+    known = lost >= 0
+    total, above = int(time[known].sum()), int(lost[known].sum())
+    share = total / int(time.sum()) if total else 0.0
+    if share < _LEAST:
+        return f"Not known: {'; '.join(_missing(summary)) or 'no op has FLOPs and bytes'}."
+    reached = (total - above) / total
+    how = "Close to" if reached > _CLOSE else "Part of the way to" if reached > _HALF else "Far from"
+    of = "" if share > 0.99 else f" whose limit is known ({100 * share:.0f} % of the time)"
+    spent = Counter[str]()
+    bound = frame.roofline.bound[chosen]
+    for code in distinct_values(bound[known]).tolist():
+        spent[BOUNDS[code].rstrip("!")] += int(time[bound == code].sum())
+    (name, most), *_ = spent.most_common(1)
+    least = f"the {human(total, 'ns')} of the ops{of} would be {human(total - above, 'ns')} at the limits of the device"
+    where = ""
+    if summary.lost:
+        place = summary.lost[0]
+        layer = f" in {text_of(place.layer)}" if place.layer else ""
+        op = text_of(place.op) if place.op else "kernels without an op"
+        where = f" Most is lost in {op}{layer}: {human(place.lost_ns, 'ns')}."
+    limit = f"What limits most of it is {_LIMITS[name]} ({100 * most / total:.0f} % of this time)."
+    return f"{how} the roofline, at {100 * reached:.0f} % of it: {least}. {limit}{where}"
+
+
+def _missing(summary: Figures) -> Iterator[str]:
+    """What a roofline needs, and is not known."""
+    known = summary.known
+    if known is None or min(known.flops, known.bytes) < _MUCH:
+        share = 0.0 if known is None else min(known.flops, known.bytes)
+        why = ", since their shapes were not recorded" if known is not None and known.shapes < _MUCH else ""
+        yield f"the FLOPs and bytes of ops are known for {100 * share:.0f} % of the time only{why}"
+    if not any(one.peaks for one in summary.devices):
+        given = "--gpu NAME gives them" if summary.on_gpu else "pyprof doctor --calibrate measures them"
+        yield f"the peaks of the device are not known ({given})"
+    elif not any(one.dram_bytes_per_s for one in summary.devices):
+        yield "the memory bandwidth of the device is not known (--gpu NAME gives it)"
+
+
+def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
+    """How long the device idles, why, and before which op. places: as `places_of` gives them."""
+    if summary.wall_ns is None:
+        return "The records do not say when they ran, so idle time is not known."
+    total = sum(summary.idle_ns.values())
+    what = "GPU" if summary.on_gpu else "CPU"
+    parts = sorted(((ns, name) for name, ns in summary.idle_ns.items() if ns), reverse=True)
+    named = [f"{name.replace('_', ' ')} {human(ns, 'ns')}" for ns, name in parts[:4] if ns > 0.02 * total]
+    share = 100 * total / summary.wall_ns if summary.wall_ns else 0.0
+    mean = f" (mean of {len(summary.devices)} devices)" if len(summary.devices) > 1 else ""
+    causes = f": {', '.join(named)}" if named else ""
+    where = ""
+    if places and total and (most := places[0]["time_ns"] / (total * max(len(summary.devices), 1))) > _MUCH:
+        layer = f" in {places[0]['layer']}" if places[0]["layer"] else ""
+        where = f" Of it {100 * most:.0f} % comes before {places[0]['op']}{layer}."
+    return f"The {what} idles {human(total, 'ns')} of {human(summary.wall_ns, 'ns')}, {share:.0f} %{mean}{causes}.{where}"
+
+
+def of_tensor_cores(cells: Mapping[str, Any]) -> str:
+    """Which share of the time of products ran on Tensor Cores."""
+    spent = Counter[str | None]()
+    for verdict, ns in zip(cells["verdict"], cells["time_ns"], strict=True):
+        spent[cells["verdicts"][verdict][0]] += ns
+    total = spent["1"] + spent["0"]
+    if not total:
+        return "No kernel multiplies matrices in a type for which this device has Tensor Cores, as far as is known."
+    return f"Tensor Cores did {100 * spent['1'] / total:.0f} % of {human(total, 'ns')} of matrix products that could use them."
