@@ -41,6 +41,11 @@ COMMANDS = (
     Command("trace", "pyprof.report.trace.command", "a timeline for ui.perfetto.dev, each kernel with all that is known of it"),
     Command("counters", "pyprof.counters.command", "measured counters of each launch beside what the algorithm needs"),
     Command("timers", "pyprof.report.timers", "timers inside a kernel: time of its blocks, balance of its lanes, timeline"),
+    Command(
+        "scrub",
+        "pyprof.scrub.command",
+        "a copy of a capture to share: without environment, commands, names of people",
+    ),
     Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
     Command("mcp", "pyprof.serving.command", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
     Command("help", "pyprof.help", "explain a topic: terms, formats, columns, ..."),

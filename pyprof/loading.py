@@ -238,25 +238,36 @@ def _read(name: str, formats: tuple[Format, ...]) -> Trace | Records:
 
 def _read_any(name: str, formats: tuple[Format, ...]) -> Trace | Records | Measured:
     with Input(name) as given:
-        for form in formats:
-            if form.sniff(given):
-                with stage(f"reading {given.name}", given.read_share):
-                    return form.read(given)
-        if any(form.sniff(given) for form in COUNTERS if form not in formats):
-            raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
-        if _BLOCK_TIMES.search(given.text(_FIRST_BYTES)):
-            raise NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", _TIMERS.format(name))
-        if given.folder:
-            raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
-        if given.head.startswith(SQLITE):
-            raise NotACapture(
-                f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
-                "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
-            )
+        form = _format(given, formats)
+        with stage(f"reading {given.name}", given.read_share):
+            return form.read(given)
+
+
+def format_of(given: Input, formats: tuple[Format, ...]) -> str:
+    """The name of the one of these formats that an input has. Raises NotACapture, with what it is where that is known."""
+    return _format(given, formats).name
+
+
+def _format(given: Input, formats: tuple[Format, ...]) -> Format:
+    for form in formats:
+        if form.sniff(given):
+            return form
+    name = str(given.path)
+    if any(form.sniff(given) for form in COUNTERS if form not in formats):
+        raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
+    if _BLOCK_TIMES.search(given.text(_FIRST_BYTES)):
+        raise NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", _TIMERS.format(name))
+    if given.folder:
+        raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
+    if given.head.startswith(SQLITE):
         raise NotACapture(
-            f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
-            "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
+            f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
+            "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
         )
+    raise NotACapture(
+        f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
+        "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
+    )
 
 
 # ---------------------------------------------------------------------------------------------- what callers get

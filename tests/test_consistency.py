@@ -35,7 +35,7 @@ ORDER = [
     {"recording"},
     {"report/compiled"},  # reads generated sources, which timers runs and reports describe
     {"counters", "timers"},
-    {"report"},
+    {"report", "scrub"},
     {"api"},
     {"doctor", "recording/command", "serving"},
     {"cli"},

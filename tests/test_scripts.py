@@ -1,11 +1,10 @@
-"""The scripts: what they ask of nsys, nvprof and pip, which stand-ins write down; and what scrub_capture.py takes out."""
+"""The scripts: what they ask of nsys, nvprof and pip, which stand-ins write down."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -216,67 +215,6 @@ def test_the_environment_is_made_once_with_torch_first(tools: Path, tmp_path: Pa
     assert ensure() == []
     (project / "pyproject.toml").write_text("another")
     assert ensure() == installed
-
-
-SECRETS = ("TOKEN=hunter2", "secret.host", "/home/ada", "sshd", "GPU-1234")
-
-
-@pytest.fixture
-def capture(tmp_path: Path) -> Path:
-    """An export with secrets wherever nsys puts them."""
-    path = tmp_path / "in.sqlite"
-    connection = sqlite3.connect(path)
-    connection.executescript("""
-        CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
-        INSERT INTO StringIds VALUES (1, 'mm(fp32[2,3]) #pyprof{"src":"/home/ada/work/net.py:7"}'), (2, 'sshd'), (3, 'python'),
-            (4, 'TOKEN=hunter2'), (5, 'void gemm<float>(float*)');
-        CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, textId INTEGER);
-        INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, NULL, 77, 1), (3, 4, 59, 'at /home/ada/x.py, 1/2 and/or a ratio', 77, NULL);
-        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, shortName INTEGER);
-        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5, 5);
-        CREATE TABLE ThreadNames (nameId INTEGER, globalTid INTEGER);
-        INSERT INTO ThreadNames VALUES (3, 77), (2, 78);
-        CREATE TABLE PROCESSES (name TEXT); INSERT INTO PROCESSES VALUES ('sshd');
-        CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT); INSERT INTO META_DATA_CAPTURE VALUES ('ENV', 'TOKEN=hunter2');
-        CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
-        INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_HOST', 'secret.host'), ('EXPORT_SCHEMA_VERSION', '3.7.2');
-        CREATE TABLE TARGET_INFO_GPU (name TEXT, uuid TEXT); INSERT INTO TARGET_INFO_GPU VALUES ('H100', 'GPU-1234');
-        CREATE TABLE A_TABLE_OF_THE_FUTURE (value TEXT); INSERT INTO A_TABLE_OF_THE_FUTURE VALUES ('secret.host');
-    """)
-    connection.close()
-    return path
-
-
-def scrub(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPTS / "scrub_capture.py"), str(source), str(target)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_scrubbing_leaves_no_secret_and_all_that_was_measured(capture: Path, tmp_path: Path) -> None:
-    before, out = capture.read_bytes(), tmp_path / "out.sqlite"
-    assert all(secret.encode() in before for secret in SECRETS)
-    assert scrub(capture, out).returncode == 0
-    assert capture.read_bytes() == before
-    assert not [secret for secret in SECRETS if secret.encode() in out.read_bytes()]
-    connection = sqlite3.connect(out)
-    texts = connection.execute("SELECT COALESCE(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId").fetchall()
-    kernels = connection.execute("SELECT value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName").fetchall()
-    threads = connection.execute("SELECT value, globalTid FROM ThreadNames JOIN StringIds ON id = nameId").fetchall()
-    versions = connection.execute("SELECT name FROM META_DATA_EXPORT").fetchall()
-    connection.close()
-    assert texts == [('mm(fp32[2,3]) #pyprof{"src":"net.py:7"}',), ("at x.py, 1/2 and/or a ratio",)]
-    assert (kernels, threads, versions) == ([("void gemm<float>(float*)",)], [("python", 77)], [("EXPORT_SCHEMA_VERSION",)])
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.sqlite", "out.sqlite"]
-
-
-def test_scrubbing_refuses_its_own_input_and_what_is_no_database(capture: Path, tmp_path: Path) -> None:
-    before = capture.read_bytes()
-    assert scrub(capture, capture).returncode == 1
-    assert capture.read_bytes() == before
-    (tmp_path / "text").write_text("no database at all, whatever its name is")
-    done = scrub(tmp_path / "text", tmp_path / "out")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert not (tmp_path / "out").exists()
 
 
 def test_data_in_the_repository_is_scrubbed() -> None:

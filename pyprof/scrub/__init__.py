@@ -1,0 +1,1 @@
+"""A capture -> the same measurements without what identifies a person or a machine."""

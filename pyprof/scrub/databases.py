@@ -1,0 +1,166 @@
+"""An SQLite capture of nsys or nvprof -> a new one: of each table that a reader of captures needs its numbers, and of texts
+only those that a report shows, without names of people and machines.
+
+The lists name what is kept, since newer tools add tables whose contents are unknown here. The new file is written from nothing:
+free pages and what was once deleted are not in it.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
+
+from pyprof.errors import InputError
+from pyprof.parse.sources.sqlite import Database
+from pyprof.scrub.identities import Identities
+
+Columns: TypeAlias = dict[str, dict[str, str]]  # of each table each column with its declared type
+
+
+class Kept(NamedTuple):
+    """What is kept of the databases of one tool.
+
+    tables: their names; texts, blobs: (table, column) of each whose texts or blobs are kept; strings: the table of texts that
+    others refer to, its columns, and the columns that refer to it; dropped: columns that identify a device.
+    """
+
+    tables: re.Pattern[str]
+    texts: frozenset[tuple[str, str]]
+    blobs: frozenset[tuple[str, str]]
+    strings: tuple[str, str, str]
+    references: frozenset[str]
+    dropped: frozenset[str]
+
+
+_VERSIONS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # tables of which rows called EXPORT_..._VERSION are kept
+NSYS = Kept(
+    tables=re.compile(
+        r"StringIds|NVTX_\w+|ThreadNames|ANALYSIS_DETAILS|META_DATA_EXPORT|EXPORT_META_DATA|CUDA_GRAPH\w*_EVENTS|ENUM_\w+"
+        r"|CUPTI_ACTIVITY_KIND_\w+|CUDNN_EVENTS|CUBLAS_EVENTS|TARGET_INFO_(GPU|CUDA_DEVICE|CUDA_STREAM|SESSION_START_TIME)"
+    ),
+    texts=frozenset(
+        [("NVTX_EVENTS", "text"), ("TARGET_INFO_GPU", "name"), ("TARGET_INFO_GPU", "chipName")]
+        + [(table, column) for table in _VERSIONS for column in ("name", "value")]
+    ),
+    blobs=frozenset(),
+    strings=("StringIds", "id", "value"),
+    references=frozenset({"textId", "jsonTextId", "nameId", "demangledName", "shortName", "mangledName", "name"}),
+    dropped=frozenset({"uuid", "busLocation"}),
+)
+NVPROF = Kept(
+    tables=re.compile(
+        r"StringTable|Version|CUPTI_ACTIVITY_KIND_((CONCURRENT_|CDP_)?KERNEL|MEMCPY2?|MEMSET|RUNTIME|DRIVER|MARKER|DEVICE|CONTEXT"
+        r"|NAME|OVERHEAD|SYNCHRONIZATION|STREAM)"
+    ),
+    texts=frozenset(),
+    blobs=frozenset([("CUPTI_ACTIVITY_KIND_MARKER", "objectId"), ("CUPTI_ACTIVITY_KIND_NAME", "objectId")]),
+    strings=("StringTable", "_id_", "value"),
+    references=frozenset({"name", "domain"}),
+    dropped=frozenset({"uuid"}),
+)
+
+
+def scrub_database(path: Path, name: str, kept: Kept, identities: Identities, out: Path) -> None:
+    """Write the scrubbed database into the empty file `out`. Raises InputError where the capture cannot be read."""
+    with path.open("rb") as stream, closing(Database(stream.fileno(), path, name)) as source:
+        columns = {table: _columns(source, table) for table in source.tables if kept.tables.fullmatch(table)}
+        _find_names(source, identities)
+        with closing(sqlite3.connect(out, isolation_level=None, uri=True)) as target:
+            try:
+                _fill(target, path, columns, kept, identities)
+            except sqlite3.Error as error:
+                raise InputError(f"{name}: cannot be copied: {error}", "export it again") from error
+
+
+def _columns(source: Database, table: str) -> dict[str, str]:
+    """Each column with its affinity; the key that is the row's number as that. Raises InputError for a virtual table."""
+    schema = source.schema(table)
+    if schema is None:
+        return {}
+    return schema.affinities | ({schema.alias: "INTEGER PRIMARY KEY"} if schema.alias else {})
+
+
+def _find_names(source: Database, identities: Identities) -> None:
+    """Look for names in every text of the capture, kept or not; rows of names and values say what a value is."""
+    for table in source.tables:
+        schema = source.schema(table)
+        for column in schema.affinities if schema is not None else ():
+            cell = _quoted(column)
+            for (text,) in source.rows(f"SELECT DISTINCT {cell} FROM {_quoted(table)} WHERE typeof({cell}) = 'text'"):
+                identities.find(str(text))
+        if source.has(table, "name", "value"):
+            for key, value in source.rows(f"SELECT name, value FROM {_quoted(table)} WHERE typeof(value) = 'text'"):
+                identities.find(f"{key!s}={value!s}")
+
+
+def _fill(target: sqlite3.Connection, source: Path, columns: Columns, kept: Kept, identities: Identities) -> None:
+    """Copy what is kept; texts that others refer to last, when all that refers to them is there."""
+    for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
+        target.execute(f"PRAGMA {pragma}")
+    target.create_function("scrubbed", 1, lambda text: identities.scrubbed(_text(text)), deterministic=True)
+    target.execute("ATTACH DATABASE ? AS source", (f"file:{quote(str(source.absolute()))}?mode=ro&immutable=1",))
+    for table, declared in columns.items():
+        listed = ", ".join(f"{_quoted(column)} {kind}" for column, kind in declared.items())
+        target.execute(f"CREATE TABLE {_quoted(table)} ({listed})")
+        if table != kept.strings[0]:
+            _copy(target, table, declared, kept)
+    _keep_own_threads(target, columns)
+    _copy_strings(target, columns, kept)
+    target.execute("DETACH DATABASE source")
+    target.execute("VACUUM")
+
+
+def _copy(target: sqlite3.Connection, table: str, declared: dict[str, str], kept: Kept) -> None:
+    values = ", ".join(_value(table, column, kept) for column in declared)
+    where = "WHERE name LIKE 'EXPORT_%VERSION%'" if table in _VERSIONS and {"name", "value"} <= declared.keys() else ""
+    target.execute(f"INSERT INTO {_quoted(table)} SELECT {values} FROM source.{_quoted(table)} {where}")
+
+
+def _value(table: str, column: str, kept: Kept) -> str:
+    """What is kept of a cell, as SQL: numbers, and texts and blobs where the lists have them."""
+    cell = _quoted(column)
+    if column in kept.dropped:
+        return "NULL"
+    text = f"scrubbed({cell})" if (table, column) in kept.texts or table.startswith("ENUM_") else "NULL"
+    blob = cell if (table, column) in kept.blobs else "NULL"
+    return f"CASE typeof({cell}) WHEN 'text' THEN {text} WHEN 'blob' THEN {blob} ELSE {cell} END"
+
+
+def _copy_strings(target: sqlite3.Connection, columns: Columns, kept: Kept) -> None:
+    """Of the texts that others refer to those that something kept refers to."""
+    table, *names = kept.strings
+    if not {*names} <= columns.get(table, {}).keys():
+        return
+    key, value = map(_quoted, names)
+    used = " UNION ".join(_references(columns, kept)) or "SELECT NULL"
+    target.execute(
+        f"INSERT INTO {_quoted(table)} ({key}, {value}) "
+        f"SELECT {key}, scrubbed({value}) FROM source.{_quoted(table)} WHERE {key} IN ({used}) ORDER BY {key}"
+    )
+
+
+def _references(columns: Columns, kept: Kept) -> Iterator[str]:
+    for table, declared in columns.items():
+        for column in sorted(declared.keys() & kept.references) if table != kept.strings[0] else ():
+            yield f"SELECT {_quoted(column)} FROM main.{_quoted(table)}"
+
+
+def _keep_own_threads(target: sqlite3.Connection, columns: Columns) -> None:
+    """Drop names of threads on which nothing was recorded: those of all other programs of the machine."""
+    if "globalTid" in columns.get("ThreadNames", ()):
+        busy = [table for table, declared in columns.items() if "globalTid" in declared and table != "ThreadNames"]
+        used = " UNION ".join(f"SELECT globalTid FROM main.{_quoted(table)}" for table in busy) or "SELECT NULL"
+        target.execute(f"DELETE FROM main.ThreadNames WHERE globalTid NOT IN ({used})")
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
