@@ -14,6 +14,7 @@ from pyprof.tables.rows import Rows, chosen, to_pandas
 
 if TYPE_CHECKING:
     import pandas
+    from plotly.graph_objects import Figure
 
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.measured.launches import Measured
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyprof.prof.frame import Frame
     from pyprof.report.diff.diff import Diff
     from pyprof.report.overview import Overview
+    from pyprof.report.page.data import Section
     from pyprof.report.summary.summary import Summary
     from pyprof.tables.table import Source, Table
 
@@ -173,6 +175,44 @@ class Loaded(Rows):
         from pyprof.report.overview import Overview
 
         return Overview(Frame(self.records, None if gpu is None else gpus.named(gpu)), self.trace)
+
+    @cached_property
+    def _section(self) -> Section:
+        """What the page of `pyprof report` shows of it, which figures are drawn from."""
+        from pyprof.report.page.data import charted
+
+        return charted(self._overview, self._summary)
+
+    def plot_roofline(self, gpu: str | None = None) -> Figure:
+        """A plotly figure of the window's ops: FLOP/s over FLOP per byte on logarithmic axes, below what the device allows.
+
+        A point is an op with its shapes in one phase, its area is time; lines are the peak of each precision that multiplied,
+        DRAM and L2. Ops whose FLOPs or bytes are unknown or zero have no point; how many, and how long they take, stands above.
+        gpu: hold rates against this device. Raises ToolError where plotly is not installed, InputError for an unknown device.
+        """
+        from pyprof.report.figures.roofline import roofline
+        from pyprof.report.page.data import section_of
+
+        return roofline(self._section if gpu is None else section_of(self._seen(gpu), self.file))
+
+    def plot_layers(self) -> Figure:
+        """A plotly figure of the window's kernel time (without a GPU, of ops): layer > op > kernel as an icicle that zooms.
+
+        Raises ToolError where plotly is not installed.
+        """
+        from pyprof.report.figures.layers import layers
+
+        return layers(self._section)
+
+    def plot_timeline(self) -> Figure:
+        """A plotly figure of the window: busy time of each stream by phase, idle time of each device by cause.
+
+        The longest gaps have lines of their own, which say what ran before and after. Raises ToolError where plotly is not
+        installed.
+        """
+        from pyprof.report.figures.timeline import timeline
+
+        return timeline(self._section)
 
     def compare(self, other: Loaded | str | os.PathLike[str]) -> Diff:
         """What changed from this capture to another, as `pyprof diff` shows it. other: what `load` returned, or a file.

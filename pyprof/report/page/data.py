@@ -14,6 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
@@ -107,6 +108,7 @@ def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, An
     gpu = frame.records["gpu"][chosen]
     time = np.maximum(frame.records["dur_ns"][chosen], 0).astype(np.float64)
     codes = distinct_values(gpu[gpu >= 0]).tolist()
+    on_cpu = bool((frame.records["kind"][chosen] == ActivityKind.CPU).all())
     notes: list[str] = []
     if codes and frame.gpus:
         most = max(codes, key=lambda code: float(time[gpu == code].sum()))
@@ -118,11 +120,13 @@ def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, An
             notes.append("the bandwidth of this device's L2 cache is not published, so it has no line")
         l2 = device.l2_bytes_per_s
     else:
-        measured = None if frame.records["gpu"].max(initial=-1) >= 0 else cpus.peak()
+        measured = cpus.peak() if on_cpu else None
         peaks = [] if measured is None else [(f"{tag}, CPU", rate * 1e12) for tag, rate in measured.tflops.items()]
         dram, l2 = (None if measured is None else measured.dram_gbs * 1e9), None
     if not peaks and dram is None:
-        notes.append("the peaks of this device are not known, so there are no ceilings: --gpu NAME")
+        which = "of this CPU are not measured" if on_cpu else "of this device are not known"
+        how = "pyprof doctor --calibrate" if on_cpu else "--gpu NAME, in Python gpu=NAME"
+        notes.append(f"the peaks {which}, so there are no ceilings: {how}")
     return {"arithmetic": peaks, "dram": dram, "l2": l2, "notes": notes}
 
 

@@ -1,0 +1,108 @@
+"""A section of the page -> where its time goes, as a figure: layer > op > kernel, the width of each its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyprof.report.figures.base import empty, framed, hover, percent, plotly, shown
+from pyprof.report.figures.sums import layer_path
+from pyprof.report.page.colours import colours
+from pyprof.report.page.data import Section
+from pyprof.tables.units import human
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_ROW = 26  # pixels
+_DEEPEST = 18  # rows that are drawn at once; a click shows what is below
+
+
+@dataclass
+class _Node:
+    """A part of the icicle with all inside it. parent: its number, -1 for the whole; about: what is said of it."""
+
+    parent: int
+    name: str
+    colour: str
+    about: tuple[tuple[str, str | None], ...] = ()
+    time_ns: int = 0
+    kernels: int = 0
+
+
+def layers(section: Section) -> Figure:
+    """An icicle; a click on a part shows it alone. Raises ToolError where plotly is not installed."""
+    go, title = plotly(), f"Layer > op > kernel of {section.summary.file.rpartition('/')[2]}"
+    cells = section.charts["cells"]
+    nodes = _nodes(cells)
+    if not nodes[0].time_ns:
+        return empty(title, "No kernel took any time, so there is nothing to divide.")
+    keep = {at: node for at, node in enumerate(nodes) if node.time_ns}
+    icicle = go.Icicle(
+        ids=[str(at) for at in keep], parents=["" if node.parent < 0 else str(node.parent) for node in keep.values()],
+        labels=[shown(node.name) for node in keep.values()], values=[node.time_ns for node in keep.values()],
+        text=[_share(node, nodes[0]) for node in keep.values()], textinfo="label+text", branchvalues="total", sort=True,
+        hovertext=[_about(node, nodes[0]) for node in keep.values()], hoverinfo="text", maxdepth=_DEEPEST,
+        tiling={"orientation": "v", "pad": 1}, marker={"colors": [node.colour for node in keep.values()]},
+    )  # fmt: skip
+    rows = min(_depth(keep), _DEEPEST)
+    figure = framed([icicle], title, section.sentences["layers"], _notes(cells), 40 + _ROW * max(rows, 4))
+    figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"}, margin={"l": 20})
+    return figure
+
+
+def _nodes(cells: Mapping[str, Any]) -> list[_Node]:
+    """The layers of the page under their numbers, the first is the whole; in each its ops by phase, in these their kernels. A
+    parent comes before what is inside it."""
+    colour, parents, names = colours(), cells["layers"]["parent"], cells["layers"]["name"]
+    nodes = [_Node(parent, name[1:] or "all", colour["layer"]) for parent, name in zip(parents, names, strict=True)]
+    inside: dict[tuple[object, ...], int] = {}
+
+    def node_of(key: tuple[object, ...], node: _Node) -> int:
+        if key not in inside:
+            inside[key] = len(nodes)
+            nodes.append(node)
+        return inside[key]
+
+    for at, (path, op, phase, kernel) in enumerate(zip(*(cells[n] for n in ("layer", "op", "phase", "kernel")), strict=True)):
+        layer, name, of_phase = cells["layers"]["node"][path], cells["ops"][op][0] or "no op known", cells["phases"][phase]
+        about, (short, whole) = (("phase", of_phase), ("in", layer_path(cells, layer) or None)), cells["names"][kernel]
+        of_op = node_of((layer, phase, name), _Node(layer, name, colour[f"ph-{of_phase}"], about))
+        more = (("op", name), *about, ("name", whole if whole != short else None))
+        leaf = node_of((layer, phase, name, kernel), _Node(of_op, short, colour[f"ph-{of_phase}"], more))
+        _count(nodes, leaf, cells["time_ns"][at], cells["kernels"][at])
+    if cells["rest"]["time_ns"]:
+        nodes.append(_Node(0, "smaller groups", colour["ph-unknown"]))
+        _count(nodes, len(nodes) - 1, cells["rest"]["time_ns"], cells["rest"]["kernels"])
+    return nodes
+
+
+def _count(nodes: list[_Node], at: int, time_ns: int, kernels: int) -> None:
+    """Add to a node and to all that it is in."""
+    while at >= 0:
+        nodes[at].time_ns += time_ns
+        nodes[at].kernels += kernels
+        at = nodes[at].parent
+
+
+def _depth(nodes: Mapping[int, _Node]) -> int:
+    """The rows of these."""
+    depths = {-1: 0}
+    for at, node in nodes.items():
+        depths[at] = depths[node.parent] + 1
+    return max(depths.values())
+
+
+def _share(node: _Node, whole: _Node) -> str:
+    return f"{human(node.time_ns, 'ns')}, {percent(node.time_ns / whole.time_ns)}"
+
+
+def _about(node: _Node, whole: _Node) -> str:
+    return hover(node.name, [*node.about, ("time", _share(node, whole)), ("kernels", f"{node.kernels:,}")])
+
+
+def _notes(cells: Mapping[str, Any]) -> list[str]:
+    rest = cells["rest"]
+    text = f"smaller groups: {rest['kernels']:,} kernels in {rest['cells']:,} groups, each shorter than any that is shown"
+    return [text] if rest["cells"] else []
