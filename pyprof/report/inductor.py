@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from pyprof.report.compiled.module import CompiledModule, find_modules, read_mod
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Values
+
+if TYPE_CHECKING:
+    from pyprof.timers.generated import Result
 
 _NO_AMOUNT = 1 << 53  # bytes or operations
 
@@ -283,9 +286,15 @@ def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[An
 
 
 def _bench(path: Path, options: argparse.Namespace) -> int:
-    from pyprof.timers.generated import Result, bench
+    from pyprof.timers.generated import bench
 
-    results = bench(path, options.kernel, options.seconds)
+    write(selected(bench_table(bench(path, options.kernel, options.seconds)), options), options)
+    return 0
+
+
+def bench_table(results: Sequence[Result]) -> Table:
+    """One row for each kernel that was timed alone."""
+    from pyprof.timers.generated import Result
 
     def values(name: str, digits: int | None) -> Values:
         found = [getattr(result, name) for result in results]
@@ -295,8 +304,7 @@ def _bench(path: Path, options: argparse.Namespace) -> int:
 
     columns = [(field.name, *field.metadata.values()) for field in fields(Result)]
     cells = [(_header(name, text, about, digits is None), values(name, digits)) for name, text, about, digits in columns]
-    write(selected(joined("bench", cells), options), options)
-    return 0
+    return joined("bench", cells)
 
 
 def _recorded(records: Records) -> list[CompiledModule]:

@@ -135,7 +135,7 @@ def diff(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], d
 
     both = [session.load(arguments[name]) for name in ("before", "after")]
     found = Comparison(*(Overview(_frame(one), one.trace) for one in both))
-    return json.loads(to_json(found)), {}
+    return json.loads(to_json(found, [one.file for one in both])), {}
 
 
 def _frame(loaded: Loaded) -> Frame:

@@ -92,7 +92,7 @@ def _overview(name: str, options: argparse.Namespace) -> Overview:
 
 def _print(found: Comparison, files: list[str], options: argparse.Namespace) -> None:
     if options.format == "json" and not options.table:
-        _write_text(document.to_json(found), options)
+        _write_text(document.to_json(found, files), options)
     elif options.table:
         write(selected(TABLES[options.table](found), options), options)
     else:
@@ -124,7 +124,7 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
             yield one
 
     if options.format == "json":
-        _write_text(document.job_json(kept()), options)
+        _write_text(document.job_json(kept(), files), options)
     else:
         for _ in kept():  # one after another: two captures are held at a time
             pass

@@ -22,18 +22,22 @@ _NUMBER = re.compile(r"\d+")
 _SHOWN = 10  # rows of the table that says where the difference is
 
 
-def to_json(found: Comparison) -> str:
-    """One object; times in ns, unknown is null. changes + added - removed is the difference of the totals."""
-    return _text({"schema": _SCHEMA, **_document(found)})
+def to_json(found: Comparison, files: Sequence[str]) -> str:
+    """One object; times in ns, unknown is null. changes + added - removed is the difference of the totals.
+
+    `pyprof help schema diff` describes both documents. files: the names of both captures.
+    """
+    return _text({"schema": _SCHEMA, "files": list(files), **_document(found)})
 
 
-def job_json(ranks: Iterable[RankComparison]) -> str:
-    """One object with the comparison of each rank under `ranks`, and means over them."""
+def job_json(ranks: Iterable[RankComparison], files: Sequence[str]) -> str:
+    """One object with the comparison of each rank under `ranks`, and means over them. files: the names of both jobs."""
     documents = [
         {"rank": one.rank if one.rank >= 0 else None, "files": list(one.names), **_document(one.found)} for one in ranks
     ]
     means = {name: round(sum(int(str(one[name])) for one in documents) / len(documents)) for name in ("before_ns", "after_ns")}
-    return _text({"schema": _SCHEMA, "comparable": all(one["comparable"] for one in documents), **means, "ranks": documents})
+    comparable = all(one["comparable"] for one in documents)
+    return _text({"schema": _SCHEMA, "files": list(files), "comparable": comparable, **means, "ranks": documents})
 
 
 def _text(document: dict[str, object]) -> str:

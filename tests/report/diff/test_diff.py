@@ -170,7 +170,8 @@ def test_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert main(["diff", "--baseline", "main", after, "--format", "json"]) == 0
     kept = json.loads(capsys.readouterr().out)
     assert main(["diff", before, after, "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == kept
+    assert json.loads(capsys.readouterr().out) == {**kept, "files": [before, after]}
+    assert kept["files"][1] == after and Path(kept["files"][0]).exists()
     for wrong in (
         ["--save", "../x", before],
         ["--baseline", "main", before, after],
