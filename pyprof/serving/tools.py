@@ -25,7 +25,6 @@ from pyprof.tables.formats import FORMATS, write_tables
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.trace import Trace
-    from pyprof.prof.frame import Frame
     from pyprof.tables.table import AnyTable
 
 ROWS, MOST_ROWS = 20, 1_000
@@ -119,29 +118,19 @@ def ops(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], di
 
 def gaps(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """The JSON of `pyprof gaps`, or of one of its tables."""
+    from pyprof.prof.frame import Frame
     from pyprof.report.gaps import TABLES, Report
 
     loaded = session.load(arguments["file"])
-    report = Report(_frame(loaded), loaded.trace)
+    report = Report(Frame(loaded.records), loaded.trace)
     chosen = arguments.get("table")
     return _of_tables([make(report) for name, make in TABLES.items() if chosen in (None, name)], arguments)
 
 
 def diff(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """The JSON of `pyprof diff`."""
-    from pyprof.report.diff.compare import Comparison
-    from pyprof.report.diff.document import to_json
-    from pyprof.report.overview import Overview
-
-    both = [session.load(arguments[name]) for name in ("before", "after")]
-    found = Comparison(*(Overview(_frame(one), one.trace) for one in both))
-    return json.loads(to_json(found, [one.file for one in both])), {}
-
-
-def _frame(loaded: Loaded) -> Frame:
-    from pyprof.prof.frame import Frame
-
-    return Frame(loaded.records)
+    before, after = (session.load(arguments[name]) for name in ("before", "after"))
+    return before.compare(after).to_dict(), {}
 
 
 def _of_tables(tables: Sequence[AnyTable], arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:

@@ -86,7 +86,7 @@ class Diff(Rows):
 
     def json(self) -> str:
         """The JSON of `pyprof diff --format json`."""
-        return to_json(self.comparison)
+        return to_json(self.comparison, self.files)
 
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds: numbers, texts, None, lists and dicts; every op by itself."""
