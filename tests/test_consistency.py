@@ -36,6 +36,8 @@ ORDER = [
     {"report/compiled"},  # reads generated sources, which timers runs and reports describe
     {"counters", "timers"},
     {"report", "scrub"},
+    {"counters/roofline"},  # draws with the page of the reports
+    {"counters/command"},
     {"api"},
     {"doctor", "recording/command", "serving"},
     {"cli"},

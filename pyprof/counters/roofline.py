@@ -1,4 +1,4 @@
-"""A table of measured launches -> the measured roofline, as a static page (SVG, no script) or a picture.
+"""A table of measured launches -> the measured roofline, as a page like that of `pyprof report` or a picture.
 
 A point is a kernel, all its launches together: counted FLOPs over time, against counted FLOPs over the bytes of a level of
 memory. The algorithm's own point has its FLOPs and bytes over the same time. Lines are what the device allows. Reads no file.
@@ -8,31 +8,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.types import Floats
 from pyprof.counters.table import CounterTable
 from pyprof.errors import InputError, ToolError, UsageError
+from pyprof.hardware.names import short_name
+from pyprof.report.page.colours import colours
 from pyprof.tables.files import whole_text_file
+from pyprof.tables.names import text_of
 
 LEVELS = ("DRAM", "L2", "L1", "algorithm")
-_COLOURS = {"DRAM": "#1f6feb", "L2": "#2da44e", "L1": "#bf8700", "algorithm": "#8c959f"}
-_WIDTH, _HEIGHT, _MARGIN = 960, 600, 70
 _MOST = 40  # kernels that are drawn, those with most time
 
 
 class Point(NamedTuple):
-    """One kernel at one level. intensity: FLOP/byte; rate: FLOP/s; share: of the time of all kernels."""
+    """One kernel at one level: launches, their FLOPs, bytes and ns together. share: of the time of all kernels."""
 
     name: str
     level: str
-    intensity: float
-    rate: float
+    launches: int
+    flops: float
+    bytes: float
+    time_ns: float
     share: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOP/byte."""
+        return self.flops / self.bytes
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s."""
+        return self.flops / self.time_ns * 1e9
 
 
 class Roof(NamedTuple):
@@ -54,17 +66,10 @@ def points(table: CounterTable) -> list[Point]:
         spent, share = time[rows].sum(), known[rows].sum() / max(known.sum(), 1.0)
         levels = ((counted.flops, counted.dram_bytes), (counted.flops, counted.l2_bytes), (counted.flops, counted.l1_bytes))
         for level, (flops, moved) in zip(LEVELS, (*levels, (table.number("flops"), table.number("bytes"))), strict=True):
-            point = _point(name, level, share, flops[rows].sum(), moved[rows].sum(), spent)
-            found += [point] if point is not None else []
+            sums = (float(flops[rows].sum()), float(moved[rows].sum()), float(spent))
+            if all(math.isfinite(value) and value > 0 for value in sums):  # else it has no place on logarithmic axes
+                found.append(Point(name, level, int(rows.sum()), *sums, float(share)))
     return found
-
-
-def _point(name: str, level: str, share: float, *sums: float) -> Point | None:
-    """None where one of FLOPs, bytes and ns is unknown or zero: it has no place on logarithmic axes."""
-    flops, moved, spent_ns = sums
-    if not all(math.isfinite(value) and value > 0 for value in sums):
-        return None
-    return Point(name, level, flops / moved, flops / spent_ns * 1e9, share)
 
 
 def roofs(table: CounterTable) -> list[Roof]:
@@ -101,79 +106,45 @@ def draw(table: CounterTable, path: Path) -> None:
     if path.suffix == ".png":
         _picture(shown, limits, path)
         return
+    from pyprof.report.page.render import render_measured
+
     with whole_text_file(path) as stream:
-        stream.write(f"<!doctype html>\n<meta charset='utf-8'>\n<title>measured roofline</title>\n{svg(shown, limits)}\n")
+        stream.write(render_measured(_charts(shown, limits), "the measured roofline"))
 
 
-class _Axes:
-    """Logarithmic axes around points and roofs, a decade more on each side."""
-
-    def __init__(self, shown: Sequence[Point], limits: Sequence[Roof]) -> None:
-        intensities, rates = [p.intensity for p in shown], [p.rate for p in shown]
-        rates += [roof.value for roof in limits if not roof.slope]
-        self.x = math.floor(math.log10(min(intensities))), math.floor(math.log10(max(intensities))) + 1
-        self.y = math.floor(math.log10(min(rates))), math.floor(math.log10(max(rates))) + 1
-
-    def place(self, intensity: float, rate: float) -> tuple[float, float]:
-        """Where a point is, in pixels from the upper left."""
-        across = (math.log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
-        up = (math.log10(rate) - self.y[0]) / (self.y[1] - self.y[0])
-        return _MARGIN + across * (_WIDTH - 2 * _MARGIN), _HEIGHT - _MARGIN - up * (_HEIGHT - 2 * _MARGIN)
-
-    def line(self, roof: Roof, highest: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The ends of a roof inside the axes; memory ends where the highest arithmetic begins."""
-        left, right = 10.0 ** self.x[0], 10.0 ** self.x[1]
-        if not roof.slope:
-            return (left, roof.value), (right, roof.value)
-        begin = max(left, 10.0 ** self.y[0] / roof.value)
-        end = max(min(right, highest / roof.value), begin)
-        return (begin, begin * roof.value), (end, end * roof.value)
-
-
-def svg(shown: Sequence[Point], limits: Sequence[Roof]) -> str:
-    """The picture as one SVG element; every point names its kernel when the pointer rests on it."""
-    axes = _Axes(shown, limits)
-    highest = max([roof.value for roof in limits if not roof.slope], default=10.0 ** axes.y[1])
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="12">'
-    ]
-    for power in range(axes.x[0], axes.x[1] + 1):
-        x, bottom = axes.place(10.0**power, 10.0 ** axes.y[0])
-        parts += [
-            f'<path d="M{x:.1f} {_MARGIN}V{bottom:.1f}" stroke="#eee"/>',
-            _text(x, bottom + 18, f"{10.0**power:g}", "middle"),
-        ]
-    for power in range(axes.y[0], axes.y[1] + 1):
-        left, y = axes.place(10.0 ** axes.x[0], 10.0**power)
-        parts += [
-            f'<path d="M{left:.1f} {y:.1f}H{_WIDTH - _MARGIN}" stroke="#eee"/>',
-            _text(left - 6, y + 4, f"{10.0**power:.0e}", "end"),
-        ]
-    for roof in limits:
-        (x1, y1), (x2, y2) = (axes.place(*end) for end in axes.line(roof, highest))
-        unit = "byte/s" if roof.slope else "FLOP/s"
-        parts.append(f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" stroke="#444" fill="none"/>')
-        parts.append(_text(x2, y2 - 5, f"{roof.name} {roof.value:.3g} {unit}", "end"))
-    for point in shown:
-        x, y = axes.place(point.intensity, point.rate)
-        about = (
-            f"{point.name}: {point.level}, {point.intensity:.3g} FLOP/byte, {point.rate:.3g} FLOP/s, {point.share:.1%} of time"
-        )
-        size = 3 + 9 * math.sqrt(point.share)
-        parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:.1f}" fill="{_COLOURS[point.level]}" fill-opacity="0.6">'
-            f"<title>{escape(about)}</title></circle>"
-        )
-    for row, level in enumerate(level for level in LEVELS if any(point.level == level for point in shown)):
-        parts.append(f'<circle cx="{_WIDTH - 150}" cy="{20 + 16 * row}" r="5" fill="{_COLOURS[level]}"/>')
-        parts.append(_text(_WIDTH - 140, 24 + 16 * row, level, "start"))
-    parts.append(_text(_WIDTH / 2, _HEIGHT - 20, "FLOP/byte", "middle"))
-    parts.append(_text(_MARGIN, _MARGIN - 30, "FLOP/s", "middle"))
-    return "\n".join([*parts, "</svg>"])
+def _charts(shown: Sequence[Point], limits: Sequence[Roof]) -> dict[str, Any]:
+    """What the chart of the page draws: each point a cell, its level in the place of a phase; ns of all kernels."""
+    names, levels = [*dict.fromkeys(point.name for point in shown)], [*dict.fromkeys(point.level for point in shown)]
+    zeros, time = [0] * len(shown), [round(point.time_ns) for point in shown]
+    places = [names.index(point.name) for point in shown]
+    cells = {
+        "ops": [[text_of(short_name(name)), None] for name in names], "phases": levels,
+        "names": [[text_of(short_name(name)), text_of(name)] for name in names],
+        "layers": {"parent": [-1], "name": [""], "node": [0]}, "verdicts": [["-", None, ""]], "bounds": [None],
+        "sources": [None],
+        "rest": {"cells": 0, "time_ns": 0, "kernels": 0}, "op": places, "phase": [levels.index(point.level) for point in shown],
+        "layer": zeros, "kernel": places, "verdict": zeros, "bound": zeros, "source": zeros,
+        "kernels": [point.launches for point in shown], "calls": [point.launches for point in shown], "time_ns": time,
+        "flops": [point.flops for point in shown], "flops_ns": time,
+        "bytes": [point.bytes for point in shown], "bytes_ns": time,
+        "lost_ns": zeros, "lost_of_ns": zeros, "least_ns": zeros,
+    }  # fmt: skip
+    roofs = {
+        "arithmetic": sorted(((one.name, one.value) for one in limits if not one.slope), key=lambda pair: -pair[1]),
+        **{level.lower(): next((one.value for one in limits if one.slope and one.name == level), None) for level in LEVELS[:3]},
+        "notes": [],
+    }
+    return {"measured": True, "cells": cells, "roofs": roofs, "total_ns": round(shown[0].time_ns / shown[0].share)}
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _ends(roof: Roof, shown: Sequence[Point], limits: Sequence[Roof]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The ends of a line over the points; memory ends where the highest arithmetic begins."""
+    left, right = (end(point.intensity for point in shown) * by for end, by in ((min, 0.3), (max, 3.0)))
+    if not roof.slope:
+        return (left, roof.value), (right, roof.value)
+    highest = max((one.value for one in limits if not one.slope), default=right * roof.value)
+    end = max(min(right, highest / roof.value), left)
+    return (left, left * roof.value), (end, end * roof.value)
 
 
 def _picture(shown: Sequence[Point], limits: Sequence[Roof], path: Path) -> None:
@@ -181,19 +152,19 @@ def _picture(shown: Sequence[Point], limits: Sequence[Roof], path: Path) -> None
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ToolError("a PNG needs the package matplotlib", "pip install 'pyprof[plot]', or --roofline FILE.html") from error
-    axes = _Axes(shown, limits)
-    highest = max([roof.value for roof in limits if not roof.slope], default=10.0 ** axes.y[1])
     figure = Figure(figsize=(10, 6.25), layout="constrained")
     plot = figure.subplots()
     plot.set(xscale="log", yscale="log", xlabel="FLOP/byte", ylabel="FLOP/s")
     for roof in limits:
-        ends = axes.line(roof, highest)
+        ends = _ends(roof, shown, limits)
         plot.plot(*zip(*ends, strict=True), color="#444", linewidth=1)
         plot.annotate(roof.name, ends[1], ha="right", va="bottom", fontsize=8)
     for level in LEVELS:
         mine = [point for point in shown if point.level == level]
         sizes = [20 + 300 * point.share for point in mine]
         if mine:
-            plot.scatter([p.intensity for p in mine], [p.rate for p in mine], sizes, _COLOURS[level], alpha=0.6, label=level)
+            plot.scatter(
+                [p.intensity for p in mine], [p.rate for p in mine], sizes, colours()[f"ph-{level}"], alpha=0.6, label=level
+            )
     plot.legend()
     figure.savefig(path, dpi=120)

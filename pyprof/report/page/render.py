@@ -35,20 +35,31 @@ _SCRIPTS = ("d3.js", "base.js", "cells.js", "icicle.js", "roofline.js", "timelin
 
 def render(entries: Sequence[Section | Job], comparisons: Sequence[Compared | JobsCompared] = ()) -> str:
     """The page of some captures and jobs."""
-    script, style = _asset_script(), _asset("page.css")
     sections = [*_sections(entries)]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_ASSETS), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
     names = _names([entry.summary.file for entry in entries])
-    return environment.get_template("page.html").render(
-        policy=policy(script, style), title=", ".join(names[:3]) + ("" if len(names) < 4 else ", ..."),
-        style=Markup(style), script=Markup(script), version=__version__,
-        data=Markup(embedded([{**section.charts, "name": shown["name"]} for section, shown in sections])),
+    return _rendered(
+        "page.html", "report", [{**section.charts, "name": shown["name"]} for section, shown in sections],
+        title=", ".join(names[:3]) + ("" if len(names) < 4 else ", ..."),
         sections=[shown for _, shown in sections], several=len(sections) > 1, names=names,
         jobs=[_job(entry, name) for entry, name in zip(entries, names, strict=True) if isinstance(entry, Job)],
         compared=[_compared(one) for one in comparisons], beside=_beside([entry.summary for entry in entries]),
         conventions=_conventions(),
+    )  # fmt: skip
+
+
+def render_measured(charts: Mapping[str, Any], title: str) -> str:
+    """The page of a measured roofline, with the chart of the other page. charts: `measured`, cells, roofs, total_ns."""
+    return _rendered("measured.html", "counters", [charts], title=title)
+
+
+def _rendered(template: str, command: str, data: object, **shown: Any) -> str:
+    script, style = _asset_script(), _asset("page.css")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_ASSETS), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(template).render(
+        policy=policy(script, style), style=Markup(style), script=Markup(script), version=__version__,
+        data=Markup(embedded(data)), command=command, **shown,
     )  # fmt: skip
 
 

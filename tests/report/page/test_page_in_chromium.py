@@ -206,3 +206,34 @@ def test_two_captures_have_a_section_each(browser: Any, tmp_path: Path) -> None:
             and page.locator("#capture-2 .table.ops tbody tr").count() == 1
         )
         assert page.locator("#comparison h2").all_inner_texts() == ["one.sqlite \u2192 other.sqlite"]
+
+
+def test_the_measured_roofline_is_drawn_by_the_same_chart(browser: Any, tmp_path: Path, captures: Path) -> None:
+    files = [str(captures / f"ncu/rtx5090_details/00{number:02}.metrics.csv") for number in (3, 5, 9)]
+    path = tmp_path / "measured.html"
+    assert main(["counters", *files, "--gpu", "RTX 5090", "--roofline", str(path)]) == 0
+    with opened(browser, path) as page:
+        assert page.locator(".roofline circle").count() == 3 == page.locator(".table.measured tbody tr").count()
+        assert page.locator(".roofs.names text").all_text_contents()[-1] == "DRAM 1.79 TB/s"
+        page.locator('.roofline circle[aria-label^="fmha"]').click()
+        assert page.locator(".table.measured tbody tr").count() == 1 and page.locator(".roofline circle.pale").count() == 2
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_a_long_page_begins_closed_and_links_open_it(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(3):
+        two_steps().write(folder / f"rank{rank}.sqlite")
+    assert main(["report", str(folder), "-o", str(tmp_path / "report.html")]) == 0
+    context = browser.new_context()
+    page, errors = context.new_page(), []
+    page.on("console", lambda message: errors.append(message.text))
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert page.locator("#capture-1 .roofline circle").count() == 2 and page.locator("#capture-2 .roofline circle").count() == 0
+    page.locator('nav a[href="#capture-2"]').click()
+    page.wait_for_selector("#capture-2 .roofline circle")
+    assert page.locator("#capture-2 .roofline circle").count() == 2 and errors == []
+    assert page.locator("#job-1 .bars tr").count() == 3
+    context.close()

@@ -71,11 +71,32 @@ function show(article, section) {
   update();
 }
 
+/* What was measured: the roofline of kernels at each level of memory, and a row of each point. */
+function showMeasured(article, section) {
+  const find = (name) => article.querySelector(name);
+  const cells = new Cells(section.cells);
+  cells.total = section.total_ns; // a kernel has a point at every level
+  const pick = (group) => {
+    cells.filter.group = cells.filter.group === group ? null : group;
+    update();
+  };
+  const roofline = new Roofline(find(".roofline"), find(".roofnotes"), section, cells, pick);
+  keys(find(".keys.phases"), cells.of.phases.map((level) => [`ph-${level}`, level]));
+  const table = measuredTable(find(".table.measured"), cells, { picked: (sum) => pick(sum.key), isPicked: (sum) => cells.filter.group === sum.key });
+  function update() {
+    const mask = cells.masked();
+    table.update(cells.sums(mask, cells.group));
+    roofline.update(mask);
+  }
+  update();
+}
+
 /* A section that is closed is drawn when it is first opened. */
 JSON.parse(document.getElementById("data").textContent).forEach((section, at) => {
   const article = document.querySelector(`[data-section="${at}"]`);
   const whole = article.querySelector("details.whole");
-  if (!whole || whole.open) show(article, section);
+  if (section.measured) showMeasured(article, section);
+  else if (!whole || whole.open) show(article, section);
   else whole.addEventListener("toggle", () => show(article, section), { once: true });
 });
 

@@ -4,11 +4,11 @@ const POINTS = 400; // those with most time
 const NAMED = 6; // points with a label
 
 /* 0.01, 1, 100, 10 k */
-const power = (value) => (value < 1000 ? String(Number(value.toPrecision(1))) : scaled(value, "").replace(/\.0+(?=\D|$)/, ""));
+const power = (value) => (value < 1000 ? String(Number(value.toPrecision(1))) : scaled(value, "").replace(/\.0+(?=\D|$)/, "").trim());
 
 class Roofline {
   constructor(container, notes, section, cells, picked) {
-    Object.assign(this, { container, cells, picked, roofs: section.roofs });
+    Object.assign(this, { container, cells, picked, roofs: section.roofs, measured: section.measured });
     const all = cells.sums(cells.mask, cells.group);
     const sent = all.filter((sum) => cells.phase(sum.cell) === "communication"); // its limit is the link, which has no line here
     const placed = all.filter((sum) => !sent.includes(sum) && sum.intensity > 0 && sum.rate > 0);
@@ -40,7 +40,7 @@ class Roofline {
   draw(width) {
     const narrow = width < 520;
     const names = this.roofs.arithmetic.map(([name, rate]) => `${name} ${scaled(rate, "FLOP/s")}`);
-    const edge = { left: narrow ? 46 : 64, right: narrow ? 12 : 14 + 6.4 * Math.max(0, ...names.map((name) => name.length)), top: 12, bottom: 42, narrow };
+    const edge = { left: narrow ? 46 : 64, right: narrow ? 12 : 20 + 6.7 * Math.max(0, ...names.map((name) => name.length)), top: 12, bottom: 42, narrow };
     const height = Math.round(Math.min(560, Math.max(300, width * 0.5)));
     const [xs, ys] = this.domains();
     const x = d3.scaleLog(xs, [edge.left, width - edge.right]);
@@ -52,13 +52,16 @@ class Roofline {
       const every = Math.max(1, Math.ceil((high - low) / most));
       const found = [];
       for (let power = Math.ceil(low); power <= high; power++) if (power % every === 0) found.push(10 ** power);
-      return found;
+      if (found.length > 2) return found;
+      const every5 = []; // of a narrow range 1, 2 and 5 of each power
+      for (let power = Math.floor(low); power <= high; power++) every5.push(...[1, 2, 5].map((by) => by * 10 ** power));
+      return every5.filter((value) => value >= 10 ** low && value <= 10 ** high);
     };
     this.svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - edge.bottom})`)
       .call(d3.axisBottom(x).tickValues(decades(x, narrow ? 5 : 10)).tickFormat(power).tickSizeInner(-(height - edge.top - edge.bottom)).tickPadding(8));
     this.svg.append("g").attr("class", "axis").attr("transform", `translate(${edge.left},0)`)
       .call(d3.axisLeft(y).tickValues(decades(y, 8)).tickFormat(power).tickSizeInner(-(width - edge.left - edge.right)).tickPadding(6));
-    this.svg.append("text").attr("class", "axis-title").attr("x", width - edge.right).attr("y", height - 6).attr("text-anchor", "end").text("FLOP per byte (least bytes)");
+    this.svg.append("text").attr("class", "axis-title").attr("x", width - edge.right).attr("y", height - 6).attr("text-anchor", "end").text(this.measured ? "FLOP per byte" : "FLOP per byte (least bytes)");
     this.svg.append("text").attr("class", "axis-title").attr("x", edge.left + 6).attr("y", edge.top + 10).text("FLOP/s");
     this.ceilings(edge);
     const size = this.points.map((point) => point.time);
@@ -66,7 +69,7 @@ class Roofline {
     this.svg.append("g").selectAll("circle").data(this.points).join("circle")
       .attr("class", (point) => `ph-${this.cells.phase(point.cell)}`).attr("data-rove", "").attr("role", "button")
       .attr("tabindex", (point, at) => (at ? "-1" : "0"))
-      .attr("aria-label", (point) => `${this.cells.opName(point.cell)} ${this.cells.shape(point.cell)}, ${time(point.time)}, ${percent(point.peak)} of its roofline`)
+      .attr("aria-label", (point) => `${this.cells.opName(point.cell)} ${this.measured ? this.cells.phase(point.cell) : this.cells.shape(point.cell)}, ${time(point.time)}${this.measured ? "" : `, ${percent(point.peak)} of its roofline`}`)
       .attr("cx", (point) => x(point.intensity)).attr("cy", (point) => y(point.rate)).attr("r", radius)
       .on("click", (event, point) => this.picked(point.key))
       .on("mousemove", (event, point) => tip.show(this.about(point), event.clientX, event.clientY))
@@ -78,7 +81,7 @@ class Roofline {
   }
 
   ceilings(edge) {
-    const { arithmetic, dram, l2 } = this.roofs;
+    const { arithmetic, dram, l2, l1 } = this.roofs;
     const [x, y] = [this.x, this.y];
     const [[low, far], [bottom, top]] = [x.domain(), y.domain()];
     const highest = arithmetic.length ? arithmetic[0][1] : top;
@@ -94,7 +97,7 @@ class Roofline {
       names.append("text").attr("x", at).attr("y", above).attr("text-anchor", anchor).text(text);
       if (edge.narrow) this.taken.push([at - 6.5 * text.length, above - 12, 6.5 * text.length, 14]);
     });
-    for (const [name, rate, kind, offset] of [["DRAM", dram, "", 14], ["L2", l2, "dashed", -5]]) {
+    for (const [name, rate, kind, offset] of [["DRAM", dram, "", 14], ["L2", l2, "dashed", -5], ["L1", l1, "dashed", -5]]) {
       if (!rate) continue;
       const begin = Math.max(low, bottom / rate);
       const end = Math.min(far, highest / rate);
@@ -131,11 +134,11 @@ class Roofline {
     const cells = this.cells;
     const source = cells.of.sources[cells.of.source[point.cell]];
     const { math, reason } = { math: cells.of.verdicts[cells.of.verdict[point.cell]][1], reason: cells.of.verdicts[cells.of.verdict[point.cell]][2] };
-    return [cells.opName(point.cell), ["shapes", cells.shape(point.cell) || UNKNOWN], ["phase", cells.phase(point.cell)],
+    return [cells.opName(point.cell), ["shapes", this.measured ? null : cells.shape(point.cell) || UNKNOWN], [this.measured ? "bytes of" : "phase", cells.phase(point.cell)],
       ["layer", cells.paths[cells.node[point.cell]] || null], ["source", source], ["time", `${time(point.time)}, ${percent(point.time / cells.total)}`],
-      ["calls, kernels", `${count(point.calls)}, ${count(point.kernels)}`], ["FLOPs", scaled(point.knownFlops, "FLOP")], ["bytes", scaled(point.knownBytes, "B")],
+      this.measured ? ["launches", count(point.kernels)] : ["calls, kernels", `${count(point.calls)}, ${count(point.kernels)}`], ["FLOPs", scaled(point.knownFlops, "FLOP")], ["bytes", scaled(point.knownBytes, "B")],
       ["intensity", scaled(point.intensity, "FLOP/B")], ["rate", `${scaled(point.rate, "FLOP/s")}, ${scaled(point.bandwidth, "B/s")}`],
-      ["of the roofline", `${percent(point.peak)}, bound by ${point.bound || UNKNOWN}`], ["lost", time(point.knownLost)],
+      ["of the roofline", this.measured ? null : `${percent(point.peak)}, bound by ${point.bound || UNKNOWN}`], ["lost", this.measured ? null : time(point.knownLost)],
       ["Tensor Cores", point.tensor === "-" ? null : `${point.tensor}${math ? `, ${math}` : ""}${point.tensor !== "yes" && reason ? `: ${reason}` : ""}`]];
   }
 

@@ -140,6 +140,18 @@ function kernelTable(container, cells, title, options) {
   ], cells.sums(cells.mask, cells.of.kernel)), { sort: "time", caption: "Kernels", said: true, ...options });
 }
 
+function measuredTable(container, cells, options) {
+  return new Table(container, [
+    { key: "kernel", title: "Kernel", kind: "path", value: (sum) => cells.opName(sum.cell), shown: (sum) => cells.opName(sum.cell), whole: (sum) => cells.of.names[cells.of.kernel[sum.cell]][1] },
+    { key: "level", title: "Bytes of", value: (sum) => cells.phase(sum.cell), shown: (sum) => [make("span", { class: `swatch ph-${cells.phase(sum.cell)}` }), cells.phase(sum.cell)] },
+    ...sumColumns(cells),
+    number("launches", "Launches", (sum) => sum.kernels, count),
+    number("intensity", "FLOP/B", (sum) => sum.intensity, (value) => scaled(value, ""), "FLOPs over bytes"),
+    number("rate", "FLOP/s", (sum) => sum.rate, (value) => scaled(value, "FLOP/s"), "FLOPs over the time"),
+    number("bandwidth", "B/s", (sum) => sum.bandwidth, (value) => scaled(value, "B/s"), "bytes over the time"),
+  ], { sort: "time", caption: "Kernels by level of memory", said: true, more: "pyprof counters FILE shows all", ...options });
+}
+
 function tensorTable(container, cells, options) {
   const verdict = (sum) => cells.of.verdicts[cells.of.verdict[sum.cell]];
   const used = (sum) => ({ 1: "used", 0: "not used" })[verdict(sum)[0]] || UNKNOWN;
