@@ -26,7 +26,8 @@ class Cost:
     matmul_flops: operations of matrix products, convolutions and attention (FMA = 2); vector_flops: all others;
     bytes: each input read once at its stored size and each output written once; mnk: rows, columns and depth of the matrix
     product (of one group or batch entry), batch: how many of those; params: text of the `params` column where the formula
-    has a better one than the shapes; operands: type of what is multiplied, by torch's name, where the formula knows it.
+    has a better one than the shapes; operands: type of what is multiplied, by torch's name, where the formula knows it;
+    inferred: bytes follow from sizes by a rule that need not hold, as which experts' weights are read.
     """
 
     matmul_flops: int | None = None
@@ -36,6 +37,7 @@ class Cost:
     batch: int = 1
     params: str | None = None
     operands: str | None = None
+    inferred: bool = False
 
     @property
     def flops(self) -> int | None:
