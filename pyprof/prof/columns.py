@@ -13,6 +13,7 @@ from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
+from pyprof.prof.cost import BYTES_BOUNDS
 from pyprof.prof.frame import Frame, Part, params
 from pyprof.prof.roofline import BOUNDS
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
@@ -130,7 +131,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(lambda f: f.shape("grid"), Header("grid", "Grid", "blocks: x,y,z", width=12)),
     Column(lambda f: f.shape("block"), Header("block", "Block", "threads of a block: x,y,z", width=12)),
     Column(_cost("flops"), Header("flops", "FLOPs", "operations that the algorithm needs (FMA = 2)", "FLOP", 12)),
-    Column(_cost("bytes"), Header("bytes", "Bytes", "least bytes: inputs read once, outputs written once", "B", 12)),
+    Column(_cost("bytes_or_least"), Header("bytes", "Bytes", "least bytes: inputs read once, outputs written once", "B", 12)),
     Column(_records("pid"), Header("pid", "PId", "process")),
     Column(_records("rank"), Header("rank", "Rank", "rank in a distributed job", width=4)),
     Column(_records("step"), Header("step", "Step", "training step", width=4)),
@@ -176,6 +177,9 @@ COLUMNS: tuple[Column, ...] = (
     Column(lambda f: f.occupancy,
            Header("occ", "Occ(%)", "theoretical occupancy: resident warps over the most there can be", "%", 6)),
     Column(lambda f: f.waves, Header("waves", "Waves", "blocks of the grid over the blocks that the device holds at once")),
+    Column(lambda f: Texts(f.costs.bound, BYTES_BOUNDS),
+           Header("bytes_bound", "BytesBound", "lower: bytes are at least these, else unknown; inferred; - by definition",
+                  width=8, empty="-")),
     Column(_records("instance"), Header("instance", "Instance", "number of the op's execution; its kernels share one cost")),
 )  # fmt: skip
 

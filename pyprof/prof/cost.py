@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,22 +19,27 @@ from pyprof.arrays.columns import distinct_rows, distinct_values, repeated
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import KernelClass, classify
+from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
+from pyprof.prof.infer import INFERRED as KEYWORD
 from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
 
 Codes = npt.NDArray[np.int32]
 
 _PARTS = ("matmul_flops", "vector_flops", "bytes")
+BYTES_BOUNDS = ("", "inferred", "lower")
+"""How sure the bytes of a record are: by definition; by a rule or a type that was inferred; a lower bound."""
 _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
 
 
 @dataclass
 class Costs:
-    """Per record: matmul_flops, vector_flops, bytes (-1 unknown), main (does the main work of its op), problem (row of
-    `problems`: the matrix product it is part of, -1 none), kernel (code into kernels).
+    """Per record: matmul_flops, vector_flops, bytes (-1 unknown), at_least (a lower bound of bytes that are unknown, -1 none),
+    inferred (whether bytes were), main (does the main work of its op), problem (row of `problems`: the matrix product it is
+    part of, -1 none), kernel (code into kernels).
 
     problems: (m, n, k, batch); kernels: class of each distinct kernel name; reasons: rows and time without FLOPs, by reason.
     """
@@ -41,6 +47,8 @@ class Costs:
     matmul_flops: Ints
     vector_flops: Ints
     bytes: Ints
+    at_least: Ints
+    inferred: Bools
     main: Bools
     problem: Codes
     problems: list[tuple[int, int, int, int]]
@@ -54,10 +62,34 @@ class Costs:
         known = (self.matmul_flops >= 0) & (self.vector_flops >= 0)
         return np.where(known, self.matmul_flops + self.vector_flops, -1)
 
+    @property
+    def bytes_or_least(self) -> Ints:
+        """The bytes, and where they are unknown their lower bound."""
+        return np.where(self.bytes >= 0, self.bytes, self.at_least)
+
+    @property
+    def bound(self) -> Codes:
+        """Which of BYTES_BOUNDS the bytes are, -1 for those of which nothing is known."""
+        unknown = np.where(self.at_least >= 0, np.int32(2), np.int32(-1))
+        return np.where(self.bytes < 0, unknown, self.inferred.astype(np.int32))
+
 
 def cost_records(records: Records) -> Costs:
     """The cost of every record."""
     return _Costing(records).run()
+
+
+class _Known(NamedTuple):
+    """What is known of one distinct cost; None is unknown."""
+
+    matmul_flops: int | None
+    vector_flops: int | None
+    bytes: int | None
+    at_least: int | None
+    inferred: bool
+    reason: str
+    mnk: tuple[int, int, int] | None
+    batch: int
 
 
 class _Costing:
@@ -67,10 +99,10 @@ class _Costing:
         self.records = records
         self.part: dict[str, Ints] = {}
         self.problem: Codes = np.empty(0, np.int32)
+        self.inferred: Bools = np.empty(0, np.bool_)
         self.problems: list[tuple[int, int, int, int]] = []
         self.problem_code: dict[tuple[int, int, int, int], int] = {}
-        self.table: list[Cost] = []  # distinct costs
-        self.why: list[str] = []
+        self.table: list[_Known] = []  # distinct costs
         self.code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
         self.piece_of = [
             *map(_PIECE_OF.get, map(attrgetter("op"), records.calls)),
@@ -96,16 +128,17 @@ class _Costing:
         records.release("bytes", "copykind", "instance")
         reasons = self._reasons(cost, compute)
         records.release("dur_ns", "name")
+        least = self.part.pop("at_least", np.broadcast_to(np.int64(-1), len(records)))
         matmul, vector, moved = self.part.values()
-        return Costs(matmul, vector, moved, main, self.problem, self.problems, kernel, kernels, reasons)
+        return Costs(matmul, vector, moved, least, self.inferred, main, self.problem, self.problems, kernel, kernels, reasons)
 
     # ------------------------------------------------------------------ which cost
 
-    def _add(self, cost: Cost, reason: str = "") -> int:
-        if max(cost.matmul_flops or 0, cost.vector_flops or 0, cost.bytes or 0) > _LARGEST:
-            cost, reason = Cost(), "a cost beyond 64 bits"
-        self.table.append(cost)
-        self.why.append(reason)
+    def _add(self, cost: Cost, reason: str = "", at_least: int | None = None, inferred: bool = False) -> int:
+        if max(cost.matmul_flops or 0, cost.vector_flops or 0, cost.bytes or 0, at_least or 0) > _LARGEST:
+            cost, reason, at_least = Cost(), "a cost beyond 64 bits", None
+        parts = cost.matmul_flops, cost.vector_flops, cost.bytes, None if cost.bytes is not None else at_least
+        self.table.append(_Known(*parts, inferred or cost.inferred, reason, cost.mnk, cost.batch))
         return len(self.table) - 1
 
     def _of_costs(self, part: str) -> Ints:
@@ -139,9 +172,13 @@ class _Costing:
                 call = with_dtype(call, records.calls[forward])
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
-            result = formulas.evaluate(call)
-            codes[index] = self._add(result.cost, result.reason or _missing_dtype(result.cost))
+            codes[index] = self._evaluate(call, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
         return np.where(compute, codes[inverse], np.int32(-1))
+
+    def _evaluate(self, call: OpCall, inferred: bool) -> int:
+        cost, reason = formulas.evaluate(call)
+        least = formulas.least_bytes(call) if cost.bytes is None else None
+        return self._add(cost, reason or _missing_dtype(cost), least, inferred)
 
     def _backward_from_forward(self, cost: Codes, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
@@ -227,9 +264,11 @@ class _Costing:
         main[costed & ~shared] = True
         several = np.flatnonzero(shared)
         code = np.where(group >= 0, cost, np.int32(-1))
-        for name in _PARTS:
+        least = self._of_costs("at_least")
+        for name in (*_PARTS, "at_least") if (least >= 0).any() else _PARTS:
             self.part[name] = self._of_costs(name)[code]
         self.problem = self._problem_codes()[code]
+        self.inferred = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_)[code]
         of = distinct_rows(group[several]).inverse
         groups = int(of.max(initial=-1)) + 1
         weight = np.maximum(self.records["dur_ns"][several], 0).astype(np.float64)
@@ -275,7 +314,7 @@ class _Costing:
         lacking = np.flatnonzero(compute & ((self.part["matmul_flops"] < 0) | (self.part["vector_flops"] < 0)))
         for code in distinct_values(cost[lacking]).tolist():
             rows = lacking[cost[lacking] == code]
-            reason = self.why[code] if code >= 0 else "no op is known"
+            reason = self.table[code].reason if code >= 0 else "no op is known"
             count, time = found.get(reason, (0, 0))
             found[reason] = count + len(rows), time + int(self.records["dur_ns"][rows].sum())
         return found

@@ -321,7 +321,8 @@ class Part(Frame):
     @cached_property
     def costs(self) -> Costs:
         of, rows = (self._all or self).costs, self.rows
-        parts = of.matmul_flops[rows], of.vector_flops[rows], of.bytes[rows], of.main[rows], of.problem[rows]
+        sizes = of.matmul_flops[rows], of.vector_flops[rows], of.bytes[rows], of.at_least[rows]
+        parts = *sizes, of.inferred[rows], of.main[rows], of.problem[rows]
         return Costs(*parts, of.problems, of.kernel[rows], of.kernels, of.reasons)
 
     @cached_property

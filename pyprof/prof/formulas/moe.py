@@ -1,10 +1,10 @@
 """Mixtures of experts: products of each token with the matrices of the experts that were chosen for it.
 
-T tokens of which each takes k of E experts are T·k rows: 2·T·k·K·N operations a matrix of K x N an expert, whoever gets how many
-rows. The weights that are read are those of the experts chosen, which is data: at the most min(E, T·k) of them, and with tokens
-enough all; that is what bytes count, and say so (`inferred`). Activations between two products that one op makes are not counted,
-nor what stays in its own memory. Costs are known only where E and k are recorded, if in an op within (`inside`): an engine's op
-for a whole layer has its weights in no argument, but the views of them inside it were recorded.
+T tokens of which each takes k of E experts are T·k rows: 2·T·k·K·N operations a matrix of K x N an expert, whoever gets how
+many rows. The weights that are read are those of the experts chosen, which is data: at the most min(E, T·k) of them, and with
+tokens enough all; bytes count those, and say so (`inferred`). Activations between two products that one op makes are not
+counted, nor what stays in its own memory. Costs are known only where E and k are recorded, if in an op within (`inside`): an
+engine's op for a whole layer has its weights in no argument, but the views of them inside it were recorded; scales were not.
 Signatures: as for `streamed`; vLLM's Python ops (vllm/model_executor/layers/fused_moe).
 """
 
@@ -136,7 +136,11 @@ def fmoe(
     return _both(hidden, w1, w2, hidden.shape[0] * need(top_k, "top_k"), scales=(opt(w1_scale), opt(w2_scale)))
 
 
-@op("vllm::flashinfer_fused_moe_blockscale_fp8", order="routing bias hidden w1 w1_scale w2 w2_scale experts top_k ...", kind="matmul")
+@op(
+    "vllm::flashinfer_fused_moe_blockscale_fp8",
+    order="routing bias hidden w1 w1_scale w2 w2_scale experts top_k ...",
+    kind="matmul",
+)
 def flashinfer_moe(
     routing: TensorSpec, hidden: TensorSpec, w1: TensorSpec, w2: TensorSpec, top_k: object, w1_scale: object = None,
     w2_scale: object = None,
@@ -171,7 +175,11 @@ def grouped_packed(
     return _cost(rows, [_matrices(b, a.shape[-1])], a.dtype, a, out, scales=(scales, opt(zeros)))
 
 
-@op("aiter::ck_moe_stage1", order="hidden w1 w2 sorted_ids expert_ids valid out top_k kernel w1_scale a1_scale ...", kind="matmul")
+@op(
+    "aiter::ck_moe_stage1",
+    order="hidden w1 w2 sorted_ids expert_ids valid out top_k kernel w1_scale a1_scale ...",
+    kind="matmul",
+)
 def stage_1(
     hidden: TensorSpec, w1: TensorSpec, out: TensorSpec, top_k: object, w1_scale: object = None, a1_scale: object = None
 ) -> Cost:
@@ -179,10 +187,12 @@ def stage_1(
     return _cost(rows, [_matrices(w1, hidden.shape[-1])], hidden.dtype, hidden, out, opt(a1_scale), scales=(opt(w1_scale),))
 
 
-@op("aiter::ck_moe_stage2", order="inner w1 w2 sorted_ids expert_ids valid out top_k kernel w2_scale a2_scale ...", kind="matmul")
-def stage_2(
-    inner: TensorSpec, w2: TensorSpec, out: TensorSpec, w2_scale: object = None, a2_scale: object = None
-) -> Cost:
+@op(
+    "aiter::ck_moe_stage2",
+    order="inner w1 w2 sorted_ids expert_ids valid out top_k kernel w2_scale a2_scale ...",
+    kind="matmul",
+)
+def stage_2(inner: TensorSpec, w2: TensorSpec, out: TensorSpec, w2_scale: object = None, a2_scale: object = None) -> Cost:
     rows = product(inner.shape[:-1])
     return _cost(rows, [_matrices(w2, inner.shape[-1])], inner.dtype, inner, out, opt(a2_scale), scales=(opt(w2_scale),))
 

@@ -226,6 +226,22 @@ def evaluate(call: OpCall) -> Result:
     return Result(Cost(), reason) if made is None else Result(made, _gap(call, made))
 
 
+def least_bytes(call: OpCall) -> int | None:
+    """A lower bound of the bytes of an op outside torch of which no more is known: the tensors that have as many rows as its
+    first one, each once. Weights, tables and caches, of which it may touch a part, are left out. None where there is none."""
+    if not call.dispatcher or call.module in _TORCH or not call.described:
+        return None
+    tensors = [t for arg in call.args for t in (arg if isinstance(arg, (list, tuple)) else [arg]) if isinstance(t, TensorSpec)]
+    tensors = [t for t in tensors if t.shape]
+    sizes = [t.nbytes for t in tensors if t.shape[0] == tensors[0].shape[0]]
+    known = [size for size in sizes if size is not None]
+    return sum(known) or None
+
+
+# Namespaces of torch's own ops, whose formulas say all that can be known, and of ranges that launch nothing themselves.
+_TORCH = frozenset({"aten", "prim", "autograd", "c10d", "nccl", "inductor", "quantized", "aoti", "higher_order"})
+
+
 def _gap(call: OpCall, cost: Cost) -> str:
     """Why a part of a cost is unknown; empty where all is known."""
     if cost.bytes is None:
@@ -292,7 +308,7 @@ def params(call: OpCall) -> str:
         text = evaluate(call).cost.params
         if text:
             return f"{text},inferred" if any(key == "inferred" for key, _ in call.kwargs) else text
-    return describe(call.tensors)
+    return describe(call._replace(kwargs=tuple(item for item in call.kwargs if item[0] != "inside")).tensors)
 
 
 def describe(tensors: Iterable[TensorSpec]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyprof.opcall import OpCall
-from pyprof.prof.formulas import enginegemm, evaluate, evaluate_backward, known, matmul_class, streamed
+from pyprof.prof.formulas import enginegemm, evaluate, evaluate_backward, known, least_bytes, matmul_class, streamed
 from tests.prof.formulas.formula_oracles import call, t
 
 B, F8, U8 = "bfloat16", "float8_e4m3fn", "uint8"
@@ -303,3 +303,76 @@ def test_collectives_of_engines_read_combine_and_write() -> None:
     lists = [t(4, dtype=B), t(6, dtype=B)]
     assert _cost("_c10d_functional::all_gather_into_tensor_coalesced", lists, 2, "tp") == (0, 20 + 40)
     assert _cost("_c10d_functional::reduce_scatter_tensor_coalesced", lists, "sum", 2, "tp") == (10, 20 + 10)
+
+
+# ---------------------------------------------------------------------------------------------- mixtures of experts
+
+
+def _inside(experts: int = 32, k: int = 4) -> list[list[Any]]:
+    """Within a layer of gpt-oss in vLLM: hidden size 2880 kept as 3072, experts' inner size 2880 as 2944, mxfp4."""
+    return [
+        ["autograd::TopK", t(32, experts, dtype=B), k, True, 1, True, None, None],
+        ["autograd::SortTokens", t(32, k, dtype=B), t(32, k, dtype="int16"), experts],
+        ["aten::view", t(1, 128, 2944, dtype=B), [128, 2944]],
+        ["aten::view", t(experts, 1536, 5888, dtype=U8, strides=(9043968, 1, 1536)), [experts, 1536, 5888]],
+        ["aten::view", t(experts, 1472, 3072, dtype=U8, strides=(4521984, 1, 1472)), [experts, 1472, 3072]],
+    ]
+
+
+def test_a_layer_of_experts_is_known_from_the_ops_inside_it() -> None:
+    layer = call("vllm::moe_forward", t(32, 3072, dtype=B), t(32, 32, dtype=B), None, None)
+    cost = evaluate(layer._replace(kwargs=(("inside", _inside()),))).cost
+    assert cost.flops == 2 * 128 * (3072 * 5888 + 2944 * 3072)
+    weights = 32 * (1536 * 5888 + 1472 * 3072)  # 128 rows reach all experts
+    assert cost.bytes == weights + 2 * 2 * 32 * 3072 + 2 * 32 * 32
+    assert (cost.operands, cost.inferred, (cost.params or "").endswith(",inferred")) == (B, True, True)
+    one = call("vllm::moe_forward", t(1, 3072, dtype=B), t(1, 32, dtype=B), None, None)
+    few = evaluate(one._replace(kwargs=(("inside", _inside()),))).cost
+    assert few.bytes == weights // 8 + 2 * 2 * 3072 + 2 * 32  # of one token's four
+
+
+def test_a_layer_of_experts_lacking_k_or_weights_is_not_known() -> None:
+    layer = call("vllm::moe_forward", t(32, 3072, dtype=B), t(32, 32, dtype=B), None, None)
+    for inside, reason in (
+        (None, "neither the weights"),
+        (_inside()[1:], "how many experts a token takes"),
+        (_inside()[:3], "the weights of the experts are not recorded"),
+        (_inside()[:4], "the weights of the experts are not recorded"),
+        (_inside(experts=16), "the weights of the experts are not recorded"),
+    ):
+        found = evaluate(layer._replace(kwargs=(("inside", inside),)))
+        assert found.cost.flops is None
+        assert reason in found.reason
+
+
+def test_experts_given_as_tensors() -> None:
+    """4 tokens, 2 of 8 experts each, hidden size 16, inner size 12 with a gate."""
+    hidden, ids, scores = t(4, 16, dtype=B), t(4, 2, dtype="int32"), t(4, 2)
+    w1, w2 = t(8, 24, 16, dtype=B), t(8, 16, 12, dtype=B)
+    flops = 2 * 8 * (16 * 24 + 12 * 16)
+    moved = 2 * (8 * 24 * 16 + 8 * 16 * 12 + 2 * 64) + 4 * 16
+    assert _cost("vllm::outplace_fused_experts", hidden, w1, w2, scores, ids) == (flops, moved)
+    assert _cost("vllm::outplace_fused_experts", hidden, t(8, 24, 8, dtype=U8), t(8, 16, 6, dtype=U8), scores, ids)[0] == flops
+    scales = t(8, 24), t(8, 16)
+    aiter = _cost("vllm::rocm_aiter_fused_moe", hidden, w1, w2, scores, ids, None, 0, 0, False, *scales)
+    assert aiter == (flops, moved + 4 * 8 * 40)
+    rows, out = t(8, 16, dtype=F8), t(8, 24, dtype=B)
+    grouped = _cost(
+        "_C::cutlass_moe_mm", out, rows, t(8, 16, 24, dtype=F8, strides=(384, 1, 16)), t(8, 1), t(8, 1), t(9, dtype="int32")
+    )
+    assert grouped == (2 * 8 * 16 * 24, 128 + 8 * 384 + 4 * 16 + 2 * 192)
+    stage = _cost("aiter::ck_moe_stage2", t(4, 2, 12, dtype=B), w1, w2, None, None, None, hidden, 2)
+    assert stage == (2 * 8 * 12 * 16, 2 * (96 + 8 * 192 + 64))
+    assert evaluate(call("vllm::outplace_fused_experts", hidden, t(8, 24, 15, dtype=B), w2, scores, ids)).cost.flops is None
+
+
+# ---------------------------------------------------------------------------------------------- ops without a formula
+
+
+def test_of_an_op_without_a_formula_the_rows_of_its_tensors_are_a_lower_bound() -> None:
+    rows, table = t(32, 6, dtype=B), t(1000, 6, dtype=B)
+    own = call("mylib::fused", rows, table, t(32, dtype="int32"), t(6), 3)
+    assert evaluate(own).cost.bytes is None
+    assert least_bytes(own) == 2 * 192 + 4 * 32
+    assert least_bytes(call("aten::nothing", rows)) is None
+    assert least_bytes(call("mylib::nothing", 3)) is None
