@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from pyprof.errors import UsageError
-from pyprof.hardware import gpus
+from pyprof.hardware import devices, gpus
 
 _EVERY = (
     "gpu__time_duration.sum",
@@ -74,5 +74,5 @@ def _arch(gpu: str) -> str:
         return _CHIPS[gpu.lower()]
     if capability := re.fullmatch(r"(?:sm_?|cc ?)?(\d+)\.?(\d)", gpu.lower()):
         return f"{capability[1]}.{capability[2]}"
-    models = {model.arch for model, _ in gpus.load() if model.name.lower().startswith(gpu.lower())}
+    models = {model.arch for model, _ in devices.load() if model.name.lower().startswith(gpu.lower())}
     return models.pop() if len(models) == 1 else gpus.named(gpu).arch

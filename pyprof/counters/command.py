@@ -29,7 +29,7 @@ from pyprof.counters.table import HEADERS, CounterTable, Ops
 from pyprof.counters.trace import ops_of_ranges, ops_of_records, with_kernels
 from pyprof.errors import GateError, UsageError
 from pyprof.hardware import gpus
-from pyprof.hardware.gpus import Gpu
+from pyprof.hardware.devices import Gpu
 from pyprof.loading import attributed, load_counters, load_with_trace, op_rules
 from pyprof.parse.records.selection import choose_kinds
 from pyprof.parse.sources.measured.launches import Measured, joined

@@ -19,7 +19,7 @@ from pyprof.counters.counted import Counted, counted, known_sum
 from pyprof.counters.match import HOW, Match
 from pyprof.counters.names import base
 from pyprof.hardware import gpus
-from pyprof.hardware.gpus import Gpu
+from pyprof.hardware.devices import Gpu
 from pyprof.hardware.kernels import Verdict, classify, verdict
 from pyprof.parse.sources.measured.launches import Measured
 from pyprof.prof import formulas
@@ -129,7 +129,7 @@ class CounterTable:
                 return frame.gpus[int(codes[0])][0]
         major, _, minor = cc.partition(".")
         capability = (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
-        return gpus.find(name, capability)[0]
+        return gpus.find(name, gpus.Recorded(capability))[0]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:

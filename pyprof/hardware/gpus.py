@@ -1,196 +1,92 @@
-"""A GPU's name or compute capability -> its limits: multiprocessors, clocks, bandwidth, caches, peaks by precision and unit.
+"""What a capture or the user says of a GPU -> the device and its limits.
 
-gpus.csv holds one device a row; every rate in it is dense (no structured sparsity) in TFLOP/s. A device is looked up by the
-name that the tools print, else described from its compute capability. Numbers of a capture take precedence over the table.
+A device is looked up in the table by the name that the tools print, and where several have one name by its multiprocessors and
+its memory; else it is described from its compute capability. Numbers of a capture take precedence over the table.
 Must not know names of kernels or file formats.
 """
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Mapping
-from functools import lru_cache
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, TypeGuard
 
 from pyprof.errors import InputError
-from pyprof.hardware.occupancy import SmLimits, architectures, limits
-
-Capability = tuple[int, int]
-
-# Columns of gpus.csv that hold peaks. fp64 and fp32: CUDA cores; the others: Tensor Cores.
-PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
-_MATRIX_UNITS = frozenset({"hmma", "wgmma", "tcgen05", "imma", "dmma", "qmma", "omma", "mma", "mfma"})
+from pyprof.hardware.devices import PRECISIONS, Capability, Gpu, load, ops_per_clock, peaks_from_clock
 
 
-class Gpu(NamedTuple):
-    """One device.
+class Recorded(NamedTuple):
+    """What a capture says of a device, None unknown. clock_hz: the highest that it may reach."""
 
-    arch: compute capability as text, or AMD's gfx name; sms: multiprocessors; boost_hz, tensor_hz: the clocks behind the peaks
-    of CUDA and Tensor Cores; peaks: FLOP/s, dense, by precision (see PRECISIONS); l2_bytes_per_s: of the whole cache, read,
-    where the maker says so (whitepapers of A100, which has V100's too, and of CDNA 3). Unknown is None, in peaks absent.
+    cc: Capability | None = None
+    sms: int | None = None
+    clock_hz: float | None = None
+    dram_bytes_per_s: float | None = None
+    l2_bytes: int | None = None
+    memory_bytes: int | None = None
+
+
+NOTHING = Recorded()
+
+
+def find(name: str, recorded: Recorded = NOTHING) -> tuple[Gpu, list[str]]:
+    """The device that a tool calls `name`, with the numbers that were recorded, and notes (one line each) on what was inferred.
+
+    A name that is not in the table is described by its compute capability: its peaks are SMs times operations a clock times
+    clock if all three are known, else absent.
     """
-
-    name: str
-    arch: str
-    sms: int | None
-    boost_hz: float | None
-    tensor_hz: float | None
-    dram_bytes_per_s: float | None
-    l2_bytes: int | None
-    peaks: Mapping[str, float] = MappingProxyType({})
-    confidence: str = ""
-    source: str = ""
-    note: str = ""
-    l2_bytes_per_s: float | None = None
-
-    @property
-    def cc(self) -> Capability | None:
-        """Compute capability; None if the device has none (AMD)."""
-        match = re.fullmatch(r"(\d+)\.(\d+)", self.arch)
-        return (int(match[1]), int(match[2])) if match else None
-
-    @property
-    def capability(self) -> Capability | None:
-        """What torch records as compute capability, of AMD's devices too: 9.4 of a gfx942."""
-        match = re.fullmatch(r"gfx(\d+)(\d)[0-9a-f]", self.arch)
-        return (int(match[1]), int(match[2])) if match else self.cc
-
-    @property
-    def amd(self) -> bool:
-        """Whether it is a device of AMD, whose compute capability means nothing to NVIDIA's."""
-        return self.arch.startswith("gfx")
-
-    @property
-    def limits(self) -> SmLimits | None:
-        """The resources of one multiprocessor; None if unknown."""
-        return limits(self.cc)
-
-    def peak(self, math: str, unit: str) -> float | None:
-        """The dense peak in FLOP/s for arithmetic in a precision on a unit (named as in `kernels`); None if unknown."""
-        if unit in _MATRIX_UNITS:
-            if math == "tf32x3":
-                tf32 = self.peaks.get("tf32")
-                return None if tf32 is None else tf32 / 3
-            return self.peaks.get("fp64_tensor" if math == "fp64" else math)
-        if unit == "hfma2":
-            return self._half_vector()
-        # CUDA cores widen half types to fp32 when they load them.
-        return self.peaks.get("fp64" if math == "fp64" else "fp32")
-
-    def _half_vector(self) -> float | None:
-        ops = architectures().get(self.arch, {}).get("half_vector")
-        return None if ops is None or not self.sms or not self.boost_hz else ops * self.sms * self.boost_hz
-
-    def with_measured(
-        self,
-        *,
-        sms: int | None = None,
-        clock_hz: float | None = None,
-        dram_bytes_per_s: float | None = None,
-        l2_bytes: int | None = None,
-    ) -> Gpu:
-        """The same device with the numbers that a capture recorded. Another SM count scales the peaks.
-
-        A recorded clock is the highest that the device may reach, not the one that the published peaks rest on, so it is used
-        only where the table has none.
-        """
-        gpu = self
-        if sms and self.sms and sms != self.sms:
-            ratio = sms / self.sms
-            gpu = gpu._replace(peaks={key: rate * ratio for key, rate in self.peaks.items()})
-        if not gpu.peaks and sms and clock_hz:
-            gpu = gpu._replace(peaks=_from_clock(self.arch, sms, clock_hz))
-        return gpu._replace(
-            sms=sms or gpu.sms,
-            boost_hz=gpu.boost_hz or clock_hz,
-            dram_bytes_per_s=dram_bytes_per_s or gpu.dram_bytes_per_s,
-            l2_bytes=l2_bytes or gpu.l2_bytes,
-        )
+    gpu, notes = _find(name, recorded)
+    return gpu.with_measured(dram_bytes_per_s=recorded.dram_bytes_per_s, l2_bytes=recorded.l2_bytes), notes
 
 
-def ops_per_clock(arch: str) -> dict[str, int]:
-    """Dense floating-point operations a clock and multiprocessor by precision, 2 for a fused multiply-add; empty if unknown.
-
-    Sources: the architecture whitepapers and the throughput table of the CUDA programming guide. GeForce parts accumulate half
-    types in fp32 at half of these rates.
-    """
-    row = architectures().get(arch, {})
-    return {precision: row[precision] for precision in PRECISIONS if precision in row}
-
-
-def _from_clock(arch: str, sms: int, clock_hz: float) -> dict[str, float]:
-    """Peaks: multiprocessors times operations a clock times clock."""
-    return {precision: float(ops) * sms * clock_hz for precision, ops in ops_per_clock(arch).items()}
-
-
-def _number(text: str, scale: float) -> float | None:
-    return float(text) * scale if text else None
-
-
-@lru_cache(maxsize=1)
-def load() -> tuple[tuple[Gpu, tuple[re.Pattern[str], ...]], ...]:
-    """The rows of gpus.csv, each with the patterns of its names."""
-    text = Path(__file__).with_name("gpus.csv").read_text(encoding="utf-8")
-    return tuple(
-        (_row(row), tuple(re.compile(p) for p in row["match"].split("|"))) for row in csv.DictReader(text.splitlines())
-    )
-
-
-def _row(row: dict[str, str]) -> Gpu:
-    l2, l2_rate = _number(row["l2_mib"], 1 << 20), _number(row["l2_bytes_per_clock"], 1e6 * float(row["boost_mhz"] or 0))
-    return Gpu(
-        name=row["name"],
-        arch=row["cc"],
-        sms=int(row["sms"]) if row["sms"] else None,
-        boost_hz=_number(row["boost_mhz"], 1e6),
-        tensor_hz=_number(row["tensor_mhz"], 1e6),
-        dram_bytes_per_s=_number(row["dram_gbs"], 1e9),
-        l2_bytes=None if l2 is None else int(l2),
-        peaks={p: float(row[p]) * 1e12 for p in PRECISIONS if row[p]},
-        confidence=row["confidence"],
-        source=row["source"],
-        note=row["note"],
-        l2_bytes_per_s=l2_rate,
-    )
-
-
-def _lookup(name: str) -> Gpu | None:
-    """The row whose pattern matches the longest part of the name: `GB300` is not a `B300`, nor `L40S` an `L40`."""
-    found = [(len(match[0]), gpu) for gpu, patterns in load() for pattern in patterns if (match := pattern.search(name))]
-    return max(found, key=itemgetter(0), default=(0, None))[1]
-
-
-def find(
-    name: str, cc: Capability | None = None, sms: int | None = None, clock_hz: float | None = None
-) -> tuple[Gpu, list[str]]:
-    """The device that a tool calls `name`, and notes (one line each) on what was inferred.
-
-    cc, sms, clock_hz: as recorded in the capture, None unknown. A name that is not in the table is described by its compute
-    capability: its peaks are SMs times operations a clock times clock if all three are known, else absent.
-    """
-    found = _lookup(name)
-    if found is not None and (cc is None or found.capability == cc):
-        return _adapt(found, name, sms)
-    if not name.strip() and (unnamed := _without_name(cc, sms)) is not None:
+def _find(name: str, recorded: Recorded) -> tuple[Gpu, list[str]]:
+    called = _called(name)
+    alike = [gpu for gpu in called if recorded.cc is None or gpu.capability == recorded.cc]
+    if alike:
+        return _adapt(_narrowed(alike, name, recorded), name, recorded)
+    if not name.strip() and (unnamed := _without_name(recorded)):
         return unnamed
-    gpu, notes = _by_capability(name, cc, sms, clock_hz)
-    if found is not None and cc is not None:
-        mismatch = f"{name}: compute capability {cc[0]}.{cc[1]} is recorded, {found.name} has {found.arch} in the table"
-        notes = [mismatch, *notes]
+    gpu, notes = _by_capability(name, recorded)
+    if called and recorded.cc is not None:
+        major, minor = recorded.cc
+        wrong = f"{name}: compute capability {major}.{minor} is recorded, {called[0].name} has {called[0].arch} in the table"
+        notes = [wrong, *notes]
     return gpu, notes
 
 
-def _adapt(gpu: Gpu, name: str, sms: int | None) -> tuple[Gpu, list[str]]:
-    """A device of the table with what was recorded: a MIG slice or a variant has fewer multiprocessors."""
-    notes = []
-    if sms and gpu.sms and sms != gpu.sms:
-        notes.append(f"{name} has {sms} multiprocessors, {gpu.name} has {gpu.sms}: peak rates are scaled by their ratio")
-        gpu = gpu.with_measured(sms=sms)
-    if re.search(r"\bMIG\b", name):
+def _called(name: str) -> list[Gpu]:
+    """The rows that have this name."""
+    return [gpu for gpu, pattern in load() if pattern.fullmatch(name.strip())]
+
+
+_SLICE = re.compile(r"\bMIG\b")
+
+
+def _narrowed(alike: Sequence[Gpu], name: str, recorded: Recorded) -> list[Gpu]:
+    """Those of devices alike in name that have the recorded multiprocessors and the recorded memory, as far as any has."""
+    found = [gpu for gpu in alike if gpu.sms == recorded.sms] or list(alike)
+    if recorded.memory_bytes and not _SLICE.search(name):
+        found = [gpu for gpu in found if _has_memory(gpu, recorded.memory_bytes)] or found
+    return found
+
+
+def _has_memory(gpu: Gpu, memory_bytes: int) -> bool:
+    """Whether a device is sold with so much: drivers report up to a tenth less than its GB (or GiB)."""
+    return any(0.9e9 * size < memory_bytes < 1.01 * size * (1 << 30) for size in gpu.memory_gb)
+
+
+def _adapt(alike: Sequence[Gpu], name: str, recorded: Recorded) -> tuple[Gpu, list[str]]:
+    """What the table has of a device with what was recorded: a slice or a variant has fewer multiprocessors."""
+    gpu, notes = _common(alike), []
+    if len(alike) > 1:
+        notes.append(f"{name} may be {_listed(alike)}: only the rates that they share are used")
+    whole, sms = gpu.sms, recorded.sms
+    if sms and whole and sms != whole:
+        notes.append(f"{name} has {sms} multiprocessors, {gpu.name} has {whole}: peak rates are scaled by their ratio")
+    if (sms and whole and sms != whole) or not gpu.peaks:
+        gpu = gpu.with_measured(sms=sms, clock_hz=recorded.clock_hz)
+    if _SLICE.search(name) or (gpu.amd and sms and whole and 2 * sms <= whole):
         notes.append(f"{name} is a slice: its share of memory bandwidth and L2 is unknown")
         gpu = gpu._replace(dram_bytes_per_s=None, l2_bytes=None)
     if gpu.confidence == "low":
@@ -198,65 +94,119 @@ def _adapt(gpu: Gpu, name: str, sms: int | None) -> tuple[Gpu, list[str]]:
     return gpu._replace(name=name), notes
 
 
-def _without_name(cc: Capability | None, sms: int | None) -> tuple[Gpu, list[str]] | None:
-    """What all AMD devices of this capability and number of multiprocessors have in common; ROCm may leave the name out."""
-    alike = [gpu for gpu, _ in load() if gpu.amd and gpu.capability == cc and gpu.sms == sms]
+def _common(alike: Sequence[Gpu]) -> Gpu:
+    """What all of these devices have in common; the rest unknown."""
+    first, *others = alike
+    if not others:
+        return first
+    shared = {key: rate for key, rate in first.peaks.items() if all(one.peaks.get(key) == rate for one in others)}
+    numbers = {key: getattr(first, key) for key in _NUMBERS if all(getattr(one, key) == getattr(first, key) for one in others)}
+    gpu = Gpu(_listed(alike), first.arch, **{**dict.fromkeys(_NUMBERS), **numbers}, peaks=shared, confidence="medium")
+    return gpu._replace(source=first.source, memory_gb=first.memory_gb, halved=first.halved)
+
+
+_NUMBERS = ("sms", "boost_hz", "tensor_hz", "dram_bytes_per_s", "l2_bytes", "l2_bytes_per_s")
+
+
+def _listed(alike: Iterable[Gpu]) -> str:
+    return " or ".join(gpu.name for gpu in alike)
+
+
+def _without_name(recorded: Recorded) -> tuple[Gpu, list[str]] | None:
+    """What AMD devices of this capability, multiprocessors and memory have in common; ROCm may leave the name out."""
+    alike = [gpu for gpu, _ in load() if gpu.amd and gpu.capability == recorded.cc and gpu.sms == recorded.sms]
     if not alike:
         return None
-    first, *others = alike
-    peaks = {key: rate for key, rate in first.peaks.items() if all(one.peaks.get(key) == rate for one in others)}
-    names = " or ".join(gpu.name for gpu in alike)
-    note = f"the device has no name: {first.arch} with {sms} multiprocessors is {names}, whose common rates are used"
-    gpu = first._replace(name=names, peaks=peaks, confidence="medium", source="capability", note="")
-    if any(one.dram_bytes_per_s != first.dram_bytes_per_s for one in others):
-        gpu = gpu._replace(dram_bytes_per_s=None)
-    if any(one.l2_bytes_per_s != first.l2_bytes_per_s for one in others):
-        gpu = gpu._replace(l2_bytes_per_s=None)
-    if any((one.boost_hz, one.l2_bytes) != (first.boost_hz, first.l2_bytes) for one in others):
-        gpu = gpu._replace(boost_hz=None, tensor_hz=None, l2_bytes=None)
-    return gpu, [note]
+    found = _narrowed(alike, "", recorded)
+    gpu = _common(found)
+    rates = "whose common rates are used" if len(found) > 1 else "by its memory" if len(alike) > 1 else "the only one"
+    return gpu, [f"the device has no name: {gpu.arch} with {recorded.sms} compute units is {gpu.name}, {rates}"]
 
 
 # GeForce parts multiply these at half rate when they accumulate in fp32, as torch does by default.
 _GEFORCE_HALF = frozenset({"tf32", "fp16", "bf16", "fp8"})
-_NEAREST = {"5.3": "5.2", "6.2": "6.1", "7.2": "7.0", "8.7": "8.6", "12.1": "12.0"}
+# Parts of compute capability 7.5 that have none: GTX 1650, MX450, Quadro T2000, T1000.
+_WITHOUT_TENSOR_CORES = re.compile(r"\b(?:GTX 16|MX\d|T\d{3})")
+_NEAREST = {"5.3": "5.2", "6.2": "6.1", "7.2": "7.0", "12.1": "12.0"}
 
 
-def _by_capability(name: str, cc: Capability | None, sms: int | None, clock_hz: float | None) -> tuple[Gpu, list[str]]:
-    arch = f"{cc[0]}.{cc[1]}" if cc else ""
+def _by_capability(name: str, recorded: Recorded) -> tuple[Gpu, list[str]]:
+    """A device that is not in the table."""
+    cc, sms, clock_hz = recorded.cc, recorded.sms, recorded.clock_hz
+    arch = _architecture(name, cc)
     rates = arch if ops_per_clock(arch) else _NEAREST.get(arch, "")
-    peaks = _from_clock(rates, sms, clock_hz) if rates and sms and clock_hz else {}
-    if "GeForce" in name:
-        peaks = {key: rate / 2 if key in _GEFORCE_HALF else rate for key, rate in peaks.items()}
+    halved = _GEFORCE_HALF if "GeForce" in name else ()
+    peaks = peaks_from_clock(rates, sms, clock_hz, halved) if rates and sms and clock_hz else {}
+    if arch == "7.5" and _WITHOUT_TENSOR_CORES.search(name):
+        peaks = {key: rate for key, rate in peaks.items() if key in ("fp64", "fp32")}
+    missing = f"{name or 'the device'} is not in the table of GPUs"
     if peaks:
-        how = f"peak rates are {sms} SMs x operations a clock of compute capability {rates} x {clock_hz or 0:.3g} Hz"
-        note = f"{name} is not in the table of GPUs: {how}"
+        note = f"{missing}: peak rates are {sms} SMs x operations a clock of compute capability {rates} x {clock_hz:.3g} Hz"
+        note += ", memory bandwidth as recorded" if recorded.dram_bytes_per_s else ", memory bandwidth unknown (use --gpu)"
     else:
-        note = f"{name or 'the device'} is not in the table of GPUs and too little is recorded: no peak rates (use --gpu)"
+        note = f"{missing} and too little is recorded: no peak rates (use --gpu)"
     gpu = Gpu(name, arch, sms, clock_hz, clock_hz, None, None, peaks, "low" if peaks else "", "compute capability")
     return gpu, [note]
 
 
+def _architecture(name: str, cc: Capability | None) -> str:
+    """Compute capability as text, or the gfx name of a device of AMD, x for a stepping that is not recorded."""
+    if cc is None:
+        return ""
+    major, minor = cc
+    # NVIDIA's devices of major number 9 are 9.0.
+    if not re.match(r"AMD\b|.*\b(?:Radeon|Instinct)\b", name) and not (major == 9 and minor > 0):
+        return f"{major}.{minor}"
+    return next((gpu.arch for gpu, _ in load() if gpu.amd and gpu.capability == cc), f"gfx{major}{minor}x")
+
+
 def named(given: str) -> Gpu:
-    """The device that the user names: one of the table, or a JSON file. Raises InputError if it is neither."""
+    """The device that the user names: one of the table, or a JSON file. Raises InputError if it is none, or several."""
     if given.endswith(".json") or Path(given).is_file():
         return from_file(given)
     found = _of_table(given)
-    if found is None:
-        import difflib
+    if len(found) == 1:
+        return found[0]
+    if found:
+        more = f" and {len(found) - _OFFERED} more" if len(found) > _OFFERED else ""
+        variants = ", ".join(_told_apart(gpu) for gpu in found[:_OFFERED])
+        raise InputError(
+            f"{given!r} is several devices: {variants}{more}", f"give one of these names in full, such as {found[0].name!r}"
+        )
+    import difflib
 
-        names = [gpu.name for gpu, _ in load()]
-        # One model is sold in several forms, whose names begin with what most people call it.
-        near = [name for name in names if name.lower().startswith(given.lower()) and given]
-        near = near or difflib.get_close_matches(given, names, 3, 0.4)
-        hint = f"did you mean {', '.join(near)}? " if near else ""
-        raise InputError(f"there is no device {given!r} in the table", f"{hint}give one of them, or a JSON file: {_EXAMPLE}")
-    return found
+    near = difflib.get_close_matches(given, [gpu.name for gpu, _ in load()], 3, 0.4)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    raise InputError(f"there is no device {given!r} in the table", f"{hint}give one of them, or a JSON file: {_EXAMPLE}")
 
 
-def _of_table(given: str) -> Gpu | None:
-    """A device by the name that a driver prints or that the table uses."""
-    return _lookup(given) or next((gpu for gpu, _ in load() if gpu.name.lower() == given.lower()), None)
+_OFFERED = 8
+
+
+def _told_apart(gpu: Gpu) -> str:
+    """The name with what tells it from its variants."""
+    size = "/".join(f"{size:g}" for size in gpu.memory_gb)
+    rate = "" if gpu.dram_bytes_per_s is None else f", {gpu.dram_bytes_per_s / 1e9:.0f} GB/s"
+    units = "" if gpu.sms is None else f"{gpu.sms} {'CUs' if gpu.amd else 'SMs'}, "
+    return f"{gpu.name} ({units}{size} GB{rate})"
+
+
+_BRANDS = re.compile(r"\b(?:nvidia|amd|geforce|tesla|instinct|[rg]tx(?=[ -]?[a-z]?\d))\b")
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", _BRANDS.sub("", name.lower()))
+
+
+def _of_table(given: str) -> list[Gpu]:
+    """The devices that a user may mean: by the table's name, by a driver's, or by words with which the words of names begin."""
+    named = [gpu for gpu, _ in load() if _plain(gpu.name) == _plain(given)]
+    if named or (named := _called(given)):
+        return named
+    # Words may be cut short (sxm), numbers may not: an A1000 is no A100.
+    parts = re.findall("[a-z0-9]+", _BRANDS.sub("", given.lower()))
+    words = [re.compile(rf"\b{part}" + (r"(?!\d)" if part[-1].isdigit() else "")) for part in parts]
+    return [gpu for gpu, _ in load() if words and all(word.search(gpu.name.lower()) for word in words)]
 
 
 _EXAMPLE = '{"name": "mine", "like": "NVIDIA H200", "sms": 132}'
@@ -288,10 +238,10 @@ def _from_fields(path: str | Path, given: dict[str, object]) -> Gpu:
     base = Gpu("custom", "", None, None, None, None, None, confidence="user", source=str(path))
     if "like" in given:
         like = _of_table(str(given.pop("like")))
-        if like is None:
+        if len(like) != 1:
             hint = "use a name as torch.cuda.get_device_name() prints it"
-            raise InputError(f"{path}: `like` names no device of the table", hint)
-        base = like._replace(confidence="user", source=str(path))
+            raise InputError(f"{path}: `like` names {'several devices' if like else 'no device'} of the table", hint)
+        base = like[0]._replace(confidence="user", source=str(path))
     peaks = given.pop("peaks", {})
     wrong = [k for k, v in given.items() if k not in ("name", "arch") and not _positive(v)]
     wrong += [k for k in ("name", "arch") if k in given and not isinstance(given[k], str)]

@@ -18,7 +18,8 @@ from pyprof.arrays.columns import distinct_places, distinct_rows, repeated
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
-from pyprof.hardware.gpus import Gpu, find
+from pyprof.hardware.devices import Gpu
+from pyprof.hardware.gpus import Recorded, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
@@ -336,9 +337,8 @@ class Part(Frame):
 
 def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
     """What the table has of a device, with the numbers that the capture recorded."""
-    gpu, notes = find(info.name, info.cc, info.sms if info.sms > 0 else None, info.clock_hz if info.clock_hz > 0 else None)
-    recorded = {key: value for key in ("dram_bytes_per_s", "l2_bytes") if (value := getattr(info, key)) > 0}
-    return gpu.with_measured(**recorded), notes
+    numbers = {key: value for key in Recorded._fields[1:] if (value := getattr(info, key)) > 0}
+    return find(info.name, Recorded(info.cc, **numbers))
 
 
 def params(op: OpCall) -> str | None:

@@ -229,5 +229,6 @@ def moved_bytes(source: Kernel, arguments: Sequence[object]) -> int | None:
 def _gpu_peak(torch: ModuleType) -> float | None:
     """Bytes/s of the current GPU's memory; None if unknown."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    found, _ = gpus.find(properties.name, (properties.major, properties.minor), properties.multi_processor_count, None)
+    recorded = gpus.Recorded((properties.major, properties.minor), properties.multi_processor_count)
+    found, _ = gpus.find(properties.name, recorded)
     return found.dram_bytes_per_s

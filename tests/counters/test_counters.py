@@ -16,7 +16,7 @@ import pyprof
 from pyprof.cli import main
 from pyprof.counters.collect import metrics
 from pyprof.errors import InputError
-from pyprof.hardware.gpus import load
+from pyprof.hardware.devices import load
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 PID = 100
@@ -317,7 +317,7 @@ def test_the_command_line_for_a_device(capsys: pytest.CaptureFixture[str]) -> No
         (["{ncu}", "--roofline", "x.txt"], 2, ".html or .png"),
         (["{ncu}", "--roofline", "x.html"], 1, "no launch has FLOPs, bytes and time"),
         (["--metrics", "no such"], 1, "there is no device"),
-        (["--metrics", "RTX"], 1, "there is no device"),
+        (["--metrics", "RTX"], 1, "is several devices"),
         (["--metrics", "MI300X"], 2, "does not measure MI300X"),
         (["--metrics", "P100"], 2, "does not measure P100"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyprof.arrays.columns import Columns, distinct_rows, distinct_values
 from pyprof.arrays.types import Array, Integers, Ints
-from pyprof.parse.records.records import GpuInfo
+from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
 
 
@@ -181,7 +181,7 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
     found: list[GpuInfo] = []
     code_of: dict[tuple[int, int], int] = {}
     names = ranks([*map(strings.__getitem__, table["name"].tolist())])
-    facts = [table[c] for c in ("cc_major", "cc_minor", "sms", "clock_hz", "dram_bytes_per_s", "l2_bytes")]
+    facts = [table[c] for c in ("cc_major", "cc_minor", *GPU_NUMBERS)]
     order = np.lexsort((*facts[::-1], names, table["device"], take(trace.processes["pid"], table["process"])))
     for row in order.tolist():
         major, minor, *rest = np.array(facts)[:, row].tolist()
@@ -191,11 +191,12 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
         code_of.setdefault((int(table["process"][row]), int(table["device"][row])), found.index(info))
     if not found:
         return found, np.full(len(process), -1, np.int64)
+    kinds = {(info.name, info.cc, info.sms) for info in found}
     keys, _, inverse = distinct_rows(process, device)
     codes = np.full(len(inverse), -1, np.int64)
     for number, (of_process, ordinal) in enumerate(keys.T.tolist()):
         codes[number] = code_of.get(
-            (of_process, ordinal), code_of.get((-1, ordinal), -1 if len(found) > 1 or ordinal < 0 else 0)
+            (of_process, ordinal), code_of.get((-1, ordinal), -1 if len(kinds) > 1 or ordinal < 0 else 0)
         )
     return found, codes[inverse]
 

@@ -6,7 +6,7 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import numpy as np
@@ -84,6 +84,11 @@ class GpuInfo:
     clock_hz: int = -1
     dram_bytes_per_s: int = -1
     l2_bytes: int = -1
+    memory_bytes: int = -1
+
+
+GPU_NUMBERS = tuple(one.name for one in fields(GpuInfo))[2:]
+"""The fields of GpuInfo that are numbers, -1 unknown, and columns of a trace's `devices`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ _LAUNCH = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "corr": 
 _NODE = {"node": "graphNodeId", "origin": "originalGraphNodeId", "thread": "globalTid", "start_ns": "start"}
 _DEVICE = {
     "cc_major": "computeMajor", "cc_minor": "computeMinor", "sms": "smCount", "clock_hz": "clockRate",
-    "dram_bytes_per_s": "memoryBandwidth", "l2_bytes": "l2CacheSize", "max_warps_per_sm": "maxWarpsPerSm",
+    "dram_bytes_per_s": "memoryBandwidth", "l2_bytes": "l2CacheSize", "memory_bytes": "totalMemory",
+    "max_warps_per_sm": "maxWarpsPerSm",
     "max_blocks_per_sm": "maxBlocksPerSm", "regs_per_sm": "maxRegistersPerSm", "smem_per_sm_bytes": "maxShmemPerSm",
 }  # fmt: skip
 # Columns of `ranges` in the order in which they are collected; domain: its number in the order of appearance.

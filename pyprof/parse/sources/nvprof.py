@@ -36,7 +36,7 @@ _DEVICE = {
     "max_warps_per_sm": "maxWarpsPerMultiprocessor", "max_blocks_per_sm": "maxBlocksPerMultiprocessor",
     "regs_per_sm": "maxRegistersPerMultiprocessor", "smem_per_sm_bytes": "maxSharedMemoryPerMultiprocessor",
     "l2_bytes": "l2CacheSize", "clock_hz": "coreClockRate", "dram_bytes_per_s": "globalMemoryBandwidth",
-    "device": "id", "name": "name",
+    "memory_bytes": "globalMemorySize", "device": "id", "name": "name",
 }  # fmt: skip
 # CUpti_runtime_api_trace_cbid and CUpti_driver_api_trace_cbid of the calls that start work on the device, wait for it or
 # manage its memory and modules.

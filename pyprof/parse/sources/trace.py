@@ -112,6 +112,7 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
         _c("clock_hz", "i8", "core clock"),
         _c("dram_bytes_per_s", "i8", "memory bandwidth"),
         _c("l2_bytes", "i8", "L2 cache"),
+        _c("memory_bytes", "i8", "its memory"),
         _c("max_warps_per_sm", "i4", "resident warps"),
         _c("max_blocks_per_sm", "i4", "resident blocks"),
         _c("regs_per_sm", "i4", "registers"),

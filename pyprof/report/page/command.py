@@ -21,7 +21,7 @@ from pyprof.errors import UsageError
 from pyprof.parse.records.selection import add_window, in_window, window_given
 
 if TYPE_CHECKING:
-    from pyprof.hardware.gpus import Gpu
+    from pyprof.hardware.devices import Gpu
     from pyprof.parse.records.locations import File
     from pyprof.report.overview import Overview
     from pyprof.report.page.data import Compared, JobsCompared, Section

@@ -28,7 +28,7 @@ from pyprof.tables.output import choice, write
 from pyprof.tables.screen import add_tables, require_table, selected
 
 if TYPE_CHECKING:
-    from pyprof.hardware.gpus import Gpu
+    from pyprof.hardware.devices import Gpu
 
 _WIDTH = 100
 _MOST_WIDTH = 120

@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.records import Records
+from pyprof.parse.records.records import GPU_NUMBERS, Records
 from pyprof.parse.sources.kineto.counters import Samples
 from pyprof.parse.sources.trace import ActivityKind, Table, Trace, make_table
 
@@ -77,8 +77,8 @@ def _devices(records: Records, trace: Trace, process: Ints) -> Table:
     found = distinct_rows(process[known], records["device"][known], records["gpu"][known]).columns
     columns = dict(zip(("process", "device"), found, strict=False))
     infos = [records.gpus[code] for code in found[2].tolist()]
-    numbers = [(*(info.cc or (-1, -1)), info.sms, info.clock_hz, info.dram_bytes_per_s, info.l2_bytes) for info in infos]
-    names = ("cc_major", "cc_minor", "sms", "clock_hz", "dram_bytes_per_s", "l2_bytes")
-    columns |= dict(zip(names, np.array(numbers, np.int64).reshape(-1, 6).T, strict=True))
+    numbers = [(*(info.cc or (-1, -1)), *(getattr(info, name) for name in GPU_NUMBERS)) for info in infos]
+    names = ("cc_major", "cc_minor", *GPU_NUMBERS)
+    columns |= dict(zip(names, np.array(numbers, np.int64).reshape(-1, len(names)).T, strict=True))
     columns["name"] = np.array([trace.strings.code(info.name) for info in infos], np.int64)
     return make_table("devices", columns)

@@ -23,7 +23,7 @@ from pyprof.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.opcall import OpCall, OpRules, sound_text
 from pyprof.parse.records.netdict.derive import Derived, Line, known, whole_number
 from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.records.records import COLUMNS, DIRECTIONS, GPU_NUMBERS, PHASES, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
 
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
@@ -234,7 +234,7 @@ class _Reader:
     def _gpu(self, described: Line) -> int:
         major, _, minor = str(described.get("cc", "")).partition(".")
         cc = (whole_number(major), whole_number(minor)) if major and minor else None
-        numbers = (whole_number(described.get(k, -1)) for k in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes"))
+        numbers = (whole_number(described.get(k, -1)) for k in GPU_NUMBERS)
         gpu = GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers)
         return self.gpus.setdefault(gpu, len(self.gpus))
 

@@ -16,7 +16,7 @@ from pyprof.arrays.types import Array
 from pyprof.calltext import call_text
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.netdict.original import Sequences, json_text
-from pyprof.parse.records.records import COLUMNS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
+from pyprof.parse.records.records import COLUMNS, GPU_NUMBERS, KEYS, PHASES, POOLED, GpuInfo, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 
 Members = dict[str, Any]
@@ -93,7 +93,7 @@ def _stack(stack: Stack) -> Members:
 
 
 def _described(gpu: GpuInfo) -> Members:
-    numbers = {key: getattr(gpu, key) for key in ("sms", "clock_hz", "dram_bytes_per_s", "l2_bytes") if getattr(gpu, key) > 0}
+    numbers = {key: getattr(gpu, key) for key in GPU_NUMBERS if getattr(gpu, key) > 0}
     return {"name": gpu.name, **({} if gpu.cc is None else {"cc": "{}.{}".format(*gpu.cc)}), **numbers}
 
 
@@ -154,7 +154,7 @@ SOMETIMES = {
     "byTime": "1: its ranges are those open on the main thread at that time",
     "ranges": "the user's ranges, with their domains",
     "open": "1: some of those were never closed",
-    "gpu": "the device: name, cc, sms, clock_hz, dram_bytes_per_s, l2_bytes as far as known",
+    "gpu": "the device: name, cc, sms, clock_hz, dram_bytes_per_s, l2_bytes, memory_bytes as far as known",
 }
 
 

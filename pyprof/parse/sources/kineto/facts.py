@@ -18,8 +18,8 @@ _LIMITS = {
 }  # fmt: skip
 
 
-def _natural(value: object) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 31 else -1
+def _natural(value: object, bits: int = 31) -> int:
+    return value if type(value) is int and 0 <= value < 1 << bits else -1
 
 
 def devices_of(properties: object, strings: Strings) -> Table:
@@ -29,6 +29,7 @@ def devices_of(properties: object, strings: Strings) -> Table:
     columns["device"] = [_natural(d.get("id")) for d in given]
     names = [d.get("name") for d in given]
     columns["name"] = [strings.code(name) if isinstance(name, str) and name else -1 for name in names]
+    columns["memory_bytes"] = [_natural(d.get("totalGlobalMem"), 63) for d in given]
     threads = [_natural(d.get("maxThreadsPerMultiprocessor")) for d in given]
     warps = [_natural(d.get("warpSize")) for d in given]
     columns["max_warps_per_sm"] = [t // w if t > 0 and w > 0 else -1 for t, w in zip(threads, warps, strict=True)]
