@@ -8,6 +8,7 @@ It speaks the protocol over standard input and output. Nothing is written, and n
 from __future__ import annotations
 
 import argparse
+import sys
 
 from pyprof.errors import ToolError
 from pyprof.serving.folders import Folders
@@ -25,5 +26,7 @@ def run(options: argparse.Namespace) -> int:
         from pyprof.serving.server import serve
     except ImportError as error:
         raise ToolError(f"pyprof mcp needs the package mcp, version 2: {error}", "pip install 'pyprof[mcp]'") from error
+    if sys.stdin is not None and sys.stdin.isatty():
+        print("pyprof mcp: waits for a client on standard input; `pyprof help mcp` says how to set one up", file=sys.stderr)
     serve(folders)
     return 0

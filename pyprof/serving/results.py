@@ -21,9 +21,8 @@ _OURS = {
     *PHASES, *BOUNDS, *BUSY, *CAUSES, *REASONS, *(kind.__module__.rpartition(".")[2] for kind in KINDS),
     "all", "busy", "idle", "fprop", "bprop", "na", "slower", "faster", "noise", "same", "",
 }  # fmt: skip
-_SENTENCES = ("evidence", "notes", "why")
+_SENTENCES = ("evidence", "do", "notes", "why")
 _WEIGHT = {"advice": 0.3}  # of a list's characters, where one is chosen to be shortened: what matters most loses rows last
-_ADVICE = "do"  # its text is pyprof's own; no name stands in it
 
 
 def document(found: dict[str, Any], rows: int, characters: int, left_out: dict[str, int] | None = None) -> dict[str, Any]:
@@ -58,6 +57,6 @@ def _shown(value: Any, rows: int, cut: Counter[str], path: str = "") -> Any:
         if len(value) > rows:
             cut[path] += len(value) - rows
         return [_shown(one, rows, cut, path) for one in value[:rows]]
-    if not isinstance(value, str) or value in _OURS or key == _ADVICE:
+    if not isinstance(value, str) or value in _OURS:
         return value
     return marked(value, MOST_OF_SENTENCES if key in _SENTENCES else MOST)
