@@ -90,7 +90,10 @@ def test_the_summary_is_that_of_the_command(data: Path, capsys: pytest.CaptureFi
         pyprof.summary(path, gpu="no such")
 
 
-def test_two_files_are_compared_as_the_command_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_files_are_compared_as_the_command_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as Jupyter does
     first, second = (
         str(two_steps(mm_ns).write(tmp_path / name)) for mm_ns, name in ((20_000, "a.sqlite"), (15_000, "b.sqlite"))
     )
@@ -112,7 +115,7 @@ def test_two_files_are_compared_as_the_command_does(tmp_path: Path, capsys: pyte
         " ".join(line.split()) for line in capsys.readouterr().out.splitlines()[:5]
     ]
     assert found._repr_html_().count("<tr>") == 4 and "kernel time 60.0 us -&gt; 50.0 us" in found._repr_html_()
-    assert repr(pyprof.load(first).compare(second)) == repr(found)
+    assert repr(pyprof.load(first).compare(second)) == repr(found) and "\x1b" not in repr(found)
     with pytest.raises(UsageError):
         found.to_pandas("no_such")
     with pytest.raises(InputError):

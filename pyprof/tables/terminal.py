@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
@@ -64,8 +64,11 @@ class _Column:
 
 def write_on(screen: Screen, tables: Sequence[AnyTable], stream: IO[str]) -> None:
     """Write what fits of the rows and columns of each table, what was left out, and how to get it."""
-    # Without force_jupyter rich writes to a notebook's output instead of the stream.
-    console = Console(file=stream, width=screen.columns, highlight=False, soft_wrap=True, force_jupyter=False)
+    # In a notebook rich would write to its output instead of the stream, and colour every text, for Jupyter sets FORCE_COLOR.
+    colours: Literal["auto"] | None = "auto" if stream.isatty() else None
+    console = Console(
+        file=stream, width=screen.columns, highlight=False, soft_wrap=True, force_jupyter=False, color_system=colours
+    )
     plain, several, cut = not _encodes(stream, "█▏…─"), len(tables) > 1, False
     for number, table in enumerate(tables):
         if number:
