@@ -30,7 +30,7 @@ _KINDS = "kernel,graph,cpu"
 _HTML_ROWS = 10
 
 
-def load(file: str | os.PathLike[str]) -> Loaded:
+def load(file: str | os.PathLike[str], graphs: str | os.PathLike[str] | None = None) -> Loaded:
     """Read a capture (nsys, nvprof, torch.profiler), or records that `pyprof parse` wrote.
 
     The content of the file decides what it is; `-` is standard input. Raises PyprofError with a hint, as the command line
@@ -44,7 +44,7 @@ def load(file: str | os.PathLike[str]) -> Loaded:
     """
     from pyprof.loading import load_everything
 
-    return Loaded(os.fspath(file), *load_everything(os.fspath(file)))
+    return Loaded(os.fspath(file), *load_everything(os.fspath(file), None if graphs is None else os.fspath(graphs)))
 
 
 def table(file: str | os.PathLike[str], columns: str = "", kinds: str = _KINDS) -> pandas.DataFrame:

@@ -21,6 +21,7 @@ from pyprof.errors import PyprofError, UsageError
 
 TYPE_CHECKING = False  # of `typing`, whose import takes half as long as the interpreter's start
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import NoReturn, TextIO
 
 # The module holds `add_arguments(parser)` and `run(options)`, which returns the exit code; help: one line.
@@ -90,6 +91,15 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     module.add_arguments(parser)
     parser.set_defaults(command_line=(*prog.split(), *arguments))
     options = parser.parse_args(arguments)
+    if getattr(options, "graphs", None) is not None:
+        from pyprof.loading import graphs_from
+
+        with graphs_from(options.graphs):
+            return _run_module(module, options, own_streams=own_streams)
+    return _run_module(module, options, own_streams=own_streams)
+
+
+def _run_module(module: ModuleType, options: argparse.Namespace, *, own_streams: bool) -> int:
     if not own_streams or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return int(module.run(options))
     from pyprof.tables.files import terminated_by_exception

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
@@ -219,11 +221,7 @@ def _read_proton_trace(given: Input) -> Measured:
 
 
 COUNTERS = (
-    Format(
-        "report of Nsight Compute",
-        lambda given: given.path.suffix in _NCU_NAMES or given.head.startswith(_NCU),
-        _read_ncu_report,
-    ),
+    Format("report of Nsight Compute", _is_ncu_report, _read_ncu_report),
     Format("CSV of Nsight Compute", _is_ncu_csv, _read_ncu_csv),
     Format("profile of Proton", _is_hatchet, _read_hatchet),
     Format("trace of Proton", _is_proton_trace, _read_proton_trace),
@@ -272,41 +270,57 @@ def _format(given: Input, formats: tuple[Format, ...]) -> Format:
 
 # ---------------------------------------------------------------------------------------------- what callers get
 
+_GRAPHS: ContextVar[str | None] = ContextVar("graphs", default=None)
 
-def load(name: str) -> Records:
+
+@contextmanager
+def graphs_from(name: str) -> Iterator[None]:
+    """Whatever is read inside has its graphs explained by the traces in this file or folder, where it is not given others."""
+    token = _GRAPHS.set(name)
+    try:
+        yield
+    finally:
+        _GRAPHS.reset(token)
+
+
+def load(name: str, graphs: str | None = None) -> Records:
     """Records of a capture, or of a file or folder that parse wrote; `-` is standard input.
 
-    Raises PyprofError where it cannot be read or holds nothing.
+    graphs: traces of the capture of the graphs that it replays, a file or a folder; those beside it are found without.
+    Raises PyprofError where it cannot be read or holds nothing, InputError where graphs are others than those that it replays.
     """
     if "://" in name:
-        return load_with_trace(name)[0]
-    return _attributed([_read(name, CAPTURES + RECORDS)], name)
+        return load_with_trace(name, graphs)[0]
+    return _attributed([_with_graphs(_read(name, CAPTURES + RECORDS), name, graphs)], name)
 
 
-def load_with_trace(name: str) -> tuple[Records, Trace | None]:
-    """As `load`, and with the records of a capture the tables that they were made from."""
+def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:
+    """As `load`, and with the records of a capture the tables that they were made from; whole: with those of the captures of
+    its graphs, after all else in time."""
     if "://" in name:
         from pyprof.parse.records.locations import fetched, locate
 
         with fetched(locate(name)) as path:
-            return load_with_trace(str(path))
+            return load_with_trace(str(path), graphs, whole=whole)
     from pyprof.parse.sources.trace import Trace
 
     found = _read(name, CAPTURES + RECORDS)
-    return _attributed([found], name), found if isinstance(found, Trace) else None
+    known = _with_graphs(found, name, graphs)
+    trace = known if whole else found
+    return _attributed([known], name), trace if isinstance(trace, Trace) else None
 
 
-def load_capture(path: Path) -> Records:
+def load_capture(path: Path, graphs: str | None = None) -> Records:
     """Records of a capture only. Raises as `load` does, and NotACapture where it is none."""
-    return _attributed([_read(str(path), CAPTURES)], str(path))
+    return _attributed([_with_graphs(_read(str(path), CAPTURES), str(path), graphs)], str(path))
 
 
-def load_everything(name: str) -> tuple[Records, Trace | None, Measured | None]:
+def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trace | None, Measured | None]:
     """As `load_with_trace`, and measured counters where the file holds them; a file of nothing else has no records."""
     from pyprof.parse.sources.measured.launches import Measured
 
     if "://" in name:
-        return *load_with_trace(name), None
+        return *load_with_trace(name, graphs), None
     found = _read_any(name, CAPTURES + RECORDS + COUNTERS)
     if isinstance(found, Measured):
         from pyprof.parse.records.records import empty
@@ -315,7 +329,8 @@ def load_everything(name: str) -> tuple[Records, Trace | None, Measured | None]:
     from pyprof.parse.sources.trace import Trace
 
     trace = found if isinstance(found, Trace) else None
-    return _attributed([found], name), trace, trace.measured if trace is not None else None
+    records = _attributed([_with_graphs(found, name, graphs)], name)
+    return records, trace, trace.measured if trace is not None else None
 
 
 def load_counters(name: str) -> tuple[Measured, Trace | None]:
@@ -364,9 +379,34 @@ def _attributed(found: list[Trace | Records], name: str) -> Records:
         raise type(error)(f"{name}: {error}", error.hint) from error
 
 
-def attributed(trace: Trace, name: str) -> Records:
+def _with_graphs(run: Trace | Records, name: str, graphs: str | None) -> Trace | Records:
+    """A capture with what it replays of graphs: from the traces that were named, else from those beside it or in itself.
+
+    Raises InputError where those that were named explain none of its replays.
+    """
+    from pyprof.parse.sources.trace import Trace
+
+    graphs = _GRAPHS.get() if graphs is None else graphs
+    if not isinstance(run, Trace) or (graphs is None and not (run.activities["graph_node"] >= 0).any()):
+        return run
+    from pyprof.parse.attribution.captured import GraphTrace
+    from pyprof.parse.attribution.graphs import explained, unexplained
+    from pyprof.parse.sources import graph_captures
+
+    path, files = Path(name), []
+    if graphs is not None:
+        files = graph_captures.given(Path(graphs), path)
+    elif unexplained(run).any():
+        files = graph_captures.beside(path)
+    found = explained(run, [GraphTrace(str(file.path), open_trace(file.path), *file[1:]) for file in files])
+    if graphs is not None and not found.kernels:
+        raise InputError(found.refused[0], "give the trace of the capture of the graphs that this run replays")
+    return replace(found.trace, notes=[*found.trace.notes, *found.notes]) if found.notes else found.trace
+
+
+def attributed(trace: Trace, name: str, graphs: str | None = None) -> Records:
     """The records of a trace that is kept. Raises InputError as `load` does."""
-    return _attributed([trace], name)
+    return _attributed([_with_graphs(trace, name, graphs)], name)
 
 
 def op_rules() -> OpRules:

@@ -31,7 +31,7 @@ from pyprof.errors import GateError, UsageError
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.loading import attributed, load_counters, load_with_trace, op_rules
-from pyprof.parse.records.selection import choose_kinds
+from pyprof.parse.records.selection import add_graphs, choose_kinds
 from pyprof.parse.sources.measured.launches import Measured, joined
 from pyprof.parse.sources.trace import Trace
 from pyprof.prof.columns import RecordTable
@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trace", metavar="CAPTURE", help="a capture of the same program: ops, times, needed FLOPs")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
+    add_graphs(parser)
     parser.add_argument("--min-match", metavar="PERCENT", type=float, help="exit with 3 where less of the time was matched")
     parser.add_argument("--metrics", metavar="GPU", nargs="?", const="", help="print ncu's command line for a device, and end")
     parser.add_argument("--roofline", metavar="FILE", help="draw the measured roofline: FILE.html, or FILE.png (matplotlib)")

@@ -16,7 +16,7 @@ from pathlib import Path
 from pyprof.errors import UsageError
 from pyprof.parse.records.locations import File, Remote, fetched, locate
 from pyprof.parse.records.records import Records
-from pyprof.parse.records.selection import SHOWN, add_kinds, choose_kinds, kind_codes
+from pyprof.parse.records.selection import SHOWN, add_graphs, add_kinds, choose_kinds, kind_codes
 from pyprof.tables.files import check_output, is_direct, whole_file, whole_text_file
 
 _FORMATS = (".dict", ".jsonl", ".parquet")
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dask", metavar="SCHEDULER", help="many files on the workers of this dask scheduler, not in processes here"
     )
     add_kinds(parser, None, f"{SHOWN}; Parquet: all")
+    add_graphs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,7 +87,7 @@ def _parse_many(options: argparse.Namespace, folder: File) -> int:
 
     files = expand(options.file)
     failed = done = 0
-    load = partial(_load_kinds, load_capture, "all" if options.kinds is None else options.kinds)
+    load = partial(_load_kinds, partial(load_capture, graphs=options.graphs), "all" if options.kinds is None else options.kinds)
     for outcome in parse_many(files, folder, load, max(options.jobs, 1), options.dask):
         done += 1
         failed += outcome.target is None

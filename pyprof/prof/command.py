@@ -16,7 +16,7 @@ from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.parse.records.records import concatenate
-from pyprof.parse.records.selection import add_kinds, add_window, choose_kinds, first_ns, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_kinds, add_window, choose_kinds, first_ns, in_window, window_given
 from pyprof.prof.columns import (
     ALIASES,
     DEFAULT,
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", metavar="NAME|FILE", help="hold rates against this device (a name of the table, or JSON with its numbers)"
     )
     add_window(parser)
+    add_graphs(parser)
     grouping = parser.add_mutually_exclusive_group()
     grouping.add_argument(
         "--group-by",

@@ -30,7 +30,7 @@ from pyprof.arrays.intervals import depth, quantiles, spans, summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace, op_rules
-from pyprof.parse.records.selection import add_window, first_ns, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_window, first_ns, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream", action="store_true", help="gaps of each stream, not of the devices, in ops and gaps")
     parser.add_argument("--bins", metavar="N", type=int, default=20, help="parts of the time in table queue (20)")
     add_window(parser)
+    add_graphs(parser)
 
 
 def run(options: argparse.Namespace) -> int:

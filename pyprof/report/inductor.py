@@ -31,7 +31,7 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import PyprofError, UsageError
 from pyprof.hardware import cpus, gpus
 from pyprof.parse.records.records import Records
-from pyprof.parse.records.selection import add_window, in_window
+from pyprof.parse.records.selection import add_graphs, add_window, in_window
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
@@ -237,6 +237,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", metavar="NAME", help="bench: only this one")
     parser.add_argument("--seconds", metavar="S", type=float, default=0.3, help="bench: for each (default %(default)s)")
     add_window(parser)
+    add_graphs(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyprof.dtypes import lookup
 from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import OpCall, TensorSpec, parse_call
+from pyprof.parse.records.selection import add_graphs
 from pyprof.timers.alternatives import KINDS, Alternative, alternatives
 from pyprof.timers.replay import OptimizerStep, Work, choose_device, replay_work, replayable
 from pyprof.timers.timing import Timing, timeit
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", metavar="S", type=float, default=0.5, help="how long to measure each call (default %(default)s)"
     )
     parser.add_argument("--warm", action="store_true", help="do not clear the caches between calls")
+    add_graphs(parser)
 
 
 def run(options: argparse.Namespace) -> int:

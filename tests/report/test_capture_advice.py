@@ -284,10 +284,16 @@ _EXPECTED: list[tuple[str, set[str], set[str]]] = [
 
 
 @pytest.mark.parametrize(("name", "there", "absent"), _EXPECTED, ids=[row[0] for row in _EXPECTED])
-def test_real_captures(captures: Path, name: str, there: set[str], absent: set[str]) -> None:
-    found = advice(overview_of(captures / name))
+def test_real_captures(captures: Path, tmp_path: Path, name: str, there: set[str], absent: set[str]) -> None:
+    alone = tmp_path / Path(name).name  # without the capture of its graphs beside it
+    alone.symlink_to(captures / name)
+    found = advice(overview_of(alone))
     assert there <= found.keys()
     assert not absent & found.keys()
+
+
+def test_graphs_that_are_explained_need_no_advice(captures: Path) -> None:
+    assert "graph_nodes" not in advice(overview_of(captures / "kineto/serving/vllm_decode_full.run.json.gz"))
 
 
 def test_a_cold_capture_of_norms(captures: Path) -> None:

@@ -316,10 +316,10 @@ def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, op
 
 def _count_rows(rows: Columns, columns: Columns) -> dict[str, int]:
     """Rule 7: kernels of which something is not in the capture."""
-    without = ~rows["launched"] & (columns["kind"] == ActivityKind.KERNEL)
+    kernel = columns["kind"] == ActivityKind.KERNEL
     return {
-        "kernels without a launch in the capture": int(without.sum()),
-        "kernels of CUDA graphs": int(rows["in_graph"].sum()),
+        "kernels without a launch in the capture": int((kernel & ~rows["launched"]).sum()),
+        "kernels of graphs whose capture is not known": int((kernel & rows["bare_node"]).sum()),
     }
 
 

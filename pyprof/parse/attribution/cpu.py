@@ -63,6 +63,7 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
         when=start[at],
         range_thread=around.thread[at].astype(np.int64),
         in_graph=np.zeros(len(at), np.bool_),
+        bare_node=np.zeros(len(at), np.bool_),
         replay=none,
         replay_ns=none,
         dur_ns=np.maximum(own_time[at], 0),

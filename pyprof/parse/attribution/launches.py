@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import Columns, distinct_rows, distinct_values
-from pyprof.arrays.types import Array, Integers, Ints
+from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
 
@@ -38,13 +38,15 @@ def launched(trace: Trace, activities: Columns, launches: Columns) -> Columns:
 
     launched: whether its launch is in the capture; launch_ns, launch_dur_ns, launch_thread: begin, time and thread of that (-1
     unknown); range_thread, when: where its ranges are; replay, replay_ns: see `_replays`; in_graph: whether it ran as a node of
-    a CUDA graph; dur_ns: its own time.
+    a CUDA graph; bare_node: of one whose recording is not in the capture; dur_ns: its own time.
     """
     launch = launch_of_activity(trace)
     rows = Columns(launched=launch >= 0, launch_ns=take(launches["start_ns"], launch))
     rows["launch_thread"] = take(launches["thread"], launch).astype(np.int32)
-    rows["range_thread"], rows["when"] = _recorded_in_graph(trace, rows["launch_thread"], rows["launch_ns"])
     rows["in_graph"] = activities["graph_node"] >= 0
+    located = _recorded_in_graph(trace, rows["launch_thread"], rows["launch_ns"])
+    rows["range_thread"], rows["when"], recorded = located
+    rows["bare_node"] = rows["in_graph"] & ~recorded
     rows["replay"], rows["replay_ns"] = _replays(trace, launch)
     rows["launch_dur_ns"] = np.where(rows["launched"], take(launches["end_ns"], launch) - rows["launch_ns"], -1)
     rows["dur_ns"] = activities.take("end_ns") - activities["start_ns"]
@@ -101,15 +103,16 @@ def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> 
     return by_begin
 
 
-def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, Ints]:
-    """Where the ranges of each activity are: thread (-1 nowhere) and time.
+def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, Ints, Bools]:
+    """Where the ranges of each activity are: thread (-1 nowhere) and time; and whether that is where its node was recorded.
 
     Kernels of a CUDA graph take those at which their node was recorded, where the capture has them.
     """
     activities, nodes = trace.activities, trace.graph_nodes
     rows = np.flatnonzero(activities["graph_node"] >= 0)
+    recorded = np.zeros(len(thread), np.bool_)
     if not len(rows) or not len(nodes["node"]):
-        return thread, when
+        return thread, when, recorded
     process = take(trace.threads["process"], nodes["thread"])
     tid = take(trace.threads["tid"], nodes["thread"])
     row_of: dict[tuple[int, int], int] = {}
@@ -120,8 +123,8 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     found = np.array([_first_recording(row_of, origin, (p, n)) for p, n in distinct.T.tolist()], np.int64)[inverse]
     rows, found = rows[found >= 0], found[found >= 0]
     thread, when = thread.copy(), when.copy()
-    thread[rows], when[rows] = nodes["thread"][found], nodes["start_ns"][found]
-    return thread, when
+    thread[rows], when[rows], recorded[rows] = nodes["thread"][found], nodes["start_ns"][found], True
+    return thread, when, recorded
 
 
 def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key: tuple[int, int]) -> int:

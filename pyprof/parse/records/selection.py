@@ -57,6 +57,14 @@ def add_window(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_graphs(parser: argparse.ArgumentParser) -> None:
+    """The option `--graphs`."""
+    parser.add_argument(
+        "--graphs", metavar="FILE|DIR", help="the trace of the capture of the graphs that the run replays, or the folder of "
+        "those: ops, layers and shapes of their kernels; capture_traces/ beside the run is found without it"
+    )  # fmt: skip
+
+
 def window_given(options: argparse.Namespace) -> bool:
     """Whether the user requested a part of the capture."""
     return any(getattr(options, name, None) is not None for name in _WINDOW)

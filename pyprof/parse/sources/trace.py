@@ -69,7 +69,11 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
         _c("smem_bytes", "i4", "shared memory per block, static and dynamic together"),
         _c("bytes", "i8", "bytes moved (memcpy) or set (memset)"),
         _c("copykind", "i1", "CUPTI copy kind, see COPY_KINDS"),
-        _c("graph_node", "i8", "CUDA-graph node that this kernel ran as; -1 not from a graph"),
+        _c(
+            "graph_node",
+            "i8",
+            "node of a CUDA or HIP graph; where not recorded its number in the replay; -1 no graph",
+        ),
         _c("range", "i8", "kind cpu: the row of `ranges` that this activity is"),
     ),
     "launches": (
@@ -78,6 +82,7 @@ TABLES: dict[str, tuple[ColumnType, ...]] = {
         _c("thread", "i4", "row of `threads`"),
         _c("corr", "i8", "correlation id", narrow=True),
         _c("name", "i4", "code into `strings`: name of the API call"),
+        _c("kernel", "i4", "code into `strings`: the kernel that it launches, where the call says it (ROCm)"),
     ),
     "ranges": (
         _c("start_ns", "i8", "push or start"),

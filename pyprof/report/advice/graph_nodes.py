@@ -10,8 +10,8 @@ from pyprof.report.overview import Overview
 _LEAST = 0.1  # of kernel time
 _NODES = "nsys profile --cuda-graph-trace=node: a graph's kernels one by one"
 _RECORDING = {
-    "kineto": "a trace that begins before the graph is captured (torch.profiler around the warm-up too): its ops launch what "
-    "the graph replays",
+    "kineto": "--graphs FILE|DIR: the trace of the graph's capture, which torch.profiler around it records, and engines write "
+    "into capture_traces/ (pyprof help graphs)",
     "nsys": "begin nsys before the graph is captured, so that its kernels are known by the ops that recorded them",
 }
 

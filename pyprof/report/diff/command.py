@@ -19,7 +19,7 @@ from pathlib import Path
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.loading import load_with_trace
-from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
 from pyprof.report.diff.compare import Comparison
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     add_window(parser)
+    add_graphs(parser)
     add_tables(parser, TABLES)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
-from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 
 if TYPE_CHECKING:
     from pyprof.hardware.devices import Gpu
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the page")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     add_window(parser)
+    add_graphs(parser)
 
 
 def run(options: argparse.Namespace) -> int:

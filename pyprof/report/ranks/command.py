@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
-from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.report.ranks.results import PER_STEP, TABLES, matrix_of
 from pyprof.report.ranks.survey import Survey, survey
 from pyprof.report.ranks.units import files_of
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--matrix", choices=PER_STEP, help="ranks down and steps across")
     parser.add_argument("-o", "--output", dest="folder", metavar="DIR", help="write every table there (--format parquet)")
     add_window(parser)
+    add_graphs(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pyprof.errors import InputError
-from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
 from pyprof.report.summary.model import SCHEMA
 from pyprof.report.summary.screen import lines
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; each of several has a column")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     add_window(parser)
+    add_graphs(parser)
     add_tables(parser, TABLES)
 
 

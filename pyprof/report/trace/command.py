@@ -22,7 +22,7 @@ from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import EmptyCapture, InputError, UsageError
 from pyprof.loading import load_with_trace, open_trace
 from pyprof.parse.records.records import Records, empty
-from pyprof.parse.records.selection import add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.parse.sources.trace import Trace
 from pyprof.prof.frame import Frame
 from pyprof.progress import stage
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a capture, or records")
     parser.add_argument("-o", "--output", metavar="OUT", help="the file to write, compressed where its name ends in .gz")
     add_window(parser)
+    add_graphs(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 def _loaded(name: str) -> tuple[Records, Trace | None]:
     """Records and the capture that they were made from; no records of a capture that holds nothing but the user's ranges."""
     try:
-        return load_with_trace(name)
+        return load_with_trace(name, whole=True)
     except EmptyCapture:
         trace = open_trace(Path(name))  # raises again where there is nothing at all
         return empty(trace.source), trace

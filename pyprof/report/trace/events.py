@@ -138,8 +138,9 @@ class Events:
     def _launch_lines(self, rows: Ints, middle: list[str]) -> list[str]:
         table = self.trace.launches
         heads = each(lambda code: _head("cuda_runtime", self.trace.strings[code]), table["name"][rows])
-        lines = zip(heads, middle, table["corr"][rows].tolist(), strict=True)
-        return [f'{head}{inner}"args":{{"correlation":{corr if corr > 0 else 0}}}}}' for head, inner, corr in lines]
+        kernel = each(lambda code: f',"kernel":{text(self.trace.strings[code])}' if code >= 0 else "", table["kernel"][rows])
+        lines = zip(heads, middle, np.maximum(table["corr"][rows], 0).tolist(), kernel, strict=True)
+        return [f'{head}{inner}"args":{{"correlation":{corr}{launched}}}}}' for head, inner, corr, launched in lines]
 
     def _range_lines(self, rows: Ints, middle: list[str]) -> list[str]:
         table = self.trace.ranges

@@ -10,7 +10,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import EmptyCapture
-from pyprof.loading import load, open_trace
+from pyprof.loading import load, load_with_trace, open_trace
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources.trace import TABLES, Trace
 from tests.report.trace.test_trace import check
@@ -48,7 +48,7 @@ def table_rows(trace: Trace, name: str) -> list[tuple[object, ...]]:
     table, columns = getattr(trace, name), []
     for column in TABLES[name]:
         values = table[column.name].tolist()
-        if column.name in ("name", "domain", "src"):
+        if column.name in ("name", "domain", "src", "kernel"):
             values = [trace.strings[code] for code in values]
         elif column.name == "label":
             values = [repr(trace.markers[code]._replace(casts=())) for code in values]
@@ -67,7 +67,8 @@ def test_a_timeline_reads_back_to_the_same_records(captures: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in CAPTURES])
 def test_and_to_the_same_tables_of_the_capture(captures: Path, tmp_path: Path, name: str) -> None:
-    before, after = open_trace(captures / name), open_trace(written(captures / name, tmp_path))
+    before, after = load_with_trace(str(captures / name), whole=True)[1], open_trace(written(captures / name, tmp_path))
+    assert before is not None
     for table in TABLES:
         assert table_rows(after, table) == table_rows(before, table), table
     for one in ("source", "version", "session_end_ns", "utc_ns", "notes"):

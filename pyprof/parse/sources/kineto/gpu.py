@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.exported import ActivityCodes
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, concatenated, make_table
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, Trace, concatenated, make_table
 
 Ints = npt.NDArray[np.int64]
 
@@ -22,6 +22,7 @@ _INT32 = (1 << 31) - 1
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()} | {
     "HostToDevice": 1, "DeviceToHost": 2, "DeviceToDevice": 8, "HostToHost": 9, "PeerToPeer": 10,
 }  # fmt: skip
+_GRAPH_LAUNCH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
 _COPY = re.compile(r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer))(?![A-Za-z])")
 
 
@@ -42,6 +43,7 @@ class _LaunchArgs(msgspec.Struct, gc=False):
     correlation: Int = -1
     grid: list[Int] = []  # ROCm writes these on the call and not always on the kernel
     block: list[Int] = []
+    kernel: str = ""
 
 
 def times(events: list[Event]) -> tuple[Ints, Ints]:
@@ -122,6 +124,7 @@ class Launches:
             # 0 is what a call has that started nothing.
             "corr": np.array([a.correlation or -1 for a in args], np.int64),
             "name": np.array([self._strings.code(e.name) for e in events], np.int64),
+            "kernel": np.array([self._strings.code(a.kernel) if a.kernel else -1 for a in args], np.int64),
         }
         self._parts.append(make_table("launches", columns))
 
@@ -136,6 +139,27 @@ class Launches:
         if found:
             for name, values in _geometry(found).items():
                 activities[name][bare] = values
+
+
+def number_nodes(trace: Trace) -> None:
+    """Give what one call replayed of a graph numbers from 1 in order of begin as nodes, where their own were not recorded."""
+    activities, launches = trace.activities, trace.launches
+    graphs = [name for name in distinct_values(launches["name"]).tolist() if _GRAPH_LAUNCH.match(trace.strings[name])]
+    calls = np.flatnonzero(np.isin(launches["name"], graphs) & (launches["corr"] >= 0))
+    process = trace.threads["process"][launches["thread"][calls]].astype(np.int64)
+    count = len(trace.processes["pid"]) + 1
+    call = activities["corr"].astype(np.int64) * count + activities["process"]
+    known = launches["corr"][calls].astype(np.int64) * count + process
+    rows = np.flatnonzero(np.isin(call, known) & (activities["graph_node"] < 0)) if len(calls) else calls
+    if not len(rows):
+        return
+    order = np.lexsort((activities["end_ns"][rows], activities["start_ns"][rows], call[rows]))
+    new = np.ones(len(rows), np.bool_)
+    new[1:] = np.diff(call[rows][order]) != 0
+    first = np.flatnonzero(new)
+    nodes = activities["graph_node"].copy()
+    nodes[rows[order]] = 1 + np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    activities["graph_node"] = nodes
 
 
 def _geometry(pairs: list[tuple[list[int], list[int]]]) -> dict[str, Ints]:

@@ -25,7 +25,7 @@ from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
 from pyprof.parse.sources.kineto.events import LAST_US, Event, Int, TraceFile, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
-from pyprof.parse.sources.kineto.gpu import Activities, Launches, process_of_activities, times
+from pyprof.parse.sources.kineto.gpu import Activities, Launches, number_nodes, process_of_activities, times
 from pyprof.parse.sources.kineto.modules import module_ranges
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
@@ -216,6 +216,7 @@ class _TraceReader:
         processes = len(trace.processes["pid"])
         owner, shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         trace.activities["process"] = owner.astype(np.int32)
+        number_nodes(trace)
         self._give_facts(processes, self.lost._replace(shared=shared))
         return trace
 

@@ -1,0 +1,152 @@
+"""A trace of graphs being captured -> the graphs: what each would launch, call by call, in the order in which it was captured.
+
+A call of a capture launches nothing then: no activity has its correlation id. Where the calls that begin and end a capture
+were recorded, a graph is what lies between them; where they were not, all that an engine's annotation of a capture holds. The
+run is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.types import Ints
+from pyprof.markers import Marker
+from pyprof.parse.sources.trace import Strings, Trace
+
+COPY, FILL, UNNAMED = -2, -3, -4
+"""In place of the code of a kernel's name: a copy, a fill, a kernel whose name is not recorded."""
+
+_WORK = re.compile(r"(?<!Graph)Launch(?!Host)|(?P<copy>Memcpy)|(?P<fill>Memset)")
+_BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
+_CAPTURE = re.compile(r"capture_(\d{1,9})_(\w+)")  # the annotation around the capture of one size and mode
+
+
+class GraphTrace(NamedTuple):
+    """A trace of graphs being captured. name: for people; batch_size, mode: of its graphs, where something beside it says."""
+
+    name: str
+    trace: Trace
+    batch_size: int | None = None
+    mode: str = ""
+
+
+class Graph(NamedTuple):
+    """One captured graph: its launches as rows of the capture's `launches`, and what each launches: the code of the kernel's
+    name in the run's strings, or COPY, FILL, UNNAMED."""
+
+    rows: Ints
+    codes: Ints
+
+
+class Family(NamedTuple):
+    """The graphs of one size in the order in which they were captured, one or (piecewise) several, which are replayed in that
+    order. source: number of the capture; bounded: whether their begins and ends were recorded; else there is one that may have
+    been replayed in parts."""
+
+    source: int
+    name: str
+    batch_size: int | None
+    mode: str
+    graphs: list[Graph]
+    bounded: bool
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether no call says which kernel it launches."""
+        return not any((graph.codes >= 0).any() for graph in self.graphs)
+
+
+def is_capture(marker: Marker) -> bool:
+    """Whether a range is the annotation around the capture of a graph."""
+    return _CAPTURE.fullmatch(marker.text) is not None
+
+
+def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool = False) -> list[Family]:
+    """The graphs that a trace shows being captured; strings: the run's; itself: it is the run, so that only what lies between
+    the calls that begin and end a capture is one."""
+    trace = given.trace
+    rows, codes = _work(trace, strings)
+    number, bounded = _captures(trace, rows)
+    if not bounded:
+        number = np.zeros(len(rows), np.int64) if not itself else np.full(len(rows), -1, np.int64)
+    label = _annotations(trace, rows)
+    if not bounded and (label >= 0).any():
+        number[label < 0] = -1
+    found: dict[tuple[int | None, str], list[Graph]] = {}
+    inside = number >= 0
+    rows, codes, number, label = rows[inside], codes[inside], number[inside], label[inside]
+    _, first, inverse = distinct_rows(*((number,) if bounded else (number, label)))
+    for index in np.argsort(first, kind="stable").tolist():
+        own = inverse == index
+        size, mode = _size(trace, int(label[first[index]]), given)
+        found.setdefault((size, mode), []).append(Graph(rows[own], codes[own]))
+    return [Family(source, given.name, size, mode, graphs, bounded) for (size, mode), graphs in found.items()]
+
+
+def _size(trace: Trace, label: int, given: GraphTrace) -> tuple[int | None, str]:
+    match = _CAPTURE.fullmatch(trace.markers[label].text) if label >= 0 else None
+    return (int(match[1]), match[2]) if match is not None else (given.batch_size, given.mode)
+
+
+def _work(trace: Trace, strings: Strings) -> tuple[Ints, Ints]:
+    """The calls of a trace that would have launched something and did not, in order of begin, and what each would have.
+
+    A driver call within a runtime call is part of it.
+    """
+    launches = trace.launches
+    code_of: dict[int, int] = {}
+    for name in distinct_values(launches["name"]).tolist():
+        if (match := _WORK.search(trace.strings[name])) is not None:
+            code_of[name] = COPY if match["copy"] else FILL if match["fill"] else UNNAMED
+    ran = np.isin(launches["corr"], trace.activities["corr"]) & (launches["corr"] >= 0)
+    rows = np.flatnonzero(np.isin(launches["name"], list(code_of)) & ~ran)
+    rows = rows[np.lexsort((-launches["end_ns"][rows], launches["start_ns"][rows]))]
+    outer = np.ones(len(rows), np.bool_)
+    for thread in distinct_values(launches["thread"][rows]).tolist():
+        own = np.flatnonzero(launches["thread"][rows] == thread)
+        until = np.maximum.accumulate(launches["end_ns"][rows[own]])
+        outer[own[1:]] = launches["start_ns"][rows[own[1:]]] >= until[:-1]
+    rows = rows[outer]
+    codes = np.array([code_of[name] for name in launches["name"][rows].tolist()], np.int64)
+    kernel = launches["kernel"][rows]
+    own_code = {name: strings.code(trace.strings[name]) for name in distinct_values(kernel[kernel >= 0]).tolist()}
+    named = (kernel >= 0) & (codes == UNNAMED)
+    codes[named] = [own_code[name] for name in kernel[named].tolist()]
+    return rows, codes
+
+
+def _captures(trace: Trace, rows: Ints) -> tuple[Ints, bool]:
+    """Which capture each call lies in, numbered in order of begin, -1 none; and whether begins and ends were recorded."""
+    launches = trace.launches
+    names = distinct_values(launches["name"]).tolist()
+    edges = []
+    for pattern in (_BEGIN, _END):
+        codes = [name for name in names if pattern.search(trace.strings[name])]
+        edges.append(np.flatnonzero(np.isin(launches["name"], codes)))
+    begins, ends = edges
+    if not len(begins) or not len(ends):
+        return np.full(len(rows), -1, np.int64), False
+    begins = begins[np.argsort(launches["start_ns"][begins])]
+    begin, thread = launches["start_ns"][begins], launches["thread"][begins]
+    until = np.full(len(begins), -1, np.int64)
+    for one in distinct_values(thread).tolist():
+        last = np.sort(launches["start_ns"][ends[launches["thread"][ends] == one]])
+        own = np.flatnonzero(thread == one)
+        until[own] = np.append(last, -1)[np.searchsorted(last, begin[own])]
+    start = launches["start_ns"][rows]
+    at = np.searchsorted(begin, start, "right") - 1
+    return np.where((at >= 0) & (start < until[at]), at, -1), True
+
+
+def _annotations(trace: Trace, rows: Ints) -> Ints:
+    """The label of the annotation of a capture around each call, -1 none."""
+    named = [label for label, marker in enumerate(trace.markers) if is_capture(marker)]
+    ranges, start = trace.ranges, trace.launches["start_ns"][rows]
+    result = np.full(len(rows), -1, np.int64)
+    for row in np.flatnonzero(np.isin(ranges["label"], named)).tolist():
+        result[(start >= ranges["start_ns"][row]) & (start < ranges["end_ns"][row])] = ranges["label"][row]
+    return result

@@ -1,0 +1,227 @@
+"""A run and traces of graphs being captured -> the run with what its replays were recorded from.
+
+Kernels of a replayed graph have one launch in common, which says nothing of ops. While the graph was captured each of them had
+a launch of its own, inside its op. Where the kernels of a replay are those of a captured graph (`replayed` decides it), the run
+gets the ranges and threads of the capture, and a row of `graph_nodes` for each of its launches: from there on attribution finds
+the op of a replayed kernel as it does for nodes that nsys recorded. The run itself may hold the capture too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.engine_steps import EngineStep, read
+from pyprof.markers import Kind
+from pyprof.parse.attribution.captured import Family, GraphTrace, families, is_capture
+from pyprof.parse.attribution.launches import gather
+from pyprof.parse.attribution.replayed import Fits, Replays, matched, replays
+from pyprof.parse.sources.trace import Table, Trace, concatenated, make_table
+
+_SMALL, _LARGE = 8, 16  # between the sizes that engines capture unless told otherwise
+_LARGE_FROM = 256
+_APART_NS = 1_000_000  # between the run and each capture in the timeline of both
+
+
+class Explained(NamedTuple):
+    """trace: the run with its captures; kernels, of: how many activities of replays are explained, and how many there are; by:
+    names of the captures that explain them; refused: of each that explains nothing, a line that says why."""
+
+    trace: Trace
+    kernels: int
+    of: int
+    by: list[str]
+    refused: list[str]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of it, one line each."""
+        if not self.kernels:
+            return self.refused[:1]
+        by = self.by[0] if len(self.by) == 1 else f"{len(self.by)} captures"
+        return [f"{self.kernels:,} of {self.of:,} kernels of graphs have the ops of {by or 'the capture in this trace'}"]
+
+
+def unexplained(run: Trace) -> Bools:
+    """Which activities ran as nodes of graphs whose recording is not known."""
+    node = run.activities["graph_node"]
+    return np.asarray((node >= 0) & ~np.isin(node, run.graph_nodes["node"]))
+
+
+def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
+    """The run, in which the kernels of replays have the ops of the captures that fit; neither is changed."""
+    among = unexplained(run)
+    if not among.any():
+        reason = "explains nothing, since no graph is replayed in the run whose ops are not known"
+        return Explained(run, 0, 0, [], [f"{capture.name}: {reason}" for capture in captures])
+    sources = [GraphTrace("", run), *captures]
+    known = [
+        family for number, source in enumerate(sources) for family in families(number, source, run.strings, itself=number == 0)
+    ]
+    found = replays(run, among)
+    step, sizes = _steps(run, found)
+    by_size = {size: _allowed(known, size) for size in set(sizes)}
+    match = matched(found, known, step, [by_size[size] for size in sizes])
+    trace = _merged(run, sources, known, found, match.family, match.launch)
+    used = {known[family].source for family in distinct_values(match.family[match.family >= 0]).tolist()}
+    fits = Fits(found, known)
+    unused = [number for number in range(1, len(sources)) if number not in used]
+    of_source = {number: [bit for bit, family in enumerate(known) if family.source == number] for number in unused}
+    refused = [f"{sources[i].name}: {_reason(fits, of_source[i], by_size, match.ambiguous)}" for i in unused] * (not used)
+    by = [sources[number].name for number in sorted(used)]
+    return Explained(trace, int((match.family >= 0).sum()), len(found.rows), by, refused)
+
+
+# ---------------------------------------------------------------------------------------------- the size of a step
+
+Size = tuple[int, ...]  # the tokens and the requests of a step, as far as they are known
+
+
+def _steps(run: Trace, of: Replays) -> tuple[Ints, list[Size]]:
+    """Of each replay the number of the engine's step that launched it (-1 none), and the size of that."""
+    says = [read(marker.name) if marker.kind in (Kind.USER, Kind.STEP) else None for marker in run.markers]
+    ranges = run.ranges
+    rows = np.flatnonzero(np.array([*(one is not None for one in says), False], np.bool_)[ranges["label"]])
+    rows = rows[np.argsort(ranges["start_ns"][rows], kind="stable")]
+    process = run.threads["process"][ranges["thread"][rows]]
+    start, end = ranges["start_ns"][rows], ranges["end_ns"][rows]
+    label = ranges["label"][rows].tolist()
+    number, sizes = np.full(len(of.launch), -1, np.int64), list[Size]()
+    for replay, launch in enumerate(of.launch.tolist()):
+        when = run.launches["start_ns"][launch]
+        upto = int(np.searchsorted(start, when, "right"))
+        around = [at for at in range(max(upto - 8, 0), upto) if end[at] > when and process[at] == of.process[replay]]
+        sizes.append(_size([one for at in around if (one := says[label[at]]) is not None]))
+        number[replay] = around[0] if around else -1
+    return number, sizes
+
+
+def _size(steps: list[EngineStep]) -> Size:
+    return tuple(sorted({size for step in steps for size in (step.tokens, step.requests) if size is not None}))
+
+
+def _allowed(known: list[Family], size: Size) -> int:
+    """The families that a step of that size may have run, as bits: an engine takes the next captured size and fills up."""
+    mask = 0
+    for mode in {family.mode for family in known}:
+        sizes = sorted({f.batch_size for f in known if f.mode == mode and f.batch_size is not None})
+        fitting = {s for wanted in size if (s := _next_size(sizes, wanted)) is not None}
+        for bit, family in enumerate(known):
+            if family.mode == mode and (not size or family.batch_size is None or family.batch_size in fitting):
+                mask |= 1 << bit
+    return mask
+
+
+def _next_size(sizes: list[int], wanted: int) -> int | None:
+    """The smallest captured size that holds a step; None where there may have been a smaller one that is not among these."""
+    found = next((size for size in sizes if size >= wanted), None)
+    if found is None or found == wanted or sizes[0] < wanted:
+        return found
+    by = _SMALL if wanted <= _LARGE_FROM else _LARGE
+    return found if found <= -(-wanted // by) * by else None
+
+
+# ---------------------------------------------------------------------------------------------- why not
+
+
+def _reason(fits: Fits, known: list[int], sizes: dict[Size, int], ambiguous: set[int]) -> str:
+    """Why the graphs of a capture explain nothing."""
+    if not known:
+        return "no graph is captured in it"
+    captured = ", ".join(map(str, sorted({f.batch_size for i in known if (f := fits.families[i]).batch_size is not None})))
+    share = max(fits.share(fits.families[family]) for family in known)
+    if not any(mask >> family & 1 for mask in sizes.values() for family in known):
+        ran = ", ".join(map(str, sorted({size[-1] for size in sizes if size})[:4]))
+        return f"captured for batch size {captured}, and the steps are of {ran} tokens ({share:.0%} of a replay fit by order)"
+    if ambiguous.intersection(known):
+        return f"captured for batch sizes {captured}, of which several fit alike, and no annotation says the size of a step"
+    return f"of other graphs: {share:.0%} of the kernels of a replay follow in its order"
+
+
+# ---------------------------------------------------------------------------------------------- both in one trace
+
+
+def _merged(run: Trace, sources: list[GraphTrace], known: list[Family], of: Replays, family: Ints, launch: Ints) -> Trace:
+    """The run with the ranges and threads of the captures that are used, and the nodes of its replays."""
+    if not (family >= 0).any():
+        return run
+    process = np.repeat(of.process, np.diff(of.first))
+    source = np.array([*(one.source for one in known), -1], np.int64)[family]
+    node = _numbered(run.activities["graph_node"], of.rows, np.stack([process, source, launch]))
+    threads, ranges, nodes, ends = [run.threads], [run.ranges], [run.graph_nodes], [run.session_end_ns]
+    hit = source >= 0
+    for owner, number in distinct_rows(process[hit], source[hit]).columns.T.tolist():
+        trace = sources[number].trace
+        shift, before = (0, 0) if number == 0 else (_after(run, ends) - _begin(trace), sum(len(t["tid"]) for t in threads))
+        if number:
+            threads.append(_threads(trace, owner))
+            ranges.append(_adopted(run, trace, before, shift))
+            ends.append(int(ranges[-1]["end_ns"].max(initial=-2)) + 1)
+        own = hit & (process == owner) & (source == number)
+        found, at = np.unique(node[of.rows[own]], return_index=True)
+        calls = launch[own][at]
+        thread, start = gather(trace.launches, calls, "thread", "start_ns")
+        nodes.append(make_table("graph_nodes", {"node": found, "thread": thread + before, "start_ns": start + shift}))
+    ranges[0] = {**run.ranges, "open": _never_closed(run)}
+    return replace(
+        run, activities={**run.activities, "graph_node": node}, threads=concatenated([*map(dict, threads)]),
+        ranges=concatenated([*map(dict, ranges)]), graph_nodes=concatenated([*map(dict, nodes)]), session_end_ns=max(ends),
+    )  # fmt: skip
+
+
+def _numbered(nodes: Array, rows: Ints, origin: Ints) -> Ints:
+    """The nodes of all activities, so that those of these rows with one number have one origin (a column each); numbers that
+    were recorded stay where they do."""
+    numbers = distinct_rows(origin[0], nodes[rows]).columns.shape[1]
+    nodes = nodes.astype(np.int64)
+    if numbers < distinct_rows(origin[0], nodes[rows], origin[1], origin[2]).columns.shape[1]:
+        nodes[rows] = nodes.max() + 1 + distinct_rows(*origin).inverse
+    return nodes
+
+
+def _never_closed(trace: Trace) -> Array:
+    """Whether each range was never closed, or only by the end of the session."""
+    last, ranges = trace.session_end_ns, trace.ranges
+    return ranges["open"] if last < 0 else np.where(ranges["end_ns"] >= last, np.int8(1), ranges["open"])
+
+
+def _after(run: Trace, ends: list[int]) -> int:
+    """A time after all that happened so far, in ns."""
+    tables = (run.activities, run.launches, run.ranges)
+    return _APART_NS + max(*ends, *(int(table["end_ns"].max(initial=0)) for table in tables))
+
+
+def _begin(trace: Trace) -> int:
+    return min(int(table["start_ns"].min()) for table in (trace.ranges, trace.launches) if len(table["start_ns"]))
+
+
+def _threads(trace: Trace, process: int) -> Table:
+    count = len(trace.threads["tid"])
+    return make_table("threads", {"process": np.full(count, process), "tid": trace.threads["tid"]})
+
+
+def _adopted(run: Trace, trace: Trace, before: int, shift: int) -> Table:
+    """The ranges of a capture in the run: with its markers and texts, on threads that come after those `before`. What marks
+    steps and the capture itself says nothing of the replays."""
+    markers = trace.markers
+    said = np.array([marker.kind != Kind.STEP and not is_capture(marker) for marker in markers], np.bool_)
+    keep = np.flatnonzero(said[trace.ranges["label"]])
+    table = {name: values[keep] for name, values in trace.ranges.items()}
+    code = np.full(len(markers), -1, np.int64)
+    for label in distinct_values(table["label"]).tolist():
+        marker = markers[label]
+        code[label] = run.labels.add((marker.kind, marker.text, repr(marker.call)), marker)
+    table["label"] = code[table["label"]]
+    for name in ("domain", "src"):
+        used = distinct_values(table[name][table[name] >= 0])
+        new = np.array([run.strings.code(trace.strings[text]) for text in used.tolist()] + [-1], np.int64)
+        table[name] = np.where(table[name] >= 0, new[np.searchsorted(used, table[name])], -1)
+    table["open"] = _never_closed(trace)[keep]
+    table |= {name: table[name] + shift for name in ("start_ns", "end_ns")}
+    table["thread"] = table["thread"].astype(np.int64) + before
+    table["fwd_thread"] = np.where(table["fwd_thread"] >= 0, table["fwd_thread"].astype(np.int64) + before, -1)
+    return make_table("ranges", table)

@@ -1,0 +1,119 @@
+"""A file or folder of traces of graphs being captured -> the traces in it, and the size and mode of each.
+
+vLLM and SGLang write such traces into `capture_traces/` beside the run's, one for each size or all in one, and a list
+`execution_details.json` of their files, sizes and modes. What is in a trace is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from pyprof.errors import InputError
+
+DETAILS = "execution_details.json"
+_FOLDERS = ("capture_traces", "graph_capture_profile")
+_TRACE = re.compile(r"\.json(?:\.gz)?$")
+_RUN = re.compile(r"\.run(?=\.json(?:\.gz)?$)")  # X.run.json.gz stands beside X.capture.json.gz
+_SIZE, _RANK = re.compile(r"(?:^|_)bs_(\d{1,9})(?=[_.])"), re.compile(r"(?i)(?:rank|TP)[-_]?(\d{1,9})(?=[_.])")
+_MOST_BYTES = 1 << 24
+
+
+class CaptureFile(NamedTuple):
+    """One trace of graphs being captured; batch_size, mode: where its name or the list beside it says so."""
+
+    path: Path
+    batch_size: int | None = None
+    mode: str = ""
+
+
+class _Detail(msgspec.Struct):
+    file: str
+    batch_size: int | None = None
+    mode: str | None = ""
+
+
+def given(path: Path, run: Path) -> list[CaptureFile]:
+    """What a file or folder that was named holds for a run. Raises InputError where that is no trace."""
+    if path.is_dir():
+        found = next((files for folder in (path, *(path / name for name in _FOLDERS)) if (files := _in_folder(folder))), [])
+    elif path.name.endswith(DETAILS):
+        found = _listed(path)
+    elif path.exists():
+        found = [_with_details(path)]
+    else:
+        raise InputError(f"{path}: no such file or folder", "give the trace of the graph's capture, or the folder of those")
+    if not found:
+        raise InputError(f"{path}: no traces of a graph's capture in it", f"they are .json or .json.gz, listed in {DETAILS}")
+    return _of_rank(found, run)
+
+
+def beside(run: Path) -> list[CaptureFile]:
+    """The traces of captures that stand beside a run's; none for such a trace itself."""
+    try:
+        if (capture := run.with_name(_RUN.sub(".capture", run.name))) != run and capture.is_file():
+            return [_with_details(capture)]
+        folders = [folder for name in _FOLDERS if (folder := run.parent / name).is_dir()]
+        if not folders and (run.parent / DETAILS).is_file():
+            found = _listed(run.parent / DETAILS)
+        else:
+            found = next((files for folder in folders if (files := _in_folder(folder))), [])
+    except OSError:  # a folder that may not be looked into
+        return []
+    return [] if any(one.path.name == run.name for one in found) else _of_rank(found, run)
+
+
+def _in_folder(folder: Path) -> list[CaptureFile]:
+    if (folder / DETAILS).is_file() and (found := _listed(folder / DETAILS)):
+        return found
+    traces = sorted(path for path in folder.glob("*.json*") if _TRACE.search(path.name) and not path.name.endswith(DETAILS))
+    return [_named(path) for path in traces]
+
+
+def _named(path: Path) -> CaptureFile:
+    size = _SIZE.search(path.name)
+    return CaptureFile(path, int(size[1]) if size else None)
+
+
+def _read(details: Path) -> list[_Detail]:
+    """The list. Raises InputError where it cannot be read."""
+    try:
+        if details.stat().st_size < _MOST_BYTES:
+            return msgspec.json.decode(details.read_bytes(), type=list[_Detail])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    raise InputError(
+        f"{details}: not a list of graph captures", 'it is a list of {"file": ..., "batch_size": 32, "mode": "FULL"}'
+    )
+
+
+def _listed(details: Path) -> list[CaptureFile]:
+    """The files of a list that are there."""
+    files = [(details.parent / Path(one.file).name, one) for one in _read(details)]
+    return [CaptureFile(path, one.batch_size, one.mode or "") for path, one in files if path.is_file()]
+
+
+def _with_details(path: Path) -> CaptureFile:
+    """A trace with what the list beside it says of it: under its name, or where it lists one trace, under any."""
+    prefix = re.sub(r"\.?capture\.json(?:\.gz)?$", "", path.name)
+    for details in (path.with_name(f"{prefix}.{DETAILS}"), path.with_name(DETAILS)):
+        if details.is_file():
+            listed = _read(details)
+            own = [one for one in listed if Path(one.file).name == path.name]
+            if not own and len(listed) == 1 and details.name != DETAILS:
+                own = listed
+            if len(own) == 1:
+                return CaptureFile(path, own[0].batch_size, own[0].mode or "")
+    return _named(path)
+
+
+def _of_rank(files: list[CaptureFile], run: Path) -> list[CaptureFile]:
+    """Those of the run's rank where several ranks were captured; engines may capture on one alone."""
+    ranks = [int(found[1]) if (found := _RANK.search(file.path.name)) else -1 for file in files]
+    mine = _RANK.search(run.name)
+    wanted = int(mine[1]) if mine else min((rank for rank in ranks if rank >= 0), default=-1)
+    own = [file for file, rank in zip(files, ranks, strict=True) if rank == wanted]
+    return own if own and len(set(ranks)) > 1 else files

@@ -1,0 +1,163 @@
+"""Replays of graphs explained by the trace of their capture: on small traces whose whole truth is seen, and on real ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyprof
+from pyprof.errors import InputError
+from pyprof.loading import load
+from pyprof.parse.records.records import Records
+from pyprof.parse.records.selection import choose_kinds
+from tests.graph_traces import LAYERS, SEQUENCE, captured, replayed, write
+
+
+def ops(records: Records) -> list[str]:
+    return [records.calls[code].op if code >= 0 else "" for code in records["call"].tolist()]
+
+
+def batches(records: Records) -> set[int]:
+    """First dimension of the first matrix of each product."""
+    calls = [records.calls[code] for code in records["call"].tolist() if code >= 0]
+    return {next(t.shape[0] for t in call.tensors if len(t.shape) == 2) for call in calls}
+
+
+OPS = ["addmm", "relu", "mm"] * LAYERS
+
+
+@pytest.mark.parametrize("rocm", [True, False])
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("nodes", [True, False])
+@pytest.mark.parametrize("pieces", [(LAYERS,), (1, 3, 3, 1)])
+def test_each_replay_has_the_ops_of_the_capture(
+    tmp_path: Path, rocm: bool, bounded: bool, nodes: bool, pieces: tuple[int, ...]
+) -> None:
+    run = write(tmp_path / "run.json", replayed(rocm=rocm, nodes=nodes, pieces=pieces))
+    capture = write(tmp_path / "graph.json", captured(rocm=rocm, bounded=bounded, pieces=pieces))
+    plain, found = load(str(run)), load(str(run), str(capture))
+    assert ops(plain) == [""] * len(plain) and ops(found) == OPS * 2
+    assert len(found) == len(plain) and (found["dur_ns"] == plain["dur_ns"]).all()
+    assert len(set(found["instance"].tolist())) == 2 * 3 * LAYERS, "each op of each replay is an execution of its own"
+    assert (found["instance"][: 3 * LAYERS] != found["instance"][3 * LAYERS :]).all()
+    assert any("48 of 48 kernels of graphs" in note for note in found.notes)
+
+
+def test_each_replay_costs_what_its_op_needs(tmp_path: Path) -> None:
+    run, capture = write(tmp_path / "run.json", replayed()), write(tmp_path / "graph.json", captured())
+    rows = list(pyprof.load(run, capture).to_pandas(columns="op,flops,bytes,kernel").itertuples(index=False))
+    assert rows[2] == ("mm", 2 * 32 * 64 * 32, 4 * (32 * 64 + 64 * 32 + 32 * 32), "gemm_b")
+    assert [row.op for row in rows] == OPS * 2 and rows[: 3 * LAYERS] == rows[3 * LAYERS :]
+
+
+def test_kernels_that_the_capture_lacks_stay_and_the_rest_is_explained(tmp_path: Path) -> None:
+    names = [*SEQUENCE[:10], "unknown_k", *SEQUENCE[10:]]
+    run = write(tmp_path / "run.json", replayed(names=names, pieces=(LAYERS + 1,)))
+    found = load(str(run), str(write(tmp_path / "graph.json", captured())))
+    assert ops(found) == [*OPS[:10], "", *OPS[10:]] * 2
+    assert found.counts["kernels of graphs whose capture is not known"] == 2
+
+
+def test_another_size_is_refused_however_well_its_names_fit(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.json", replayed(32))
+    capture = write(tmp_path / "graph.json", captured(64))
+    with pytest.raises(InputError, match=r"graph\.json: captured for batch size 64, and the steps are of 32 .*100%") as error:
+        load(str(run), str(capture))
+    assert "\n" not in str(error.value)
+
+
+def test_other_names_are_refused_with_the_share_that_fits(tmp_path: Path) -> None:
+    names = SEQUENCE.copy()
+    random.Random(1).shuffle(names)
+    run, capture = write(tmp_path / "run.json", replayed()), write(tmp_path / "graph.json", captured(names=names))
+    with pytest.raises(InputError, match=r"of other graphs: \d+% of the kernels") as error:
+        load(str(run), str(capture))
+    assert "\n" not in str(error.value)
+
+
+def test_of_several_sizes_the_next_larger_one_is_taken(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.json", replayed(37))
+    for size in (16, 32, 40, 48):
+        write(tmp_path / "capture_traces" / f"bs_{size}_rank0.json.gz", captured(size, mode="DECODE"))
+    found = load(str(run))  # they stand beside the run
+    assert ops(found) == OPS * 2 and batches(found) == {40}
+
+
+def test_several_sizes_without_a_step_that_says_which_explain_nothing(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.json", replayed(None))
+    for size in (16, 32):
+        write(tmp_path / "several" / f"bs_{size}_rank0.json.gz", captured(size))
+    with pytest.raises(InputError, match="several fit alike"):
+        load(str(run), str(tmp_path / "several"))
+    one = load(str(run), str(tmp_path / "several" / "bs_16_rank0.json.gz"))
+    assert ops(one) == OPS * 2 and batches(one) == {16}
+
+
+def test_the_list_beside_the_traces_says_their_sizes_and_another_size_beside_is_a_note(tmp_path: Path) -> None:
+    events = [event for event in captured(32) if not event["name"].startswith("capture_")]
+    write(tmp_path / "capture_traces" / "graph.json.gz", events)
+    details = tmp_path / "capture_traces" / "execution_details.json"
+    for size, expected in ((32, OPS * 2), (64, [""] * 48)):
+        details.write_text(json.dumps([{"file": "graph.json.gz", "batch_size": size, "mode": "FULL"}]))
+        found = load(str(write(tmp_path / "run.json", replayed(32))))
+        assert ops(found) == expected
+        assert any(("captured for batch size 64" in note) == (size == 64) for note in found.notes)
+
+
+def test_the_capture_may_be_in_the_run_itself(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.json", [*captured(), *replayed()])
+    found = choose_kinds(load(str(run)), "kernel")
+    assert ops(found)[-48:] == OPS * 2
+    assert any("the capture in this trace" in note for note in found.notes)
+
+
+def test_rows_in_any_order_give_the_same(tmp_path: Path) -> None:
+    given = replayed(pieces=(2, 6)), captured(pieces=(2, 6))
+    first = load(str(write(tmp_path / "run.json", given[0])), str(write(tmp_path / "graph.json", given[1])))
+    for events in given:
+        random.Random(5).shuffle(events)
+    second = load(str(write(tmp_path / "run.json", given[0])), str(write(tmp_path / "graph.json", given[1])))
+    assert ops(first) == ops(second) == OPS * 2
+    assert (first["instance"] == second["instance"]).all()
+
+
+def test_vllm_decode_in_one_graph(captures: Path) -> None:
+    folder = captures / "kineto" / "serving"
+    run, capture = str(folder / "vllm_decode_full.run.json.gz"), str(folder / "vllm_decode_full.capture.json.gz")
+    found = choose_kinds(load(run), "kernel")  # the capture stands beside it
+    time, total = found["dur_ns"], found["dur_ns"].sum()
+    assert len(found) == 425 and total == 10_674_517
+    scopes = np.array([bool(stack.trace) for stack in found.stacks] + [False])
+    described = np.array([call.described for call in found.calls] + [False])
+    assert time[(found["call"] >= 0) & described[found["call"]] & scopes[found["scope"]]].sum() >= 0.97 * total
+    given = choose_kinds(load(run, capture), "kernel")
+    assert ops(given) == ops(found) and given.notes == found.notes
+    costs = pyprof.load(run).to_pandas(columns="op,params,flops")
+    gemm = costs[(costs["op"] == "linear") & costs["params"].str.contains("M=32,N=5120,K=2880")]
+    assert len(gemm) == 24 and set(gemm["flops"]) == {943_718_400}
+
+
+def test_vllm_decode_with_shuffled_names_or_of_another_size(captures: Path, tmp_path: Path) -> None:
+    folder = captures / "kineto" / "serving"
+    document = json.loads(gzip.decompress((folder / "vllm_decode_full.capture.json.gz").read_bytes()))
+    calls = [event["args"] for event in document["traceEvents"] if "kernel" in event.get("args", {})]
+    names = [call["kernel"] for call in calls]
+    random.Random(3).shuffle(names)
+    run = str(folder / "vllm_decode_full.run.json.gz")
+    for call, name in zip(calls, names, strict=True):
+        call["kernel"], call["was"] = name, call["kernel"]
+    shuffled = tmp_path / "shuffled.json"
+    shuffled.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="of other graphs"):
+        load(run, str(shuffled))
+    for call in calls:
+        call["kernel"] = call["was"]
+    larger = tmp_path / "larger.json"
+    larger.write_text(json.dumps(document).replace("capture_32_FULL", "capture_64_FULL"))
+    with pytest.raises(InputError, match="captured for batch size 64"):
+        load(run, str(larger))
