@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 import pytest
 
 from pyprof.cli import main
-from pyprof.help import page, topics
+from pyprof.help import page, schemas, topics
 from tests.conftest import ROOT
 
 WORDS = (
@@ -44,3 +45,13 @@ def test_terms_defines_the_words_in_use() -> None:
     assert set(WORDS) <= set(defined) and len(defined) == len(set(defined))
     used = (ROOT / "README.md").read_text() + "".join(path.read_text() for path in (ROOT / "pyprof").rglob("*.py"))
     assert not [word for word in defined if word.removeprefix("aux ") not in used]
+
+
+def test_schemas_of_tables_are_what_their_headers_say() -> None:
+    spec = importlib.util.spec_from_file_location("make_schemas", ROOT / "scripts" / "make_schemas.py")
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(made := importlib.util.module_from_spec(spec))
+    files = dict(made.files())
+    assert {path.stem for path in files} == set(schemas()) - {"summary", "diff"}, "which are written by hand"
+    for path, text in files.items():
+        assert path.read_text() == text, f"{path.name}: run python scripts/make_schemas.py"
