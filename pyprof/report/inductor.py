@@ -36,6 +36,7 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.compiled.flow import product
 from pyprof.report.compiled.fused import CATEGORIES, Launch, describe, recorded_files
+from pyprof.report.compiled.kernel_source import triton_kernel
 from pyprof.report.compiled.module import CompiledModule, find_modules, read_module
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
@@ -222,6 +223,7 @@ def kernels(groups: Groups, times: Busy) -> Table:
     return joined("kernels", cells)
 
 
+_LIMIT_S = 600.0  # of a generated module in its own process: its kernels have to be compiled
 _TABLES = {"categories": categories, "kernels": kernels}
 
 
@@ -287,9 +289,13 @@ def _tables(groups: Groups, times: Busy, options: argparse.Namespace) -> list[An
 
 
 def _bench(path: Path, options: argparse.Namespace) -> int:
+    from pyprof.timers.apart import Apart
     from pyprof.timers.generated import bench
 
-    write(selected(bench_table(bench(path, options.kernel, options.seconds)), options), options)
+    on_gpu = path.is_file() and triton_kernel(path.read_text(encoding="utf-8", errors="replace")) is not None
+    with Apart(_LIMIT_S) as apart:
+        results = apart.call(bench, path, options.kernel, options.seconds, on_cpu=not on_gpu)
+    write(selected(bench_table(results), options), options)
     return 0
 
 

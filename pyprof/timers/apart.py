@@ -1,4 +1,4 @@
-"""Work that a capture names -> how long it takes, measured in a process of its own with limits of time and memory.
+"""Work that a capture or a generated file names -> what comes of it, run in a process with limits of time and memory.
 
 What is run comes from a file, and torch may crash over it, hang, or take all memory: that ends this process and no other.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pyprof.errors import PyprofError, ToolError
 from pyprof.timers.replay import Work, free_bytes, replay_work
 from pyprof.timers.timing import Timing, timeit
 
 _LIMIT_S = 60.0  # for one measurement beside the time asked for, the start of the process included
+T = TypeVar("T")
 _HINT = "choose a smaller op, or another --device"
 
 
@@ -30,7 +32,7 @@ class Job(NamedTuple):
 
 
 class Apart:
-    """A process that measures one job after another; a context manager. It is started when it is needed."""
+    """A process that does one thing after another; a context manager. It is started when it is needed."""
 
     def __init__(self, limit_s: float = _LIMIT_S) -> None:
         self.limit_s = limit_s
@@ -44,19 +46,26 @@ class Apart:
 
     def time(self, job: Job) -> Timing:
         """The times of a job. Raises ToolError or UsageError if it cannot be run here, takes too long, or ends the process."""
+        return self.call(_measured, job, seconds=job.seconds, on_cpu=job.device == "cpu")
+
+    def call(self, function: Callable[..., T], *arguments: object, seconds: float = 0.0, on_cpu: bool = True) -> T:
+        """What a function of a module returns for these arguments. seconds: what it is expected to take beyond the limit.
+
+        on_cpu: it may have no more memory than is free; CUDA reserves more addresses than there is memory. Raises as `time`.
+        """
         if self._process is None:
             context = multiprocessing.get_context("spawn")
             self._ours, theirs = context.Pipe()
             self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
-        self._ours.send(job)
-        limit_s = self.limit_s + job.seconds
+        self._ours.send((function, arguments, on_cpu))
+        limit_s = self.limit_s + seconds
         if not self._ours.poll(limit_s):
             self._end()
             raise ToolError(f"it was stopped after {limit_s:.0f} s", _HINT)
         try:
-            found: Timing | PyprofError = self._ours.recv()
+            found: T | PyprofError = self._ours.recv()
         except (EOFError, ConnectionError):
             code = self._end()
             how = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else f"exit code {code}"
@@ -77,24 +86,28 @@ class Apart:
 
 
 def _serve(pipe: Connection) -> None:
-    """Measure what comes until nothing more does."""
+    """Answer what is asked until nothing more is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process says when to end
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            pipe.send(_measured(pipe.recv()))
+            pipe.send(_answer(*pipe.recv()))
 
 
-def _measured(job: Job) -> Timing | PyprofError:
+def _answer(function: Callable[..., T], arguments: tuple[object, ...], on_cpu: bool) -> T | PyprofError:
     try:
-        if job.device == "cpu":
+        if on_cpu:
             _limit_memory()
-        work = replay_work(job.work, job.device, tf32=job.tf32)
-        return timeit(work, seconds=job.seconds, flush=job.flush, device=job.device)
+        return function(*arguments)
     except PyprofError as error:
         return error
     except Exception as error:  # whatever torch raises over what a file names, the others are measured
         lines = str(error).strip().splitlines()
         return ToolError(f"it cannot be run here: {lines[0] if lines else type(error).__name__}", _HINT)
+
+
+def _measured(job: Job) -> Timing:
+    work = replay_work(job.work, job.device, tf32=job.tf32)
+    return timeit(work, seconds=job.seconds, flush=job.flush, device=job.device)
 
 
 def _limit_memory() -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyprof.dtypes import lookup
@@ -23,12 +22,12 @@ from pyprof.errors import ToolError, UsageError
 from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.parse.records.selection import add_graphs
 from pyprof.timers.alternatives import KINDS, Alternative, alternatives
-from pyprof.timers.replay import OptimizerStep, Work, choose_device, replay_work, replayable
-from pyprof.timers.timing import Timing, timeit
+from pyprof.timers.replay import OptimizerStep, Work, choose_device, replayable
 
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
     from pyprof.timers.apart import Apart
+    from pyprof.timers.timing import Timing
     from pyprof.timers.trials import Trial
 
 _MOST_TRIALS = 3  # of a kind of advice, where an op cannot be run here
@@ -81,22 +80,24 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--seconds must be positive", "for example --seconds 0.5")
     if options.advice is not None:
         return _try_advice(options)
+    from pyprof.timers.apart import Apart
+
     chosen = _from_file(options) if options.file else _from_words(options)
-    device = choose_device(options.device)
-
-    def measure(work: Work, tf32: bool = False) -> Timing:
-        return timeit(replay_work(work, device, tf32=tf32), seconds=options.seconds, flush=not options.warm, device=device)
-
+    device = options.device = choose_device(options.device)
     found = alternatives(chosen.work[0], gpu=device != "cpu") if isinstance(chosen.work, tuple) else []
-    _compare(chosen.name, chosen, found, measure, options)
+    with Apart() as apart:
+        _compare(chosen.name, chosen, found, apart, options)
     return 0
 
 
-def _compare(
-    title: str, chosen: Chosen, others: list[Alternative], measure: Callable[[Work, bool], Timing], options: argparse.Namespace
-) -> None:
+def _compare(title: str, chosen: Chosen, others: list[Alternative], apart: Apart, options: argparse.Namespace) -> None:
     """Measure and print one table: what was chosen, and what it is held against."""
-    base = measure(chosen.work, False)
+    from pyprof.timers.apart import Job
+
+    def measure(work: Work, tf32: bool = False) -> Timing:
+        return apart.time(Job(work, options.device, options.seconds, not options.warm, tf32))
+
+    base = measure(chosen.work)
     rows = [_row("as recorded" if options.file else "as given", chosen.work, base, base)]
     for other in others:
         try:
@@ -143,14 +144,9 @@ def _try_advice(options: argparse.Namespace) -> int:
 
 def _try_one(trial: Trial, kind: str, records: Records, apart: Apart, options: argparse.Namespace) -> str | None:
     """Measure and print one trial; returns why not, None where it was."""
-    from pyprof.timers.apart import Job
-
-    def measure(work: Work, tf32: bool) -> Timing:
-        return apart.time(Job(work, options.device, options.seconds, not options.warm, tf32))
-
     chosen = Chosen(trial.work, trial.spent.ns / trial.spent.times / 1e9, _where(records, trial.spent.row))
     try:
-        _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, measure, options)
+        _compare(f"{kind}: {trial.spent.times} x {chosen.name}", chosen, trial.others, apart, options)
     except (ToolError, UsageError) as error:
         return f"{chosen.name}: {error}"
     return None

@@ -103,7 +103,7 @@ def replay(call: OpCall, device: str, *, tf32: bool = False) -> Callable[[], obj
 
 def replayable(call: OpCall) -> str:
     """Why a call cannot be repeated, in a few words; empty if it can."""
-    if not formulas.known(call.name):
+    if not formulas.named(call.name):
         return "pyprof knows no such op of torch"
     if not call.dispatcher and call.module.split(".")[0] not in ("torch", "Tensor"):
         return "it does not belong to torch"

@@ -10,14 +10,29 @@ import pytest
 pytest.importorskip("torch", reason="needs torch")
 
 from pyprof.cli import main
-from pyprof.errors import ToolError
-from pyprof.timers import command
+from pyprof.errors import PyprofError, ToolError
+from pyprof.timers import apart, command
 from pyprof.timers.apart import Apart, Job
 from pyprof.timers.timing import Timing
 from tests.terminals import bare
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process of its own would measure; tests marked slow start one, which imports torch, for each command."""
+    if request.node.get_closest_marker("slow"):
+        return
+
+    def measured(_: Apart, job: Job) -> Timing:
+        found = apart._answer(apart._measured, (job,), False)
+        if isinstance(found, PyprofError):
+            raise found
+        return found
+
+    monkeypatch.setattr(Apart, "time", measured)
 
 
 @pytest.fixture
@@ -89,7 +104,7 @@ def test_without_a_capture(words: tuple[str, ...], said: str, capsys: pytest.Cap
 def test_times_and_rates_are_what_was_measured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """2 * 100 * 100 * 100 FLOPs and 120,000 bytes; fp32 takes 2 us, bf16 1 us, fp16 the same for the median but not the best."""
     answers = iter([(2e-6, 2e-6), (1e-6, 1e-6), (1e-6, 3e-6)])
-    monkeypatch.setattr(command, "timeit", lambda work, **_: Timing("cpu", found := next(answers), found, {"aten::mm": 1}))
+    monkeypatch.setattr(apart, "timeit", lambda work, **_: Timing("cpu", found := next(answers), found, {"aten::mm": 1}))
     _, lines, _ = _bench(capsys, "--op", "aten::mm", "--shape", "100,100", "100,100")
     rows = [line.split() for line in lines[3:]]
     assert rows[0] == ["as", "given", "2.0", "2.0", "2.0", "0%", "1", "1", "60"]

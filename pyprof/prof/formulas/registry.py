@@ -160,6 +160,11 @@ def known(name: str) -> bool:
     return _find(name) is not None
 
 
+def named(name: str) -> bool:
+    """Whether a formula was declared for an op of just this full name, not for all of a namespace."""
+    return name in _FORWARD and not name.endswith("*")
+
+
 def has_backward(name: str) -> bool:
     """Whether an op of this full name has a formula of its backward: one that is annotated `-> Op`."""
     declared = _find(name)
