@@ -32,8 +32,8 @@ class Gpu(NamedTuple):
 
     arch: compute capability as text, or AMD's gfx name; sms: multiprocessors; boost_hz, tensor_hz: the clocks behind the peaks
     of CUDA and Tensor Cores; peaks: FLOP/s, dense, by precision (see PRECISIONS); l2_bytes_per_s: of the whole cache, read,
-    where the maker says so (whitepapers of A100, which has V100's too, and of CDNA 3); memory_gb: the sizes of memory that it is
-    sold with; halved: precisions at half of its architecture's rate. Unknown is None, in peaks absent.
+    where the maker says so (whitepapers of A100, which has V100's too, and of CDNA 3); memory_gb: the sizes of memory that it
+    is sold with; halved: precisions at half of its architecture's rate. Unknown is None, in peaks absent.
     """
 
     name: str
