@@ -34,6 +34,7 @@ class Icicle {
     this.zoomed = zoomed; // called with the place, null for all
     this.root = d3.hierarchy(icicleTree(cells)).sum((node) => node.own || 0).sort((one, other) => other.value - one.value);
     d3.partition().size([1, this.root.height + 1])(this.root);
+    this.root.descendants().forEach((node, number) => { node.number = number; });
     this.focus = this.root;
     this.svg = d3.select(container).append("svg");
     this.svg.on("keydown", roving(() => this.svg.selectAll("g.part").nodes(), (mine, key) => this.step(mine, key), (mine) => this.zoom(mine.__data__)));
@@ -54,7 +55,7 @@ class Icicle {
   /* As the filter has it: to the place, or to all. */
   show(place) {
     if (place === null) this.focus = this.root;
-    this.draw(this.width);
+    if (this.width && this.focus !== this.drawn) this.draw(this.width);
   }
 
   path(node) {
@@ -63,16 +64,24 @@ class Icicle {
 
   draw(width) {
     this.width = width;
+    this.drawn = this.focus;
     const { x0, x1, depth } = this.focus;
     const scale = d3.scaleLinear([x0, x1], [0, width]);
     const above = new Set(this.focus.ancestors());
-    const shown = this.root.descendants().filter((node) => node.value > 0 && (above.has(node) || (node.depth > depth && node.depth <= depth + DEEPEST
-      && node.x1 > x0 && node.x0 < x1 && scale(node.x1) - scale(node.x0) >= LEAST_WIDTH && node.ancestors().includes(this.focus))));
+    const shown = this.focus.ancestors().reverse();
+    const add = (node) => {
+      for (const child of node.children || []) {
+        if (child.value <= 0 || child.depth > depth + DEEPEST || scale(child.x1) - scale(child.x0) < LEAST_WIDTH) continue;
+        shown.push(child);
+        add(child);
+      }
+    };
+    add(this.focus);
     const rows = d3.max(shown, (node) => node.depth) + 1;
     const left = (node) => Math.max(0, scale(node.x0));
     const wide = (node) => Math.min(width, scale(node.x1)) - left(node);
     this.svg.attr("width", width).attr("height", rows * ROW).attr("viewBox", `0 0 ${width} ${rows * ROW}`);
-    const parts = this.svg.selectAll("g.part").data(shown, (node) => this.path(node) + (node.data.phase ?? ""))
+    const parts = this.svg.selectAll("g.part").data(shown, (node) => node.number)
       .join((enter) => {
         const part = enter.append("g").attr("data-rove", "").attr("role", "button");
         part.append("rect").attr("height", ROW - 2).attr("rx", 2);
