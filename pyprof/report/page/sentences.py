@@ -32,7 +32,8 @@ _LIMITS = {
 def of_layers(summary: Figures) -> str:
     """The layer and the op with most time."""
     what = "kernel" if summary.on_gpu else "op"
-    parts = [f"{human(summary.kernel_ns, 'ns')} of {what} time.", _layer(summary)]
+    several = f" on {len(summary.devices)} devices together" if len(summary.devices) > 1 else ""
+    parts = [f"{human(summary.kernel_ns, 'ns')} of {what} time{several}.", _layer(summary)]
     ops = [one for one in summary.ops if one.name and one.share > _MUCH]
     if ops:
         parts.append(f"The op with most of it is {_named(ops[0])}.")

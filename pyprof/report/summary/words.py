@@ -48,7 +48,7 @@ def _device(one: Device) -> str:
     """`NVIDIA A100: fp32 19.5 TFLOP/s, tf32 156 TFLOP/s, DRAM 1.56 TB/s`."""
     rates = [f"{name} {human(one.peaks[name], 'FLOP/s')}" for name in _PRECISIONS if name in one.peaks]
     rates += [] if one.dram_bytes_per_s is None else [f"DRAM {human(one.dram_bytes_per_s, 'B/s')}"]
-    name = one.name or "a device without a name in the capture (--gpu NAME)"
+    name = one.name or "a device whose name the capture does not hold (--gpu NAME gives its peaks)"
     return f"{name}: {', '.join(rates)}" if rates else name
 
 
@@ -59,7 +59,9 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
         yield "Step", human(of.steps.median_ns, "ns"), several if of.steps.count > 1 else "one step"
     yield "Wall time", human(of.wall_ns, "ns"), "of the window" if of.steps else "no steps are marked"
     busy = f"{100 * of.busy_ns / of.wall_ns:.0f} %" if of.busy_ns is not None and of.wall_ns else "na"
-    yield f"{'GPU' if of.on_gpu else 'CPU'} busy", busy, human(of.busy_ns, "ns")
+    count = len(of.devices)
+    mean = f", mean of {count} devices" if count > 1 else ""
+    yield f"{'GPU' if of.on_gpu else 'CPU'} busy", busy, f"{human(of.busy_ns, 'ns')}{mean}"
     used = of.utilised
     known = used.peak_flops_per_s is not None
     peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else "no matrix product is known"
@@ -68,7 +70,11 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
         yield "HFU", utilised(used.hfu, used.hfu_min), "with what is computed again"
     rate = "none are known" if used.flops_per_busy_s is None else f"{human(used.flops_per_busy_s, 'FLOP/s')} while busy"
     yield "FLOPs", human(used.flops, "FLOP"), rate
-    yield ("Kernels" if of.on_gpu else "Ops"), f"{of.kernels:,}", human(of.kernel_ns, "ns")
+    yield (
+        ("Kernels" if of.on_gpu else "Ops"),
+        f"{of.kernels:,}",
+        f"{human(of.kernel_ns, 'ns')} of all devices" if count > 1 else human(of.kernel_ns, "ns"),
+    )
 
 
 def _wall(of: Figures) -> Iterator[dict[str, object]]:
