@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.inputs import SQLITE
+from pyprof.parse.sources import graph_captures
 from pyprof.serving.texts import bare, is_plain
 
 # Names of captures and records; a file of another name can be asked for, but is not listed.
@@ -94,18 +95,19 @@ class Folders:
                 found = path.resolve(strict=True)
             except (OSError, RuntimeError):
                 continue
-            if not any(found.is_relative_to(root) for root in self._roots.values()):
+            if not self._is_inside(found):
                 raise Refused(
                     "outside_folders", "this lies outside of the served folders", "the tool `captures` lists the names"
                 )
             self._check(found)
+            self._check_beside(found)
             return found
         raise Refused("not_found", "there is no such file in the served folders", _LIST)
 
     def _places(self, wanted: PurePosixPath) -> Iterator[Path]:
         """Where a name may lead; an absolute one only if it begins with a served folder."""
         if wanted.is_absolute():
-            if not any(Path(wanted).is_relative_to(root) for root in self._roots.values()):
+            if not self._is_inside(Path(wanted)):
                 raise Refused(
                     "outside_folders", "this lies outside of the served folders", "the tool `captures` lists the names"
                 )
@@ -116,6 +118,18 @@ class Folders:
             yield self._roots[label].joinpath(*below)
         for root in self._roots.values():
             yield root / wanted
+
+    def _is_inside(self, path: Path) -> bool:
+        return any(path.is_relative_to(root) for root in self._roots.values())
+
+    def _check_beside(self, path: Path) -> None:
+        """Raise Refused where a trace of its graphs' capture beside it, which is read with it, would not be served itself."""
+        for other in graph_captures.may_open(path):
+            found = Path(os.path.realpath(other))
+            if found.exists() and not self._is_inside(found):
+                raise Refused("outside_folders", "a trace of its graphs beside it lies outside of the served folders", _LIST)
+            if found.is_file():
+                self._check(found)
 
     def _check(self, path: Path) -> None:
         """Raise Refused for what is no regular file, or cannot be read without writing."""

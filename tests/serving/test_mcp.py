@@ -271,6 +271,20 @@ def test_names_inside_lead_to_their_files(served: tuple[Session, Path]) -> None:
         assert not answer(session, "summary", {"file": name})[1], name
 
 
+@pytest.mark.parametrize("link", ["run.capture.json", "execution_details.json", "capture_traces", "capture_traces/bs_1.json"])
+def test_what_is_read_beside_a_capture_does_not_lead_out_either(tmp_path: Path, link: str) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    outside.mkdir()
+    (inside / link).parent.mkdir(parents=True)
+    (outside / "a.json").write_text("[]")
+    hostile(inside / "net.sqlite")
+    session = Session(Folders([str(inside)]))
+    assert not answer(session, "summary", {"file": "net.sqlite"})[1]
+    (inside / link).symlink_to(outside if link == "capture_traces" else outside / "a.json")
+    found, failed = answer(session, "summary", {"file": "net.sqlite"})
+    assert failed and found["error"] == "outside_folders" and "beside it" in found["message"]
+
+
 def test_of_several_folders_each_has_a_name(tmp_path: Path) -> None:
     for parent in ("a", "b"):
         (tmp_path / parent / "runs").mkdir(parents=True)

@@ -7,6 +7,7 @@ vLLM and SGLang write such traces into `capture_traces/` beside the run's, one f
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +65,14 @@ def beside(run: Path) -> list[CaptureFile]:
     except OSError:  # a folder that may not be looked into
         return []
     return [] if any(one.path.name == run.name for one in found) else _of_rank(found, run)
+
+
+def may_open(run: Path) -> Iterator[Path]:
+    """Whatever `beside` may look into, each folder before what is in it: for who must know beforehand where it leads."""
+    yield from (path for path in run.parent.glob("*.json*") if path.name.endswith(DETAILS) or ".capture.json" in path.name)
+    for folder in (run.parent / name for name in _FOLDERS):
+        yield folder
+        yield from folder.glob("*.json*")
 
 
 def _in_folder(folder: Path) -> list[CaptureFile]:
