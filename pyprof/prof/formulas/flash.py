@@ -15,7 +15,7 @@ from pyprof import engine_steps
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import nbytes, need, opt, product, spec
-from pyprof.prof.formulas.attention import Heads, mask_pairs
+from pyprof.prof.formulas.attention import Heads, mask_pairs, rows_first
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
 _RAGGED = "lengths of sequences are data: neither all of one length nor in the annotation of an engine's step"
@@ -202,6 +202,18 @@ for _name, _order in BACKWARD.items():
     _declare_backward(_name, _order)
 for _name, _order in FUNCTIONS.items():
     _declare_function(_name, _order)
+
+
+@op("xformers::efficient_attention_forward_cutlass", kind="matmul",
+    order="query key value bias cu_seqlens_q cu_seqlens_k max_seqlen_q dropout_p lse custom_mask_type ...")  # fmt: skip
+def xformers_cutlass(
+    query: TensorSpec, key: TensorSpec, value: TensorSpec, bias: object, cu_seqlens_q: object, cu_seqlens_k: object,
+    max_seqlen_q: object, custom_mask_type: object = UNKNOWN,
+) -> Cost:  # fmt: skip
+    """The mask's kind: none, causal from the top left or from the bottom right. Packed keys are as long as the queries."""
+    mask = ("full", "top_left", "bottom_right")[need(custom_mask_type, "custom_mask_type")]
+    longest = (max_seqlen_q, max_seqlen_q)
+    return rows_first((query, key, value), (cu_seqlens_q, cu_seqlens_k), longest, mask).forward(opt(bias))
 
 
 def _split(packed: TensorSpec) -> list[TensorSpec]:

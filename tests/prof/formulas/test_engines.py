@@ -261,6 +261,10 @@ def test_the_packages_of_flash_attention_agree() -> None:
     assert _cost("autograd::FlashAttnVarlenFunc", packed, keys, keys, cu, cu, 6, 6, 0.0, 0.3, True)[0] == flops
     both = t(2, 6, 3, 4, 8, dtype=B)
     assert _cost("autograd::FlashAttnQKVPackedFunc", both, 0.0, 0.3, True)[0] == flops
+    one, shared = t(1, 12, 4, 8, dtype=B), t(1, 12, 4, 8, dtype=B)
+    assert (
+        _cost("xformers::efficient_attention_forward_cutlass", one, shared, shared, None, cu, cu, 6, 0.0, True, 1)[0] == flops
+    )
     windowed = sum(min(i + 1, 3) for i in range(6))
     assert _cost("flash_attn::_flash_attn_forward", *plain[:6], 2, 0)[0] == 4 * 4 * 8 * 2 * windowed
     # Backward 2.5 times as much, in one kernel, and as an op of its own.
