@@ -414,4 +414,4 @@ def op_rules() -> OpRules:
     from pyprof.opcall import OpRules
     from pyprof.prof import formulas
 
-    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves)
+    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves, formulas.asks)

@@ -373,11 +373,11 @@ CONVERSIONS = frozenset(
 
 
 class OpRules(NamedTuple):
-    """What attribution must know about ops. The first three take a full name (`aten::mm`, `torch.nn.functional.linear`).
+    """What attribution must know about ops. The first three and asks take a full name: `aten::mm`, `torch.nn.Linear`.
 
     known: has a formula; is_copy: a copy or cast, an instance of its own where it is no step of another op; is_structural: a
-    view or an allocation. The others take a call. gives_way: the ops inside it describe it better than its own arguments;
-    moves: it only copies or fills.
+    view or an allocation; asks: which arguments beyond its own the formula takes (`inside`, `engine_step`). The others take a
+    call. gives_way: the ops inside it describe it better than its own arguments; moves: it only copies or fills.
     """
 
     known: Callable[[str], bool]
@@ -385,3 +385,4 @@ class OpRules(NamedTuple):
     is_structural: Callable[[str], bool]
     gives_way: Callable[[OpCall], bool]
     moves: Callable[[OpCall], bool]
+    asks: Callable[[str], frozenset[str]] = lambda _: frozenset()

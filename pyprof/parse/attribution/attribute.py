@@ -15,6 +15,7 @@ from pyprof.arrays.nesting import runs
 from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
+from pyprof.parse.attribution.derived import with_inside
 from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
 from pyprof.parse.attribution.ops import (
     OpsAround,
@@ -89,8 +90,8 @@ def ops_around(capture: CaptureFacts) -> OpsAround:
 def _attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceResults:
     """Rules 2 and 3 for all kernels."""
     results = SliceResults(rows, Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
-    engine = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE))  # what it ran depends on all that lies inside
-    slices = Slices(capture.ranges, capture.kept, engine, rows["when"], most)
+    whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
+    slices = Slices(capture.ranges, capture.kept, whole, rows["when"], most)
     for number, one in enumerate(slices):
         done(number / len(slices))
         nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
@@ -154,7 +155,7 @@ def _add_slice(
     rows["op_row"][kernels] = row[around.root(own)]
     rows["inner"][kernels] = around.label[around.inner[own]]
     rows["optimizer"][kernels] = around.optimizer[own] >= 0
-    results.retyped.append(retyped(capture.trace, around))
+    results.retyped += [with_inside(capture.trace, around), retyped(capture.trace, around)]
     # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
     state = around.recomputed[own]
     rows["state"][kernels] = state

@@ -56,6 +56,9 @@ class LabelFacts(NamedTuple):
     bare_cast: Bools  # a cast of which only sizes were recorded
     makes_casts: Bools  # a marker that knows what autocast cast for the op
     constant: Bools  # has no gradient: an op that makes a tensor of none, or of integers only
+    asks_inside: Bools  # its formula wants to know the ops inside it
+    asks_step: Bools  # its formula wants to know the step of the serving engine
+    telling: Bools  # says something to the op around it
     weight: Ints  # which of two that cross is set aside: the lighter
 
 
@@ -65,19 +68,23 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
     codes: dict[str, int] = {}
     for marker in markers:
         call, name = marker.call, "" if marker.call is None else marker.call.name
-        copy = known = factory = converts = bare_cast = constant = False
+        copy = known = factory = converts = bare_cast = constant = telling = False
+        asks: frozenset[str] = frozenset()
         if call is not None and name:
             copy, factory, converts = rules.is_copy(name), name in _FACTORIES, name in CONVERSIONS
             bare_cast = name in _CASTS and any(tensor.dtype is None for tensor in call.tensors)
             constant = factory or _of_integers(call)
-            known = rules.known(name) and not rules.is_structural(name) and not rules.gives_way(call)
+            structural = rules.is_structural(name)
+            known = rules.known(name) and not structural and not rules.gives_way(call)
+            asks, telling = rules.asks(name), call.described and (not structural or _is_stack(call))
         kinds.append(int(marker.kind))
         names.append(codes.setdefault(name, len(codes)) if marker.kind == Kind.DISPATCH else -1)
         functions = (_CHECKPOINT in marker.name, _COMPILED in marker.name)
-        answers.append((known, copy, converts, factory, *functions, bare_cast, bool(marker.casts), constant))
+        said = ("inside" in asks, "engine_step" in asks, telling)
+        answers.append((known, copy, converts, factory, *functions, bare_cast, bool(marker.casts), constant, *said))
     kind = np.array([*kinds, -1], np.int8)
-    table = np.array([*answers, (False,) * 9], np.bool_)
-    known_, copy_, converts_, factory_, checkpoint, compiled, cast, casts, constant_ = table.T
+    table = np.array([*answers, (False,) * 12], np.bool_)
+    known_, copy_, converts_, factory_, checkpoint, compiled, cast, casts, constant_, inside, step, telling_ = table.T
     function, call_ = kind == Kind.BACKWARD, np.isin(kind, (Kind.OP, Kind.DISPATCH))
     context = np.isin(kind, CONTEXT)
     return LabelFacts(
@@ -95,8 +102,16 @@ def facts_of_labels(markers: list[Marker], rules: OpRules) -> LabelFacts:
         bare_cast=cast,
         makes_casts=casts,
         constant=constant_,
+        asks_inside=inside,
+        asks_step=step,
+        telling=telling_,
         weight=np.select([call_ | function | (kind == Kind.ENGINE), ~context, kind != Kind.USER], [4, 3, 2], 1),
     )
+
+
+def _is_stack(call: OpCall) -> bool:
+    """Whether the first tensor of a call has three dimensions: a view of it may be all that tells the weights of experts."""
+    return any(len(tensor.shape) == 3 for tensor in call.tensors[:1])
 
 
 def _of_integers(call: OpCall) -> bool:

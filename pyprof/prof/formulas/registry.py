@@ -194,6 +194,15 @@ def matmul_class(name: str) -> bool:
     return declared is not None and declared.kind == "matmul"
 
 
+def asks(name: str) -> frozenset[str]:
+    """The keyword-only parameters of an op's formula: what it wants to know that is none of the op's arguments."""
+    declared = _find(name)
+    if declared is None:
+        return frozenset()
+    code = declared.function.__code__
+    return frozenset(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+
+
 def gives_way(call: OpCall) -> bool:
     """Whether the cost follows from the ops that this one calls, not from its own arguments (einsum without its equation)."""
     declared = _find(call.name)

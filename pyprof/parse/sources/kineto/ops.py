@@ -140,8 +140,9 @@ def _module(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> str |
         return "nccl"
     if name in ("detach", "detach_"):  # the two that torch records without their namespace
         return "aten"
-    # A torch.autograd.Function running forward goes by its class's name.
-    return "autograd" if args.seq >= 0 and _IDENTIFIER.fullmatch(name) else None
+    # A torch.autograd.Function running forward goes by its class's name; without gradients it has tensors and no number.
+    function = args.seq >= 0 or any(isinstance(value, TensorSpec) and value.dtype for value in inputs or ())
+    return "autograd" if function and _IDENTIFIER.fullmatch(name) else None
 
 
 def _call(module: str, op: str, inputs: tuple[object, ...] | None, facts: tuple[tuple[str, object], ...] = ()) -> OpCall:

@@ -1,0 +1,96 @@
+"""Rule 3: what an op's cost depends on and its own arguments lack -> arguments of its call that say it, where its formula asks.
+
+`inside`: the ops that it called, as lists [full name, argument ...] in order of begin, equal ones once. Views and allocations
+are left out, but not a view of a tensor of three dimensions: it may be all that tells the weights of experts.
+`engine_step`: the text of the serving engine's annotation around what launched it, of a replayed graph's op around the replay.
+
+A formula asks by a keyword-only parameter of that name (OpRules.asks). Numpy over ranges and rows; Python only over distinct
+sequences of ops and distinct pairs of op and step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.types import Bools, Ints, Rows
+from pyprof.engine_steps import read
+from pyprof.markers import Kind
+from pyprof.opcall import TensorSpec
+from pyprof.parse.attribution.ops import OpsAround, nearest
+from pyprof.parse.attribution.run_types import Retyped
+from pyprof.parse.sources.trace import Trace
+
+INSIDE, ENGINE_STEP = "inside", "engine_step"
+_MOST_INSIDE = 64
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+
+
+# ---------------------------------------------------------------------------------------------- the ops inside
+
+
+def with_inside(trace: Trace, around: OpsAround) -> Retyped:
+    """The ranges of ops that ask for the ops inside them, and the labels that say those."""
+    label, nested = around.label, around.nested
+    asking = around.labels.asks_inside[label]
+    owners = np.flatnonzero(asking)
+    if not len(owners):
+        return Retyped(Rows(owners), owners)
+    above = np.append(nearest(nested, asking)[nested.parent], -1)  # of each range the innermost that asks around it
+    called = np.flatnonzero((above >= 0) & (around.kind == Kind.DISPATCH) & around.labels.telling[label])
+    called = called[np.lexsort((called, above[called]))]  # positions are in order of begin
+    bounds = np.searchsorted(above[called], owners), np.searchsorted(above[called], owners, "right")
+    place = np.arange(len(called)) - np.repeat(bounds[0], bounds[1] - bounds[0])
+    with np.errstate(over="ignore"):
+        powers = np.cumprod(np.full(int(place.max(initial=0)) + 1, _PRIME))
+        sums = np.cumsum((label[called].astype(np.int64) + 1).astype(np.uint64) * powers[place], dtype=np.uint64)
+    sums = np.append(np.uint64(0), sums)
+    hashes = (sums[bounds[1]] - sums[bounds[0]]).view(np.int64) >> 3
+    _, example, inverse = distinct_rows(label[owners], bounds[1] - bounds[0], hashes)
+    ranges = [(int(label[owners[at]]), slice(bounds[0][at], bounds[1][at])) for at in example.tolist()]
+    codes = [_labelled(trace, own, label[called[part]].tolist()) for own, part in ranges]
+    return Retyped(Rows(nested.row[owners]), np.array(codes, np.int64)[inverse])
+
+
+def _labelled(trace: Trace, label: int, inside: list[int]) -> int:
+    """The label of an op with what ran inside it."""
+    calls = [call for one in dict.fromkeys(inside) if (call := trace.markers[one].call) is not None]
+    listed = [[call.name, *map(_kept, call.args)] for call in calls[:_MOST_INSIDE]]
+    return with_argument(trace, label, INSIDE, listed) if listed else label
+
+
+def _kept(value: object) -> object:
+    """Gradients are none of an inner op's business here."""
+    return TensorSpec(value.shape, value.dtype, value.strides) if isinstance(value, TensorSpec) else value
+
+
+def with_argument(trace: Trace, label: int, name: str, value: object) -> int:
+    """The label of the same op with one argument more."""
+    marker = trace.markers[label]
+    assert marker.call is not None
+    call = marker.call._replace(kwargs=(*marker.call.kwargs, (name, value)))
+    return trace.labels.add((marker.kind, marker.name, repr(call)), marker._replace(call=call))
+
+
+# ---------------------------------------------------------------------------------------------- the step of an engine
+
+
+def telling_text(texts: tuple[str, ...]) -> str:
+    """Of the annotations of one step the one that says most: with sums over the requests, else with tokens."""
+
+    def known(text: str) -> int:
+        step = read(text)
+        return -1 if step is None else sum(value is not None for value in (*step.total, step.phase))
+
+    return max(texts, key=known)
+
+
+def with_steps(trace: Trace, labels: Ints, asks: Bools, step: Ints, texts: list[str]) -> Ints:
+    """The labels of ops, and of those that ask for it of the same op with the text of its step; asks: of each row; step: code
+    into texts, -1 none."""
+    rows = np.flatnonzero(asks & (step >= 0))
+    pairs, _, inverse = distinct_rows(labels[rows], step[rows])
+    codes = [with_argument(trace, label, ENGINE_STEP, texts[code]) for label, code in pairs.T.tolist()]
+    result = labels.astype(np.int64)
+    result[rows] = np.array(codes, np.int64)[inverse]
+    return result
