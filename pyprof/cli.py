@@ -49,7 +49,8 @@ COMMANDS = (
     ),
     Command("bench", "pyprof.timers.command", "time one recorded op alone on this machine, and alternatives to it"),
     Command("mcp", "pyprof.serving.command", "answer an assistant's questions on captures, read-only (Model Context Protocol)"),
-    Command("help", "pyprof.help", "explain a topic: terms, formats, columns, ..."),
+    Command("completion", "pyprof.completion", "print what makes bash, zsh or fish complete commands and options"),
+    Command("help", "pyprof.help", "explain a topic or a command: getting-started, terms, columns, run, ..."),
 )
 _BY_NAME = {command.name: command for command in COMMANDS}
 
@@ -76,6 +77,27 @@ class _Parser(argparse.ArgumentParser):
         print(self.format_help(), end="")  # argparse would ignore that it cannot be written
 
 
+def _parser(command: Command, prog: str) -> _Parser:
+    module = import_module(command.module)
+    # argparse makes a formatter for every argument, and one without a width imports shutil to ask for the terminal's.
+    formatter = partial(argparse.RawDescriptionHelpFormatter, width=80)
+    parser = _Parser(prog=prog, description=module.__doc__, formatter_class=formatter)
+    module.add_arguments(parser)
+    return parser
+
+
+def arguments_text(name: str) -> str:
+    """What `pyprof NAME --help` prints, for pages of help."""
+    parser = _parser(_BY_NAME[name], f"pyprof {name}")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    return parser.format_help()
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of every command by its name, for shells that complete them."""
+    return {command.name: _parser(command, f"pyprof {command.name}") for command in COMMANDS}
+
+
 def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     own_streams = command.name != "run"  # there they belong to the program until it ends, and so do the signals
     if own_streams:
@@ -85,10 +107,7 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
 
             progress.watch()
     module = import_module(command.module)
-    # argparse makes a formatter for every argument, and one without a width imports shutil to ask for the terminal's.
-    formatter = partial(argparse.RawDescriptionHelpFormatter, width=80)
-    parser = _Parser(prog=prog, description=module.__doc__, formatter_class=formatter)
-    module.add_arguments(parser)
+    parser = _parser(command, prog)
     parser.set_defaults(command_line=(*prog.split(), *arguments))
     options = parser.parse_args(arguments)
     if getattr(options, "graphs", None) is not None:

@@ -7,8 +7,11 @@ import re
 
 import pytest
 
+import pyprof
 from pyprof.cli import main
-from pyprof.help import page, schemas, topics
+from pyprof.hardware.devices import load
+from pyprof.hardware.kernels import rules
+from pyprof.help import commands, page, schemas, topics
 from tests.conftest import ROOT
 
 WORDS = (
@@ -21,18 +24,46 @@ def test_the_list_of_topics_has_their_titles(capsys: pytest.CaptureFixture[str])
     assert main(["help"]) == 0
     out = capsys.readouterr().out
     assert "terms" in topics() and all(re.search(rf"^  {topic} +\S", out, re.MULTILINE) for topic in topics())
+    assert f"each command: {', '.join(commands())}" in out
 
 
-@pytest.mark.parametrize("topic", topics())
+@pytest.mark.parametrize("topic", [*topics(), *commands()])
 def test_every_topic_prints(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", topic]) == 0
     out = capsys.readouterr().out
-    assert out == page(topic) and out.startswith("# ") and out.endswith("\n") and "{{" not in out
-    assert max(map(len, out.splitlines())) <= 128
+    assert out == page(topic) and out.startswith("# ") and out.endswith("\n")
+    written = out.partition("\n## Arguments\n")[0]
+    assert "{{" not in written and max(map(len, written.splitlines())) <= 128
 
 
 def test_what_the_code_defines_is_filled_in() -> None:
     assert "kernel, graph, memcpy, memset, cpu" in page("terms") and "forward, backward, optimizer" in page("terms")
+
+
+def test_a_commands_page_ends_with_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["gaps", "--help"])
+    assert page("gaps").endswith("\n## Arguments\n\n" + capsys.readouterr().out)
+
+
+def test_hardware_lists_every_device_and_every_family() -> None:
+    lines = page("hardware").splitlines()
+    assert not [gpu.name for gpu, _ in load() if not any(line.startswith(f"{gpu.name} ") for line in lines)]
+    assert not {rule.kernel.family for rule in rules()} - {line.partition(" ")[0] for line in lines}
+    (h100,) = (line for line in lines if line.startswith("H100-SXM5 "))
+    assert h100.split()[:5] == ["H100-SXM5", "9.0", "132", "3350", "50"] and h100.split()[10:12] == ["989.4", "989.4"]
+
+
+def test_figures_are_those_of_the_notes_on_measurements() -> None:
+    notes = (ROOT / "scripts/bench/NOTES.md").read_text()
+    tables = [line.strip() for line in page("figures").splitlines() if line.strip().startswith("|")]
+    assert len(tables) > 10 and not [line for line in tables if line not in notes]
+    scripts = re.findall(r"scripts/\w+/\w+\.py", page("figures"))
+    assert scripts and not [name for name in scripts if not (ROOT / name).is_file()]
+
+
+def test_the_page_on_python_names_everything_public() -> None:
+    assert not [name for name in pyprof.__all__ if name != "__version__" and f"pyprof.{name}" not in page("python")]
 
 
 def test_an_unknown_topic_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
-"""`pyprof help TOPIC`: prints pyprof/help/TOPIC.md. A new topic is a new file. `pyprof help schema NAME`: schemas/NAME.json.
+"""`pyprof help TOPIC`: prints pyprof/help/TOPIC.md, or pyprof/help/commands/COMMAND.md with the command's arguments below.
 
-`{{package.module:name}}` in a page is replaced by what that function returns, or by the items of that tuple of texts, so that
-what the code defines cannot differ from the page.
+`pyprof help schema NAME` prints schemas/NAME.json. A new topic is a new file. `{{package.module:name}}` in a page is replaced
+by what that function returns, or by the items of that tuple of texts, so that what the code defines cannot differ from the
+page. Examples in pages begin with `    $ ` (shell) or `    >>> ` (Python); the tests run them.
 """
 
 from __future__ import annotations
@@ -14,42 +15,76 @@ from pathlib import Path
 
 from pyprof.errors import UsageError
 
-__all__ = ["add_arguments", "page", "run", "schema_text", "schemas", "schemas_text", "topics"]
+__all__ = [
+    "add_arguments",
+    "commands",
+    "commands_text",
+    "page",
+    "run",
+    "schema_text",
+    "schemas",
+    "schemas_text",
+    "topics",
+]
 
 _PLACEHOLDER = re.compile(r"\{\{(?P<module>[\w.]+):(?P<name>[\w.]+)\}\}")
+_FOLDER = Path(__file__).parent
+_CLI = "pyprof.cli"  # which imports this module only when `help` runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof help`."""
-    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="without it, the list of topics")
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="a topic or a command; without it, the list of both")
     parser.add_argument("name", metavar="NAME", nargs="?", help="of the topic schema: print this JSON Schema")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a page, or the list of topics. Returns the exit code."""
-    if options.topic is None:
-        titles = (f"  {topic:14} {page(topic).partition(chr(10))[0].lstrip('# ')}" for topic in topics())
-        print("\n".join(["usage: pyprof help TOPIC", "", *titles, "", "pyprof --help lists the commands."]))
-    elif options.name is not None:
+    if options.name is not None:
         if options.topic != "schema":
             raise UsageError(f"the topic {options.topic!r} takes no name", f"pyprof help {options.topic}")
         print(schema_text(options.name), end="")
-    else:
+        return 0
+    if options.topic is not None:
         print(page(options.topic), end="")
+        return 0
+    titles = (f"  {topic:16} {page(topic).partition(chr(10))[0].lstrip('# ')}" for topic in topics())
+    print("\n".join(["usage: pyprof help TOPIC", "", *titles, "", f"and each command: {', '.join(commands())}"]))
     return 0
 
 
 def topics() -> list[str]:
-    """The names of all topics in alphabetical order."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.md"))
+    """The names of all topics in alphabetical order, without the commands."""
+    return sorted(path.stem for path in _FOLDER.glob("*.md"))
+
+
+def commands() -> list[str]:
+    """The commands that have a page, in alphabetical order."""
+    return sorted(path.stem for path in _FOLDER.glob("commands/*.md"))
 
 
 def page(topic: str) -> str:
-    """The text of a topic; its first line is the title. Raises UsageError for an unknown topic."""
-    if topic not in topics():
-        raise UsageError(f"there is no help topic {topic!r}", f"topics: {', '.join(topics())}")
-    text = Path(__file__).with_name(f"{topic}.md").read_text(encoding="utf-8")
-    return _PLACEHOLDER.sub(_value, text)
+    """The text of a topic or a command; its first line is the title. Raises UsageError for an unknown one."""
+    if topic in topics():
+        return _filled(_FOLDER / f"{topic}.md")
+    if topic in commands():
+        described = import_module(_CLI).arguments_text(topic)
+        return f"{_filled(_FOLDER / 'commands' / f'{topic}.md')}\n## Arguments\n\n{described}"
+    raise UsageError(f"there is no help topic {topic!r}", f"topics: {', '.join(topics())}; or a command")
+
+
+def commands_text() -> str:
+    """Each command with what it does and its first two examples, for `pyprof help commands`."""
+    parts = []
+    for command in import_module(_CLI).COMMANDS:
+        lines = (_FOLDER / "commands" / f"{command.name}.md").read_text(encoding="utf-8").splitlines()
+        examples = [line for line in lines if line.startswith("    $ ")]
+        parts.append("\n".join([f"{command.name}: {command.help}", "", *examples[:2]]))
+    return "\n\n".join(parts)
+
+
+def _filled(path: Path) -> str:
+    return _PLACEHOLDER.sub(_value, path.read_text(encoding="utf-8"))
 
 
 def schemas() -> list[str]:

@@ -188,7 +188,7 @@ def test_samples_are_means_over_the_time_of_an_ops_kernels(tmp_path: Path, capsy
 # ---------------------------------------------------------------------------------------------- ncu beside a capture
 
 
-def test_ncu_beside_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def ncu_and_capture(tmp_path: Path) -> tuple[Path, Path]:
     """A product of 8x16 by 16x4: 1024 FLOPs and 4*(128+64+32) bytes are needed, 2048 FLOPs and 1792 bytes were counted."""
     shapes = {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"], "External id": 1}
     size = {"grid": [4, 1, 1], "block": [128, 1, 1], "device": 0, "stream": 7, "correlation": 1}
@@ -215,6 +215,11 @@ def test_ncu_beside_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([header, [""] * 10 + ["Kbyte"], row])
     ncu.write_text("hello\n" + text.getvalue())
+    return ncu, capture
+
+
+def test_ncu_beside_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ncu, capture = ncu_and_capture(tmp_path)
     columns = (
         "kernel,op_stack,op,flops_meas,flops_model,ratio,bytes_meas,bytes_model,bytes_ratio,ai,ai_model,tflops,sil,match,tc"
     )

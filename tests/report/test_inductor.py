@@ -275,7 +275,7 @@ tl.store(out_ptr0 + (x0), tl.load(in_ptr0 + (x0), None), None)
 """
 
 
-def _gpu_trace(path: Path, frames: bool = False) -> Path:
+def gpu_trace(path: Path, frames: bool = False) -> Path:
     """A compiled forward and backward whose kernels have one name, a template, a kernel of the user's, a copy and a product."""
     events: list[dict[str, object]] = []
 
@@ -319,7 +319,7 @@ def _gpu_trace(path: Path, frames: bool = False) -> Path:
 A100 = "NVIDIA A100-SXM4-80GB"
 
 
-def _gpu_modules(folder: Path) -> list[str]:
+def gpu_modules(folder: Path) -> list[str]:
     pointers = {"in_ptr0": "*fp32", "out_ptr0": "*fp32", "xnumel": "i32"}
     for graph, node, arguments in (("0_forward", "relu", "x, buf0"), ("0_backward", "neg", "x, x")):
         module(folder / f"{STEM[graph]}.py", triton("triton_poi_fused_0", pointers, COPY),
@@ -329,8 +329,8 @@ def _gpu_modules(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("frames", [False, True])
 def test_a_gpu_capture_with_its_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str], frames: bool) -> None:
-    trace = str(_gpu_trace(tmp_path / "net.json", frames))
-    assert main(["inductor", trace, "--csv", "--module", *_gpu_modules(tmp_path)]) == 0
+    trace = str(gpu_trace(tmp_path / "net.json", frames))
+    assert main(["inductor", trace, "--csv", "--module", *gpu_modules(tmp_path)]) == 0
     out, err = capsys.readouterr()
     totals, found = (rows_of(part) for part in out.replace("\r\n", "\n").split("\n\n"))
     by = {
@@ -367,21 +367,21 @@ def test_a_gpu_capture_with_its_modules(tmp_path: Path, capsys: pytest.CaptureFi
 def test_amounts_beyond_all_memory_are_unknown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str], unknown: str
 ) -> None:
-    modules = _gpu_modules(tmp_path)
+    modules = gpu_modules(tmp_path)
     for name in modules:
         text = Path(name).read_text()
         for old, new in changes.items():
             assert old in text
             text = text.replace(old, new)
         Path(name).write_text(text)
-    trace = str(_gpu_trace(tmp_path / "net.json"))
+    trace = str(gpu_trace(tmp_path / "net.json"))
     assert main(["inductor", trace, "--csv", "--table", "kernels", "--module", *modules]) == 0
     rows = [row for row in rows_of(capsys.readouterr().out) if row["Kernel"] == "triton_poi_fused_0"]
     assert [row[unknown] for row in rows] == ["na", "na"]
 
 
 def test_two_kernels_of_one_name_need_their_modules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), "--csv", "--table", "kernels"]) == 0
+    assert main(["inductor", str(gpu_trace(tmp_path / "net.json")), "--csv", "--table", "kernels"]) == 0
     out, err = capsys.readouterr()
     rows = [row for row in rows_of(out) if row["Kernel"] == "triton_poi_fused_0"]
     assert [(row["Graph"], row["Bytes"]) for row in rows] == [("backward", "na"), ("forward", "na")]
@@ -404,7 +404,7 @@ def test_ops_of_a_module_in_cpp(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize("form", [["-w", "200"], ["--format", "plain"], ["--format", "jsonl"], ["--format", "table"]])
 def test_the_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]) -> None:
-    assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), "--top", "1", "--wall-ms", "0.2", *form]) == 0
+    assert main(["inductor", str(gpu_trace(tmp_path / "net.json")), "--top", "1", "--wall-ms", "0.2", *form]) == 0
     out, err = capsys.readouterr()
     assert "triton_tem_fused_mm_1" in out and "my_kernel" not in out and "busy 27.0 % of 0.200 ms" in err
 
@@ -413,7 +413,7 @@ def test_the_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: lis
     "arguments", [["--wall-ms", "0"], ["--top", "-1"], ["-w", "20"], ["--times", "0"], ["second"], ["--module", "/nowhere"]]
 )
 def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert main(["inductor", str(_gpu_trace(tmp_path / "net.json")), *arguments]) in (1, 2)
+    assert main(["inductor", str(gpu_trace(tmp_path / "net.json")), *arguments]) in (1, 2)
     assert capsys.readouterr().err.startswith("pyprof: error: ")
 
 
