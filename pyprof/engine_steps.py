@@ -84,14 +84,32 @@ class EngineStep(NamedTuple):
         return whole._replace(drafting=self.drafting or other.drafting) if alike else None
 
 
-@lru_cache(1 << 14)
 def read(text: str) -> EngineStep | None:
     """What an engine's annotation says; None for any other text. One that is an engine's but of no form that is known says
     nothing: it is a step all the same."""
-    for pattern, make in _GRAMMARS:
+    return _read(text)[1] if text.startswith(_BEGINS) else None
+
+
+def form(text: str) -> int:
+    """Which form of annotation a text has: what writes one form writes one text a step in it."""
+    return _read(text)[0]
+
+
+@lru_cache(1 << 14)
+def read_together(texts: tuple[str, ...]) -> EngineStep:
+    """What the annotations of one step say together, the outermost first: what contradicts those before it counts nothing."""
+    step = EngineStep()
+    for other in map(read, texts):
+        step = step if other is None else step.merged(other) or step
+    return step
+
+
+@lru_cache(1 << 14)
+def _read(text: str) -> tuple[int, EngineStep | None]:
+    for number, (pattern, make) in enumerate(_GRAMMARS):
         if (match := pattern.match(text)) is not None:
-            return make(match)
-    return None
+            return number, make(match)
+    return -1, None
 
 
 def _agree(mine: object, theirs: object) -> bool:
@@ -247,6 +265,7 @@ def _unread(_: re.Match[str]) -> EngineStep:
     return EngineStep()
 
 
+_BEGINS = ("execute_", "step[", "prefill[", "decode[", "eager_decode[", "[Executor]")
 # Tried in this order; each from the begin of the text.
 _GRAMMARS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], EngineStep]], ...] = (
     (re.compile(rf"execute_(?:\d+_)?{_kind('c', 'context')}_{_kind('g', 'generation')}"), _vllm),

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
-from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
+from pyprof.parse.records.records import DIRECTIONS, PHASES, MarkedStep, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.cost import BYTES_BOUNDS
 from pyprof.prof.frame import Frame, Part, params
@@ -76,6 +76,19 @@ def _call(column: str, attribute: str) -> Callable[[Frame], Values]:
     return lambda frame: frame.of_call(column, text)
 
 
+def _engine_step(name: str) -> Callable[[Frame], Values]:
+    def compute(frame: Frame) -> Values:
+        found = [getattr(step.says, name) for step in frame.records.engine_steps]
+        numbers = np.array([*(-1 if one is None else one for one in found), -1], np.int64)
+        return Integers.from_zero(numbers[frame.records["engine_step"]])
+
+    return compute
+
+
+def _stepphase(step: MarkedStep) -> str | None:
+    return step.says.phase
+
+
 def _copykind(frame: Frame) -> Values:
     pool = ["", *(COPY_KINDS.get(code, "other") for code in range(1, 14))]
     codes = frame.records["copykind"].astype(np.int64)
@@ -134,7 +147,11 @@ COLUMNS: tuple[Column, ...] = (
     Column(_cost("bytes_or_least"), Header("bytes", "Bytes", "least bytes: inputs read once, outputs written once", "B", 12)),
     Column(_records("pid"), Header("pid", "PId", "process")),
     Column(_records("rank"), Header("rank", "Rank", "rank in a distributed job", width=4)),
-    Column(_records("step"), Header("step", "Step", "training step", width=4)),
+    Column(_records("step"), Header("step", "Step", "step: of training, or of a serving engine", width=4)),
+    Column(lambda f: f.of_engine_step(_stepphase),
+           Header("stepphase", "StepPhase", "of a serving engine's step: prefill, decode, mixed or idle", width=7)),
+    Column(_engine_step("requests"), Header("batch", "Batch", "requests in the serving engine's step", width=3)),
+    Column(_engine_step("tokens"), Header("tokens", "Tokens", "tokens that the serving engine's step computes", width=5)),
     Column(_pool("phase", PHASES), Header("phase", "Phase", "forward, backward, optimizer, communication or copy", width=8)),
     Column(lambda f: Integers.known((f.records["phase_inferred"] == 1).astype(np.int8)),
            Header("inferred", "Inferred", "1 its phase is known from the kernel's name alone; 0 else", width=3)),

@@ -23,7 +23,7 @@ from pyprof.hardware.gpus import Recorded, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
-from pyprof.parse.records.records import PHASES, GpuInfo, Records, Stack
+from pyprof.parse.records.records import PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
@@ -80,6 +80,10 @@ class Frame:
         if (column, text) not in made:
             made[column, text] = texts(np.append(np.arange(len(pool), dtype=np.int32), np.int32(-1)), [*map(text, pool)])
         return made[column, text].take(self.records[column])
+
+    def of_engine_step(self, text: Callable[[MarkedStep], str | None]) -> Texts:
+        """A text of each step of a serving engine; None is unknown."""
+        return self._coded("engine_step", text, self.records.engine_steps)
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
         """A text for each distinct kernel name that the records use, made once."""

@@ -16,6 +16,7 @@ from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.attribution.derived import with_inside
+from pyprof.parse.attribution.engine_steps import find_engine_steps
 from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
 from pyprof.parse.attribution.ops import (
     OpsAround,
@@ -34,7 +35,7 @@ from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.run_types import retyped
 from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices, ThreadFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, running_numbers, sequence_numbers
-from pyprof.parse.records.records import COLUMNS, GpuInfo, Records
+from pyprof.parse.records.records import COLUMNS, GpuInfo, MarkedStep, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
 from pyprof.progress import done
 
@@ -57,14 +58,14 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
         rows, results = _attribute_cpu(capture)
     engine = _find_directions(capture, rows, results.threads)  # rule 4
     unpaired = _join_forward(capture, rows, results, engine)
-    _find_steps(capture, rows)  # rule 5
+    engine_steps = _find_steps(capture, rows)  # rule 5
     ops = _find_ops(capture.trace, capture.ranges, rows, results)
     columns, devices = _measured(capture, capture.activities, rows)
     inferred = find_phases(capture, rows, columns, ops, results.stacks.stacks)
     calls = _number_instances(capture, rows, columns, ops)  # rule 6
     counts = _count_rows(rows, columns) | inferred | results.stacks.cut | unpaired  # rule 7
     records = _records(capture.trace, rows, results, columns, counts)
-    records.calls, records.gpus = calls, devices
+    records.calls, records.gpus, records.engine_steps = calls, devices, engine_steps
     return records
 
 
@@ -245,11 +246,16 @@ def _join_forward(capture: CaptureFacts, rows: Columns, results: SliceResults, e
     }
 
 
-def _find_steps(capture: CaptureFacts, rows: Columns) -> None:
-    """Rule 5: the training step of each row, and optimizers whose ranges are set aside; adds step."""
-    rows["step"] = capture.steps(rows["launch_thread"], rows["launch_ns"])
+def _find_steps(capture: CaptureFacts, rows: Columns) -> list[MarkedStep]:
+    """Rule 5: the step of each row, and optimizers whose ranges are set aside; adds step, engine_step; gives its pool."""
+    launched = rows["launch_thread"], rows["launch_ns"]
+    rows["step"] = capture.steps(*launched)
+    engine_steps, rows["engine_step"] = find_engine_steps(capture, *launched)
+    if engine_steps and not (capture.labels.kind == Kind.STEP).any():
+        rows["step"] = np.array([*(step.number for step in engine_steps), -1], np.int64)[rows["engine_step"]]
     thread = np.where(rows["by_time"], -1, rows["range_thread"])
     rows["optimizer"] |= capture.aside_at(Kind.OPTIMIZER, thread, rows["when"], leaks=False) >= 0
+    return engine_steps
 
 
 def _find_ops(trace: Trace, ranges: Columns, rows: Columns, results: SliceResults) -> OpTable:
@@ -282,7 +288,7 @@ def _measured(capture: CaptureFacts, activities: Columns, rows: Columns) -> tupl
     for name in _MEASURED:
         columns[name] = source.take(name) if name in source else unknown
     activities.clear()
-    for name in ("dur_ns", "launch_ns", "launch_dur_ns", "step", "by_time", "recomputed"):
+    for name in ("dur_ns", "launch_ns", "launch_dur_ns", "step", "engine_step", "by_time", "recomputed"):
         columns[name] = rows.take(name)
     columns["pid"], columns["rank"] = take(trace.processes["pid"], process), take(trace.processes["rank"], process)
     columns["tid"] = take(trace.threads["tid"], thread)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.nesting import stable_order
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
+from pyprof.engine_steps import read
 from pyprof.markers import Kind, Marker, is_backward_name
 from pyprof.parse.attribution.launches import gather
 from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside, by_thread
@@ -345,7 +346,8 @@ def _unit_of(marker: Marker, domain: str, src: str, *, numbered: bool) -> _Unit:
         return _Unit(marker, src, numbered, None, None)
     shown = f"{domain}:{marker.name}" if domain else marker.name
     of_library = domain in _LIBRARY_DOMAINS or marker.name.startswith(_LIBRARY_RANGES)
-    return _Unit(marker, src, numbered, shown, None if of_library else marker.name)
+    no_layer = of_library or read(marker.name) is not None  # steps of serving engines have columns of their own
+    return _Unit(marker, src, numbered, shown, None if no_layer else marker.name)
 
 
 def _describe(units: list[_Unit], *, opened: bool) -> Stack:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.types import Array
+from pyprof.engine_steps import EngineStep, read_together
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
 
@@ -20,7 +21,7 @@ DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
 
 # Of net.parquet: another column, one less, or a change of name, type or meaning makes a new version.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # name: (numpy type, meaning). An integer that is added here is written to and read from net.dict and Parquet.
 COLUMNS: dict[str, tuple[str, str]] = {
     "kind": ("i1", "ActivityKind code"),
@@ -56,7 +57,8 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "own": ("i4", "code into calls: the op of the instance itself, where it is not `call`"),
     "dir": ("i1", "code into DIRECTIONS, -1 unknown"),
     "phase": ("i1", "code into PHASES, -1 unknown"),
-    "step": ("i4", "number of the training step"),
+    "step": ("i4", "number of the training step; where only a serving engine marks steps, of the engine's"),
+    "engine_step": ("i4", "code into engine_steps: the serving engine's step that launched it"),
     "seq": ("i8", "the autograd sequence number that counts"),
     "sub": ("i4", "n-th kernel in a row of one op and sequence number"),
     "recomputed": ("i1", "1: a forward op that runs again inside backward; 0: not"),
@@ -65,7 +67,10 @@ COLUMNS: dict[str, tuple[str, str]] = {
 }
 
 # Columns that are codes into the pool of that name.
-POOLED = {"stack": "stacks", "scope": "stacks", "call": "calls", "inner": "calls", "own": "calls", "gpu": "gpus"}
+POOLED = {
+    "stack": "stacks", "scope": "stacks", "call": "calls", "inner": "calls", "own": "calls", "gpu": "gpus",
+    "engine_step": "engine_steps",
+}  # fmt: skip
 
 # Names in prof's columns, in net.dict and in Parquet, where they are not the column's own.
 KEYS = {
@@ -113,6 +118,23 @@ class Stack:
     open: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MarkedStep:
+    """One step that a serving engine made. pid: its process; number: from 0 in order of begin in its process; begin_ns,
+    end_ns: from the begin of its first annotation to the end of its last; texts: of these, the outermost and first before."""
+
+    pid: int
+    number: int
+    begin_ns: int
+    end_ns: int
+    texts: tuple[str, ...]
+
+    @property
+    def says(self) -> EngineStep:
+        """What its annotations say."""
+        return read_together(self.texts)
+
+
 @dataclass
 class Records:
     """All records of one capture, or of several one after another.
@@ -127,6 +149,7 @@ class Records:
     stacks: list[Stack] = field(default_factory=list)
     calls: list[OpCall] = field(default_factory=list)
     gpus: list[GpuInfo] = field(default_factory=list)
+    engine_steps: list[MarkedStep] = field(default_factory=list)
     seq_offsets: npt.NDArray[np.int64] = field(default_factory=partial(np.zeros, 1, np.int64))  # type: ignore[arg-type]
     seq_numbers: npt.NDArray[np.int64] = field(default_factory=partial(np.zeros, 0, np.int64))  # type: ignore[arg-type]
     counts: dict[str, int] = field(default_factory=dict)
@@ -206,6 +229,7 @@ def concatenate(parts: list[Records]) -> Records:
         whole.stacks += part.stacks
         whole.calls += part.calls
         whole.gpus += part.gpus
+        whole.engine_steps += part.engine_steps
         whole.counts = {key: whole.counts.get(key, 0) + part.counts.get(key, 0) for key in {**whole.counts, **part.counts}}
     whole.columns = {name: np.concatenate(values) for name, values in columns.items()}
     lengths = np.concatenate([np.diff(part.seq_offsets) for part in parts])

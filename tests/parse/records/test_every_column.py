@@ -14,7 +14,7 @@ from pyprof.opcall import OpCall
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import OPTIONAL, lines
-from pyprof.parse.records.records import COLUMNS, POOLED, GpuInfo, Records, Stack
+from pyprof.parse.records.records import COLUMNS, POOLED, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 
 ROWS = 5
@@ -23,7 +23,7 @@ PLAIN = [name for name in COLUMNS if name not in POOLED and name != "name"]
 VALID = {
     "kind": [ActivityKind.MEMCPY, 0, 1, ActivityKind.MEMCPY, 4], "copykind": [1, 2, 8, 9, 10], "dir": [0, 1, 0, 1, 1],
     "phase": [4, 3, 2, 1, 0], "by_time": [1, 0, 1, 0, 0], "phase_inferred": [1, -1, 1, -1, -1], "recomputed": [1, 0, 1, 0, 0], "name": [0, 1, 2, 3, 4],
-    "stack": [0, 2, 4, 6, 8], "scope": [1, 3, 5, 7, 9], "gpu": [0, 1, 2, 3, 4],
+    "stack": [0, 2, 4, 6, 8], "scope": [1, 3, 5, 7, 9], "gpu": [0, 1, 2, 3, 4], "engine_step": [0, 1, 2, 3, 4],
     "call": [0, 3, 6, 9, 12], "own": [1, 4, 7, 10, 13], "inner": [2, 5, 8, 11, 14],
 }  # fmt: skip
 
@@ -41,6 +41,7 @@ def numbered(different: list[str]) -> Records:
         records.stacks += [Stack(layer=(f"own {row}",), seq_names=("aten::mm",)), Stack(layer=(f"scope {row}",))]
         records.calls += [OpCall("aten", f"{name}{row}", dispatcher=True) for name in ("call", "own", "inner")]
         records.gpus.append(GpuInfo(f"GPU {row}"))
+        records.engine_steps.append(MarkedStep(7, row, 10 * row, 10 * row + 5, ("step[DECODE bs=2]",)))
     return records
 
 

@@ -21,7 +21,7 @@ from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.parquet.stored import read_pool, stored_pool
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.records.records import COLUMNS, DIRECTIONS, PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import COLUMNS as SHOWN
 from pyprof.prof.frame import Frame
@@ -42,7 +42,7 @@ CAPTURES = [
 
 def resolved(records: Records) -> dict[str, list[object]]:
     """Every column with what its codes stand for."""
-    pools = {"name": records.strings.values, "gpu": records.gpus}
+    pools = {"name": records.strings.values, "gpu": records.gpus, "engine_step": records.engine_steps}
     pools |= dict.fromkeys(("stack", "scope"), records.stacks) | dict.fromkeys(("call", "own", "inner"), records.calls)
     shown: dict[str, list[object]] = {}
     for name in COLUMNS:
@@ -73,6 +73,8 @@ calls = st.builds(
     lambda op, shape: OpCall("torch", op, (TensorSpec(tuple(shape), "float16", None),)),
     st.sampled_from(["mm", "linear"]), st.lists(st.integers(0, 9), max_size=3),
 )  # fmt: skip
+times = st.integers(-1, 1 << 62)
+engine_steps = st.builds(MarkedStep, times, times, times, times, names)
 gpus = st.builds(GpuInfo, texts, st.none() | st.just((9, 0)), st.integers(-1, 200))
 
 
@@ -81,12 +83,12 @@ def some_records(draw: st.DrawFn) -> Records:
     rows = draw(st.integers(0, 6))
     out = Records(
         {}, stacks=draw(st.lists(stacks, min_size=1, max_size=4)), calls=draw(st.lists(calls, max_size=3)),
-        gpus=draw(st.lists(gpus, max_size=2)), notes=draw(st.lists(texts, max_size=2)), source="nsys",
+        gpus=draw(st.lists(gpus, max_size=2)), engine_steps=draw(st.lists(engine_steps, max_size=2)), notes=draw(st.lists(texts, max_size=2)), source="nsys",
     )  # fmt: skip
     for text in draw(st.lists(texts, max_size=3)):
         out.strings.code(text)
     pools = {"name": len(out.strings), "gpu": len(out.gpus), "stack": len(out.stacks), "scope": len(out.stacks)}
-    pools |= dict.fromkeys(("call", "own", "inner"), len(out.calls))
+    pools |= {"engine_step": len(out.engine_steps)} | dict.fromkeys(("call", "own", "inner"), len(out.calls))
     spelled = {"kind": len(ActivityKind.NAMES), "dir": len(DIRECTIONS), "phase": len(PHASES), "copykind": 128}
     for name, (dtype, _) in COLUMNS.items():
         limits = np.iinfo(dtype)
@@ -169,7 +171,7 @@ def test_other_files_are_named(captures: Path, tmp_path: Path) -> None:
     table = pa.parquet.read_table(whole)
     facts = json.loads(table.schema.metadata[b"pyprof"]) | {"version": 99}
     pa.parquet.write_table(table.replace_schema_metadata({b"pyprof": json.dumps(facts).encode()}), other)
-    with pytest.raises(InputError, match="schema version 99; this pyprof reads version 4"):
+    with pytest.raises(InputError, match="schema version 99; this pyprof reads version 5"):
         load(str(other))
 
 

@@ -23,7 +23,7 @@ from pyprof.markers import UNREADABLE, is_backward_name, read_literal
 from pyprof.opcall import OpCall, OpRules, sound_text
 from pyprof.parse.records.netdict.derive import Derived, Line, known, whole_number
 from pyprof.parse.records.netdict.write import ALWAYS, OPTIONAL, SOMETIMES
-from pyprof.parse.records.records import COLUMNS, DIRECTIONS, GPU_NUMBERS, PHASES, GpuInfo, Records, Stack
+from pyprof.parse.records.records import COLUMNS, DIRECTIONS, GPU_NUMBERS, PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, narrowed
 
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()}
@@ -113,6 +113,7 @@ class _Reader:
         self.numbers = array("q")  # the sequence numbers of all lines
         self.stacks: dict[Stack, int] = {}  # each with its code
         self.gpus: dict[GpuInfo, int] = {}
+        self.engine_steps: dict[MarkedStep, int] = {}
         self.call_code: dict[str, int] = {}
         self.derived = Derived(rules, self.add_call)
         self.unknown: dict[str, int] = {}  # keys that are not read, each with the number of its lines
@@ -197,6 +198,7 @@ class _Reader:
         values["copykind"] = _COPY_CODE.get(line.get("copykind", ""), -1)
         values["by_time"] = whole_number(line.get("byTime", 0))
         values["gpu"] = self._gpu(line["gpu"]) if "gpu" in line else -1
+        values["engine_step"] = self._engine_step(line["engineStep"]) if "engineStep" in line else -1
         return values
 
     def _stack(self, line: Line, names: tuple[str, ...], numbers: list[int], seq: int) -> int:
@@ -238,6 +240,11 @@ class _Reader:
         gpu = GpuInfo(sound_text(str(described.get("name", ""))), cc, *numbers)
         return self.gpus.setdefault(gpu, len(self.gpus))
 
+    def _engine_step(self, described: Line) -> int:
+        pid, number, begin_ns, end_ns = (whole_number(described[key]) for key in ("pid", "number", "begin_ns", "end_ns"))
+        step = MarkedStep(pid, number, begin_ns, end_ns, _texts(described, "texts"))
+        return self.engine_steps.setdefault(step, len(self.engine_steps))
+
     def records(self) -> Records:
         """Everything that was added."""
         out = self.out
@@ -253,7 +260,7 @@ class _Reader:
         _renumber(out.columns)
         out.seq_offsets = np.concatenate([[0], np.cumsum(rows[:, 1])])
         out.seq_numbers = np.frombuffer(self.numbers, np.int64).copy()
-        out.stacks, out.gpus = list(self.stacks), list(self.gpus)
+        out.stacks, out.gpus, out.engine_steps = list(self.stacks), list(self.gpus), list(self.engine_steps)
         for key, count in sorted(self.unknown.items(), key=str)[:_MOST_UNKNOWN]:
             out.notes.append(f"the key {key!r} is unknown and was not read: lines of net.dict that have it: {count}")
         out.source = "original" if self.derived.rows else "dict"

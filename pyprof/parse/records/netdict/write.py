@@ -8,6 +8,7 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby, pairwise, repeat
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ class _Pieces:
         self.head = [_members({key: stack[key] for key in _OF_STACK}) + ", " for stack in self.stacks]
         self.calls = [*(json_text(call_text(call)) for call in records.calls), None]
         self.gpus = [*(json_text(_described(gpu)) for gpu in records.gpus), None]
+        self.engine_steps = [*(json_text(asdict(step)) for step in records.engine_steps), None]
 
     def where(self, rows: slice) -> list[str]:
         """From tid to phase."""
@@ -54,11 +56,11 @@ class _Pieces:
 
     def ops(self, rows: slice) -> list[str]:
         """From copykind to the end of the line."""
-        columns = ("kind", "copykind", "call", "own", "inner", "scope", "by_time", "stack", "gpu")
+        columns = ("kind", "copykind", "call", "own", "inner", "scope", "by_time", "stack", "gpu", "engine_step")
         return self._each(rows, columns, self._ops)
 
     def _ops(self, values: list[int]) -> str:
-        kind, copykind, call, own, inner, scope, by_time, stack, gpu = values
+        kind, copykind, call, own, inner, scope, by_time, stack, gpu, engine_step = values
         ours, of_call = self.stacks[stack], self.stacks[scope]
         moved = ours["layer"] != of_call["layer"] or ours["trace"] != of_call["trace"]
         members = {
@@ -72,6 +74,7 @@ class _Pieces:
             "ranges": ours["ranges"],
             "open": ours["open"],
             "gpu": self.gpus[gpu],
+            "engineStep": self.engine_steps[engine_step],
         }
         return _members(members) + "}\n"
 
@@ -154,6 +157,7 @@ SOMETIMES = {
     "byTime": "1: its ranges are those open on the main thread at that time",
     "ranges": "the user's ranges, with their domains",
     "open": "1: some of those were never closed",
+    "engineStep": "the serving engine's step: its process, number, begin and end in ns, and the texts of its annotations",
     "gpu": "the device: name, cc, sms, clock_hz, dram_bytes_per_s, l2_bytes, memory_bytes as far as known",
 }
 

@@ -129,7 +129,7 @@ class _Store:
         return numbers
 
     def pool(self, name: str) -> Any:
-        """All names of kernels, stacks, calls or devices of the file."""
+        """All names of kernels, stacks, calls, devices or steps of engines of the file."""
         if name in self.pools:
             return self.pools[name]
         if name == "strings":
@@ -175,7 +175,7 @@ class _Stored(Records):
         self.utc_ns = facts.utc_ns
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("strings", "stacks", "calls", "gpus"):
+        if name in ("strings", "stacks", "calls", "gpus", "engine_steps"):
             value = self._store.pool(name)
         elif name in ("seq_offsets", "seq_numbers"):
             self.seq_offsets, self.seq_numbers = self._store.sequences(self._rows)

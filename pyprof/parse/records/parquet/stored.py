@@ -18,14 +18,16 @@ import msgspec
 from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError, NotACapture
 from pyprof.opcall import OpCall, sound_text
-from pyprof.parse.records.records import SCHEMA_VERSION, GpuInfo, Records, Stack
+from pyprof.parse.records.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack
 
 KEY = b"pyprof"
 AGAIN = "parse the capture again: pyprof parse CAPTURE -o net.parquet"
 POOL_ERRORS = (ValueError, LookupError, RecursionError, zlib.error, msgspec.MsgspecError)
 
 _Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-_TYPES: dict[str, Any] = {"stacks": list[Stack], "calls": list[str], "gpus": list[GpuInfo]}
+_TYPES: dict[str, Any] = {
+    "stacks": list[Stack], "calls": list[str], "gpus": list[GpuInfo], "engine_steps": list[MarkedStep]
+}  # fmt: skip
 _CACHED = 1 << 14  # items of pools: the files of one job's ranks hold the same
 Item = TypeVar("Item")
 
@@ -73,7 +75,7 @@ def pool_key(pool: str) -> bytes:
 
 
 def stored_pool(items: Sequence[object]) -> bytes:
-    """Stacks, calls or devices as they are stored: JSON, compressed, in base64 since metadata are text."""
+    """Stacks, calls, devices or steps of engines as they are stored: JSON, compressed, in base64 since metadata are text."""
     plain = msgspec.to_builtins([call_text(item) if isinstance(item, OpCall) else item for item in items])
     return base64.b64encode(zlib.compress(json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace"), 1))
 

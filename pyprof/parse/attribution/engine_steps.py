@@ -1,0 +1,150 @@
+"""Rule 5 for serving engines: the annotations around steps of their schedulers -> one step each, and what each step launched.
+
+Several annotations may be of one step: nested on a thread, or of different forms beside each other, where they do not
+contradict each other. What was launched in an annotation is its step's, however far the device is behind; what a thread without
+annotations launched, that of the step which its process makes then. What the texts say is known in `pyprof.engine_steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.types import Bools, Integers, Ints
+from pyprof.engine_steps import EngineStep, form, read
+from pyprof.markers import Kind
+from pyprof.parse.attribution.ranges import NEVER, CaptureFacts
+from pyprof.parse.records.records import MarkedStep
+
+
+class _Annotation(NamedTuple):
+    """A range around a step: row of `processes`, begin and end in ns, row of `threads`, its text."""
+
+    process: int
+    start_ns: int
+    end_ns: int
+    thread: int
+    text: str
+
+
+class _Open:
+    """A step of which more annotations may follow."""
+
+    def __init__(self, first: _Annotation, says: EngineStep) -> None:
+        self.process, self.begin_ns, self.end_ns = first.process, first.start_ns, first.end_ns
+        self.says, self.texts, self.forms = says, [first.text], {form(first.text)}
+        self.pieces = [first]  # those that lie in no other of their thread
+
+    def holds(self, one: _Annotation) -> bool:
+        """Whether an annotation lies in one of this step's on its thread."""
+        return any(piece.thread == one.thread and one.end_ns <= piece.end_ns for piece in self.pieces)
+
+    def take(self, one: _Annotation, says: EngineStep) -> bool:
+        """Add an annotation that begins after those so far, if it is of this step."""
+        together, inside = self.says.merged(says), self.holds(one)
+        if not inside and (form(one.text) in self.forms or together is None):
+            return False
+        self.says = together or self.says
+        self.forms.add(form(one.text))
+        if one.text not in self.texts:
+            self.texts.append(one.text)
+        if not inside:
+            self.pieces.append(one)
+            self.end_ns = max(self.end_ns, one.end_ns)
+        return True
+
+
+def find_engine_steps(capture: CaptureFacts, thread: Integers, when: Ints) -> tuple[list[MarkedStep], Ints]:
+    """The steps of the capture by process and begin, and which of them launched what: thread and time of launches -> places in
+    the steps, -1 none."""
+    found = _steps(_annotations(capture))
+    code = np.full(len(thread), -1, np.int64)
+    if not found:
+        return [], code
+    pid, numbers = capture.trace.processes["pid"], dict[int, int]()
+    steps = []
+    for one in found:
+        numbers[one.process] = number = numbers.get(one.process, -1) + 1
+        steps.append(MarkedStep(int(pid[one.process]), number, one.begin_ns, one.end_ns, tuple(one.texts)))
+    owners, threads, begins, ends = (
+        np.array(column, np.int64)
+        for column in zip(
+            *((at, piece.thread, piece.start_ns, piece.end_ns) for at, one in enumerate(found) for piece in one.pieces),
+            strict=True,
+        )
+    )
+    _place(code, owners, (threads, begins, ends), thread, when)
+    # On other threads by time, where the process makes one step at a time.
+    whole = [np.array([getattr(one, name) for one in found], np.int64) for name in ("process", "begin_ns", "end_ns")]
+    alone = _alone(*whole)
+    _place(code, np.flatnonzero(alone), tuple(column[alone] for column in whole), capture.process[thread], when)
+    return steps, code
+
+
+def _annotations(capture: CaptureFacts) -> list[_Annotation]:
+    """Those that were closed, by process and begin, the outer before the inner."""
+    markers = capture.trace.markers
+    marked = np.array([*(one.kind == Kind.USER and read(one.name) is not None for one in markers), False], np.bool_)
+    if not marked.any():
+        return []
+    ranges, aside = capture.ranges, capture.aside
+    rows = np.flatnonzero(marked[ranges["label"]] & capture.kept)
+    crossed = np.flatnonzero(marked[aside.label] & (aside.end < NEVER))
+    start, end, thread, label = (
+        np.concatenate([ranges[name][rows], values[crossed]]).astype(np.int64)
+        for name, values in (("start_ns", aside.start), ("end_ns", aside.end), ("thread", aside.thread), ("label", aside.label))
+    )
+    process = capture.process[thread]
+    text = [markers[code].name for code in label.tolist()]
+    return sorted(
+        map(_Annotation, process.tolist(), start.tolist(), end.tolist(), thread.tolist(), text),
+        key=lambda one: (one.process, one.start_ns, -one.end_ns, one.thread, one.text),
+    )
+
+
+def _steps(annotations: list[_Annotation]) -> list[_Open]:
+    """Annotations in order of begin -> steps in order of begin."""
+    found: list[_Open] = []
+    recent: list[_Open] = []  # of the process: those that are not over yet, and the last
+    for one in annotations:
+        recent = list(_recent(recent, one))
+        says = read(one.text) or EngineStep()
+        nested = [step for step in recent if step.holds(one)]
+        if not any(step.take(one, says) for step in (*nested, *reversed(recent))):
+            recent.append(_Open(one, says))
+            found.append(recent[-1])
+    return found
+
+
+def _recent(steps: list[_Open], one: _Annotation) -> Iterator[_Open]:
+    for step in steps:
+        if step.process == one.process and (step.end_ns > one.start_ns or step is steps[-1]):
+            yield step
+
+
+def _alone(process: Ints, begin: Ints, end: Ints) -> Bools:
+    """Which steps, by process and begin, overlap no other of their process."""
+    overlaps = np.zeros(len(begin), np.bool_)
+    until = np.full(int(process.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    last = np.full(len(until), -1, np.int64)
+    for at, (of, start, stop) in enumerate(zip(process.tolist(), begin.tolist(), end.tolist(), strict=True)):
+        if start < until[of]:
+            overlaps[[at, last[of]]] = True
+        if stop > until[of]:
+            until[of], last[of] = stop, at
+    return ~overlaps
+
+
+def _place(code: Ints, owners: Ints, pieces: tuple[Ints, ...], who: Integers, when: Ints) -> None:
+    """Give launches that have none the owner of the last piece that began before on the same thread (or in the same process),
+    if it is not over; pieces: who marked each, its begin and end."""
+    of, begin, end = pieces
+    for one in np.unique(of[of >= 0]).tolist():
+        mine = np.flatnonzero(of == one)
+        mine = mine[np.argsort(begin[mine], kind="stable")]
+        rows = np.flatnonzero((who == one) & (code < 0))
+        at = np.searchsorted(begin[mine], when[rows], "right") - 1
+        inside = (at >= 0) & (when[rows] < end[mine][at])
+        code[rows[inside]] = owners[mine[at[inside]]]
