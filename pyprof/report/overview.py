@@ -81,7 +81,7 @@ class Overview:
     def _marked_steps(self) -> Steps | None:
         if self.trace is None:
             return steps_of_records(self.records)
-        return find_steps(self.trace, self._launches, self._set_up_end)
+        return find_steps(self.trace, self.records, self._launches, self._set_up_end)
 
     @cached_property
     def _launches(self) -> Ints:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from pyprof import engine_steps
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import latest, spans
 from pyprof.arrays.types import Bools, Ints
@@ -26,6 +26,7 @@ ENDING = ("ProfilerStep", "pyprof.step", "optimizer")  # kinds whose last step h
 _COUNTED = re.compile(r"\b(?:step|iter|iteration|batch|epoch)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 _MOST_PER_STEP = 64  # ranges side by side in one step; more are layers or calls
+_LEAST = np.iinfo(np.int64).min
 _LEAST_HELD = 0.8  # of the launches between the first range and the last: what repeats and holds less is a part of a step
 
 
@@ -105,11 +106,13 @@ def set_up_end(trace: Trace, launch_ns: Ints) -> int:
     return int(ends.max(initial=np.iinfo(np.int64).min))
 
 
-def find_steps(trace: Trace, launch_ns: Ints, after_ns: int) -> Steps | None:
-    """The steps of a capture that begin at `after_ns` or later, None where nothing marks any."""
+def find_steps(trace: Trace, records: Records, launch_ns: Ints, after_ns: int) -> Steps | None:
+    """The steps of a capture that begin at `after_ns` or later, None where nothing marks any. launch_ns: of the records, or
+    when ops on a CPU began."""
     ordered = np.sort(launch_ns)
+    sought = _Sought(trace, records, ordered, after_ns)
     for kind, find in _KINDS:
-        found = find(trace, ordered, after_ns)
+        found = find(sought)
         if found is not None:
             name, begin, end = found
             end = np.append(begin[1:], end[-1:])
@@ -131,15 +134,24 @@ def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
     return slice(first, last)
 
 
+class _Sought(NamedTuple):
+    """Where steps are looked for: launches in ascending order; nothing that begins before after_ns counts."""
+
+    trace: Trace
+    records: Records
+    launches: Ints
+    after_ns: int
+
+
 _Found = tuple[str, Ints, Ints] | None
 
 
-def _profiler(trace: Trace, _: Ints, after_ns: int) -> _Found:
-    return _marked(trace, after_ns, own=False)
+def _profiler(sought: _Sought) -> _Found:
+    return _marked(sought.trace, sought.after_ns, own=False)
 
 
-def _own(trace: Trace, _: Ints, after_ns: int) -> _Found:
-    return _marked(trace, after_ns, own=True)
+def _own(sought: _Sought) -> _Found:
+    return _marked(sought.trace, sought.after_ns, own=True)
 
 
 def _marked(trace: Trace, after_ns: int, own: bool) -> _Found:
@@ -148,14 +160,14 @@ def _marked(trace: Trace, after_ns: int, own: bool) -> _Found:
     return _of_one_thread(ranges, after_ns)
 
 
-def _engine(trace: Trace, _: Ints, after_ns: int) -> _Found:
-    named = HostRanges.of(trace, (Kind.USER,), lambda name: engine_steps.read(name) is not None)
-    return _of_one_thread(named.outermost(), after_ns)
+def _engine(sought: _Sought) -> _Found:
+    found = engine_steps(sought.records, sought.after_ns)
+    return None if found is None else (found.name, found.begin_ns, found.end_ns)
 
 
-def _optimizer(trace: Trace, _: Ints, after_ns: int) -> _Found:
-    ranges = HostRanges.of(trace, (Kind.OPTIMIZER,)).outermost()
-    ranges = ranges.take(ranges.start_ns >= after_ns)
+def _optimizer(sought: _Sought) -> _Found:
+    ranges = HostRanges.of(sought.trace, (Kind.OPTIMIZER,)).outermost()
+    ranges = ranges.take(ranges.start_ns >= sought.after_ns)
     if not len(ranges):
         return None
     # With several optimizers (GANs) the one that steps least often ends a step.
@@ -168,15 +180,15 @@ def _optimizer(trace: Trace, _: Ints, after_ns: int) -> _Found:
     return chosen.names()[0], chosen.end_ns[:-1], chosen.end_ns[1:]
 
 
-def _repeating(trace: Trace, launches: Ints, after_ns: int) -> _Found:
+def _repeating(sought: _Sought) -> _Found:
     """The user's ranges that repeat and together hold most of what is launched between the first and the last."""
-    ranges = HostRanges.of(trace, (Kind.USER,))
-    ranges = ranges.take(ranges.start_ns >= after_ns)
+    ranges = HostRanges.of(sought.trace, (Kind.USER,))
+    ranges = ranges.take(ranges.start_ns >= sought.after_ns)
     best: tuple[float, _Found] = (0.0, None)
     for thread in np.unique(ranges.thread).tolist():
         mine = ranges.take(ranges.thread == thread)
         for numbered in (False, True):
-            held, found = _periodic(mine, launches, numbered)
+            held, found = _periodic(mine, sought.launches, numbered)
             if found is not None and held > best[0]:
                 best = held, found
     return best[1]
@@ -219,7 +231,7 @@ def _of_one_thread(ranges: HostRanges, after_ns: int) -> _Found:
     return mine.names()[0], mine.start_ns, mine.end_ns
 
 
-_KINDS: tuple[tuple[str, Callable[[Trace, Ints, int], _Found]], ...] = (
+_KINDS: tuple[tuple[str, Callable[[_Sought], _Found]], ...] = (
     ("ProfilerStep", _profiler),
     ("pyprof.step", _own),
     ("engine", _engine),
@@ -228,8 +240,34 @@ _KINDS: tuple[tuple[str, Callable[[Trace, Ints, int], _Found]], ...] = (
 )
 
 
+@dataclass(frozen=True)
+class EngineSteps(Steps):
+    """Steps of a serving engine; rows: of each its place in the records' engine_steps."""
+
+    rows: list[int]
+
+
+def engine_steps(records: Records, after_ns: int = _LEAST) -> EngineSteps | None:
+    """The steps that the records' serving engine made and that begin at `after_ns` or later, None without any; of several
+    processes those of the one that made most. The last ends with its annotations."""
+    pids = np.array([step.pid for step in records.engine_steps if step.begin_ns >= after_ns], np.int64)
+    if not len(pids):
+        return None
+    found, counts = np.unique(pids, return_counts=True)
+    pid = int(found[counts.argmax()])
+    rows = [at for at, step in enumerate(records.engine_steps) if step.pid == pid and step.begin_ns >= after_ns]
+    rows.sort(key=lambda at: records.engine_steps[at].begin_ns)
+    begin = np.array([records.engine_steps[at].begin_ns for at in rows], np.int64)
+    end = np.append(begin[1:], records.engine_steps[rows[-1]].end_ns)
+    return EngineSteps("engine", records.engine_steps[rows[0]].texts[0], begin, end, rows)
+
+
 def steps_of_records(records: Records) -> Steps | None:
-    """Steps of records that have their numbers: each begins with its first launch, or without any with what it ran first."""
+    """Steps of records that have their numbers: a serving engine's where it alone numbers them, else each begins with its first
+    launch, or without any with what it ran first."""
+    numbers = np.array([*(step.number for step in records.engine_steps), -1], np.int64)
+    if records.engine_steps and (numbers[records["engine_step"]] == records["step"]).all():
+        return engine_steps(records)
     known = np.flatnonzero(records["step"] >= 0)
     if not len(known):
         return None

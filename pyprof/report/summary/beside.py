@@ -51,6 +51,9 @@ def _rows(found: Sequence[Figures], units: Units) -> Iterator[Row]:
     yield row("devices", lambda one: str(len(one.devices)))
     yield row("steps", lambda one: "na" if one.steps is None else str(one.steps.count))
     yield row("a step", lambda one: "na" if one.steps is None else units.ns(one.steps.median_ns))
+    for phase in dict.fromkeys(each.phase for one in found for each in one.step_phases if each.tokens_per_s is not None):
+        rates = [next((each.tokens_per_s for each in one.step_phases if each.phase == phase), None) for one in found]
+        yield f"tokens/s, {phase or 'unknown'}", [*map(units.number, rates)]
     yield row("wall", lambda one: units.ns(one.wall_ns))
     yield row("busy", lambda one: of_wall(one, one.busy_ns))
     yield row("MFU", lambda one: utilised(one.utilised.mfu, one.utilised.mfu_min))

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyprof.report.summary.model import Figures, Share
+from pyprof.prof.group import LEAST_KNOWN
+from pyprof.report.summary.model import Figures, Share, StepPhase
 from pyprof.report.summary.styled import Line, Units
 from pyprof.tables.formats import one_line
 from pyprof.tables.shorten import shortened
@@ -140,6 +141,37 @@ def _drawn(rows: Sequence[Row], width: int, units: Units) -> list[Line]:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+def step_phase_rows(summary: Figures, units: Units) -> list[Line]:
+    """The steps of a serving engine, a row a step phase."""
+    if not summary.step_phases:
+        return []
+    head = ("Engine steps", "steps", "batch", "tokens", "time", "tokens/s", "kernels", "FLOPs", "bytes", "roofline")
+    rows = [head, *(_step_phase(one, units) for one in summary.step_phases)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    texts = ["  ".join([f"{row[0]:<{widths[0]}}", *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    return [[(text, "" if at else "bold")] for at, text in enumerate(texts)]
+
+
+def _step_phase(one: StepPhase, units: Units) -> tuple[str, ...]:
+    batch = None if one.requests is None or not one.steps else one.requests / one.steps
+    of_steps = (
+        f"{one.steps:,}",
+        units.number(batch),
+        units.number(one.tokens),
+        units.ns(one.time_ns),
+        units.number(one.tokens_per_s),
+    )
+    work = _known(one.flops, one.known_flops, "FLOP", units), _known(one.bytes, one.known_bytes, "B", units)
+    peak = "na" if one.peak is None else _percent(one.peak)
+    return one.phase or "phase unknown", *(of_steps if one.steps else ("",) * 5), units.ns(one.kernel_ns), *work, peak
+
+
+def _known(number: int | None, share: float | None, unit: str, units: Units) -> str:
+    """A sum over kernels, or what it is at least where too little is known."""
+    least = number is not None and share is not None and share <= LEAST_KNOWN
+    return f"{'≥ ' if least else ''}{units.of(number, unit)}"
 
 
 def lost_rows(summary: Figures, units: Units, most: int, command: str) -> list[Line]:

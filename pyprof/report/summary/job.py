@@ -12,11 +12,12 @@ from os.path import basename
 
 import numpy as np
 
+from pyprof.engine_steps import DECODE
 from pyprof.report.advice import straggler
 from pyprof.report.advice.base import LEAST_SHARE, Advice
 from pyprof.report.division import mean_parts
 from pyprof.report.ranks.advice import Straggler
-from pyprof.report.summary.model import Known, Lost, Share, StepTimes, Utilised
+from pyprof.report.summary.model import Known, Lost, Share, StepPhase, StepTimes, Utilised
 from pyprof.report.summary.notes import notes_of_job
 from pyprof.report.summary.summary import Summary
 
@@ -38,7 +39,7 @@ def job_of(name: str, ranks: Sequence[Summary], late: Straggler | None, notes: S
         phases={name: sum(one.phases.get(name, 0) for one in ranks) for name in names},
         ops=_shares([one.ops for one in ranks], total), layers=_shares([one.layers for one in ranks], total),
         families=_shares([one.families for one in ranks], total), lost=_lost(ranks), known=_known(ranks, total),
-        advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
+        step_phases=_step_phases(ranks), advice=advice, notes=notes_of_job(advice, said, [one.notes for one in ranks]),
     )  # fmt: skip
 
 
@@ -65,6 +66,33 @@ def _steps(ranks: Sequence[Summary]) -> StepTimes | None:
         each[0], median_ns=round(float(np.median(times))), spread_ns=high - low, min_ns=low, max_ns=high, slowest=None,
         times_ns=tuple(times.tolist()),
     )  # fmt: skip
+
+
+def _step_phases(ranks: Sequence[Summary]) -> tuple[StepPhase, ...]:
+    """Steps that all ranks made together, each a part of them: times are means, work is summed; nothing where they differ."""
+    if len({tuple((one.phase, one.steps, one.requests, one.tokens) for one in rank.step_phases) for rank in ranks}) > 1:
+        return ()
+    found = []
+    for some in zip(*(rank.step_phases for rank in ranks), strict=True):
+        total = sum(one.kernel_ns for one in some)
+        known = [one for one in some if one.peak is not None]
+        times = [one.time_ns for one in some if one.time_ns is not None]
+        time = sum(times) // len(some) if len(times) == len(some) else None
+        counted = some[0].generated if some[0].phase == DECODE else some[0].tokens
+        shares = (
+            sum((getattr(one, name) or 0.0) * one.kernel_ns for one in some) / total if total else None
+            for name in ("known_flops", "known_bytes")
+        )
+        of_known = sum(one.kernel_ns for one in known)
+        found.append(
+            replace(
+                some[0], time_ns=time, tokens_per_s=counted / time * 1e9 if counted is not None and time else None,
+                kernels=sum(one.kernels for one in some), kernel_ns=total, flops=_sum([one.flops for one in some]),
+                bytes=_sum([one.bytes for one in some]), **dict(zip(("known_flops", "known_bytes"), shares, strict=True)),
+                peak=sum((one.peak or 0.0) * one.kernel_ns for one in known) / of_known if of_known else None,
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _utilised(ranks: Sequence[Summary]) -> Utilised:

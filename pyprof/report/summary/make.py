@@ -17,6 +17,7 @@ from pyprof.report.overview import Overview
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Device, Known, Utilised
 from pyprof.report.summary.notes import notes_of
+from pyprof.report.summary.served import step_phases
 from pyprof.report.summary.slowest import step_times
 from pyprof.report.summary.summary import Summary
 from pyprof.report.utilisation import utilisation
@@ -40,6 +41,7 @@ def summarise(overview: Overview, file: str) -> Summary:
         phases=_phases(kernels), ops=kernels.by("op"), layers=layers, around=around,
         families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known, advice=advice,
         notes=notes_of(overview, advice, kernels, known),
+        step_phases=step_phases(overview, kernels),
     )  # fmt: skip
 
 

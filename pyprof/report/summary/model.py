@@ -105,6 +105,31 @@ class Utilised:
 
 
 @dataclass(frozen=True)
+class StepPhase:
+    """The steps of a serving engine that are of one step phase. phase: prefill, decode, mixed, idle, None where the engine does
+    not say it, or `outside`: kernels launched outside of all steps; steps: how many; requests, tokens, generated: of all steps
+    together, what they computed and what requests that generate got (see `pyprof help terms`); time_ns: of the steps, each to
+    the begin of the next; tokens_per_s: in decode the generated ones, else those computed, over time_ns; kernels, kernel_ns:
+    launched in the steps; flops, bytes: of the kernels of which they are known, whose shares of kernel_ns are known_flops and
+    known_bytes; peak: share of the roofline, least time over time of the kernels of which both are known."""
+
+    phase: str | None
+    steps: int
+    requests: int | None
+    tokens: int | None
+    generated: int | None
+    time_ns: int | None
+    tokens_per_s: float | None
+    kernels: int
+    kernel_ns: int
+    flops: int | None
+    bytes: int | None
+    known_flops: float | None
+    known_bytes: float | None
+    peak: float | None
+
+
+@dataclass(frozen=True)
 class Known:
     """Shares of the kernels' time of which these are known."""
 
@@ -146,6 +171,7 @@ class Figures:
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
     ranks: int | None = None
+    step_phases: tuple[StepPhase, ...] = ()
 
     @property
     def mfu(self) -> float | None:
@@ -172,7 +198,8 @@ class Figures:
             "schema": SCHEMA, "file": self.file, "source": self.source, "ranks": self.ranks, "window": self.window._asdict(),
             "wall_ns": self.wall_ns, "busy_ns": self.busy_ns, "idle_ns": dict(self.idle_ns), "busy": dict(self.busy),
             "kernel_ns": self.kernel_ns, "kernels": self.kernels, "devices": [*map(asdict, self.devices)],
-            "steps": None if self.steps is None else asdict(self.steps), **asdict(self.utilised), "phases": dict(self.phases),
+            "steps": None if self.steps is None else asdict(self.steps), "step_phases": [*map(asdict, self.step_phases)],
+            **asdict(self.utilised), "phases": dict(self.phases),
         }  # fmt: skip
         for level in ("ops", "layers", "families"):
             singular = {"families": "family"}.get(level, level[:-1])

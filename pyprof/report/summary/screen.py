@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from pyprof.report.advice.base import Advice
-from pyprof.report.summary.blocks import lost_rows, share_rows
+from pyprof.report.summary.blocks import lost_rows, share_rows, step_phase_rows
 from pyprof.report.summary.model import Device, Figures, StepTimes
 from pyprof.report.summary.styled import Line, Units
 from pyprof.tables.formats import one_line
@@ -44,6 +44,7 @@ def _made(summary: Figures, units: Units, rows: Mapping[str, int], command: str)
     blocks = [
         [*_head(summary, units)],
         [*_facts(summary, units)],
+        step_phase_rows(summary, units),
         [*_wall(summary, units)],
         [*_advice(summary, units)],
         share_rows(summary, units, rows["shares"], command),

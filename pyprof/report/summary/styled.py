@@ -21,6 +21,12 @@ class Units(NamedTuple):
         """A time."""
         return self.of(time, "ns")
 
+    def number(self, number: float | None) -> str:
+        """A number without a unit, of a fraction as many digits as say something."""
+        if number is None:
+            return "na"
+        return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.3g}"
+
     def of(self, number: float | None, unit: str) -> str:
         """A number with a unit."""
         if self.human or number is None:

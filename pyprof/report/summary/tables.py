@@ -146,6 +146,40 @@ def steps(of: Figures) -> Table:
     return joined("steps", cells, "Steps" if of.steps is None else f"Steps, marked by {of.steps.kind}")
 
 
+def step_phases(of: Figures) -> Table:
+    """One row a step phase of a serving engine."""
+    found = of.step_phases
+    cells: Cells = [
+        (
+            Header("phase", "StepPhase", "prefill, decode, mixed, idle; outside: in no step", grow=True),
+            listed(o.phase for o in found),
+        ),
+        (Header("steps", "Steps", "how many"), _numbers(one.steps for one in found)),
+        (Header("requests", "Requests", "of all these steps"), _numbers(one.requests for one in found)),
+        (Header("tokens", "Tokens", "that they computed"), _numbers(one.tokens for one in found)),
+        (
+            Header("generated", "Generated", "tokens of these that requests got as answers"),
+            _numbers(o.generated for o in found),
+        ),
+        (
+            Header("time", "Time(ns)", "of the steps, each to the begin of the next", "ns", 12),
+            _numbers(o.time_ns for o in found),
+        ),
+        (
+            Header("rate", "Tokens/s", "in decode the generated ones, else those computed, over the time"),
+            _fractions(o.tokens_per_s for o in found),
+        ),
+        (Header("kernels", "Kernels", "that they launched"), _numbers(one.kernels for one in found)),
+        (Header("kernel_ns", "KernelTime(ns)", "of these", "ns", 12), _numbers(one.kernel_ns for one in found)),
+        (Header("flops", "FLOPs", "of the kernels of which they are known", "FLOP", 12), _numbers(one.flops for one in found)),
+        (Header("known_flops", "KnownFLOPs(%)", "share of the kernels' time", "%"), _percent(one.known_flops for one in found)),
+        (Header("bytes", "Bytes", "of the kernels of which they are known", "B", 12), _numbers(one.bytes for one in found)),
+        (Header("known_bytes", "KnownBytes(%)", "share of the kernels' time", "%"), _percent(one.known_bytes for one in found)),
+        (Header("peak", "Peak(%)", "share of the roofline: least time over time", "%"), _percent(one.peak for one in found)),
+    ]
+    return joined("step_phases", cells, "Steps of a serving engine")
+
+
 def notes(of: Figures) -> Table:
     """What is worth saying about the capture."""
     values: Values = listed(of.notes)
@@ -153,8 +187,8 @@ def notes(of: Figures) -> Table:
 
 
 TABLES: dict[str, Callable[[Figures], Table]] = {
-    "figures": figures, "steps": steps, "time": time, "advice": advice, "ops": ops, "layers": layers, "families": families,
-    "lost": lost, "notes": notes,
+    "figures": figures, "steps": steps, "step_phases": step_phases, "time": time, "advice": advice, "ops": ops, "layers": layers,
+    "families": families, "lost": lost, "notes": notes,
 }  # fmt: skip
 
 

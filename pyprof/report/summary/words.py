@@ -62,6 +62,15 @@ def figures(of: Figures) -> Iterator[tuple[str, str, str]]:
     count = len(of.devices)
     mean = f", mean of {count} devices" if count > 1 else ""
     yield f"{'GPU' if of.on_gpu else 'CPU'} busy", busy, f"{human(of.busy_ns, 'ns')}{mean}"
+    for one in of.step_phases:
+        if one.tokens_per_s is not None:
+            steps = f"{one.steps} step" + "s" * (one.steps != 1)
+            share = "" if one.peak is None else f", {100 * one.peak:.0f} % of the roofline"
+            yield (
+                f"Tokens/s, {one.phase or 'phase unknown'}",
+                f"{one.tokens_per_s:,.0f}",
+                f"{steps} in {human(one.time_ns, 'ns')}{share}",
+            )
     used = of.utilised
     known = used.peak_flops_per_s is not None
     peak = f"model FLOPs over {human(used.peak_flops_per_s, 'FLOP/s')} of peak" if known else "no matrix product is known"
