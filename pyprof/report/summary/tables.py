@@ -187,8 +187,8 @@ def notes(of: Figures) -> Table:
 
 
 TABLES: dict[str, Callable[[Figures], Table]] = {
-    "figures": figures, "steps": steps, "step_phases": step_phases, "time": time, "advice": advice, "ops": ops, "layers": layers,
-    "families": families, "lost": lost, "notes": notes,
+    "figures": figures, "steps": steps, "step_phases": step_phases, "time": time, "advice": advice, "ops": ops,
+    "layers": layers, "families": families, "lost": lost, "notes": notes,
 }  # fmt: skip
 
 
