@@ -218,7 +218,7 @@ def test_no_key_is_dead(tmp_path: Path, captures: Path, capsys: pytest.CaptureFi
     unlike = written(capsys, "diff", before, longer.write(tmp_path / "longer.sqlite"))
     documents = {
         "summary": [written(capsys, "summary", before, after), *(
-            written(capsys, "summary", str(captures / name)) for name in (*GIVEN[:2], "kineto/h100_vit.json.gz", *MANY[1:])
+            written(capsys, "summary", str(captures / name)) for name in (*GIVEN[:2], GIVEN[4], "kineto/h100_vit.json.gz", *MANY[1:])
         )],
         "diff": [written(capsys, "diff", before, after), written(capsys, "diff", after, before), unlike, written(capsys, "diff", ranks, ranks),
                  written(capsys, "diff", str(captures / "kineto" / "h100_vit.json.gz"), str(captures / "kineto" / "mi300_vit.json.gz"))],
