@@ -20,10 +20,10 @@ run() {
     "$@"
 }
 
-# Make or reuse the environment, install the project into it if necessary, and put it first on PATH: $PYPROF_VENV, else the
-# active one ($VIRTUAL_ENV), else .venv in the project's root.
+# ensure_env [EXTRA]: make or reuse the environment, install the project into it if necessary, with what this extra needs (default:
+# dev, which has all), and put it first on PATH: $PYPROF_VENV, else the active one ($VIRTUAL_ENV), else .venv in the project's root.
 ensure_env() {
-    local venv=${PYPROF_VENV:-${VIRTUAL_ENV:-$root/.venv}} python=${PYTHON:-python3} ready
+    local extra=${1:-dev} venv=${PYPROF_VENV:-${VIRTUAL_ENV:-$root/.venv}} python=${PYTHON:-python3} ready known
     if [ ! -x "$venv/bin/python" ]; then
         "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "$python is not Python 3.10 or newer; set PYTHON"
         echo "making a Python environment in $venv" >&2
@@ -32,11 +32,12 @@ ensure_env() {
     PATH=$venv/bin:$PATH
     # Once for each state of pyproject.toml, and again when another copy of the project uses the environment.
     ready="$root $(cksum <"$root/pyproject.toml")"
-    if [ "$(cat "$venv/.pyprof-ready" 2>/dev/null)" != "$ready" ]; then
+    known=$(cat "$venv/.pyprof-ready" 2>/dev/null || true)
+    if [ "$known" != "dev $ready" ] && [ "$known" != "$extra $ready" ]; then
         # By name and first: a range would let pip take the newest build with gigabytes of CUDA packages.
         python -c 'import torch' 2>/dev/null || run python -m pip install -q "torch==$torch" >&2 || die "cannot install torch"
-        run python -m pip install -q -e "${root}[dev]" >&2 || die "cannot install the project"
-        echo "$ready" >"$venv/.pyprof-ready"
+        run python -m pip install -q -e "${root}[$extra]" >&2 || die "cannot install the project"
+        echo "$extra $ready" >"$venv/.pyprof-ready"
     fi
 }
 

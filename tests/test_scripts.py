@@ -235,7 +235,7 @@ def test_the_demo_ends_with_the_summary_and_the_path_of_its_page(tmp_path: Path,
     put(tmp_path / "venv/bin", "python", f'#!/usr/bin/env bash\nexec {sys.executable} "$@"\n')
     put(tmp_path / "venv/bin", "pyprof", f'#!/usr/bin/env bash\nexec {sys.executable} -m pyprof "$@"\n')
     sums = subprocess.run(["cksum"], input=(ROOT / "pyproject.toml").read_bytes(), capture_output=True, check=True).stdout
-    put(tmp_path / "venv", ".pyprof-ready", f"{ROOT} {sums.decode()}")
+    put(tmp_path / "venv", ".pyprof-ready", f"capture {ROOT} {sums.decode()}")
     monkeypatch.setenv("PYPROF_VENV", str(tmp_path / "venv"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     folder = tmp_path / "out"
