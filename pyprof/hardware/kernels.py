@@ -292,7 +292,10 @@ def _why_not(kernel: KernelClass, precision: str) -> str:
 _HALVES = frozenset({"fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"})
 # tl.dot and the fused products of CUTLASS and cuDNN compute narrow types with matrix instructions only.
 _NARROW_MEANS_TENSOR = frozenset(
-    "inductor_template triton_matmul triton_ogs triton_attention cutlass_device_gemm grouped_gemm paged_attn_prefill".split()
+    (
+        "inductor_template triton_matmul aiter_triton_gemm triton_ogs triton_attention cutlass_device_gemm grouped_gemm "
+        "paged_attn_prefill"
+    ).split()
 )
 
 

@@ -66,7 +66,9 @@ class Demangler:
         # A lone surrogate or a NUL cannot be part of a symbol, and C would stop at the NUL.
         if len(name) > _MAX_MANGLED or not name.isascii() or "\0" in name:
             return name
-        return call(name)
+        if "DF16" not in name:
+            return call(name)
+        return _call_with_half_types(call, name)
 
     @property
     def notes(self) -> list[str]:
@@ -74,6 +76,23 @@ class Demangler:
         if not self.left:
             return []
         return [f"{self.left} kernel names stay mangled: {self._reason}; install it with: pip install cxxfilt"]
+
+
+# Half types of kernels for AMD, which demanglers older than those types leave as they are, and the 128-bit integers, likewise
+# types of one letter, that stand in for them: no kernel computes in those.
+_HALF_TYPES = (("DF16b", "o", "unsigned __int128", "__bf16"), ("DF16_", "n", "__int128", "_Float16"))
+
+
+def _call_with_half_types(call: Callable[[str], str], name: str) -> str:
+    text = name
+    for half, letter, _, _ in _HALF_TYPES:
+        text = text.replace(half, letter)
+    found = call(text)
+    if found == text:
+        return name
+    for _, _, integer, readable in _HALF_TYPES:
+        found = found.replace(integer, readable)
+    return found
 
 
 @lru_cache(maxsize=8192)
@@ -164,9 +183,24 @@ _DROPPED = ("void ", "at::", "cuda::", "native::", _ANONYMOUS + "::")
 def short_name(name: str) -> str:
     """The original PyProf's short name: the part before the template arguments, without `void` and torch's namespaces.
 
-    name: demangled, normalised here. `cutlass::Kernel2<cutlass_80_...>` becomes `cutlass::Kernel2`.
+    name: demangled and normalised here. `cutlass::Kernel2<cutlass_80_...>` becomes `cutlass::Kernel2`.
     """
-    text = normalise(name).split("<")[0]
+    text = normalise(demangle(name))
+    entry = _CK_ENTRY.match(text)
+    text = entry[1] if entry else _nested_name(text) if text.startswith("_ZN") else text.split("<")[0]
     for dropped in _DROPPED:
         text = text.replace(dropped, "")
     return text.split("(")[0]
+
+
+# All kernels of CK Tile are instances of one function; its argument says which.
+_CK_ENTRY = re.compile(r"(?:void )?ck_tile::kentry<(?:\d+, )*([\w:]+)")
+
+
+def _nested_name(mangled: str) -> str:
+    """The name before the template arguments of `_ZN2ck6kernelI...`, which is too long or cut too short to be demangled."""
+    parts, at = [], len("_ZN")
+    while length := re.compile(r"\d{1,4}").match(mangled, at):
+        parts.append(mangled[length.end() : length.end() + int(length[0])])
+        at = length.end() + int(length[0])
+    return "::".join(part for part in parts if part != "_GLOBAL__N_1") or mangled

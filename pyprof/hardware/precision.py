@@ -147,10 +147,10 @@ def _nvjet(match: re.Match[str]) -> tuple[str, str]:
 # of fp8 matrices names its bf16 or fp32 output as well.
 _SPELLED: tuple[tuple[str, str], ...] = (
     ("fp4", r"float_e2m1|__nv_fp4|Float4_e2m1|e2m1|E2m1"),
-    ("fp8", r"float_e[45]m[23]|__nv_fp8|Float8_e|e4m3|E4m3|e5m2|E5m2"),
+    ("fp8", r"\bb?fp?8(?:_fnuz|_ocp)?_t|float_e[45]m[23]|__nv_fp8|Float8_e|e4m3|E4m3|e5m2|E5m2"),
     ("int8", r"\bsigned char|\bint8_t"),
-    ("bf16", r"bfloat16|BFloat16"),
-    ("fp16", r"half_t|__half|c10::Half|\bhalf\b"),
+    ("bf16", r"bfloat16|BFloat16|\bbhalf_t|\b__bf16"),
+    ("fp16", r"half_t|__half|c10::Half|\bhalf\b|_Float16"),
     ("tf32", r"tfloat32|\btf32"),
     ("fp64", r"\bdouble"),
     ("fp32", r"\bfloat"),
@@ -180,15 +180,51 @@ def _trtllm(match: re.Match[str]) -> tuple[str, str]:
     return _wider(_TRTLLM_TOKENS[types[0]], _TRTLLM_TOKENS[types[-1]]), match["acc"].lower()
 
 
-_TENSILE = r"Cijk_A[a-z]{3}_B[a-z]{3}_(?P<types>[A-Z0-9]+?)_"
-_TENSILE_TYPES = {"H": "fp16", "B": "bf16", "S": "fp32", "D": "fp64", "C": "fp32", "Z": "fp64", "I": "int8", "F8": "fp8"}
+_TENSILE = r"Cijk_A[a-z]{3}_B[a-z]{3}_(?P<types>[A-Z0-9]+?)_(?P<emulated>MX_)?"
+_TENSILE_TYPE = r"F8N?|B8N?|I8|F6|F4|[HBSDCZI]"
+_TENSILE_TYPES = {
+    "H": "fp16", "B": "bf16", "S": "fp32", "D": "fp64", "C": "fp32", "Z": "fp64", "I": "int8", "I8": "int8",
+    "F8": "fp8", "F8N": "fp8", "B8": "fp8", "B8N": "fp8", "F6": "fp6", "F4": "fp4",
+}  # fmt: skip
 
 
 def _tensile(match: re.Match[str]) -> tuple[str, str]:
-    """`Cijk_Ailk_Bljk_HHS_BH_...`: operand, output and accumulator letters of Tensile."""
-    types = match["types"]
-    precision = _TENSILE_TYPES.get("F8" if types.startswith("F8") else types[0], "")
-    return precision, _TENSILE_TYPES.get(types[2], "") if len(types) == 3 else ""
+    """`Cijk_Ailk_Bljk_HHS_BH_...`: letters of operand, output and accumulator; `S_MX` is fp32 that is multiplied as TF32."""
+    types = re.findall(_TENSILE_TYPE, match["types"])
+    precision = _TENSILE_TYPES.get(types[0], "") if types else ""
+    accumulator = _TENSILE_TYPES.get(types[2], "") if len(types) == 3 else ""
+    return ("tf32" if match["emulated"] and precision == "fp32" else precision), accumulator
+
+
+# Operands, accumulator and output in the template arguments of a mangled name; no demangler reads the longest of them.
+_CK_LETTER = r"(?:t|DF16b|DF16_|f|d|a)"
+_CK_MANGLED = rf"(?<=[EI_])(?P<a>{_CK_LETTER})(?P<b>{_CK_LETTER}){_CK_LETTER}+(?=[NLES])"
+_CK_TYPES = {"t": "bf16", "DF16b": "bf16", "DF16_": "fp16", "f": "fp32", "d": "fp64", "a": "int8"}
+
+
+def _ck(match: re.Match[str]) -> tuple[str, str]:
+    """Composable Kernel: `...cshuffleItttft...`, or types spelled out; an unsigned short is its bf16."""
+    name = match[0]
+    if mangled := re.search(_CK_MANGLED, name):
+        return _wider(_CK_TYPES[mangled["a"]], _CK_TYPES[mangled["b"]]), ""
+    spelled = next((precision for precision, pattern in _SPELLED if re.search(pattern, name)), "")
+    return ("bf16" if spelled in ("", "fp32") and re.search(r"\bunsigned short|\bushort", name) else spelled), ""
+
+
+_AITER = r"(?:(?P<gemm>bf16|f4|[iI]8|fp8)gemm_|(?P<pa>PA_A|pa_)|fmoe_|fmha_|mla_|gemm_|bmm_).*"
+_AITER_WORDS = (
+    ("fp4", r"Fp4|afp4"), ("fp8", r"Fp8|_fp8|_mxfp8"), ("int8", r"Int8"),
+    ("bf16", r"_bf16|blockscaleBf16"), ("fp16", r"_fp16"),
+)  # fmt: skip
+_AITER_GEMM = {"bf16": "bf16", "f4": "fp4", "i8": "int8", "I8": "int8", "fp8": "fp8"}
+
+
+def _aiter(match: re.Match[str]) -> tuple[str, str]:
+    """`f4gemm_bf16_per1x32Fp4`, `fmoe_bf16_pertokenFp8_...`, `fmha_fwd_hd128_bf16`; paged keys of 8 bits are expanded."""
+    if match["gemm"]:
+        return _AITER_GEMM[match["gemm"]], ""
+    words = _AITER_WORDS[3:] if match["pa"] else _AITER_WORDS
+    return next((precision for precision, pattern in words if re.search(pattern, match[0])), ""), ""
 
 
 _OGS = r"matmul(?:_ogs)?_[NT]{3}_[a-z]+\d+\w*?x(?P<a>(?:mx|nv)?[a-z]+\d+)x(?P<b>(?:mx|nv)?[a-z]+\d+)(?=_|$)"
@@ -209,6 +245,8 @@ _MATCHED: dict[str, tuple[str, Callable[[re.Match[str]], tuple[str, str]]]] = {
     "@nvjet": (_NVJET, _nvjet),
     "@trtllm": (_TRTLLM, _trtllm),
     "@tensile": (_TENSILE, _tensile),
+    "@ck": ("^.*$", _ck),
+    "@aiter": (_AITER, _aiter),
     "@ogs": (_OGS, _ogs),
 }
 _LISTED = {"@template": _SPELLED, "@word": _WORDS}

@@ -335,3 +335,83 @@ TENSILE = "Cijk_Ailk_Bljk_{}_MT128x128x16_MI16x16x16x1_SN_1LDSB0"
 def test_matrix_cores_of_amd(name: str, dtype: str, expected: tuple[str | None, str, str]) -> None:
     found = verdict(classify(name), op_dtype=dtype, matmul=True, cc=None, amd=True)
     assert (found.tc, found.unit, found.math) == expected
+
+
+ISA942 = "Cijk_%s_MT128x256x32_%s_SN_LDSB1_AFC1_ISA942_IU1_K1"
+CK_CONV = (
+    "_ZN2ck16tensor_operation6device12_GLOBAL__N_149kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffleINS_34GridwiseGemmMultipleD_xdl_"
+    "cshuffleI%sNS_5TupleIJEEE%sNS0_12element_wise11PassThroughES8_S8_Li1ELi256E"
+)
+CK_V3 = (
+    "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3INS_28GridwiseGemm_xdl_cshuffle_v3INS_"
+    "13tensor_layout4gemm8RowMajorENS6_11ColumnMajorES7_ttfttNS0_12element_wise11PassThroughESA_SA_Li7E"
+)
+
+# name, op dtype -> family, tc, unit, math. Written from the grammars of Tensile (README of its kernel names), CK, MIOpen, aiter
+# (tables of its hsa/ folder) and vLLM, and from what MI300X and MI210 captures hold.
+OF_AMD: list[tuple[str, str | None, str, str | None, str, str]] = [
+    (ISA942 % ("Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs", "MI16x16x1"), None, "rocm_tensile", "1", "mfma", "bf16"),
+    (ISA942 % ("Ailk_Bljk_HHS_BH", "MI32x32x8x1"), None, "rocm_tensile", "1", "mfma", "fp16"),
+    (ISA942 % ("Ailk_Bljk_S_B_Bias_HA_S_SAV_UserArgs", "MI16x16x1"), None, "rocm_tensile", "1", "mfma", "fp32"),
+    (ISA942 % ("Ailk_Bljk_S_MX_B_Bias", "MI16x16x1"), None, "rocm_tensile", "1", "mfma", "tf32"),
+    (ISA942 % ("Alik_Bljk_F8BS_BH_Bias", "MI16x16x1"), None, "rocm_tensile", "1", "mfma", "fp8"),
+    (ISA942 % ("Alik_Bljk_B8F8S_BH_Bias", "MI16x16x1"), None, "rocm_tensile", "1", "mfma", "fp8"),
+    (ISA942 % ("Alik_Bljk_I8II_BH", "MI16x16x1"), None, "rocm_tensile", "1", "mfma", "int8"),
+    (ISA942 % ("Ailk_Bljk_DB", "MI16x16x4x1"), None, "rocm_tensile", "1", "mfma", "fp64"),
+    ("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_ISA906_K1_KLA_TT4_4_USFGRO0", None, "rocm_tensile", "0", "fma", "fp32"),
+    ("Cijk_Ailk_Bljk_SB_MT16x16x16_SE", None, "rocm_tensile", None, "unknown", ""),  # cut short before it says
+    (CK_CONV % ("tttft", "t"), None, "rocm_ck", "1", "mfma", "bf16"),
+    (CK_CONV % ("DF16_DF16_DF16_fDF16_", "DF16_"), None, "rocm_ck", "1", "mfma", "fp16"),
+    (CK_V3, None, "rocm_ck", "1", "mfma", "bf16"),
+    (
+        "void ck::kernel_gemm_xdl_cshuffle_v3<ck::Gridwise<ck::bhalf_t, ck::bhalf_t, float>>()",
+        None,
+        "rocm_ck",
+        "1",
+        "mfma",
+        "bf16",
+    ),
+    ("void ck::kernel_gemm_xdl_cshuffle_v3<ck::Gridwise<unsigned short, float>>()", None, "rocm_ck", "1", "mfma", "bf16"),
+    (
+        "void ck_tile::kentry<2, ck_tile::FmhaBatchPrefillWithPagedKVCacheKernel<P<__bf16>>>()",
+        None,
+        "rocm_ck_attention",
+        "1",
+        "mfma",
+        "bf16",
+    ),
+    ("void ck_tile::kentry<2, ck_tile::FmhaBwdOGradDotOKernel<P<__bf16>>>()", None, "rocm_attention_aux", "-", "memory", ""),
+    ("_ZN5aiter44fmoe_stage1_bf16_pertokenFp8_g1u1_32x256_pf3E", None, "aiter_moe", "1", "mfma", "fp8"),
+    ("_ZN5aiter46fmoe_fp16_pertokenInt8_g1u1_vs_silu_1tg_32x256E", None, "aiter_moe", "1", "mfma", "int8"),
+    ("_ZN5aiter24fmha_fwd_hd128_bf16_rtneE", None, "aiter_attention", "1", "mfma", "bf16"),
+    ("_ZN5aiter22fmha_bwd_hd64_odo_fp16E", None, "rocm_attention_aux", "-", "memory", ""),
+    ("aiter::mla_dec_stage1_bf16_a16w16_subQ128_mqa128", None, "aiter_attention", "1", "mfma", "bf16"),
+    ("aiter::pa_bf16_pertokenFp8_gqa16_2tg_4w", None, "aiter_attention", "1", "mfma", "bf16"),
+    ("f4gemm_bf16_per1x32Fp4_BpreShuffle_256x256", None, "aiter_gemm", "1", "mfma", "fp4"),
+    ("_ZN5aiter41I8gemm_bf16_perTokenI8_BpreShuffle_32x128E", None, "aiter_gemm", "1", "mfma", "int8"),
+    ("_gemm_a16_w16_kernel", "bf16", "aiter_triton_gemm", "1", "mfma", "bf16"),
+    ("_gemm_a8w8_blockscale_kernel", None, "aiter_triton_gemm", None, "unknown", ""),  # fp8 or int8
+    ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32", None, "rocm_miopen", "1", "mfma", "bf16"),
+    ("miopenSp3AsmConv_v30_3_1_gfx9_fp32_f3x2_stride1", None, "rocm_winograd", "0", "fma", "fp32"),
+    ("naive_conv_ab_nonpacked_fwd_nchw_half_double_half", "bf16", "rocm_direct_conv", "0", "fma", "fp32"),
+    ("void rocblas_gemvn_kernel<64, 4, int, float const*, float, float*>(int, int)", None, "rocblas_gemv", "0", "fma", "fp32"),
+    ("Im2d2Col_v2", None, "layout_transform", "-", "memory", ""),
+    ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", None, "nccl", "-", "comm", ""),
+    (
+        "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<half>>(half const*)",
+        None,
+        "symm_mem_collective",
+        "-",
+        "comm",
+        "",
+    ),
+    ("void rocprim::detail::radix_sort_block_sort_kernel<int>(int*)", None, "sort_scan", "-", "memory", ""),
+    ("__amd_rocclr_copyBuffer", None, "rocclr_copy", "-", "copy", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "family", "tc", "unit", "math"), OF_AMD, ids=lambda value: str(value)[:60])
+def test_kernels_of_amd(name: str, dtype: str | None, family: str, tc: str | None, unit: str, math: str) -> None:
+    kernel = classify(name)
+    found = verdict(kernel, op_dtype=dtype, matmul=True, cc=None, amd=True)
+    assert (kernel.family, found.tc, found.unit, found.math) == (family, tc, unit, math)

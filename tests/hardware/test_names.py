@@ -91,6 +91,25 @@ def test_v100_lm_gives_the_originals_names(captures: Path) -> None:
 MANGLED = "_ZN2at6native13reduce_kernelILi512ELi1EfEEvT1_"
 
 
+@pytest.mark.parametrize(("name", "readable", "short"), [
+    ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELb1EEEvPT0_PT_PfS4_i",
+     "void aiter::add_rmsnorm_quant_kernel<__bf16, __bf16, 64, true>(__bf16*, __bf16*, float*, __bf16*, int)", "aiter::add_rmsnorm_quant_kernel"),
+    ("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdIDF16bEEEEvPT0_",
+     "void ck_tile::kentry<1, ck_tile::Rmsnorm2dFwd<__bf16> >(ck_tile::Rmsnorm2dFwd<__bf16>*)", "ck_tile::Rmsnorm2dFwd"),
+    ("_ZN7ck_tile6kentryILi1EDF16_EEvPT0_", "void ck_tile::kentry<1, _Float16>(_Float16*)", "_Float16"),
+])  # fmt: skip
+def test_half_types_of_amd_are_demangled(name: str, readable: str, short: str) -> None:
+    assert demangle(name) == readable and short_name(name) == short
+    assert demangle(name[:-12] + "?") == name[:-12] + "?"  # cut short
+
+
+def test_short_name_of_what_cannot_be_demangled() -> None:
+    cut = "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3INS_28GridwiseGemm_xdl"
+    assert demangle(cut) == cut
+    assert short_name(cut) == "ck::tensor_operation::device::kernel_grouped_conv_fwd_xdl_cshuffle_v3"
+    assert short_name("_ZN") == "_ZN" and short_name("_ZN9999x") == "x"
+
+
 def test_demangle_leaves_what_is_not_mangled() -> None:
     assert demangle(MANGLED) == "void at::native::reduce_kernel<512, 1, float>(float)"
     for text in ("volta_sgemm_128x64_tn", "_Zzz", "_ZN2at", "", "_Z\0f", "_Z" + "P" * 100_000, "_Zé"):
