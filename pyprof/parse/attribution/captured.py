@@ -14,13 +14,14 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Ints
-from pyprof.markers import Marker
+from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.trace import Strings, Trace
 
 COPY, FILL, UNNAMED = -2, -3, -4
 """In place of the code of a kernel's name: a copy, a fill, a kernel whose name is not recorded."""
 
 _WORK = re.compile(r"(?<!Graph)Launch(?!Host)|(?P<copy>Memcpy)|(?P<fill>Memset)")
+_MOSTLY, _SELDOM = 0.25, 0.05  # of ops with tensors of two dimensions or more, those whose first tensor begins with one size
 _BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 _CAPTURE = re.compile(r"capture_(\d{1,9})_(\w+)")  # the annotation around the capture of one size and mode
 
@@ -44,12 +45,15 @@ class Graph(NamedTuple):
 
 class Family(NamedTuple):
     """The graphs of one size in the order in which they were captured, one or (piecewise) several, which are replayed in that
-    order. source: number of the capture; bounded: whether their begins and ends were recorded; else there is one that may have
-    been replayed in parts."""
+    order.
+
+    source: number of the capture; sizes: what is said of their size, several where that differs; bounded: whether their begins
+    and ends were recorded; else there is one that may have been replayed in parts.
+    """
 
     source: int
     name: str
-    batch_size: int | None
+    sizes: tuple[int, ...]
     mode: str
     graphs: list[Graph]
     bounded: bool
@@ -84,7 +88,32 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
         own = inverse == index
         size, mode = _size(trace, int(label[first[index]]), given)
         found.setdefault((size, mode), []).append(Graph(rows[own], codes[own]))
-    return [Family(source, given.name, size, mode, graphs, bounded) for (size, mode), graphs in found.items()]
+    listed = given.batch_size if len(found) == 1 else None
+    return [
+        Family(source, given.name, _known(size, listed, _shaped(trace, graphs, size)), mode, graphs, bounded)
+        for (size, mode), graphs in found.items()
+    ]
+
+
+def _known(*sizes: int | None) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(size for size in sizes if size is not None))
+
+
+def _shaped(trace: Trace, graphs: list[Graph], said: int | None) -> int | None:
+    """The size that the shapes of a capture's ops are of throughout, where that is another one than is said; else None."""
+    start, of_label = trace.launches["start_ns"], np.full(len(trace.markers), -1, np.int64)
+    for label, marker in enumerate(trace.markers):
+        if marker.kind == Kind.DISPATCH and marker.call is not None:
+            shape = next((tensor.shape for tensor in marker.call.tensors), ())
+            of_label[label] = shape[0] if len(shape) > 1 else -1
+    edges = [(start[graph.rows].min(), start[graph.rows].max()) for graph in graphs if len(graph.rows)]
+    begin, end = min(edge[0] for edge in edges), max(edge[1] for edge in edges)
+    ranges = trace.ranges
+    sizes = of_label[ranges["label"][(ranges["end_ns"] > begin) & (ranges["start_ns"] < end)]]
+    values, counts = np.unique(sizes[sizes > 0], return_counts=True)
+    if not len(values) or counts.max() < _MOSTLY * counts.sum() or counts[values == said].sum() >= _SELDOM * counts.sum():
+        return None
+    return int(values[counts.argmax()])
 
 
 def _size(trace: Trace, label: int, given: GraphTrace) -> tuple[int | None, str]:

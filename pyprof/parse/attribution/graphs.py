@@ -101,6 +101,9 @@ def _steps(run: Trace, of: Replays) -> tuple[Ints, list[Size]]:
 
 
 def _size(steps: list[EngineStep]) -> Size:
+    """The tokens and requests of a step. Where tokens are drafted a graph is of a multiple of either that is not recorded."""
+    if any(step.drafting for step in steps):
+        return ()
     return tuple(sorted({size for step in steps for size in (step.tokens, step.requests) if size is not None}))
 
 
@@ -108,10 +111,10 @@ def _allowed(known: list[Family], size: Size) -> int:
     """The families that a step of that size may have run, as bits: an engine takes the next captured size and fills up."""
     mask = 0
     for mode in {family.mode for family in known}:
-        sizes = sorted({f.batch_size for f in known if f.mode == mode and f.batch_size is not None})
+        sizes = sorted({one for family in known if family.mode == mode for one in family.sizes})
         fitting = {s for wanted in size if (s := _next_size(sizes, wanted)) is not None}
         for bit, family in enumerate(known):
-            if family.mode == mode and (not size or family.batch_size is None or family.batch_size in fitting):
+            if family.mode == mode and (not size or fitting.issuperset(family.sizes)):
                 mask |= 1 << bit
     return mask
 
@@ -132,13 +135,15 @@ def _reason(fits: Fits, known: list[int], sizes: dict[Size, int], ambiguous: set
     """Why the graphs of a capture explain nothing."""
     if not known:
         return "no graph is captured in it"
-    captured = ", ".join(map(str, sorted({f.batch_size for i in known if (f := fits.families[i]).batch_size is not None})))
+    ran = {one for size in sizes for one in size}
+    captured = {size for bit in known for size in fits.families[bit].sizes}
+    said = ", ".join(map(str, sorted(captured - ran or captured)))
     share = max(fits.share(fits.families[family]) for family in known)
     if not any(mask >> family & 1 for mask in sizes.values() for family in known):
-        ran = ", ".join(map(str, sorted({size[-1] for size in sizes if size})[:4]))
-        return f"captured for batch size {captured}, and the steps are of {ran} tokens ({share:.0%} of a replay fit by order)"
+        steps = ", ".join(map(str, sorted({size[-1] for size in sizes if size})[:4]))
+        return f"captured for batch size {said}, and the steps are of {steps} tokens ({share:.0%} of a replay fit by order)"
     if ambiguous.intersection(known):
-        return f"captured for batch sizes {captured}, of which several fit alike, and no annotation says the size of a step"
+        return f"captured for batch sizes {said}, of which several fit alike, and no annotation says the size of a step"
     return f"of other graphs: {share:.0%} of the kernels of a replay follow in its order"
 
 

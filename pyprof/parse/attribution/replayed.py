@@ -203,7 +203,7 @@ def matched(of: Replays, families: list[Family], step: Ints, allowed: list[int])
         sequences = tuple(of.sequence[begin:end].tolist())
         ranked = sorted((-fits.of_pass(bit, sequences)[0], bit) for bit in _bits(candidates))
         best = [bit for share, bit in ranked if share == ranked[0][0] and share < 0]
-        if len({families[bit].batch_size for bit in best}) > 1:
+        if len({families[bit].sizes for bit in best}) > 1:
             ambiguous.update(best)
         elif best:
             for replay, (graph, calls) in enumerate(fits.of_pass(best[0], sequences)[1], begin):

@@ -100,9 +100,13 @@ def _read(details: Path) -> list[_Detail]:
 
 
 def _listed(details: Path) -> list[CaptureFile]:
-    """The files of a list that are there."""
-    files = [(details.parent / Path(one.file).name, one) for one in _read(details)]
-    return [CaptureFile(path, one.batch_size, one.mode or "") for path, one in files if path.is_file()]
+    """The files of a list that are there, each once; one that is listed with several sizes says itself which are where."""
+    listed: dict[Path, list[_Detail]] = {}
+    for one in _read(details):
+        listed.setdefault(details.parent / Path(one.file).name, []).append(one)
+    alone = _Detail("")
+    said = {path: own[0] if len(own) == 1 else alone for path, own in listed.items() if path.is_file()}
+    return [CaptureFile(path, one.batch_size, one.mode or "") for path, one in said.items()]
 
 
 def _with_details(path: Path) -> CaptureFile:

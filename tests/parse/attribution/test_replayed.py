@@ -71,6 +71,16 @@ def test_another_size_is_refused_however_well_its_names_fit(tmp_path: Path) -> N
     assert "\n" not in str(error.value)
 
 
+def test_shapes_tell_the_size_where_what_is_said_of_it_is_wrong_or_nothing_is(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.json", replayed(32))
+    for annotation in ("capture_32_FULL", "warm-up"):
+        events = captured(64)
+        for event in events:
+            event["name"] = event["name"].replace("capture_64_FULL", annotation)
+        with pytest.raises(InputError, match="captured for batch size 64, and the steps are of 32"):
+            load(str(run), str(write(tmp_path / "graph.json", events)))
+
+
 def test_other_names_are_refused_with_the_share_that_fits(tmp_path: Path) -> None:
     names = SEQUENCE.copy()
     random.Random(1).shuffle(names)
