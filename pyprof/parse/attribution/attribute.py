@@ -15,7 +15,7 @@ from pyprof.arrays.nesting import runs
 from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
-from pyprof.parse.attribution.derived import with_inside
+from pyprof.parse.attribution.derived import telling_text, with_inside, with_steps
 from pyprof.parse.attribution.engine_steps import find_engine_steps
 from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
 from pyprof.parse.attribution.ops import (
@@ -62,7 +62,8 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     ops = _find_ops(capture.trace, capture.ranges, rows, results)
     columns, devices = _measured(capture, capture.activities, rows)
     inferred = find_phases(capture, rows, columns, ops, results.stacks.stacks)
-    calls = _number_instances(capture, rows, columns, ops)  # rule 6
+    texts = [telling_text(step.texts) for step in engine_steps]
+    calls = _number_instances(capture, rows, columns, ops, texts)  # rule 6
     counts = _count_rows(rows, columns) | inferred | results.stacks.cut | unpaired  # rule 7
     records = _records(capture.trace, rows, results, columns, counts)
     records.calls, records.gpus, records.engine_steps = calls, devices, engine_steps
@@ -299,17 +300,20 @@ def _measured(capture: CaptureFacts, activities: Columns, rows: Columns) -> tupl
 # ---------------------------------------------------------------------------------------------- rules 6 and 7, all rows
 
 
-def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable) -> list[OpCall]:
+def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable, texts: list[str]) -> list[OpCall]:
     """Rule 6: instances numbered in order of begin, and calls as codes into the pool of distinct ones that is returned.
 
-    Takes op, forward_op, inner, replay and replay_ns.
+    texts: of each of an engine's steps. Takes op, forward_op, inner, replay and replay_ns.
     """
     op, forward = Places(rows.take("op")), Places(rows.take("forward_op"))
     replays = Replays(rows.take("replay"), rows.take("replay_ns"), columns["start_ns"])
     columns["instance"], columns["fwd_instance"] = instances(capture, ops, op, forward, replays)
+    wanted = {"call": ops.label[np.where(forward >= 0, forward, op)], "own": ops.label[op]}
+    if texts and capture.labels.asks_step.any():
+        wanted = {name: with_steps(capture, label, columns["engine_step"], texts) for name, label in wanted.items()}
+    wanted["inner"] = rows.take("inner")
     calls: list[OpCall] = []
     code_of_label = np.full(len(capture.trace.markers) + 1, -1, np.int64)
-    wanted = {"call": ops.label[np.where(forward >= 0, forward, op)], "own": ops.label[op], "inner": rows.take("inner")}
     for name, label in wanted.items():
         used = np.zeros(len(code_of_label), np.bool_)
         used[label] = True

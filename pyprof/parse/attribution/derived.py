@@ -13,11 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools, Ints, Rows
+from pyprof.arrays.types import Ints, Rows
 from pyprof.engine_steps import read
 from pyprof.markers import Kind
 from pyprof.opcall import TensorSpec
 from pyprof.parse.attribution.ops import OpsAround, nearest
+from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.run_types import Retyped
 from pyprof.parse.sources.trace import Trace
 
@@ -85,10 +86,12 @@ def telling_text(texts: tuple[str, ...]) -> str:
     return max(texts, key=known)
 
 
-def with_steps(trace: Trace, labels: Ints, asks: Bools, step: Ints, texts: list[str]) -> Ints:
-    """The labels of ops, and of those that ask for it of the same op with the text of its step; asks: of each row; step: code
-    into texts, -1 none."""
-    rows = np.flatnonzero(asks & (step >= 0))
+def with_steps(capture: CaptureFacts, labels: Ints, step: Ints, texts: list[str]) -> Ints:
+    """The labels of ops, and of those that ask for it of the same op with the text of its step; step: code into texts."""
+    trace, asks = capture.trace, capture.rules.asks
+    names = ["" if marker.call is None else marker.call.name for marker in trace.markers]
+    asking = {name: bool(name) and ENGINE_STEP in asks(name) for name in set(names)}
+    rows = np.flatnonzero(np.array([*map(asking.__getitem__, names), False], np.bool_)[labels] & (step >= 0))
     pairs, _, inverse = distinct_rows(labels[rows], step[rows])
     codes = [with_argument(trace, label, ENGINE_STEP, texts[code]) for label, code in pairs.T.tolist()]
     result = labels.astype(np.int64)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import pyprof
 from pyprof.loading import load, load_capture, op_rules, open_trace
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.attribution.attribute import attribute
@@ -60,3 +61,39 @@ def test_nor_does_it_depend_on_how_many_kernels_are_attributed_at_a_time(tmp_pat
     whole = list(lines(load_capture(run)))
     assert list(lines(attribute(open_trace(run), op_rules(), most))) == whole
     assert all("autograd::TopK" in line for line in whole)
+
+
+def _attention(begin: float, corr: int, sums: str, *beside: str) -> list[dict[str, Any]]:
+    tensor = ([2, 8, 64], BF16, "")
+    return [
+        *(_x("user_annotation", text, begin - 20, 150) for text in (f"execute_2_context_0(sq0sk0sqsq0sqsk0)_{sums}", *beside)),
+        _op("vllm::unified_attention", begin, 90, tensor, tensor, tensor, ([], "", "")),
+        _x("cuda_runtime", "cudaLaunchKernel", begin + 50, 2, correlation=corr),
+        _x("kernel", "attention_k", begin + 500, 5, 7, 0, device=0, stream=7, correlation=corr),
+    ]
+
+
+def test_attention_is_told_the_requests_of_its_step(tmp_path: Path) -> None:
+    texts = [f"generation_2(sq2sk{keys}sqsq2sqsk{keys})" for keys in (300, 400)]
+    events = [
+        *_attention(1000, 5, texts[0], "step[DECODE bs=2]"),
+        *_attention(3000, 6, texts[1]),
+        *_attention(5000, 7, texts[0]),
+    ]
+    run = write(tmp_path / "t.json", events)
+    records = load(str(run))
+    steps = [dict(_call(records, row).kwargs)["engine_step"] for row in range(3)]
+    assert [text.partition(")_")[2] for text in steps] == [texts[0], texts[1], texts[0]]
+    assert records["call"].tolist() == [0, 1, 0], "steps that are told alike are one call"
+    frame = pyprof.load(run).to_pandas(columns="flops")
+    assert frame["flops"].tolist() == [4 * 8 * 64 * keys for keys in (300, 400, 300)]
+
+
+def test_replayed_attention_is_told_the_step_of_its_replay(captures: Path) -> None:
+    costs = pyprof.load(captures / "kineto/serving/vllm_decode_full.run.json.gz").to_pandas(
+        columns="op,instance,flops,bytes,sil"
+    )
+    attention = costs[costs["op"] == "unified_attention_with_output"].groupby("instance")["flops"].sum()
+    assert len(attention) == 24 and set(attention) == {902_529_024}
+    known = costs[costs["flops"].notna() & costs["bytes"].notna()]
+    assert known["sil"].sum() >= 0.92 * costs["sil"].sum()
