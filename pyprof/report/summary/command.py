@@ -23,7 +23,7 @@ from pyprof.report.summary.model import SCHEMA
 from pyprof.report.summary.screen import lines
 from pyprof.report.summary.styled import Line, Units, plain
 from pyprof.report.summary.summary import Summary
-from pyprof.report.summary.tables import TABLES, of_all
+from pyprof.report.summary.tables import TABLES, of_all, tables_of
 from pyprof.tables.output import choice, write
 from pyprof.tables.screen import add_tables, require_table, selected
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         with _stream(options) as stream:
             print(document(found), file=stream)
     elif options.format or output:
-        write([make(one).take(slice(options.top)) for one in found for make in TABLES.values()], options)
+        write([table.take(slice(options.top)) for one in found for table in tables_of(one)], options)
     else:
         show(found, options.units != "raw", options.width, _command(options))
     return 0

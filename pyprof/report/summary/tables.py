@@ -187,9 +187,14 @@ def notes(of: Figures) -> Table:
 
 
 TABLES: dict[str, Callable[[Figures], Table]] = {
-    "figures": figures, "steps": steps, "step_phases": step_phases, "time": time, "advice": advice, "ops": ops,
+    "figures": figures, "steps": steps, "time": time, "step_phases": step_phases, "advice": advice, "ops": ops,
     "layers": layers, "families": families, "lost": lost, "notes": notes,
 }  # fmt: skip
+
+
+def tables_of(of: Figures) -> list[Table]:
+    """All of them; that of a serving engine's steps only where there are any."""
+    return [make(of) for make in TABLES.values() if make is not step_phases or of.step_phases]
 
 
 def of_all(name: str, found: Sequence[Figures]) -> Table:
