@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import TensorSpec
-from pyprof.prof.formulas.algebra import need, opt, product, spec, vector
+from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, op
 
@@ -248,3 +248,11 @@ def choose(scores: TensorSpec, k: object) -> Cost:
     chosen = (rows, need(k, "k"))
     written = [spec(chosen, scores.dtype), spec(chosen, "int16"), spec((-(-rows * experts // 32),), "int32")]
     return vector(scores.numel + 5 * rows * chosen[1], scores, written)
+
+
+@op("autograd::SortTokens", order="weights experts ...")
+def sort_tokens(weights: TensorSpec, experts: TensorSpec) -> Cost:
+    """triton_kernels': the chosen (token, expert) pairs in the order of their experts, and where each came from and went."""
+    pairs = weights.numel
+    places = spec((2, pairs), "int32")
+    return vector(pairs * max(pairs - 1, 0).bit_length(), weights, experts, gradient(weights), places)

@@ -102,8 +102,9 @@ def op(
     """Declare the function below as the formula of these ops.
 
     names: full ones (`aten::embedding`), or bare ones (`mm`), which are found in all of `places` (see _PLACES); `inductor::*`
-    are all ops of a namespace of the dispatcher that have no formula of their own. The function names the arguments that it
-    uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it is here (`input="indices"`).
+    are all ops of a namespace of the dispatcher that have no formula of their own (`op_name` says which). The function names
+    the arguments that it uses as torch's schemas do, in any order; renamed: an op's argument -> the parameter that it is here
+    (`input="indices"`).
     order: the arguments of these names, where torch's table has another order or none; `""`: the function's own parameters.
     backward: whether these names have one (in-place ops often do not). kind, composed: as for `formula`. Decorate twice where
     names of one op differ in any of these. Ops in place (`add_`) write their input: it is their `out`.
@@ -288,6 +289,8 @@ def _evaluate(declared: _Declaration, call: OpCall, finish: Callable[[object], _
         values, extra = bind(how, call)
         if "out" in how.takes and _is_in_place(call.name):
             values["out"] = values.get("input")
+        if "op_name" in how.takes:  # of the ops of a namespace
+            values["op_name"] = call.op
         return finish(invoke(declared.function, how, values, extra)), ""
     except Missing as missing:
         return None, f"{call.op}: {missing}"

@@ -349,6 +349,13 @@ def test_a_layer_of_experts_lacking_k_or_weights_is_not_known() -> None:
         assert reason in found.reason
 
 
+def test_choosing_experts_and_sorting_by_them() -> None:
+    scores, chosen, places = t(32, 32, dtype=B), t(32, 4, dtype=B), t(32, 4, dtype="int16")
+    bits = 4 * 32 * 32 // 32  # one for each expert of each token
+    assert _cost("autograd::TopK", scores, 4, True, 1, True, None, None) == (1024 + 5 * 128, 2048 + 256 + 256 + bits)
+    assert _cost("autograd::SortTokens", chosen, places, 32) == (7 * 128, 3 * 256 + 2 * 512)
+
+
 def test_experts_given_as_tensors() -> None:
     """4 tokens, 2 of 8 experts each, hidden size 16, inner size 12 with a gate."""
     hidden, ids, scores = t(4, 16, dtype=B), t(4, 2, dtype="int32"), t(4, 2)

@@ -25,3 +25,20 @@ def test_nothing_is_said_of_a_kernel_without_arguments() -> None:
     result = formulas.evaluate(OpCall("inductor", "cpp_fused_add_0", dispatcher=True, described=False))
     assert result.cost == formulas.Cost() and result.reason == "cpp_fused_add_0: arguments not recorded"
     assert formulas.known("inductor::anything") and not formulas.known("inductor.anything")
+
+
+@pytest.mark.parametrize(
+    ("name", "computes"),
+    [
+        ("triton_poi_fused__to_copy_1", False),
+        ("triton_poi_fused_cat_constant_pad_nd_12", False),
+        ("triton_poi_fused__unsafe_view_clone_transpose_3", False),
+        ("triton_poi_fused_clone_mul_3", True),
+        ("triton_poi_fused_constant_pad_nd_moe_forward_0", True),  # what else it does is not known
+        ("triton_red_fused__to_copy_1", True),
+        ("triton_poi_fused_0", True),
+    ],
+)
+def test_a_kernel_whose_ops_only_move_values_computes_nothing(name: str, computes: bool) -> None:
+    cost = formulas.evaluate(OpCall("inductor", name, (X, X, 100), dispatcher=True)).cost
+    assert (cost.flops, cost.bytes) == (None if computes else 0, 800)
