@@ -43,8 +43,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     time = budget.wall_ns(overview.division.held_ns[rows])
     where = places(overview, rows, granted)
+    units = "compute units" if all(device.amd for device, _ in overview.frame.gpus) else "multiprocessors"
     evidence = (
-        f"{len(rows)} kernels with blocks for {100 * float(filled[rows].mean()):.0f} % of the multiprocessors on average take "
+        f"{len(rows)} kernels with blocks for {100 * float(filled[rows].mean()):.0f} % of the {units} on average take "
         f"{human(time, 'ns')}: {named(where)}"
     )
     return Advice("small_work", saves, time, evidence, _DO, where)

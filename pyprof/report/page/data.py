@@ -78,7 +78,7 @@ def charted(overview: Overview, summary: Figures, files: int = 1) -> Section:
         "layers": sentences.of_layers(summary),
         "roofline": sentences.of_limits(summary, overview.frame, chosen),
         "idle": sentences.of_idle(summary, places),
-        "tensor": sentences.of_tensor_cores(cells) if summary.on_gpu else "",
+        "tensor": sentences.of_tensor_cores(cells, all(gpu.amd for gpu, _ in overview.frame.gpus)) if summary.on_gpu else "",
     }
     unknown = sorted(overview.frame.costs.reasons.items(), key=lambda one: -one[1][1])[:_UNKNOWN]
     return Section(summary, charts, said, tuple((text_of(reason), *both) for reason, both in unknown))

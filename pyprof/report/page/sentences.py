@@ -123,12 +123,14 @@ def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
     return f"The {what} idles {human(total, 'ns')} of {human(summary.wall_ns, 'ns')}, {share:.0f} %{mean}{causes}.{where}"
 
 
-def of_tensor_cores(cells: Mapping[str, Any]) -> str:
-    """Which share of the time of products ran on Tensor Cores."""
+def of_tensor_cores(cells: Mapping[str, Any], amd: bool = False) -> str:
+    """Which share of the time of products ran on Tensor Cores, which a device of AMD calls matrix cores."""
+    cores = "matrix cores" if amd else "Tensor Cores"
     spent = Counter[str | None]()
     for verdict, ns in zip(cells["verdict"], cells["time_ns"], strict=True):
         spent[cells["verdicts"][verdict][0]] += ns
     total = spent["1"] + spent["0"]
     if not total:
-        return "No kernel multiplies matrices in a type for which this device has Tensor Cores, as far as is known."
-    return f"Tensor Cores did {100 * spent['1'] / total:.0f} % of {human(total, 'ns')} of matrix products that could use them."
+        return f"No kernel multiplies matrices in a type for which this device has {cores}, as far as is known."
+    share = 100 * spent["1"] / total
+    return f"{cores[0].upper()}{cores[1:]} did {share:.0f} % of {human(total, 'ns')} of matrix products that could use them."
