@@ -21,9 +21,10 @@ Ints = npt.NDArray[np.int64]
 _INT32 = (1 << 31) - 1
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()} | {
     "HostToDevice": 1, "DeviceToHost": 2, "DeviceToDevice": 8, "HostToHost": 9, "PeerToPeer": 10,
+    "M2D": 1, "H2D": 1, "D2M": 2, "D2H": 2, "D2D": 8, "M2M": 9, "H2H": 9, "M2H": 9, "H2M": 9,  # Intel: M, H: the host
 }  # fmt: skip
 _GRAPH_LAUNCH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
-_COPY = re.compile(r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer))(?![A-Za-z])")
+_COPY = re.compile(r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer)|[MHD]2[MHD])(?![A-Za-z])")
 
 
 class _ActivityArgs(msgspec.Struct, gc=False):

@@ -63,6 +63,7 @@ _UNRECORDED = {
     "aten::conv1d": 4, "aten::conv2d": 4, "aten::conv3d": 4, "aten::_convolution_mode": 4,
     "aten::index": 1, "aten::index_put": 1, "aten::index_put_": 1, "aten::_index_put_impl_": 1, "aten::_unsafe_index": 1,
 }  # fmt: skip
+_SIZES = re.compile(r"\d{1,18}(?:,\d{1,18})*")
 _ENGINE = "autograd::engine::evaluate_function: "
 _NAMESPACED = re.compile(r"(?P<module>\w+)::(?P<op>[\w.]+)")
 _CPP_FUSED = re.compile(r"(?:graph_\d+_)?(?:cpp_fused|triton)_\w+")
@@ -182,6 +183,8 @@ def _list(text: bytes) -> list[object]:
         found = msgspec.json.decode(text) if text else []
     except msgspec.DecodeError:
         return []
+    if isinstance(found, str) and found:  # torch_npu joins sizes and types: `64,128;128,256`
+        return [[*map(int, part.split(","))] if _SIZES.fullmatch(part) else part or [] for part in re.split(r";\s*", found)]
     return found if isinstance(found, list) else []
 
 

@@ -21,6 +21,7 @@ from pyprof.arrays.intervals import union
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto import exported
+from pyprof.parse.sources.kineto.ascend import ARROWS, AscendTasks
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
 from pyprof.parse.sources.kineto.events import LAST_US, Event, Int, TraceFile, decode_args, nanoseconds
@@ -83,6 +84,7 @@ class _TraceReader:
         self.ops = OpLabels(self.trace.labels)
         self.frames = Frames(self.trace.strings)
         self.activities, self.launches = Activities(self.trace.strings), Launches(self.trace.strings)
+        self.tasks = AscendTasks(self.trace.strings)
         self.arrows = Arrows()
         self.ranges: list[Table] = []
         self.memory: list[Table] = []
@@ -107,7 +109,7 @@ class _TraceReader:
         of_category = {
             **dict.fromkeys(_OPS, self._add_ops), **dict.fromkeys(_FRAMES, self._add_frames),
             "s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory,
-            "cuda_profiler_range": self.counters.add_ranges, "C": self.counters.add_samples,
+            "": self.tasks.add, "cuda_profiler_range": self.counters.add_ranges, "C": self.counters.add_samples,
         }  # fmt: skip
         if category in _GPU:
             self.activities.add(_GPU[category], events)
@@ -160,6 +162,9 @@ class _TraceReader:
         self.frames.add(thread, start, end, [e.name for e in events], ids)
 
     def _add_arrows(self, events: list[Event]) -> None:
+        of_tasks = [e for e in events if e.cat == ARROWS]
+        if of_tasks:
+            self.tasks.add_arrows(of_tasks, self._rows([e for e in of_tasks if e.ph == "s"]))
         events = [e for e in events if e.cat == "fwdbwd"]
         moments = nanoseconds([e.ts for e in events]).tolist()
         for event, when, thread in zip(events, moments, self._rows(events).tolist(), strict=True):
@@ -226,6 +231,8 @@ class _TraceReader:
         trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
         trace.memory = concatenated(self.memory or [make_table("memory")])
         trace.launches, trace.activities = self.launches.table(), self.activities.table()
+        tasks, launches = self.tasks.tables(int(trace.launches["corr"].max(initial=0)) + 1)
+        trace.activities, trace.launches = concatenated([trace.activities, tasks]), concatenated([trace.launches, launches])
 
     def _restored(self, written: exported.Exported) -> Trace:
         """The trace of which `pyprof trace` wrote a timeline: nothing is derived from events again."""
