@@ -148,6 +148,17 @@ def rms_norm_dynamic_quant(
     return vector(operations * input.numel, result, input, weight, scale, opt(scale_ub), added, added)
 
 
+@op("vllm::triton_per_token_group_quant_fp8", order="input group_size")
+@op("vllm::rocm_aiter_rmsnorm_fp8_group_quant", order="input weight epsilon group_size")
+@op("vllm::rocm_aiter_rmsnorm_with_add_fp8_group_quant", order="input residual weight epsilon group_size")
+def group_quant(input: TensorSpec, group_size: object, weight: object = None, residual: object = None) -> Cost:
+    """After a norm where there is a weight, of the sum where there is a residual, which is returned too."""
+    norm, added = opt(weight), opt(residual)
+    operations = 2 + _QUANTISE + (_RMS_NORM if norm else 0) + (1 if added else 0)
+    scales = spec((input.numel // need(group_size, "group_size"),), "float32")
+    return vector(operations * input.numel, input, norm, added, added, spec(input.shape, "float8_e4m3fn"), scales)
+
+
 @op("_C::fused_qk_norm_rope", order="qkv num_heads_q num_heads_k num_heads_v head_dim eps q_weight k_weight "
     "cos_sin_cache is_neox position_ids ...")  # fmt: skip
 def fused_qk_norm_rope(

@@ -19,6 +19,7 @@ from pyprof.prof.formulas.attention import Heads, mask_pairs, rows_first
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
 
 _RAGGED = "lengths of sequences are data: neither all of one length nor in the annotation of an engine's step"
+_NO_SUMS = "the annotation of the engine's step has no sums over requests"
 
 
 # ---------------------------------------------------------------------------------------------- the requests of a step
@@ -34,13 +35,15 @@ def step_pairs(text: object, tokens: int, *, padded: bool = False) -> tuple[int,
         raise Missing(_RAGGED)
     parts = [part for part in (step.context, step.generation, step.total) if part is not None and part.sq]
     fits = {(part.pairs, part.sk) for part in parts if part.sq == tokens}
+    if not fits and all(part.sq is None for part in (step.context or step.total, step.generation or step.total, step.total)):
+        raise Missing(_NO_SUMS)
     if not fits and padded and 0 < (step.total.sq or 0) < tokens:
         fits = {(step.total.pairs, step.total.sk)}
     if len(fits) != 1:
         raise Missing("the annotation of the engine's step is of another number of tokens")
     pairs, keys = fits.pop()
     if pairs is None or keys is None:
-        raise Missing("the annotation of the engine's step has no sums over requests")
+        raise Missing(_NO_SUMS)
     return pairs, keys
 
 
@@ -280,6 +283,16 @@ def paged_attention(
     shared, size = need(num_kv_heads, "num_kv_heads"), query.shape[-1]
     cached = [spec((shared, size), cache.dtype) for cache in (key_cache, value_cache)]
     return ragged(query, size, cached, step_pairs(engine_step, query.shape[0], padded=True))
+
+
+@op("aiter::paged_attention_ragged", "sglang_profiler::attention_paged_attention_ragged",
+    order="out workspace query key_cache value_cache ...", kind="matmul")  # fmt: skip
+def paged_attention_ragged(
+    query: TensorSpec, key_cache: TensorSpec, value_cache: TensorSpec, *, engine_step: object = None
+) -> Cost:
+    """Pages of (page, heads, size)."""
+    cached = [spec(cache.shape[-2:], cache.dtype) for cache in (key_cache, value_cache)]
+    return ragged(query, query.shape[-1], cached, step_pairs(engine_step, query.shape[0], padded=True))
 
 
 @op("sgl_kernel::cutlass_mla_decode", order="out q_nope q_pe cache ...", kind="matmul")

@@ -197,6 +197,17 @@ def stage_2(inner: TensorSpec, w2: TensorSpec, out: TensorSpec, w2_scale: object
     return _cost(rows, [_matrices(w2, inner.shape[-1])], inner.dtype, inner, out, opt(a2_scale), scales=(opt(w2_scale),))
 
 
+@op("aiter::moe_cktile2stages_gemm1_ck", "aiter::moe_cktile2stages_gemm2_ck", kind="matmul",
+    order="a b out sorted_ids expert_ids valid top_k n_zeros k_zeros weights scale_a scale_b bias ...")  # fmt: skip
+def stage_of_tiles(
+    a: TensorSpec, b: TensorSpec, out: TensorSpec, top_k: object, scale_a: object = None, scale_b: object = None,
+    bias: object = None,
+) -> Cost:  # fmt: skip
+    """Of the first stage each token has top_k rows; the second's are there already, a row for each of them."""
+    rows = product(a.shape[:-1]) * (need(top_k, "top_k") if len(a.shape) == 2 else 1)
+    return _cost(rows, [_matrices(b, a.shape[-1])], a.dtype, a, out, opt(scale_a), scales=(opt(scale_b), opt(bias)))
+
+
 # ---------------------------------------------------------------------------------------------- a layer of an engine
 
 

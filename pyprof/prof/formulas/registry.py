@@ -152,8 +152,15 @@ def _is_in_place(name: str) -> bool:
     return (name.endswith("_") and not name.endswith("__")) or re.search(r"\b__i(?!nvert)\w+__$", name) is not None
 
 
+# SGLang's profiler wraps functions as ops of its own, named after file, function and line.
+_WRAPPED = re.compile(r"(sglang_profiler::\w+?)_\d+")
+
+
 def _find(name: str) -> _Declaration | None:
-    return _FORWARD.get(name) or (_FORWARD.get(f"{name.partition('::')[0]}::*") if "::" in name else None)
+    if (found := _FORWARD.get(name)) is not None or "::" not in name:
+        return found
+    wrapped = _WRAPPED.fullmatch(name)
+    return _FORWARD.get(wrapped[1] if wrapped else f"{name.partition('::')[0]}::*")
 
 
 def known(name: str) -> bool:

@@ -46,6 +46,8 @@ STREAMED: list[tuple[str, tuple[Any, ...], int, int]] = [
      42 + 84 + 12 + 28),
     ("_C::rms_norm_dynamic_per_token_quant",
      (t(7, 6, dtype=F8), t(7, 6, dtype=B), t(6, dtype=B), t(7, 1), 1e-6, None, t(7, 6, dtype=B)), 10 * 42, 42 + 84 + 12 + 28 + 168),
+    ("vllm::rocm_aiter_rmsnorm_with_add_fp8_group_quant", (t(7, 8, dtype=B), t(7, 8, dtype=B), t(8, dtype=B), 1e-6, 4), 10 * 56,
+     3 * 112 + 16 + 56 + 4 * 14),
     ("_moe_C::topk_softmax", (t(7, 2), t(7, 2, dtype="int32"), t(7, 2, dtype="int32"), t(7, 8)), 6 * 56, 4 * (3 * 14 + 56)),
 ]  # fmt: skip
 
@@ -223,6 +225,7 @@ def test_a_step_of_other_tokens_or_without_sums_says_nothing() -> None:
     for text, reason in (
         (_text([(5, 5)], []), "of another number of tokens"),
         ("step[EXTEND bs=2 toks=4]", "no sums over requests"),
+        ("execute_context_1(888_788544)_generation_0(0)", "no sums over requests"),
         ("MyModel::step", "nor in the annotation"),
     ):
         found = evaluate(call("vllm::unified_attention_with_output", *_unified(4))._replace(kwargs=(("engine_step", text),)))
@@ -275,6 +278,16 @@ def test_the_packages_of_flash_attention_agree() -> None:
     apart = _cost("flash_attn::_flash_attn_varlen_backward", packed, packed, keys, keys, packed, lse, packed, keys, keys, cu, cu, 6, 6,
                   0.0, 0.3, True, -1, -1)  # fmt: skip
     assert apart[0] == own[0]
+
+
+def test_attention_that_a_profiler_wraps_by_file_function_and_line() -> None:
+    """SGLang's decode step of 32 requests with 32,785 keys."""
+    q, cache, offsets = t(32, 32, 128, dtype=B), t(835874, 1, 8, 128, dtype=B), t(33, dtype="int32")
+    text = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)"
+    args = (q, t(10905190400, dtype=U8), q, cache, cache, offsets)
+    flops, moved = _cost("sglang_profiler::attention_paged_attention_ragged_100", *args, engine_step=text)
+    assert (flops, moved) == (537_149_440, 2 * (2 * 32 * 4096 + 2 * 32785 * 1024))
+    assert not known("sglang_profiler::attention_paged_attention_ragged_of_100")
 
 
 def test_latent_attention_shares_one_entry_of_the_cache_among_heads() -> None:
