@@ -27,7 +27,8 @@ LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a l
 
 
 class Place(NamedTuple):
-    """Where: layer, op, its shapes and source line (None unknown); number: of kernels or gaps there; time_ns: theirs."""
+    """Where: layer, op, its shapes and source line (None unknown); number: of kernels or gaps there, on all devices; time_ns:
+    theirs, mean over the devices."""
 
     layer: str | None
     op: str | None
@@ -118,7 +119,8 @@ def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tup
         one = found.setdefault((alike, op, shape), Place(layer, op, shape, src, 0, 0))
         layer, src = layer if layer == one.layer else alike, src if src == one.src else None
         found[alike, op, shape] = Place(layer, op, shape, src, one.number + number, one.time_ns + time)
-    return tuple(sorted(found.values(), key=lambda one: -one.time_ns)[:count])
+    most = sorted(found.values(), key=lambda one: -one.time_ns)[:count]
+    return tuple(one._replace(time_ns=one.time_ns // max(overview.division.count, 1)) for one in most)
 
 
 def _layer(stack: Stack) -> str | None:

@@ -61,7 +61,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     groups = _groups(collectives, which, records["dur_ns"][rows], held // division.count)
     listed = "; ".join(_text(group) for group in groups[:_SHOWN])
-    evidence = f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication is hidden by no computation: {listed}"
+    evidence = (
+        f"{human(exposed, 'ns')} of {human(time, 'ns')} of communication is exposed (nothing is computed meanwhile): {listed}"
+    )
     evidence += _limit(overview, time - exposed, exposed, exposed - saves)
     return Advice(
         "exposed_communication", saves, exposed, evidence, _do(overview, rows, held, groups), places(overview, rows, held)
@@ -97,7 +99,7 @@ def _limit(overview: Overview, hidden_ns: int, exposed_ns: int, waiting_ns: int)
     busy = overview.division.busy_ns
     free = max(int(busy[COMPUTE].mean()) - hidden_ns, 0)
     if free < exposed_ns:
-        waiting = f"overlap can hide {human(free, 'ns')} at most, the rest is bytes, link or waiting for a late rank"
+        waiting = f"overlap alone can hide {human(free, 'ns')} at most, the rest is bytes, link or waiting for a late rank"
     else:
         waiting = "what of it is waiting for a late rank one file cannot tell"
     return f"; {waiting} (`pyprof ranks` of all ranks shows who is late)"

@@ -22,7 +22,7 @@ _MOST = 40
 
 def places_of(overview: Overview) -> list[dict[str, Any]]:
     """The ops before which the devices idled longest: op (None: a kernel without one, named; or the window's end), layer, gaps,
-    time_ns of all devices together, causes with their ns."""
+    time_ns, causes with their ns, both mean over the devices."""
     gaps, records, idle = overview.division.gaps, overview.records, overview.idle
     if not len(gaps):
         return []
@@ -34,9 +34,10 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
     layer = np.where(after >= 0, layer_of[records["scope"][after]], -1)
     (op, name, layer), _, group = distinct_rows(op, name, layer)
     count = len(op)
-    time = summed(group, gaps.time_ns.astype(np.int64), count)
+    devices = max(overview.division.count, 1)
+    time = summed(group, gaps.time_ns.astype(np.int64), count) // devices
     gaps_of = np.bincount(group, minlength=count)
-    causes = {cause: summed(group, ns.astype(np.int64), count) for cause, ns in idle.times.items()}
+    causes = {cause: summed(group, ns.astype(np.int64), count) // devices for cause, ns in idle.times.items()}
 
     def what(at: int) -> str:
         if op[at] == -2:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
@@ -25,7 +26,7 @@ _LEAST = 0.02  # of the time: with less of it a sentence on the roofline would m
 _CLOSE, _HALF = 0.8, 0.5  # of the roofline
 _LIMITS = {
     "compute": "arithmetic", "memory": "memory bandwidth", "l2": "the L2 cache", "launch": "how fast the host launches",
-    "latency": "the least time that any kernel takes",
+    "latency": "that each does too little to fill the device",
 }  # fmt: skip
 
 
@@ -82,13 +83,20 @@ def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
     (name, most), *_ = spent.most_common(1)
     least = f"the {human(total, 'ns')} of the ops{of} would be {human(total - above, 'ns')} at the limits of the device"
     where = ""
-    if summary.lost:
-        place = summary.lost[0]
-        layer = f" in {text_of(place.layer)}" if place.layer else ""
-        op = text_of(place.op) if place.op else "kernels without an op"
-        where = f" Most is lost in {op}{layer}: {human(place.lost_ns, 'ns')}."
-    limit = f"What limits most of it is {_LIMITS[name]} ({100 * most / total:.0f} % of this time)."
+    if above:
+        op, most_lost = _most_lost(frame, chosen[known], lost[known])
+        where = f" Most is lost in {op}: {human(most_lost, 'ns')} of the {human(above, 'ns')} above the limits."
+    limit = f"What limits most of them is {_LIMITS[name]} ({100 * most / total:.0f} % of their time)."
     return f"{how} the roofline, at {100 * reached:.0f} % of it: {least}. {limit}{where}"
+
+
+def _most_lost(frame: Frame, rows: Ints, lost_ns: Ints) -> tuple[str, int]:
+    """The op that loses most in all its places, and how much."""
+    names: dict[str, int] = {}
+    op_of = np.array([*(names.setdefault(call.op, len(names)) for call in frame.records.calls), len(names)], np.int64)
+    lost = summed(op_of[frame.records["call"][rows]], lost_ns, len(names) + 1)
+    most = int(lost[: len(names)].argmax()) if len(names) else 0
+    return (text_of([*names][most]) if names else "kernels without an op"), int(lost[most])
 
 
 def _missing(summary: Figures) -> Iterator[str]:
@@ -117,9 +125,9 @@ def of_idle(summary: Figures, places: Sequence[Mapping[str, Any]]) -> str:
     mean = f" (mean of {len(summary.devices)} devices)" if len(summary.devices) > 1 else ""
     causes = f": {', '.join(named)}" if named else ""
     where = ""
-    if places and total and (most := places[0]["time_ns"] / (total * max(len(summary.devices), 1))) > _MUCH:
+    if places and total and (most := places[0]["time_ns"] / total) > _MUCH:
         layer = f" in {places[0]['layer']}" if places[0]["layer"] else ""
-        where = f" Of it {100 * most:.0f} % comes before {places[0]['op']}{layer}."
+        where = f" {100 * most:.0f} % of that is right before the op {places[0]['op']}{layer}."
     return f"The {what} idles {human(total, 'ns')} of {human(summary.wall_ns, 'ns')}, {share:.0f} %{mean}{causes}.{where}"
 
 

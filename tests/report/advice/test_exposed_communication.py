@@ -32,7 +32,7 @@ def test_what_no_computation_hides(tmp_path: Path) -> None:
         "exposed_communication"
     ]
     assert (advice.saves_ns, advice.time_ns) == (80_000, 80_000)
-    assert advice.evidence.startswith("80.0 us of 120 us of communication is hidden by no computation: ")
+    assert advice.evidence.startswith("80.0 us of 120 us of communication is exposed (nothing is computed meanwhile): ")
     assert "1 x all_reduce of 1.00 MB, 80.0 us exposed (the fastest 120 us)" in advice.evidence
     assert "waiting for a late rank one file cannot tell" in advice.evidence
     assert advice.do.startswith("start it earlier")
@@ -67,7 +67,7 @@ def test_one_for_each_parameter(tmp_path: Path) -> None:
 def test_more_communication_than_there_is_computation_to_hide_it(tmp_path: Path) -> None:
     timeline = Timeline().op(None, (REDUCE, 900)).op(None, (GEMM, 100))
     advice = timeline.advice(tmp_path)["exposed_communication"]
-    assert advice.saves_ns == 900_000 and "overlap can hide 100 us at most" in advice.evidence
+    assert advice.saves_ns == 900_000 and "overlap alone can hide 100 us at most" in advice.evidence
 
 
 @pytest.mark.parametrize(("exposed_us", "found"), [(15, False), (25, True)])

@@ -26,6 +26,7 @@ from pyprof.report.page.timeline import timeline_of
 from pyprof.report.ranks.units import files_of
 from pyprof.report.summary.make import kernels_of
 from pyprof.tables.names import text_of
+from pyprof.tables.units import human
 from tests.report.summary.test_summary import two_steps
 from tests.tiny import Nsys
 
@@ -112,7 +113,7 @@ def test_what_two_steps_hold(tmp_path: Path) -> None:
     assert busy[: timeline["columns"] // 20].sum() == 0, "nothing runs in the first 10 us"
     assert "The op with most of it is mm (67 %)." in section.sentences["layers"]
     assert "The layer with most of it is model.fc (67 %)." in section.sentences["layers"]
-    assert "70 %" in section.sentences["idle"] and "comes before" in section.sentences["idle"]
+    assert "70 %" in section.sentences["idle"] and "is right before the op" in section.sentences["idle"]
     places = section.charts["places"]
     assert sum(one["time_ns"] for one in places) == 140_000 and sum(one["gaps"] for one in places) == len(timeline["gaps"])
     assert all(sum(ns for _, ns in one["causes"]) == one["time_ns"] for one in places)
@@ -133,8 +134,8 @@ def test_the_roofline_says_whether_it_is_near_and_where_most_is_lost(captures: P
     section = section_of(overview_of(captures / "kineto/h100_vit.json.gz"), "net.json.gz")
     reached = 100 - 100 * sum(section.charts["cells"]["lost_ns"]) / sum(section.charts["cells"]["lost_of_ns"])
     assert section.sentences["roofline"].startswith(f"Far from the roofline, at {reached:.0f} % of it: ")
-    lost = section.summary.lost[0]
-    assert f"Most is lost in {lost.op} in {lost.layer}: " in section.sentences["roofline"]
+    by_op = {op: sum(one.lost_ns or 0 for one in section.summary.ops if one.name == op) for op in ("linear", "layer_norm")}
+    assert f"Most is lost in linear: {human(by_op['linear'], 'ns')} of the " in section.sentences["roofline"]
 
 
 def test_advice_about_the_capture_alone_comes_after_why_there_is_no_other(captures: Path, tmp_path: Path) -> None:
