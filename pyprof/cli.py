@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 
 from pyprof.errors import PyprofError, UsageError
+from pyprof.visible import tell
 
 TYPE_CHECKING = False  # of `typing`, whose import takes half as long as the interpreter's start
 if TYPE_CHECKING:
@@ -174,7 +175,9 @@ def _fail(message: str, hint: str, code: int) -> int:
     """Print an error and its hint; returns the exit code."""
     _write_utf8()
     try:
-        print(f"pyprof: error: {' '.join(message.split())}" + (f"\nhint: {hint}" if hint else ""), file=sys.stderr, flush=True)
+        tell(f"pyprof: error: {' '.join(message.split())}")
+        if hint:
+            tell(f"hint: {hint}")
     except OSError:  # standard error is full as well
         _discard(sys.stderr)
     return code

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from pyprof.visible import one_line
+
 _QUIET_S = 1.0  # of the first stage on: what ends before has no bar
 _LEAST_S = 0.2  # of each later stage
 _REFRESH_S = 0.1
@@ -42,7 +44,7 @@ def stage(text: str, share: Callable[[], float | None] | None = None) -> Iterato
         return
     now = time.monotonic()
     _begun = _begun or now
-    _current = bar = _Bar(text, share, max(_begun + _QUIET_S - now, _LEAST_S))
+    _current = bar = _Bar(one_line(text), share, max(_begun + _QUIET_S - now, _LEAST_S))
     try:
         yield
     finally:

@@ -38,6 +38,7 @@ from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching, write
 from pyprof.tables.screen import selected
+from pyprof.visible import tell
 
 DEFAULT = "idx,kernel,op_stack,top_op,bottom_op,flops_meas,flops_model,ratio,bytes_meas,bytes_model,ai,tc,match"
 
@@ -144,16 +145,16 @@ def _matched(table: CounterTable, least: float | None) -> int:
     """Print how launches were matched, and the share of the capture's time; returns the exit code."""
     count, found = f"{len(table.measured)} measured launch{'es' * (len(table.measured) != 1)}", table.ops.match
     if found is None:
-        print(f"{count}; --trace CAPTURE adds their ops, times and needed FLOPs", file=sys.stderr)
+        tell(f"{count}; --trace CAPTURE adds their ops, times and needed FLOPs")
         return 0
     counts = np.bincount(found.how, minlength=len(HOW))
     how = ", ".join(f"{number} {name}" for name, number in zip(HOW, counts.tolist(), strict=True) if number)
     if table.ops.records is None or not table.ops.has_times:
-        print(f"{count}: {how}; their times are not real", file=sys.stderr)
+        tell(f"{count}: {how}; their times are not real")
         return 0
     time = table.ops.records.frame.records["dur_ns"].astype(np.float64)
     share = 100 * time[np.unique(found.settled)].sum() / max(time.sum(), 1)
-    print(f"{count}: {how}; {share:.1f} % of the capture's kernel time is matched", file=sys.stderr)
+    tell(f"{count}: {how}; {share:.1f} % of the capture's kernel time is matched")
     if least is not None and share < least:
         hint = "record the same program with both tools"
         raise GateError(f"{share:.1f} % of the kernel time is matched, less than {least:g} %", hint)

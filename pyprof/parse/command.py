@@ -18,6 +18,7 @@ from pyprof.parse.records.locations import File, Remote, fetched, locate
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import SHOWN, add_graphs, add_kinds, choose_kinds, kind_codes
 from pyprof.tables.files import check_output, is_direct, whole_file, whole_text_file
+from pyprof.visible import tell
 
 _FORMATS = (".dict", ".jsonl", ".parquet")
 
@@ -76,7 +77,7 @@ def _parse_one(source: File, output: Path | None, kinds: str | None) -> int:
     else:
         _write(shown, output)
     for message in records.messages():
-        print(f"note: {message}", file=sys.stderr)
+        tell(f"note: {message}")
     return 0
 
 
@@ -92,8 +93,8 @@ def _parse_many(options: argparse.Namespace, folder: File) -> int:
         done += 1
         failed += outcome.target is None
         status = f"failed: {outcome.error}" if outcome.target is None else "was there" if outcome.before else "done"
-        print(f"{done}/{len(files)} {outcome.source}: {status}", file=sys.stderr)
-    print(f"{folder}: {len(files) - failed} of {len(files)} captures", file=sys.stderr)
+        tell(f"{done}/{len(files)} {outcome.source}: {status}")
+    tell(f"{folder}: {len(files) - failed} of {len(files)} captures")
     return 1 if failed else 0
 
 

@@ -33,6 +33,7 @@ from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Header, Source, choose
+from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     write(found._replace(since=first_ns(records)), options)
     sys.stdout.flush()
     for message in records.messages():
-        print(f"note: {message}", file=sys.stderr)
+        tell(f"note: {message}")
     _coverage(frame, inside)
     return 0
 
@@ -131,18 +132,17 @@ def _coverage(frame: Frame, inside: Ints) -> None:
     time = np.maximum(records["dur_ns"][inside], 0)
     total = time.sum(dtype=np.float64)
     if not total:
-        print(f"{len(inside)} rows, 0.000 ms", file=sys.stderr)
+        tell(f"{len(inside)} rows, 0.000 ms")
         return
     described = np.array([c.described and bool(c.tensors) for c in records.calls] + [False])[records["call"]]
     masks = (records["call"] >= 0, described, (costs.matmul_flops >= 0) & (costs.vector_flops >= 0))
     shares = [100 * time.sum(dtype=np.float64, where=mask[inside]) / total for mask in masks]
-    print(
+    tell(
         f"{len(inside)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "
         f"FLOPs for {shares[2]:.1f} %",
-        file=sys.stderr,
     )
     if len(inside) < len(records):
         return  # reasons were counted over all records
     for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: (-item[1][1], item[0]))[:5]:
         rows = f"{count} row{'s' * (count != 1)}"
-        print(f"  no FLOPs for {rows} ({100 * spent / total:.1f} % of the time): {reason}", file=sys.stderr)
+        tell(f"  no FLOPs for {rows} ({100 * spent / total:.1f} % of the time): {reason}")

@@ -31,6 +31,7 @@ from pyprof.recording.run import INDUCTOR, Plan, Recording, choose_tool, record
 from pyprof.recording.steps import Steps, parse_steps
 from pyprof.recording.tools import job_rank
 from pyprof.tables.files import terminated_by_exception
+from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +123,7 @@ def _tool(wanted: str, metrics: Sequence[str]) -> str:
 
 def _say(text: str) -> None:
     with suppress(OSError):
-        print(f"pyprof: {text}", file=sys.stderr, flush=True)
+        tell(f"pyprof: {text}")
 
 
 def _progress(text: str) -> None:

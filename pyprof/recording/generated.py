@@ -16,6 +16,7 @@ from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.recording.results import Staging
 from pyprof.recording.run import INDUCTOR
 from pyprof.recording.tools import environment_with_pyprof
+from pyprof.visible import tell
 
 _WARM_UP = 3
 
@@ -119,7 +120,7 @@ def main() -> int:
                 run()
                 capture.step()
     except (InputError, ToolError, UsageError) as error:
-        print(f"pyprof: error: {error}", file=sys.stderr)
+        tell(f"pyprof: error: {error}")
         return 1
     return 0
 

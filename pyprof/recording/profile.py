@@ -6,7 +6,6 @@ Our ranges for each op and layer, those of emit_nvtx for the backward pass, and 
 
 from __future__ import annotations
 
-import sys
 import threading
 from contextlib import ExitStack
 from functools import cache
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
 from pyprof.recording.steps import StepClock, Window
+from pyprof.visible import tell
 
 if TYPE_CHECKING:
     import torch
@@ -126,4 +126,4 @@ class profile:
 
 @cache
 def _print_once(text: str) -> None:
-    print(f"pyprof: {text}", file=sys.stderr)
+    tell(f"pyprof: {text}")

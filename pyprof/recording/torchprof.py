@@ -26,6 +26,7 @@ from pyprof.recording.metrics import measuring
 from pyprof.recording.modules import Names, add_names, names_of_modules
 from pyprof.recording.steps import Steps
 from pyprof.recording.tools import environment_with_pyprof, job_rank
+from pyprof.visible import tell, visible
 
 if TYPE_CHECKING:
     import torch
@@ -157,7 +158,7 @@ class Capture:
             found = measuring(self._counters["metrics"], self._counters.get("per_kernel", True))
             activities.append(found.activity)
             self._options = found.options
-            print(f"pyprof: {found.how}", file=sys.stderr)
+            tell(f"pyprof: {found.how}")
         elif _cuda_is_there():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         actions, plan = torch.profiler.ProfilerAction, self.schedule
@@ -286,7 +287,7 @@ class Tables:
         """Wait until all are written, and show them on standard error."""
         for table, process in self._made:
             if process.wait() == 0 and show:
-                print(f"{table}:\n{table.read_text(encoding='utf-8')}", end="", file=sys.stderr)
+                print(f"{visible(str(table))}:\n{table.read_text(encoding='utf-8')}", end="", file=sys.stderr)
         self._made.clear()
 
 

@@ -19,7 +19,6 @@ kernel on another stream; elsewhere, not launched and other streams were at work
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from functools import cached_property
 
@@ -39,6 +38,7 @@ from pyprof.report.idle import REASONS, Activities, Gaps, find_gaps
 from pyprof.tables.output import on_terminal, write
 from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
+from pyprof.visible import tell
 
 _SCREEN = 10  # rows of steps, ops and gaps on the screen
 _QUANTILES = (0.5, 0.9, 0.99)
@@ -66,9 +66,8 @@ def run(options: argparse.Namespace) -> int:
     chosen = in_window(records, options) if window_given(options) else None
     report = Report(Frame(records), trace, chosen, options.stream, options.bins)
     if trace is None:
-        print(
+        tell(
             "note: records hold no API calls: where the host waited for the device it counts as host; give the capture itself",
-            file=sys.stderr,
         )
     if options.table:
         write(selected(TABLES[options.table](report), options)._replace(since=first_ns(records)), options)

@@ -41,6 +41,7 @@ from pyprof.report.compiled.module import CompiledModule, find_modules, read_mod
 from pyprof.tables.output import write
 from pyprof.tables.screen import Cells, add_tables, joined, listed, require_table, selected
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, Table, Values
+from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.timers.generated import Result
@@ -260,7 +261,7 @@ def run(options: argparse.Namespace) -> int:
         from pyprof.recording.generated import record_module
 
         file, options.output = str(record_module(Path(others[0]), options.output, options.times)), None
-        print(f"pyprof: the capture is {file}", file=sys.stderr)
+        tell(f"pyprof: the capture is {file}")
         options.module = [others[0], *options.module]
     return _report(file, options)
 
@@ -321,23 +322,22 @@ def _recorded(records: Records) -> list[CompiledModule]:
         try:
             found.append(read_module(path))
         except PyprofError as error:
-            print(f"note: {error}", file=sys.stderr)
+            tell(f"note: {error}")
     return found
 
 
 def _note(groups: Groups, times: Busy, records: Records) -> None:
     if times.wall:
-        print(
+        tell(
             f"busy {100 * times.union / times.wall:.1f} % of {times.wall / 1e6:.3f} ms wall (union of intervals); "
             f"sum over wall {100 * times.total / times.wall:.1f} %",
-            file=sys.stderr,
         )
     counts = groups.sums.launches.tolist()
     fused = [(launch, n) for launch, n in zip(groups.launches, counts, strict=True) if not launch.library]
     unknown = sum(launch.bytes_of(n) is None for launch, n in fused)
     if not fused:
-        print("note: no fused kernels; on a CPU record with `pyprof run --inductor --tool torch`", file=sys.stderr)
+        tell("note: no fused kernels; on a CPU record with `pyprof run --inductor --tool torch`")
     elif unknown:
-        print(f"note: {unknown} of {len(fused)} fused kernels without bytes: name their modules with --module", file=sys.stderr)
+        tell(f"note: {unknown} of {len(fused)} fused kernels without bytes: name their modules with --module")
     for note in records.notes:
-        print(f"note: {note}", file=sys.stderr)
+        tell(f"note: {note}")

@@ -15,7 +15,6 @@ left out; of a clock whose low 32 bits were kept, say --bits 32.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from pyprof.tables.screen import add_tables, selected
 from pyprof.timers import proton, timeline
 from pyprof.timers.buffer import load
 from pyprof.timers.readings import Readings, blocks, lanes, readings_of
+from pyprof.visible import tell
 
 TABLES = {"blocks": blocks, "lanes": lanes}
 
@@ -79,4 +79,4 @@ def _read(options: argparse.Namespace) -> Readings:
 
 def _note(notes: list[str]) -> None:
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        tell(f"note: {note}")

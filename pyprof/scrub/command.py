@@ -15,7 +15,6 @@ import argparse
 import gzip
 import io
 import os
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from pyprof.scrub import kineto, records
 from pyprof.scrub.databases import NSYS, NVPROF, Kept, scrub_database
 from pyprof.scrub.identities import Identities, Rules
 from pyprof.tables.files import check_output, is_direct, whole_file
+from pyprof.visible import tell
 
 _BLOCK_CHARACTERS = 1 << 22
 _OVERLAP = 4096  # characters of a block that are read with the next one too: a name may lie on the cut
@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
         with stage(f"scrubbing {given.name}"):
             _WRITERS[form](given, identities, options.out)
     users, hosts = len(identities.users), len(identities.hosts)
-    print(f"{options.out}: written; names found and replaced: {users} of users, {hosts} of hosts", file=sys.stderr)
-    print("check it before you share it: layers, ops, kernels and source files keep their names", file=sys.stderr)
+    tell(f"{options.out}: written; names found and replaced: {users} of users, {hosts} of hosts")
+    tell("check it before you share it: layers, ops, kernels and source files keep their names")
     return 0
 
 

@@ -12,6 +12,7 @@ import sys
 
 from pyprof.errors import ToolError
 from pyprof.serving.folders import Folders
+from pyprof.visible import tell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,6 @@ def run(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise ToolError(f"pyprof mcp needs the package mcp, version 2: {error}", "pip install 'pyprof[mcp]'") from error
     if sys.stdin is not None and sys.stdin.isatty():
-        print("pyprof mcp: waits for a client on standard input; `pyprof help mcp` says how to set one up", file=sys.stderr)
+        tell("pyprof mcp: waits for a client on standard input; `pyprof help mcp` says how to set one up")
     serve(folders)
     return 0

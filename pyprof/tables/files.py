@@ -6,6 +6,7 @@ The contents go to a hidden file beside the target, which takes the target's nam
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -107,17 +108,47 @@ def _target(path: Path) -> Path:
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     _remove_leftovers(target)
     hidden = target.parent / f".{target.name}.{os.urandom(4).hex()}.part"
-    with open(hidden, "xb") as stream:
-        try:
-            _lock(stream)
+    try:
+        with _locked(hidden) as stream:
             yield stream
-            stream.close()
+            stream.flush()
             with suppress(OSError):  # there is no file to replace, or it is somebody else's
                 hidden.chmod(stat.S_IMODE(target.stat().st_mode))
-            os.replace(hidden, target)
-        except BaseException:
-            hidden.unlink(missing_ok=True)
+            _keep(stream.fileno())  # a name on the disk before its contents would be an empty file after a loss of power
+        os.replace(hidden, target)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+    _keep_folder(target.parent)
+
+
+def _locked(hidden: Path) -> BinaryIO:
+    """A new file, locked against `_remove_leftovers` of other processes, which may remove it before it is locked."""
+    while True:
+        stream = open(hidden, "xb")
+        _lock(stream)
+        if hidden.exists():
+            return stream
+        stream.close()
+
+
+def _keep(number: int) -> None:
+    """Wait until an open file is on the disk. Raises OSError where it does not get there; some file systems cannot say."""
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
             raise
+
+
+def _keep_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where that can be asked for: the file is there whole either way."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _remove_leftovers(target: Path) -> None:

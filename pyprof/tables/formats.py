@@ -18,12 +18,11 @@ import numpy as np
 
 from pyprof.errors import ToolError, UsageError
 from pyprof.tables.table import AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
+from pyprof.visible import one_line, visible
 
 _BATCH_ROWS = 2_000
 _ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
-_MOST_WIDTH = 4_000  # characters of a field in an aligned table: one name of megabytes would pad every other line to its length
-# Names come from the program and the file: what would steer a terminal is not passed on to one.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_EXECUTED = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠].)", re.DOTALL)  # where a spreadsheet sees a formula
 
 
 class Lines(NamedTuple):
@@ -46,7 +45,7 @@ def write_lines(lines: Lines, table: AnyTable, change: Callable[[str], str], str
     fields = [PerPool(partial(_field_texts, change, header.empty, stream.isatty())) for header in table.headers]
     many = len(table.rows) >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(fields)
     by_arrow = _arrow_rows(lines) if many else None
-    skipped, begin = lines.skipped, lines.begin
+    skipped, begin = lines.skipped, titled(lines.begin) if stream.isatty() else lines.begin
     for part in table.parts():
         stream.write(begin)  # not before the first rows are known: a damaged file may have none
         begin = ""
@@ -91,20 +90,16 @@ def _field(values: Values, texts: PerPool[list[str]], finite: bool) -> Values:
 
 
 def _field_texts(change: Callable[[str], str], empty: str, shown: bool, values: Texts) -> list[str]:
-    """The fields of a column's distinct texts; shown: on a terminal."""
-    return [change((_visible(text) if shown else text) or empty) for text in values.pool]
-
-
-def _visible(text: str) -> str:
-    """A text without control characters."""
-    return _CONTROL.sub("?", text)
+    """The fields of a column's distinct texts; shown: on a terminal, where what a name holds must not steer it."""
+    fields = (change(text or empty) for text in values.pool)
+    return [*map(visible, fields)] if shown else [*fields]
 
 
 # ---------------------------------------------------------------------------------------------- separated by a character
 
 
 def _solid(text: str) -> str:
-    return _visible("_".join(text.split())) or "-"
+    return one_line(text).replace(" ", "_") or "-"
 
 
 def write_plain(table: AnyTable, stream: IO[str]) -> None:
@@ -121,21 +116,31 @@ def _quoted(text: str) -> str:
 
 def write_csv(table: AnyTable, stream: IO[str]) -> None:
     """RFC 4180: a header line, fields quoted where they must be, lines that end in CR LF."""
-    headers = [_quoted(header.text) for header in table.headers]
+    _write_csv(table, stream, _quoted)
+
+
+def write_csv_safe(table: AnyTable, stream: IO[str]) -> None:
+    """The same; a text that a spreadsheet would take for a formula begins with an apostrophe, which makes it a text there."""
+    _write_csv(table, stream, lambda text: _quoted(_EXECUTED.sub("'", text)))
+
+
+def _write_csv(table: AnyTable, stream: IO[str], change: Callable[[str], str]) -> None:
+    headers = [change(header.text) for header in table.headers]
     row = ",".join(["%s"] * len(headers)) + "\r\n"
-    write_lines(Lines(",".join(headers) + "\r\n", row), table, _quoted, stream)
+    write_lines(Lines(",".join(headers) + "\r\n", row), table, change, stream)
 
 
 def write_markdown(table: AnyTable, stream: IO[str]) -> None:
     """A table of GitHub's Markdown."""
 
     def cell(text: str) -> str:
-        return re.sub(r"[\\|<*`]", r"\\\g<0>", one_line(text))  # `f<float>` would be taken for HTML and vanish
+        # `f<float>` would be taken for HTML and vanish, `[text](address)` for a link or a picture.
+        return re.sub(r"[\\|<*`]|\](?=[(\[])", r"\\\g<0>", one_line(text))
 
     table = table.whole()
     rule = ["---" if isinstance(v, Texts) and not v.right else "--:" for v in table.values]
     head = [" | ".join(cells) for cells in ([cell(header.text) for header in table.headers], rule)]
-    title = f"{table.title}\n\n" if table.title else ""
+    title = f"{titled(table.title).replace('<', chr(92) + '<')}\n\n" if table.title else ""
     row = f"| {' | '.join(['%s'] * len(rule))} |\n"
     write_lines(Lines(f"{title}| {head[0]} |\n| {head[1]} |\n", row), table, cell, stream)
 
@@ -184,9 +189,9 @@ def write_parquet(table: AnyTable, stream: IO[str]) -> None:
 # ---------------------------------------------------------------------------------------------- aligned
 
 
-def one_line(text: str) -> str:
-    """A text without line ends and control characters."""
-    return _visible(" ".join(text.split()))
+def titled(title: str) -> str:
+    """What stands above rows, perhaps of several lines, with names as people may see them."""
+    return "".join(part if part in ("\n", "\r\n") else visible(part) for part in re.split("(\r?\n)", title))
 
 
 def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) -> None:
@@ -207,15 +212,15 @@ def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) ->
     widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
     left = [isinstance(v, Texts) and not v.right for v in fields]
     forms = [f"%-{w}.{w}s" if texts else f"%{w}s" for texts, w in zip(left, widths, strict=True)]
-    head = " ".join(form % header.text[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
-    title = f"{table.title}\n" if table.title else ""
+    head = " ".join(form % one_line(header.text)[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
+    title = f"{titled(table.title)}\n" if table.title else ""
     write_lines(Lines(f"{title}{head}\n", " ".join(forms) + "\n"), table, str, stream)
 
 
 def _longest(values: Values) -> int:
     """Characters of the longest field of a column."""
     if isinstance(values, Texts):
-        return min(max(map(len, values.pool), default=0), _MOST_WIDTH)
+        return max(map(len, values.pool), default=0)
     known = values.values[~values.unknown]
     ends = values._replace(values=np.array([known.min(), known.max()]), unknown=np.zeros(2, np.bool_)) if len(known) else None
     least = 2 * bool(values.unknown.any())

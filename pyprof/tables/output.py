@@ -15,8 +15,9 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pyprof.errors import UsageError
-from pyprof.tables.formats import FORMATS, Format, write_aligned, write_tables
+from pyprof.tables.formats import FORMATS, Format, write_aligned, write_csv_safe, write_tables
 from pyprof.tables.table import AnyTable, Header, LazyTable, Source, Table, Values, choose, sort_key
+from pyprof.visible import visible
 
 if TYPE_CHECKING:
     from pyprof.arrays.types import Ints
@@ -39,6 +40,7 @@ def add_output(parser: argparse.ArgumentParser, default: str = "plain", columns:
     parser.add_argument("-c", "--columns", metavar="COLS", help=f"columns, by comma (default {columns})")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="comma-separated (RFC 4180), the same as --format csv")
+    parser.add_argument("--csv-safe", action="store_true", help="--csv, and what a spreadsheet would execute is a text to it")
     form.add_argument("-w", "--width", metavar="N", type=int, help="aligned in lines of N characters")
     described = "; ".join(map("{}: {.help}".format, FORMATS, FORMATS.values()))
     form.add_argument(
@@ -146,9 +148,15 @@ def _format(options: argparse.Namespace) -> Format:
     if name is None and output is not None:
         name = next((name for name, form in FORMATS.items() if form.suffix == Path(output).suffix), None)
     human = options.units == "human"
+    safe = getattr(options, "csv_safe", False)
+    if safe and (name or "csv") != "csv":
+        raise UsageError(f"--csv-safe is of CSV, not of {name}", "give --csv-safe alone")
+    name = "csv" if safe else name
     form = FORMATS[name or ("table" if human else options.default_format)]
     if form.binary and output is None:
         raise UsageError("this format is written to a file", "name it: -o FILE")
+    if safe:
+        form = form._replace(write=write_csv_safe)
     if options.width is not None:
         form = form._replace(write=partial(write_aligned, width=options.width))
     if human and not form.for_people:
@@ -159,7 +167,7 @@ def _format(options: argparse.Namespace) -> Format:
 def on_terminal(options: argparse.Namespace) -> bool:
     """Whether tables are written as a terminal shows them best, since nothing else was asked for."""
     asked = options.width is not None or options.format is not None or getattr(options, "output", None) is not None
-    return not (options.csv or asked) and sys.stdout.isatty()
+    return not (options.csv or options.csv_safe or asked) and sys.stdout.isatty()
 
 
 def aligned(options: argparse.Namespace) -> bool:
@@ -170,6 +178,7 @@ def aligned(options: argparse.Namespace) -> bool:
 
 def say(lines: Iterable[str]) -> None:
     """Print sentences, on a terminal broken between words."""
+    lines = map(visible, lines)
     if sys.stdout.isatty():
         import shutil
         from textwrap import fill
@@ -192,7 +201,7 @@ def _write_terminal(tables: Sequence[AnyTable], options: argparse.Namespace) -> 
 
     columns, rows = shutil.get_terminal_size()
     again = set(_inputs(options)) - {"-"}  # standard input cannot be read again
-    command = shlex.join(getattr(options, "command_line", ())) if again else ""
+    command = visible(shlex.join(getattr(options, "command_line", ()))) if again else ""
     chosen, all_rows = options.columns is not None, options.top is not None
     write_on(Screen(columns, rows, options.units != "raw", chosen, all_rows, command), tables, sys.stdout)
 

@@ -50,6 +50,7 @@ def require_table(options: argparse.Namespace, names: Iterable[str], formats: Se
 def one_table_option(options: argparse.Namespace, formats: Sequence[str] = _OF_ONE_TABLE) -> str:
     """The first option given that needs a single table, empty where none does; formats: those that do."""
     given = {"-c": options.columns, "--where": options.where, "--sort": options.sort, "--csv": options.csv and "csv" in formats}
+    given["--csv-safe"] = options.csv_safe and "csv" in formats
     given[f"--format {options.format}"] = options.format in formats
     output = getattr(options, "output", None) or ""
     given[f"-o {output}"] = not options.format and output.endswith(tuple(FORMATS[name].suffix for name in formats))

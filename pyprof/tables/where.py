@@ -22,6 +22,7 @@ from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import UsageError
 from pyprof.tables.table import Fractions, Header, Integers, Source, Values, choose, coded
 from pyprof.tables.units import PREFIXES
+from pyprof.visible import tell
 
 _HINT = "for example --where 'op=linear,sil>50us,layer=*.attn.*'"
 _OPERATOR = r"(!=|>=|<=|=|>|<)"
@@ -141,4 +142,4 @@ def _explain(condition: Condition, values: Values, source: Source) -> None:
             raise UsageError(f"--where: no {header.key} holds {character!r}, as {value[:80]!r} does", _HINT)
     near = difflib.get_close_matches(value[:80], [text for text in texts if len(text) <= 80][:1000], 1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
-    print(f"note: no row has {header.key} {value!r}{meant}", file=sys.stderr)
+    tell(f"note: no row has {header.key} {value!r}{meant}")

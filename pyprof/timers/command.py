@@ -23,6 +23,7 @@ from pyprof.opcall import OpCall, TensorSpec, parse_call
 from pyprof.parse.records.selection import add_graphs
 from pyprof.timers.alternatives import KINDS, Alternative, alternatives
 from pyprof.timers.replay import OptimizerStep, Work, choose_device, replayable
+from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.parse.records.records import Records
@@ -103,14 +104,14 @@ def _compare(title: str, chosen: Chosen, others: list[Alternative], apart: Apart
         try:
             rows.append(_row(other.name, other.work, measure(other.work, other.tf32), base))
         except (ToolError, UsageError) as error:
-            print(f"note: {other.name}: {error}", file=sys.stderr)
+            tell(f"note: {other.name}: {error}")
             rows.append([other.name, *["na"] * (len(_HEADER) - 1)])
     print(title)
     print(f"on {base.device}, {'warm' if options.warm else 'cold'} caches, median of {len(base.times_s)} calls", end="")
     print(f"; recorded: {chosen.recorded_s * 1e6:.1f} us on {chosen.where}" if chosen.recorded_s is not None else "")
     _print_table(rows)
     if base.host_bound:
-        print("note: host-bound: launching takes longer than the work", file=sys.stderr)
+        tell("note: host-bound: launching takes longer than the work")
 
 
 def _try_advice(options: argparse.Namespace) -> int:

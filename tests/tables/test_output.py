@@ -149,7 +149,7 @@ def test_a_terminal_gets_no_control_characters(tmp_path: Path, capsys: pytest.Ca
         patch.setattr(sys.stdout, "isatty", lambda: True)
         for form in ("csv", "jsonl", "json", "markdown", "plain", "table"):
             out = _out(capsys, path, "--format", form, "-c", "name")
-            assert "?[31mred?" in out and not {"\x1b", "\x9b"} & set(out)
+            assert r"\u001b[31mred" in out and not {"\x1b", "\x9b"} & set(out)
 
 
 def test_a_name_of_megabytes_does_not_widen_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def test_of_a_million_rows_only_what_is_shown_is_computed(turned: bool) -> None:
 def test_names_are_neither_markup_nor_orders_to_the_terminal() -> None:
     names = ["[red]a[/]", "[/nothing]", "\x1b[31mb\x9b", "c\nd", ":smile:", "表" * 30]
     lines = _written(Table(HEADERS[:1], [Texts(np.arange(6), names)]), 20)
-    assert lines[1:6] == ["[red]a[/]", "[/nothing]", "?[31mb?", "c d", ":smile:"] and lines[6].startswith("表")
+    assert lines[1:6] == ["[red]a[/]", "[/nothing]", r"\u001b[31mb\u009b", "c d", ":smile:"] and lines[6].startswith("表")
 
 
 class _Terminal(io.StringIO):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from pyprof.arrays.types import Bools
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
+from pyprof.visible import tell
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")
@@ -97,7 +97,7 @@ def _in_steps(records: Records, text: str) -> Bools:
     inside: Bools = (steps >= first) & (steps < last)
     if not inside.any():
         recorded = f"{steps[steps >= 0].min()} to {steps.max()}"
-        print(f"note: nothing of step {text} is in this capture, whose steps are {recorded}", file=sys.stderr)
+        tell(f"note: nothing of step {text} is in this capture, whose steps are {recorded}")
     return inside
 
 

@@ -27,6 +27,7 @@ from pyprof.report.diff.job import RankComparison, compare_ranks, lone_ranks
 from pyprof.report.overview import Overview
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, require_table, selected
+from pyprof.visible import tell
 
 FAILED = 3  # exit code: the gate of --fail-over did not hold
 TABLES = {"where": document.where_table}
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         code = _gate(found, limit) if limit is not None else 0
     if options.save is not None:
         path = baselines.save(Path(files[-1]), options.save, Path(options.baselines))
-        print(f"kept as baseline {options.save!r}: {path}", file=sys.stderr)
+        tell(f"kept as baseline {options.save!r}: {path}")
     return code
 
 
@@ -113,15 +114,14 @@ def _compare_jobs(files: list[str], limit: float | None, options: argparse.Names
     """Rank by rank; the gate is that of the rank which changed most."""
     for lone, name in zip(lone_ranks(files[0], files[1]), files, strict=True):
         if lone:
-            print(f"note: only {name} has {len(lone)} of the ranks, which are left out", file=sys.stderr)
+            tell(f"note: only {name} has {len(lone)} of the ranks, which are left out")
     sums, codes = [], [0]
 
     def kept() -> Iterator[RankComparison]:
         for one in compare_ranks(files[0], files[1], lambda name: _overview(name, options)):
             sums.append(document.rank_sums(one))
             if limit is not None:
-                print(f"rank {sums[-1].rank}: ", end="", file=sys.stderr)
-                codes.append(_gate(one.found, limit))
+                codes.append(_gate(one.found, limit, f"rank {sums[-1].rank}: "))
             yield one
 
     if options.format == "json":
@@ -143,7 +143,7 @@ def _write_text(text: str, options: argparse.Namespace) -> None:
         stream.write(text)
 
 
-def _gate(found: Comparison, limit: float) -> int:
+def _gate(found: Comparison, limit: float, of: str = "") -> int:
     """The exit code of --fail-over, with a line that says why."""
     step = found.step
     before, after = (found.before_ns, found.after_ns) if step is None else (step.before_ns, step.after_ns)
@@ -156,5 +156,5 @@ def _gate(found: Comparison, limit: float) -> int:
     known = "" if judged else "; without several steps in both captures it cannot be told from noise"
     noise = ", within noise" if judged and step is not None and not step.beyond_noise else ""
     verdict = "failed" if failed else "passed"
-    print(f"{verdict}: {what} changed by {share:+.1%}{noise}, of which {limit:.1%} is allowed{known}", file=sys.stderr)
+    tell(f"{of}{verdict}: {what} changed by {share:+.1%}{noise}, of which {limit:.1%} is allowed{known}")
     return FAILED if failed else 0

@@ -11,7 +11,6 @@ The page is one file that needs no network.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyprof.errors import UsageError
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
+from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.hardware.devices import Gpu
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     with whole_text_file(output, inputs) as stream:
         stream.write(render(entries, comparisons))
     if output.is_file():
-        print(f"{output}: open it in a browser", file=sys.stderr)
+        tell(f"{output}: open it in a browser")
     return 0
 
 

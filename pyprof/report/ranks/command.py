@@ -20,6 +20,7 @@ from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import on_terminal, ordered, say, write
 from pyprof.tables.screen import add_tables, one_table_option, selected
 from pyprof.tables.table import Table, Texts
+from pyprof.visible import tell
 
 _SHOWN = 10  # rows of a table on the screen
 # The tables there, and what decides which rows are shown.
@@ -52,9 +53,9 @@ def run(options: argparse.Namespace) -> int:
         _show(whole, options)
         sys.stdout.flush()
         for failure in whole.failures:
-            print(f"failed: {failure}", file=sys.stderr)
+            tell(f"failed: {failure}")
         for note in whole.notes:
-            print(f"note: {note}", file=sys.stderr)
+            tell(f"note: {note}")
     return 1 if whole.failures else 0
 
 
@@ -76,7 +77,7 @@ def _write_all(whole: Survey, folder: Path, options: argparse.Namespace) -> None
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror}", "choose another place with -o") from error
-    name = "csv" if options.csv else options.format or "parquet"
+    name = "csv" if options.csv or options.csv_safe else options.format or "parquet"
     for table in (make(whole) for make in TABLES.values()):
         options.output, options.format = str(folder / f"{table.name}{FORMATS[name].suffix}"), name
         write(table.take(slice(options.top))._replace(title=""), options)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.screen import of_wall, utilised
 from pyprof.report.summary.styled import Line, Units
-from pyprof.tables.formats import one_line
 from pyprof.tables.shorten import shortened
+from pyprof.visible import one_line
 
 _LABEL = 24
 _LEAST_WIDTH = 15

@@ -30,6 +30,7 @@ from pyprof.report.overview import Overview
 from pyprof.report.trace.cut import cut, extent, trace_of
 from pyprof.report.trace.document import Document
 from pyprof.tables.files import check_output, whole_file
+from pyprof.visible import tell
 
 LIMIT_BYTES = 300_000_000  # more than ui.perfetto.dev opens well; of the text, before it is compressed
 _ROOM = 0.8  # of the limit: what a cut that is proposed fills at most
@@ -83,7 +84,7 @@ def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: 
     frame = Frame(records)
     steps = Overview(frame, trace).steps if len(records) else None
     if trace is None:
-        print("note: records hold nothing of the host but launches; give the capture for ranges and threads", file=sys.stderr)
+        tell("note: records hold nothing of the host but launches; give the capture for ranges and threads")
         trace = trace_of(records)
     if cut_out:
         first, last = extent(records, chosen)
