@@ -9,6 +9,8 @@ like a marker and cannot be read is a user range.
                layer  `encoder.layers.3 #pyprof{"layer":"TransformerEncoderLayer"}`
                step   `step 12 #pyprof{"step":12}`         optimizer  `AdamW.step #pyprof{"optimizer":"AdamW"}`
     original   `{'mod': .., 'op': .., 'args': [..]}`, `{'traceMarker': [..]}`, `{'mod': .., 'strRepr': ..}`, `layer:NAME`
+    engines    `{'Module': 'model.layers.0.mlp', 'Inputs': [[32, 4096]], ..}`, `NAME in=[[32, 4096]]`: layerwise ranges of vLLM,
+               SGLang and TensorRT-LLM: a module and the shapes it was called with, never an op
     emit_nvtx  `NAME[, seq = N][, op_id = M][, sizes = [[..], ..]][, input_op_ids = [..]]`
 """
 
@@ -54,7 +56,8 @@ class Marker(NamedTuple):
     text: as recorded, without the ids that change with each call (seq, op_id, input_op_ids); name: what to show;
     call: the op and its arguments (OP, DISPATCH, BACKWARD), under autocast with the types in which it ran; casts: those that
     autocast made for it; src: source lines `file:line`, outermost first (OP, TRACE);
-    scope: the origin of a layer's name, `module` (qualified, from the instrumenter) or `user`; own: written by pyprof's
+    scope: the origin of a layer's name, `module` (qualified, from the instrumenter), `layerwise` (qualified, from an engine
+    whose text has its shapes too) or `user`; own: written by pyprof's
     instrumenter, so that `text` follows its grammar; step: the number of a training step.
     """
 
@@ -171,12 +174,22 @@ def _decode_dict(text: str) -> Marker | None:
         return None
     if isinstance(found.get("traceMarker"), (list, tuple)):
         return Marker(Kind.TRACE, text, "trace", src=tuple(map(_text, found["traceMarker"])))
+    if isinstance(found.get("Module"), str) and found["Module"]:
+        return Marker(Kind.LAYER, text, sound_text(found["Module"]), scope="layerwise")
     if "strRepr" in found and "mod" in found:
         return Marker(Kind.REPR, text, _text(found["mod"]))
     if "mod" in found and "op" in found and isinstance(found.get("args"), (list, tuple)):
         call = _legacy_call(_text(found["mod"]), _text(found["op"]), found["args"])
         return Marker(Kind.OP, text, call.op, call)
     return None
+
+
+_LAYERWISE = re.compile(r"(?P<name>[A-Za-z_][\w.]*) in=\[[\[\]()\dx, ]*\]")
+
+
+def _decode_layerwise(text: str) -> Marker | None:
+    found = _LAYERWISE.match(text)
+    return None if found is None else Marker(Kind.LAYER, text, found["name"], scope="layerwise")
 
 
 def _legacy_call(module: str, op: str, args: Sequence[object]) -> OpCall:
@@ -322,6 +335,7 @@ def decode(text: str, *, keyed: bool = False, numbered: bool = False) -> Marker:
     readers = (
         (_TAIL in text, _decode_own),
         (text.startswith("{"), _decode_dict),
+        (" in=[" in text, _decode_layerwise),
         (text.startswith("layer:"), lambda text: Marker(Kind.LAYER, text, text[len("layer:") :], scope="user")),
         (True, partial(_decode_emit, keyed=keyed or ", sizes = " in text, numbered=numbered)),
     )

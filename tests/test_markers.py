@@ -180,3 +180,22 @@ def test_no_text_raises(text: str) -> None:
 def test_no_beginning_of_a_marker_raises(begin: str, rest: str) -> None:
     for text in (begin + rest, begin + rest + ' #pyprof{"mod":"torch"}'):
         assert decode(text).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("{'Module': 'model.layers.0.mlp', 'Inputs': [[32, 4096]], 'TrainableParams': 5}", "model.layers.0.mlp"),
+        ("{'Module': 'lm_head', 'Inputs': [[32, 4096], [1]], 'StaticParams': {'bias': False}}", "lm_head"),
+        ("model.layers.0.self_attn in=[[32, 4096], [32]]", "model.layers.0.self_attn"),
+        ("model.norm in=[32x4096]", "model.norm"),
+    ],
+)
+def test_layerwise_ranges_of_engines_are_layers_with_their_shapes_and_never_ops(text: str, name: str) -> None:
+    marker = decode(text)
+    assert (marker.kind, marker.name, marker.call, marker.text) == (Kind.LAYER, name, None, text)
+
+
+@pytest.mark.parametrize("text", ["{'Module': 3}", "{'Module': ''}", "what comes in=[a program]", "'Module': 'x'"])
+def test_texts_that_only_look_layerwise_are_ranges_of_the_user(text: str) -> None:
+    assert decode(text).kind == Kind.USER

@@ -258,3 +258,14 @@ def test_backward_kernels_are_given_their_forward_calls(emitted: Path) -> None:
     products = [r for r in rows if r["Op"] == "linear" and r["Direction"] == "bprop" and "mm" in r["Inner"]]
     assert [int(r["FLOPs"]) for r in products] == [2 * 4 * 10 * 288] * 2
     assert {r["Layer"] for r in products} == {"fc"}
+
+
+@pytest.mark.nsys
+def test_layerwise_ranges_of_engines_are_layers(tmp_path: Path) -> None:
+    from pyprof.loading import load_capture
+
+    records = load_capture(record(tmp_path, PROGRAMS / "nsys_layerwise.py"))
+    assert [records.calls[code].name for code in records["call"].tolist()] == ["aten::mm"], "a layer is no op"
+    stack = records.stacks[int(records["scope"][0])]
+    assert stack.layer == ("model.layers.0.mlp",)
+    assert stack.reprs == ("{'Module': 'model.layers.0', 'Inputs': [[32, 64]]}", "model.layers.0.mlp in=[[32, 64]]")

@@ -28,6 +28,7 @@ _Number = TypeVar("_Number", int, Ints)
 # A stack has bounds, for ranges pile up where a program leaks them or recurses.
 _MOST_ASIDE = 32  # ranges that were never closed, and start/end ranges that cross others: of each the first
 _ROWS = 1 << 18  # whose sequence numbers are looked at at a time
+_QUALIFIED = ("module", "layerwise")  # whose layers' names are paths from the root
 _ENDS = 64  # nested ranges: so many of the outermost and of the innermost
 _DEEP = f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outermost and the {_ENDS} innermost are kept"
 _CROWDED = f"kernels inside more than {_MOST_ASIDE} ranges that overlap or were never closed; the first are kept"
@@ -361,7 +362,7 @@ def _describe(units: list[_Unit], *, opened: bool) -> Stack:
             calls.append(marker.call.op)
             mods.append(marker.call.module)
             texts.append(marker.text)
-        elif marker.kind == Kind.REPR:
+        elif marker.kind == Kind.REPR or marker.scope == "layerwise":  # the latter's text has the shapes of its inputs
             reprs.append(marker.text)
         if unit.shown is not None:
             shown.append(unit.shown)
@@ -387,8 +388,8 @@ def _layers(units: list[_Unit]) -> tuple[str, ...]:
     """Named layers; of the modules' qualified paths the innermost; where nothing was named the user's own ranges."""
     named = [unit.marker for unit in units if unit.marker.kind == Kind.LAYER]
     if named:
-        modules = [m for m in named if m.scope == "module"]
-        return tuple([m.name for m in named if m.scope != "module" or m is modules[-1]])
+        modules = [m for m in named if m.scope in _QUALIFIED]
+        return tuple([m.name for m in named if m.scope not in _QUALIFIED or m is modules[-1]])
     return tuple([unit.layer for unit in units if unit.layer is not None])
 
 

@@ -531,3 +531,17 @@ def test_layers_and_lines_of_an_inference(captures: Path) -> None:
     assert {path[2] for path in layers if len(path) == 3} >= {f"ViTLayer_{number}" for number in range(12)}
     sources = {trace.strings[code] for code in np.unique(trace.ranges["src"]).tolist()}
     assert not any("torch/nn" in source or "torch/_" in source for source in sources)
+
+
+def test_sampled_counters_beside_kernels_are_read_past_with_a_note(tmp_path: Path) -> None:
+    events = [op("aten::relu", 0, 10), launch(1, 5), kernel(1, 20)]
+    samples = [
+        {"ph": "C", "cat": "hardware_counters", "name": "sm__cycles", "pid": "GPU 0 Counters", "tid": 0, "ts": 20 + turn,
+         "args": {"": 7.5}} for turn in range(4)
+    ]  # fmt: skip
+    plain, sampled = (load_capture(write(tmp_path, found, "t.json")) for found in (events, events + samples))
+    assert len(sampled) == len(plain) == 1 and sampled.calls == plain.calls
+    assert sampled.notes == [
+        *plain.notes,
+        "4 samples of hardware counters were recorded beside the kernels: see `pyprof counters`",
+    ]
