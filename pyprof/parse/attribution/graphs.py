@@ -47,9 +47,14 @@ class Explained(NamedTuple):
 
 
 def unexplained(run: Trace) -> Bools:
-    """Which activities ran as nodes of graphs whose recording is not known."""
+    """Which activities ran as nodes of graphs whose recording is not known, or only its layer."""
     node = run.activities["graph_node"]
-    return np.asarray((node >= 0) & ~np.isin(node, run.graph_nodes["node"]))
+    return np.asarray((node >= 0) & ~np.isin(node, run.graph_nodes["node"][_timed(run)]))
+
+
+def _timed(run: Trace) -> Bools:
+    """Which nodes were recorded on a thread that is known; of others annotations say the layer alone."""
+    return np.asarray(run.threads["tid"][run.graph_nodes["thread"]] >= 0)
 
 
 def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
@@ -157,8 +162,10 @@ def _merged(run: Trace, sources: list[GraphTrace], known: list[Family], of: Repl
     process = np.repeat(of.process, np.diff(of.first))
     source = np.array([*(one.source for one in known), -1], np.int64)[family]
     node = _numbered(run.activities["graph_node"], of.rows, np.stack([process, source, launch]))
-    threads, ranges, nodes, ends = [run.threads], [run.ranges], [run.graph_nodes], [run.session_end_ns]
     hit = source >= 0
+    keep = _timed(run) | ~np.isin(run.graph_nodes["node"], node[of.rows[hit]])
+    known_nodes = {name: values[keep] for name, values in run.graph_nodes.items()}
+    threads, ranges, nodes, ends = [run.threads], [run.ranges], [known_nodes], [run.session_end_ns]
     for owner, number in distinct_rows(process[hit], source[hit]).columns.T.tolist():
         trace = sources[number].trace
         shift, before = (0, 0) if number == 0 else (_after(run, ends) - _begin(trace), sum(len(t["tid"]) for t in threads))

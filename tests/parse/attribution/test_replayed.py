@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import pyprof
+from pyprof.cli import main
 from pyprof.errors import InputError
 from pyprof.loading import load
+from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import choose_kinds
 from tests.graph_traces import LAYERS, SEQUENCE, captured, replayed, write
@@ -124,6 +126,25 @@ def test_the_capture_may_be_in_the_run_itself(tmp_path: Path) -> None:
     found = choose_kinds(load(str(run)), "kernel")
     assert ops(found)[-48:] == OPS * 2
     assert any("the capture in this trace" in note for note in found.notes)
+
+
+def test_annotations_of_torch_on_kernels_of_graphs_are_their_layers(tmp_path: Path) -> None:
+    events = replayed(rocm=False, nodes=True)
+    for event in events:
+        if event["cat"] == "kernel":
+            number = event["args"]["graph node id"] % (3 << 32)
+            layer = f"layers.{number // 3}.mlp"
+            event["args"] |= {"module_fqn": layer, "name": "mlp"} if number < 12 else {"name": "tail", "stream": "62"}
+    run = write(tmp_path / "run.json", events)
+    found = load(str(run))
+    layers = [found.stacks[code].layer for code in found["scope"].tolist()]
+    assert layers == [(f"layers.{at // 3}.mlp",) if at < 12 else ("tail",) for at in range(24)] * 2
+    assert ops(found) == [""] * 48, "a layer is no op"
+    timeline = tmp_path / "timeline.json"
+    assert main(["trace", str(run), "-o", str(timeline)]) == 0
+    assert list(lines(load(str(timeline)))) == list(lines(found))
+    explained = load(str(run), str(write(tmp_path / "graph.json", captured(rocm=False))))
+    assert ops(explained) == OPS * 2
 
 
 def test_rows_in_any_order_give_the_same(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ class _ActivityArgs(msgspec.Struct, gc=False):
     bytes: Int = -1
     graph_node: Int = msgspec.field(default=-1, name="graph node id")
     codes: ActivityCodes | None = msgspec.field(default=None, name="pyprof")
+    name: str = ""  # these two as torch's annotations of graphs say them
+    module_fqn: str = ""
 
 
 class _LaunchArgs(msgspec.Struct, gc=False):
@@ -69,6 +71,8 @@ class Activities:
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
         self._parts: list[Table] = []
+        self._layers: list[Ints] = []
+        self.qualified: set[int] = set()
 
     def add(self, kind: int, events: list[Event]) -> None:
         """More kernels, copies or fills."""
@@ -99,6 +103,19 @@ class Activities:
             columns["process"] = np.array([one.process for one in known], np.int64)
             columns["copykind"] = np.array([one.copykind for one in known], np.int64)
         self._parts.append(make_table("activities", columns))
+        self._layers.append(np.array([self._layer(a) for a in args], np.int32))
+
+    def _layer(self, args: _ActivityArgs) -> int:
+        """The code of the layer in which a graph's node was recorded, -1 unknown."""
+        if args.graph_node <= 0 or not (args.module_fqn or args.name):
+            return -1
+        code = self._strings.code(args.module_fqn or args.name)
+        self.qualified |= {code} if args.module_fqn else set()
+        return code
+
+    def layers(self) -> Ints:
+        """Of all rows the code of the layer that torch's annotations of graphs say, -1 none."""
+        return np.concatenate([np.empty(0, np.int32), *self._layers])
 
     def table(self) -> Table:
         """All rows."""

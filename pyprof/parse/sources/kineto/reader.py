@@ -21,6 +21,7 @@ from pyprof.arrays.intervals import union
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto import exported
+from pyprof.parse.sources.kineto.annotations import give_layers
 from pyprof.parse.sources.kineto.ascend import ARROWS, AscendTasks
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
@@ -222,6 +223,7 @@ class _TraceReader:
         owner, shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         trace.activities["process"] = owner.astype(np.int32)
         number_nodes(trace)
+        give_layers(trace, self.activities.layers(), self.activities.qualified)
         self._give_facts(processes, self.lost._replace(shared=shared))
         return trace
 
