@@ -1,4 +1,4 @@
-"""Which records a command shows: their kinds, and those inside training steps, an NVTX range or layer, or a time.
+"""Which records a command shows: their kinds, and those inside steps, an NVTX range or layer, or a time.
 
 For every table and report. Gives a mask over Records (or the records chosen) and changes no number: costs and rates of what
 remains are those of the whole capture.
@@ -46,7 +46,9 @@ def choose_kinds(records: Records, kinds: str) -> Records:
 def add_window(parser: argparse.ArgumentParser) -> None:
     """The options `--step`, `--range` and `--time`."""
     parser.add_argument(
-        "--step", metavar="A:B", help="only training steps A to B - 1; either may be left out; A alone is one step"
+        "--step",
+        metavar="A:B",
+        help="only steps A to B - 1, of training or of a serving engine; either may be left out; A alone is one",
     )
     parser.add_argument(
         "--range", metavar="NAME", help="only inside this NVTX range or layer; NAME@DOMAIN in a domain, NAME@* in any"
@@ -89,7 +91,7 @@ def _in_steps(records: Records, text: str) -> Bools:
         raise UsageError(f"--step takes A:B, not {text!r}", "for example --step 10:12")
     steps = records["step"]
     if not (steps >= 0).any():
-        raise InputError("no training steps are marked in this capture", "call pyprof.step() at the end of each step")
+        raise InputError("no steps are marked in this capture", "call pyprof.step() at the end of each step")
     first = int(match[1] or match[3] or 0)
     last = first + 1 if match[3] else int(match[2]) if match[2] else _LARGEST
     if first >= last:
