@@ -21,6 +21,7 @@ from pyprof.progress import stage
 
 if TYPE_CHECKING:
     from pyprof.opcall import OpRules
+    from pyprof.parse.attribution.captured import GraphTrace
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.measured.launches import Measured
     from pyprof.parse.sources.trace import Trace
@@ -393,15 +394,33 @@ def _with_graphs(run: Trace | Records, name: str, graphs: str | None) -> Trace |
     from pyprof.parse.attribution.graphs import explained, unexplained
     from pyprof.parse.sources import graph_captures
 
-    path, files = Path(name), []
     if graphs is not None:
-        files = graph_captures.given(Path(graphs), path)
-    elif unexplained(run).any():
-        files = graph_captures.beside(path)
-    found = explained(run, [GraphTrace(str(file.path), open_trace(file.path), *file[1:]) for file in files])
+        files, notes = graph_captures.given(Path(graphs), Path(name)), list[str]()
+        captures = [GraphTrace(str(one.path), open_trace(one.path), *one[1:]) for one in files]
+    else:
+        captures, notes = _captures_beside(name) if unexplained(run).any() else ([], [])
+    found = explained(run, captures)
     if graphs is not None and not found.kernels:
         raise InputError(found.refused[0], "give the trace of the capture of the graphs that this run replays")
-    return replace(found.trace, notes=[*found.trace.notes, *found.notes]) if found.notes else found.trace
+    notes += found.notes
+    return replace(found.trace, notes=[*found.trace.notes, *notes]) if notes else found.trace
+
+
+def _captures_beside(name: str) -> tuple[list[GraphTrace], list[str]]:
+    """The traces of captures that stand beside a run's, and what is to be said of those that cannot be read: the run can be."""
+    from pyprof.parse.attribution.captured import GraphTrace
+    from pyprof.parse.sources import graph_captures
+
+    found, notes = list[GraphTrace](), list[str]()
+    try:
+        for one in graph_captures.beside(Path(name)):
+            try:
+                found.append(GraphTrace(str(one.path), open_trace(one.path), *one[1:]))
+            except InputError as error:
+                notes.append(f"{error}: it stands beside the capture and was not used")
+    except InputError as error:  # the list of them
+        notes.append(f"{error}: it stands beside the capture and was not used")
+    return found, notes
 
 
 def attributed(trace: Trace, name: str, graphs: str | None = None) -> Records:

@@ -79,7 +79,7 @@ def _in_folder(folder: Path) -> list[CaptureFile]:
     if (folder / DETAILS).is_file() and (found := _listed(folder / DETAILS)):
         return found
     traces = sorted(path for path in folder.glob("*.json*") if _TRACE.search(path.name) and not path.name.endswith(DETAILS))
-    return [_named(path) for path in traces]
+    return [_named(path) for path in traces if path.is_file()]
 
 
 def _named(path: Path) -> CaptureFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 
@@ -193,3 +194,21 @@ def test_vllm_decode_with_shuffled_names_or_of_another_size(captures: Path, tmp_
     larger.write_text(json.dumps(document).replace("capture_32_FULL", "capture_64_FULL"))
     with pytest.raises(InputError, match="captured for batch size 64"):
         load(run, str(larger))
+
+
+@pytest.mark.parametrize("name", ["execution_details.json", "graph.json", "pipe.json"])
+def test_what_cannot_be_read_beside_a_run_keeps_nobody_from_reading_the_run(tmp_path: Path, name: str) -> None:
+    run, folder = write(tmp_path / "run.json", replayed()), tmp_path / "capture_traces"
+    write(folder / "other.json", captured())
+    if name == "pipe.json":  # which nobody writes to
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).write_text("{")
+    found = load(str(run))
+    assert len(found) == 2 * 3 * LAYERS
+    said = [note for note in found.notes if note.endswith("it stands beside the capture and was not used")]
+    assert [name in note for note in said] == [True] * (name != "pipe.json")
+    assert ("mm" in ops(found)) == (name != "execution_details.json")
+    if said:
+        with pytest.raises(InputError):
+            load(str(run), str(folder / name))

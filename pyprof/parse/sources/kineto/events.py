@@ -30,6 +30,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
 _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job
 _CUTS_TRIED = 8
+_MOST_EVENT_BYTES = 64 << 20  # of one event, and of what follows all events; looking for its end again and again takes time
 # From here on a float of microseconds cannot distinguish nanoseconds: epoch times with a fraction.
 _EXACT_BELOW_US = float(1 << 43)
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -113,6 +114,9 @@ class TraceFile:
                 if len(buffer) >= self.block_bytes:
                     events, buffer = self._cut(buffer)
                     yield events
+                if len(buffer) > _MOST_EVENT_BYTES:
+                    most = f"one event of more than {_MOST_EVENT_BYTES >> 20} MiB"
+                    raise InputError(f"{self.name}: {most}, which no profiler writes", _HINT)
                 buffer += more
             yield self._last(head, buffer + more)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -189,29 +193,47 @@ def _strict(text: bytes, plain: msgspec.json.Decoder[Any], exact: msgspec.json.D
 
 # Kineto wrote names without escaping the quotes in them until July 2026: a record_function with JSON in its name, a frame of
 # generated code. A name has a line of its own (today), or ends before `, "pid":` (until 2025).
-_NAMES = (
-    rb'(?m)^(?P<before>\s*"name": ")(?P<text>[^\n]*)(?=",?[ \r]*$)',
-    rb'(?P<before>"name": ")(?P<text>[^\n]*?)(?=", "pid": )',
-)
+_NAME_LINE = rb'(?m)^[ \t\r]*"name": "(?P<text>[^\n]*)(?=",?[ \r]*$)'
+_NAME_BEGIN, _NAME_END = b'"name": "', b'", "pid": '
 _BARE_QUOTE = rb'(?<!\\)"'
 
 
 def _requoted(text: bytes) -> bytes:
-    """The text with the quotes in names escaped."""
-    for pattern in _NAMES:
-        text = re.sub(pattern, _requote, text)
+    """The text with the quotes in names escaped, in one pass over it."""
+    for names in (_names_of_lines, _names_before_pid):
+        parts, done = [], 0
+        for begin, end in names(text):
+            name = text[begin:end]
+            if b'"' in name and b'"ph":' not in name:  # the second: that ran past a name that was well written
+                parts += [text[done:begin], re.sub(_BARE_QUOTE, rb'\\"', name)]
+                done = end
+        text = b"".join([*parts, text[done:]])
     return text
 
 
-def _requote(match: re.Match[bytes]) -> bytes:
-    name = match["text"]
-    if b'"' not in name or b'"ph":' in name:  # the second: the match ran past a name that was well written
-        return match[0]
-    return match["before"] + re.sub(_BARE_QUOTE, rb'\\"', name)
+def _names_of_lines(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where the names are that have a line of their own."""
+    return (match.span("text") for match in re.finditer(_NAME_LINE, text))
 
 
+def _names_before_pid(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where the names are that end before a process's number, on the same line."""
+    at, end, line = 0, 0, 0
+    while (found := text.find(_NAME_BEGIN, at)) >= 0:
+        at = found + len(_NAME_BEGIN)
+        # Each end is looked for once, however many names begin before it.
+        if end < at and (end := text.find(_NAME_END, at)) < 0:
+            return
+        if line < at:
+            line = text.find(b"\n", at) % (len(text) + 1)
+        if end < line:
+            yield at, end
+            at = end
+
+
+# A string is passed over whole, so that what follows is never inside one; one that never ends is the rest of the text.
 _ODD = (
-    r'(?s)"(?P<text>(?:[^"\\]|\\.)*)"'  # a string is passed over whole, so that what follows is never inside one
+    r'(?s)"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
     r"|(?P<number>-?\b(?:nan|NaN|inf|Infinity|INF|NAN)\b)"
     r"|(?P<comma>,)(?=\s*[\]}])"
 )

@@ -164,3 +164,30 @@ def test_one_wrong_value_leaves_the_others_of_its_event(tmp_path: Path) -> None:
     path.write_text('{"traceEvents": [' + ",".join(f'{{"ph": "X", "args": {a}}}' for a in args) + "]}")
     found = decode_args(OpArgs, all_of(opened(path)))
     assert [(a.seq, a.fwd) for a in found] == [(5, 0), (-1, 3), (-1, 0)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "\n" * 2_000_000,  # looked for a name at each line's begin, to the last line
+        '"name": "x",' * 200_000,  # looked for the end of each name, to the end of the line
+        '"' + '\\"' * 1_000_000,  # looked for the end of a string that never ends, from each quote in it
+        '"' + " " * 30_000_000,  # kept a place to go back to for each character
+    ],
+    ids=["empty lines", "names without ends", "quotes", "one string"],
+)
+def test_damaged_text_is_gone_over_once(tmp_path: Path, odd: str) -> None:
+    """Otherwise each of these takes hours, or the last one gigabytes."""
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "name": nan ' + odd)
+    with pytest.raises(InputError, match="not valid JSON"):
+        all_of(opened(path))
+
+
+def test_an_event_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyprof.parse.sources.kineto.events._MOST_EVENT_BYTES", 1 << 20)
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [{"ph": "X", "name": "' + "x" * 3_000_000 + '"}]}')
+    with pytest.raises(InputError, match="one event of more than 1 MiB"):
+        all_of(opened(path, block_bytes=1 << 16))
+    assert len(all_of(opened(path))) == 1  # which is less than a block
