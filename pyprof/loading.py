@@ -373,11 +373,25 @@ def _attributed(found: list[Trace | Records], name: str) -> Records:
         return found[0]
     from pyprof.parse.attribution.attribute import attribute
 
+    compiled = found[0].source == "kineto"
     try:
         with stage("finding ops"):
-            return attribute(cast("Trace", found.pop()), op_rules())
+            records = attribute(cast("Trace", found.pop()), op_rules())
     except InputError as error:
         raise type(error)(f"{name}: {error}", error.hint) from error
+    return _with_lines(records, Path(name)) if compiled else records
+
+
+def _with_lines(records: Records, path: Path) -> Records:
+    """Records of a program that Inductor compiled with the lines that it says its kernels were made from, where it does."""
+    from pyprof.parse.sources import kernel_information
+
+    if lines := kernel_information.beside(path):
+        from pyprof.parse.attribution.provenance import give_lines
+
+        if count := give_lines(records, lines):
+            records.notes.append(f"kernels with source lines from {kernel_information.NAME}: {count:,}")
+    return records
 
 
 def _with_graphs(run: Trace | Records, name: str, graphs: str | None) -> Trace | Records:

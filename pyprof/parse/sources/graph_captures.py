@@ -54,6 +54,8 @@ def given(path: Path, run: Path) -> list[CaptureFile]:
 
 def beside(run: Path) -> list[CaptureFile]:
     """The traces of captures that stand beside a run's; none for such a trace itself."""
+    if not run.is_file():  # standard input
+        return []
     try:
         if (capture := run.with_name(_RUN.sub(".capture", run.name))) != run and capture.is_file():
             return [_with_details(capture)]
