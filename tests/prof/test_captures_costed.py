@@ -75,3 +75,15 @@ def test_look_ups_take_their_width_from_their_gradient(captures: Path) -> None:
     assert costs.bytes[look_up] == 4 * 768 * 16 + 8 * (768 + 385) + 4 * 128 * 48
     back = [i for i, op in enumerate(ops) if op.startswith("CppNode<SplitLookupFunction_adagrad")]
     assert costs.flops[back].sum() == 7 * 768 * 16  # added, and AdaGrad's six operations a weight
+
+
+def test_the_type_of_a_list_comes_from_the_kernels_template_and_is_marked(captures: Path) -> None:
+    """torch.profiler records no types of tensors in lists: `CatArrayBatchedCopy<OpaqueType<2>>` says that they have two bytes."""
+    records = infer(load_capture(captures / "kineto/h100_vit.json.gz"))
+    costs = cost_records(records)
+    joined = np.array([call.op == "cat" for call in records.calls] + [False], np.bool_)[records["own"]]
+    assert joined.sum() == 1 and costs.inferred.tolist() == joined.tolist()
+    tokens = [t for code in records["own"][joined].tolist() for t in records.calls[code].tensors]
+    # The class token is one row, expanded to the batch; all that is joined is written.
+    assert costs.bytes[joined].tolist() == [2 * (sum(t.stored for t in tokens) + sum(t.numel for t in tokens))]
+    assert (costs.at_least < 0).all()
