@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.inputs import SQLITE
-from pyprof.parse.sources import graph_captures
+from pyprof.parse.sources import graph_captures, kernel_information
 from pyprof.serving.texts import bare, is_plain
 
 # Names of captures and records; a file of another name can be asked for, but is not listed.
@@ -123,11 +123,11 @@ class Folders:
         return any(path.is_relative_to(root) for root in self._roots.values())
 
     def _check_beside(self, path: Path) -> None:
-        """Raise Refused where a trace of its graphs' capture beside it, which is read with it, would not be served itself."""
-        for other in graph_captures.may_open(path):
+        """Raise Refused where what is read with it, as a trace of its graphs' capture beside it, would not be served itself."""
+        for other in (*graph_captures.may_open(path), path.parent / kernel_information.NAME):
             found = Path(os.path.realpath(other))
             if found.exists() and not self._is_inside(found):
-                raise Refused("outside_folders", "a trace of its graphs beside it lies outside of the served folders", _LIST)
+                raise Refused("outside_folders", "what is read beside it lies outside of the served folders", _LIST)
             if found.is_file():
                 self._check(found)
 

@@ -271,7 +271,10 @@ def test_names_inside_lead_to_their_files(served: tuple[Session, Path]) -> None:
         assert not answer(session, "summary", {"file": name})[1], name
 
 
-@pytest.mark.parametrize("link", ["run.capture.json", "execution_details.json", "capture_traces", "capture_traces/bs_1.json"])
+@pytest.mark.parametrize(
+    "link",
+    ["run.capture.json", "execution_details.json", "kernel_information.json", "capture_traces", "capture_traces/bs_1.json"],
+)
 def test_what_is_read_beside_a_capture_does_not_lead_out_either(tmp_path: Path, link: str) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     outside.mkdir()
