@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,14 +80,17 @@ def _waits(path: str) -> str:
 def test_a_scheduler_that_is_killed_is_named(tmp_path: Path) -> None:
     """dask itself gives `CancelledError` without a reason."""
     env = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s", "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
-    address, python = "tcp://127.0.0.1:28786", [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    address, python = f"tcp://127.0.0.1:{port}", [sys.executable, "-m", "distributed.cli.dask_scheduler"]
     options = {"cwd": tmp_path, "env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen([*python, "--port", "28786", "--no-dashboard", "--host", "127.0.0.1"], **options)  # type: ignore[call-overload]
+    server = subprocess.Popen([*python, "--port", port, "--no-dashboard", "--host", "127.0.0.1"], **options)  # type: ignore[call-overload]
     worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
     process = subprocess.Popen([*worker, "--death-timeout", "5"], **options)  # type: ignore[call-overload]
     try:
+        _until(lambda: _answers(int(port)))
         began = tmp_path / "began"
-        ending = threading.Thread(target=lambda: (_until(began), server.kill()))
+        ending = threading.Thread(target=lambda: (_until(began.exists), server.kill()))
         ending.start()
         with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
             results = dict(on_dask(_waits, [str(began)], address))
@@ -97,8 +102,16 @@ def test_a_scheduler_that_is_killed_is_named(tmp_path: Path) -> None:
     assert str(results[str(began)]) == f"the dask scheduler at {address} is gone"
 
 
-def _until(path: Path) -> None:
-    for _ in range(3000):
-        if path.exists():
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if happened():
             return
         time.sleep(0.01)
