@@ -21,6 +21,7 @@ from pyprof.counters.names import base
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
 from pyprof.hardware.kernels import Verdict, classify, verdict
+from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.measured.launches import Measured
 from pyprof.prof import formulas
 from pyprof.prof.columns import RecordTable
@@ -128,8 +129,8 @@ class CounterTable:
             if len(codes) and codes[0] >= 0:
                 return frame.gpus[int(codes[0])][0]
         major, _, minor = cc.partition(".")
-        capability = (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
-        return gpus.find(name, gpus.Recorded(capability))[0]
+        capability = (integer(major), integer(minor))
+        return gpus.find(name, gpus.Recorded(capability if min(capability) >= 0 else None))[0]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from pyprof.arrays.types import Floats, Ints
+from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
 from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
 
@@ -73,7 +74,7 @@ class CounterEvents:
 def _ordinal(pid: int | str) -> int:
     """The device in `GPU 0 Counters`, or in a number; -1 unknown."""
     found = re.search(r"\d+", pid) if isinstance(pid, str) else None
-    return pid if isinstance(pid, int) else int(found[0]) if found else -1
+    return pid if isinstance(pid, int) else integer(found[0]) if found else -1
 
 
 def _numbers(event: Event) -> dict[str, float]:

@@ -240,13 +240,25 @@ _ODD = (
 _BAD_ESCAPE = r'\\(?:(?P<good>["\\/bfnrt]|u[0-9a-fA-F]{4})|)'
 
 
-def _repair(match: re.Match[str]) -> str:
+def _repaired(text: str) -> str:
+    """The text without what JSON has no place for; only what changes is kept while it is gone over."""
+    parts, done = [], 0
+    for match in re.finditer(_ODD, text):
+        new = _repair(match)
+        if new is not None:
+            parts += [text[done : match.start()], new]
+            done = match.end()
+    return "".join([*parts, text[done:]])
+
+
+def _repair(match: re.Match[str]) -> str | None:
+    """What stands for something odd; None: it stays."""
     if match["number"]:
         return "null"
     if match["comma"]:
         return ""
     text = match[0]
-    return re.sub(_BAD_ESCAPE, lambda m: m[0] if m["good"] else r"\\", text) if "\\" in text else text
+    return re.sub(_BAD_ESCAPE, lambda m: m[0] if m["good"] else r"\\", text) if "\\" in text else None
 
 
 def _tolerant(text: bytes) -> object:
@@ -254,7 +266,7 @@ def _tolerant(text: bytes) -> object:
     decoded = text.decode("utf-8", "replace")
     for repair in (False, True):
         try:
-            candidate = re.sub(_ODD, _repair, decoded) if repair else decoded
+            candidate = _repaired(decoded) if repair else decoded
             return json.loads(candidate, strict=False, parse_float=Decimal, parse_constant=_nothing)
         except (ValueError, RecursionError):
             continue

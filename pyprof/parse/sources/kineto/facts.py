@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.markers import Kind
+from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
 
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
@@ -39,12 +40,12 @@ def devices_of(properties: object, strings: Strings) -> Table:
 def rank_of_file(distributed: object, path: Path) -> int:
     """The rank from `distributedInfo`, else from a file name with rankN or workerN in it; -1 unknown."""
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
-    if isinstance(rank, str) and rank.isdecimal():
-        rank = int(rank)
+    if isinstance(rank, str):
+        rank = integer(rank)
     if _natural(rank) >= 0:
         return _natural(rank)
     found = re.search(_RANK, path.name)
-    return _natural(int(found[1])) if found else -1
+    return _natural(integer(found[1])) if found else -1
 
 
 def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int], str], trace: Trace) -> tuple[Table, Table]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.exported import ActivityCodes
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, Trace, concatenated, make_table
@@ -62,7 +63,7 @@ def _small(values: list[int]) -> Ints:
 def _number(value: int | str) -> int:
     """A device or stream from pid or tid, for events whose args lack it: 7, `7`, `stream 7`."""
     found = re.search(r"\d+$", str(value))
-    return int(found[0]) if found else -1
+    return integer(found[0]) if found else -1
 
 
 class Activities:

@@ -215,6 +215,7 @@ def _integers(values: object) -> TypeGuard[list[int]]:
 
 
 _INTEGER = re.compile(r"-?\d+")
+_MOST_DIGITS = 41  # beyond those of 128 bits; Python itself refuses to read some thousands
 _FLOAT = re.compile(r"-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|inf|nan)", re.IGNORECASE)
 _COMPLEX = rf"(?i)\(?({_FLOAT.pattern})([-+,]-?{_FLOAT.pattern})\*?[ij]?\)?"
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False}
@@ -237,7 +238,7 @@ def _parsed(text: str | list[str]) -> object:
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
-        return int(text)
+        return int(text) if len(text) <= _MOST_DIGITS else UNKNOWN
     if _FLOAT.fullmatch(text):
         return float(text)
     if (found := re.fullmatch(_COMPLEX, text)) is not None:

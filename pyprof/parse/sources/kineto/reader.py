@@ -20,6 +20,7 @@ from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import union
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
+from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.annotations import give_layers
 from pyprof.parse.sources.kineto.ascend import ARROWS, AscendTasks
@@ -71,7 +72,7 @@ class _Threads(dict[tuple[int | str, int | str], int]):
 def _integer(value: int | str) -> int:
     """The number in `25738` or `stream 7`; -1 unknown."""
     found = re.search(r"-?\d+$", value) if isinstance(value, str) else None
-    number = value if isinstance(value, int) else int(found[0]) if found else -1
+    number = value if isinstance(value, int) else integer(found[0]) if found else -1
     return number if -(1 << 62) < number < 1 << 62 else -1
 
 

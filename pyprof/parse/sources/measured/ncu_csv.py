@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from pyprof.errors import InputError
+from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.measured.launches import Builder, Dim, Launch, Measured, Numbers, scale
 
 _HEADER = re.compile(r'^\ufeff?("?)ID\1([,;\t])\1Process ID\1\2.*\1Kernel Name\1', re.MULTILINE)
@@ -63,19 +64,23 @@ def read(stream: IO[str], name: str) -> Measured:
 def _rows(stream: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
     """The rows of each table of a file, with the table's header; lines that are neither are passed over."""
     header: list[str] | None = None
-    pending, begins = "", re.compile("")
+    begins, pending, quotes = re.compile(""), list[str](), 0
     for line in stream:
         if found := _HEADER.match(line):
             quote, delimiter = found[1], found[2]
             # ncu quotes every cell, so that what a program prints looks otherwise.
             begins = re.compile(rf"({quote})\d*\1{delimiter}\1\d*\1{delimiter}")
-            header, pending = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter)), ""
-        elif header is not None and (pending or begins.match(line)):
-            pending = line if begins.match(line) else pending + line
-            if pending.count('"') % 2 == 0:  # a quoted text may hold line ends
-                csv.field_size_limit(max(csv.field_size_limit(), len(pending)))
-                yield header, next(csv.reader([pending], delimiter=delimiter))
-                pending = ""
+            header, pending = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter)), []
+        elif header is not None and ((first := begins.match(line)) or pending):
+            if first:
+                pending, quotes = [], 0
+            pending.append(line)
+            quotes += line.count('"')
+            if quotes % 2 == 0:  # a quoted text may hold line ends
+                text = "".join(pending)
+                csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+                yield header, next(csv.reader([text], delimiter=delimiter))
+                pending = []
 
 
 def _metrics(header: Sequence[str]) -> Sequence[str]:
@@ -117,12 +122,11 @@ class _Table:
         pid, device, stream = (self._ordinal(row, column) for column in ("Process ID", "Device", "Stream"))
         grid, block = (_dim(self.cell(row, column)) for column in ("Grid Size", "Block Size"))
         scopes = tuple(scope for at in self.nvtx if at < len(row) for scope in _scopes(row[at]))
-        name, cc, number = self.cell(row, "Kernel Name"), self.cell(row, "CC"), int(self.cell(row, "ID"))
+        name, cc, number = self.cell(row, "Kernel Name"), self.cell(row, "CC"), self._ordinal(row, "ID")
         return Launch(name, grid, block, pid, device, stream, cc, scopes, number=number)
 
     def _ordinal(self, row: Sequence[str], column: str) -> int:
-        text = self.cell(row, column)
-        return int(text) if text.isdecimal() else -1
+        return integer(self.cell(row, column))
 
 
 class _Raw(_Table):
@@ -169,8 +173,8 @@ class _Details(_Table):
 @lru_cache(maxsize=4096)
 def _dim(text: str) -> Dim | None:
     """`(16, 16, 1)`."""
-    numbers = [int(part) for part in re.findall(r"\d+", text)]
-    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
+    numbers = [integer(part) for part in re.findall(r"\d+", text)]
+    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 and min(numbers) >= 0 else None
 
 
 @lru_cache(maxsize=4096)
@@ -180,10 +184,18 @@ def _scopes(cell: str) -> list[str]:
     A name may hold colons and quotes, so it is what is left of the six; a range of another domain than the default one begins
     with it.
     """
-    return [name if domain == "<default domain>" else f"{domain}:{name}" for domain, name in _RANGE.findall(cell)]
+    found, pending = list[str](), list[str]()
+    for piece in re.split(r'"\s+"', cell.partition('"')[2].rstrip().rstrip('"')):
+        pending.append(piece)
+        begin, *fields = piece.rsplit(":", 6)
+        if len(fields) == 6 and '"' not in "".join(fields):  # else a name in which quotes stand apart goes on
+            domain, colon, name = '" "'.join([*pending[:-1], begin]).partition(":")
+            if colon and '"' not in domain:
+                found.append(name if domain == "<default domain>" else f"{domain}:{name}")
+            pending = []
+    return found
 
 
-_RANGE = re.compile(r'"([^:"]*):(.*?)(?::[^:"]*){6}"(?=\s+"|\s*$)', re.DOTALL)
 _NAME = re.compile(r"\b(?:\w+:)?[A-Za-z]\w*(?:__\w+)?(?:\.\w+)+|\b[a-z]\w*__\w+")
 
 

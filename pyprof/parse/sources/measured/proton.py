@@ -14,6 +14,7 @@ from typing import IO
 import msgspec
 
 from pyprof.errors import InputError
+from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
 
 _TIME, _TIME_METRIC = "time (ns)", "gpu__time_duration.sum"
@@ -69,8 +70,9 @@ def _launch(node: _Node, scopes: tuple[str, ...], devices: Mapping[str, Mapping[
     arch = re.fullmatch(r"(\d+)(\d)[a-z]?", str(devices.get(kind, {}).get(ordinal, {}).get("arch", "")))
     count = _number(node.metrics.get("count"))
     times = int(count) if count is not None and 0 <= count < 1 << 53 else 1
-    device = int(ordinal) if ordinal.isdecimal() and len(ordinal) < 9 else -1
-    return Launch(node.frame.name, device=device, cc=f"{arch[1]}.{arch[2]}" if arch else "", scopes=scopes, times=times)
+    return Launch(
+        node.frame.name, device=integer(ordinal), cc=f"{arch[1]}.{arch[2]}" if arch else "", scopes=scopes, times=times
+    )
 
 
 # ---------------------------------------------------------------------------------------------- .chrome_trace
@@ -122,7 +124,7 @@ def read_chrome_trace(stream: IO[bytes], name: str) -> Measured:
         stack = stack[1:] if stack[:1] == (_ROOT,) else stack
         if event.cat == "kernel" and event.ph == "X":
             stream_of = re.search(r"(\d+)$", lanes.get(event.tid, str(event.tid)))
-            launch = Launch(event.name, stream=int(stream_of[1]) if stream_of else -1, scopes=stack[:-1][-_MOST_DEEP:])
+            launch = Launch(event.name, stream=integer(stream_of[1]) if stream_of else -1, scopes=stack[:-1][-_MOST_DEEP:])
             rows.add_kernel(launch, event.dur * 1e3, event.args.metrics)
         elif event.args.metrics:
             rows.add_scope(stack, event.args.metrics)

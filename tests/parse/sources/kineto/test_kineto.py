@@ -16,7 +16,7 @@ from pyprof.arrays.nesting import nest
 from pyprof.errors import EmptyCapture, InputError, NotACapture
 from pyprof.loading import Input, _is_torch_trace, load_capture, open_trace
 from pyprof.markers import Kind, Marker
-from pyprof.opcall import TensorSpec
+from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.parse.sources.kineto import events as kineto_json
 from pyprof.parse.sources.trace import COPY_KINDS, TABLES, ActivityKind, Trace
 from pyprof.prof.formulas import evaluate
@@ -545,3 +545,14 @@ def test_sampled_counters_beside_kernels_are_read_past_with_a_note(tmp_path: Pat
         *plain.notes,
         "4 samples of hardware counters were recorded beside the kernels: see `pyprof counters`",
     ]
+
+
+def test_numbers_of_thousands_of_digits_are_unknown(tmp_path: Path) -> None:
+    most = "9" * 5000
+    inputs = {"Input Dims": [[4], []], "Input type": ["float", "Scalar"], "Concrete Inputs": ["", most]}
+    ranges = x("cuda_profiler_range", "k", 1, 1, pid=f"GPU {most}", tid=0, counter=1)
+    events = [op("aten::mul", 0, 50, **inputs), launch(1, 10), x("kernel", "k", 60, 5, pid=0, tid=f"stream {most}", correlation=1),
+              op("aten::mul", 0, 50, tid=f"thread {most}"), ranges]  # fmt: skip
+    trace = open_trace(write(tmp_path, events, distributedInfo={"rank": most}))
+    assert trace.activities["stream"].tolist() == [-1]
+    assert UNKNOWN in [call.args[1] for marker in trace.markers if (call := marker.call) and call.args]

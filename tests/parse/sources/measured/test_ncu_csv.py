@@ -222,3 +222,16 @@ def test_both_kinds_of_csv_of_a_real_kernel_agree(captures: Path) -> None:
         # `Duration` and a percentage each are printed again under their metric's own name.
         assert len(details.metrics) == len(rows) - 2
         assert not [metric for metric in details.metrics if ": " in metric]
+
+
+def test_numbers_of_thousands_of_digits_are_unknown() -> None:
+    most = "9" * 5000
+    row = launch(0).replace('"7"', f'"{most}"').replace("152", most).replace('"9.0"', f'"{most}.0"')
+    found = measured(f'{_BEFORE},"x__y.sum"\n{row},"5"\n')
+    (one,) = found.launches
+    assert (one.pid, one.grid, one.block) == (-1, None, (128, 1, 1)) and value(found, "x__y.sum") == 5
+
+
+def test_a_text_that_never_ends_is_gone_over_once() -> None:
+    with pytest.raises(InputError, match="no launch"):  # in time that grows with the square of the lines this would take hours
+        measured(f'{_BEFORE},"x__y.sum"\n"0","7","python","host","k' + "\n" * 1_000_000)

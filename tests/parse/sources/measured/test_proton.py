@@ -116,3 +116,9 @@ def test_a_published_profile(captures: Path) -> None:
     softmax = [row for row, one in enumerate(found.launches) if one.name == "softmax_kernel"]
     assert [found.of("gpu__time_duration.sum")[row] for row in softmax] == [4671, 4672, 4768]
     assert found.launches[softmax[0]].scopes == ("tritonbench_run_op_softmax", "x_val_[4096, 256]", "triton_softmax")
+
+
+def test_a_stream_of_thousands_of_digits_is_unknown() -> None:
+    event = kernel_event("k", 1.0, 7) | {"tid": "stream " + "9" * 5000}
+    found = read_chrome_trace(io.BytesIO(json.dumps({"traceEvents": [event]}).encode()), "p.chrome_trace")
+    assert [(one.name, one.stream) for one in found.launches] == [("k", -1)]
