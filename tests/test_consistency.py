@@ -42,14 +42,18 @@ ORDER = [
     {"doctor", "recording/command", "serving", "completion"},
     {"cli"},
     {"__main__", "parse/__main__", "prof/__main__"},
-    {"examples"},  # programs of users: above everything
+    {"examples", "gpucheck"},  # programs of users, and a check that runs everything: above everything
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {
     str(path.relative_to(PACKAGE.parent).with_suffix("")).removesuffix("/__init__").replace("/", "."): path for path in FILES
 }
 # Packages that are slow to import or need a GPU stack, and the only rooms that may import them.
-PRIVATE = {"torch": {"nvtx", "recording", "timers", "examples"}, "sqlalchemy": {"parse/sources"}, "mcp": {"serving"}}
+PRIVATE = {
+    "torch": {"nvtx", "recording", "timers", "examples", "gpucheck"},
+    "sqlalchemy": {"parse/sources"},
+    "mcp": {"serving"},
+}
 TO_MEND = {
     ("pyprof.parse.sources.kineto.python", "pyprof.arrays.nesting"),
 }

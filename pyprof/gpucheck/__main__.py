@@ -1,0 +1,26 @@
+"""`python -m pyprof.gpucheck` is `scripts/gpu_check`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pyprof.errors import PyprofError
+from pyprof.gpucheck import check
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="gpu_check", description=check.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    check.add_arguments(parser)
+    try:
+        return check.run(parser.parse_args())
+    except PyprofError as error:
+        print(f"pyprof: error: {error}\nhint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
