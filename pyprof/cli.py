@@ -53,6 +53,8 @@ COMMANDS = (
     Command("completion", "pyprof.completion", "print what makes bash, zsh or fish complete commands and options"),
     Command("help", "pyprof.help", "explain a topic or a command: getting-started, terms, columns, run, ..."),
 )
+# Those that read files in this process, and run no program.
+_READERS = ("parse", "prof", "summary", "report", "diff", "ranks", "gaps", "trace", "counters", "scrub")
 _BY_NAME = {command.name: command for command in COMMANDS}
 
 
@@ -84,6 +86,8 @@ def _parser(command: Command, prog: str) -> _Parser:
     formatter = partial(argparse.RawDescriptionHelpFormatter, width=80)
     parser = _Parser(prog=prog, description=module.__doc__, formatter_class=formatter)
     module.add_arguments(parser)
+    if command.name in _READERS:
+        parser.add_argument("--max-memory", metavar="SIZE", help="end with an error rather than take more: 500M, 4G")
     return parser
 
 
@@ -111,6 +115,10 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     parser = _parser(command, prog)
     parser.set_defaults(command_line=(*prog.split(), *arguments))
     options = parser.parse_args(arguments)
+    if getattr(options, "max_memory", None) is not None:
+        from pyprof.memory import limit
+
+        limit(options.max_memory)
     if getattr(options, "graphs", None) is not None:
         from pyprof.loading import graphs_from
 
@@ -208,5 +216,7 @@ def main(arguments: Sequence[str] | None = None, *, command: str | None = None) 
             return _fail(f"{os.fsdecode(error.filename)}: {cause}", "check the path and its permissions", 1)
         _discard(sys.stdout)
         return _fail(f"standard output cannot be written: {cause}", "send it to a file on a disk with free space", 1)
+    except MemoryError:
+        return _fail("out of memory", "give it more (--max-memory, if that was given), or a shorter capture", 1)
     except KeyboardInterrupt:
         return 130

@@ -38,6 +38,9 @@ _LAUNCH = frozenset(
 _GPU = "device__attribute_display_name"
 
 
+_Rows = Iterator[tuple[list[str], list[str]]]
+
+
 def is_ncu_csv(head: str) -> bool:
     """Whether a text, by its beginning, holds a table of ncu."""
     return _HEADER.search(head) is not None
@@ -48,7 +51,7 @@ def read(stream: IO[str], name: str) -> Measured:
     builder, gpus = Builder(), dict[int, str]()
     numbers = Numbers(builder, name)
     table: _Table | None = None
-    for header, row in _rows(stream):
+    for header, row in _readable(_rows(stream), name):
         if table is None or table.header is not header:
             if "Invocations" in header:
                 raise InputError(f"{name}: sums over launches, not launches", "write it without --print-summary")
@@ -61,7 +64,15 @@ def read(stream: IO[str], name: str) -> Measured:
     return found
 
 
-def _rows(stream: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
+def _readable(rows: _Rows, name: str) -> _Rows:
+    """The same. Raises InputError at a line that is no CSV."""
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise InputError(f"{name}: not CSV as ncu writes it: {error}", "write it again: ncu --csv") from error
+
+
+def _rows(stream: Iterable[str]) -> _Rows:
     """The rows of each table of a file, with the table's header; lines that are neither are passed over."""
     header: list[str] | None = None
     begins, pending, quotes = re.compile(""), list[str](), 0
@@ -70,17 +81,20 @@ def _rows(stream: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
             quote, delimiter = found[1], found[2]
             # ncu quotes every cell, so that what a program prints looks otherwise.
             begins = re.compile(rf"({quote})\d*\1{delimiter}\1\d*\1{delimiter}")
-            header, pending = next(csv.reader([line.lstrip("\ufeff")], delimiter=delimiter)), []
+            header, pending = _cells(line.lstrip("\ufeff"), delimiter), []
         elif header is not None and ((first := begins.match(line)) or pending):
             if first:
                 pending, quotes = [], 0
             pending.append(line)
             quotes += line.count('"')
             if quotes % 2 == 0:  # a quoted text may hold line ends
-                text = "".join(pending)
-                csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-                yield header, next(csv.reader([text], delimiter=delimiter))
+                yield header, _cells("".join(pending), delimiter)
                 pending = []
+
+
+def _cells(text: str, delimiter: str) -> list[str]:
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    return next(csv.reader([text], delimiter=delimiter))
 
 
 def _metrics(header: Sequence[str]) -> Sequence[str]:

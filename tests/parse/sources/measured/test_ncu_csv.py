@@ -235,3 +235,10 @@ def test_numbers_of_thousands_of_digits_are_unknown() -> None:
 def test_a_text_that_never_ends_is_gone_over_once() -> None:
     with pytest.raises(InputError, match="no launch"):  # in time that grows with the square of the lines this would take hours
         measured(f'{_BEFORE},"x__y.sum"\n"0","7","python","host","k' + "\n" * 1_000_000)
+
+
+def test_a_header_with_a_long_cell_and_a_line_that_is_no_csv() -> None:
+    found = measured(f'{_BEFORE},"{"x" * 200_000}","x__y.sum"\n{launch(0)},"","5"\n')
+    assert value(found, "x__y.sum") == 5
+    with pytest.raises(InputError, match="not CSV as ncu writes it"):
+        measured(f'{_BEFORE},"x__y.sum"\n{launch(0)},5\r6\n')
