@@ -6,18 +6,20 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Collection
-from contextlib import ExitStack, closing
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pyprof.errors import InputError, NotACapture, UsageError
+from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.sqlite import Database
 
 HEAD_BYTES = 1 << 20
+_PATIENCE_S = 2.0
 GZIP, SQLITE = b"\x1f\x8b", b"SQLite format 3\x00"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # as a shell of Windows redirects
 
@@ -51,8 +53,9 @@ class Input(ExitStack):
         self.name = "standard input" if self.standard else name
         self.head, self.is_file, self.folder = b"", False, False
         try:
-            self._stream = _standard_input() if self.standard else self.enter_context(self.path.open("rb"))
-            self.head = self._stream.read(HEAD_BYTES)
+            with _waiting(self.path):
+                self._stream = _standard_input() if self.standard else self.enter_context(self.path.open("rb"))
+                self.head = self._stream.read(HEAD_BYTES)
             self.is_file = not self.standard and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
         except IsADirectoryError:
             self.folder = True
@@ -125,6 +128,23 @@ class Input(ExitStack):
     def decoded(self) -> str:
         """The beginning of its text."""
         return self.text(HEAD_BYTES).decode(self.encoding, "replace")
+
+
+@contextmanager
+def _waiting(path: Path) -> Iterator[None]:
+    """Say after a moment what is waited for: a named pipe that nobody writes to is open for ever."""
+    if not path.is_fifo():
+        yield
+        return
+    import threading
+
+    timer = threading.Timer(_PATIENCE_S, tell, [f"{path}: a pipe; waits for what another process writes to it"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _standard_input() -> io.BufferedReader:

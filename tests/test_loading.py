@@ -67,6 +67,26 @@ def test_a_pipe_reads_as_the_file_does(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == expected
 
 
+def test_a_pipe_without_a_writer_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, pipe, told = nsys(tmp_path / "net.sqlite"), tmp_path / "pipe", threading.Event()
+    os.mkfifo(pipe)
+
+    def tell(text: str) -> None:
+        print(text)
+        told.set()
+
+    monkeypatch.setattr("pyprof.inputs.tell", tell)
+    monkeypatch.setattr("pyprof.inputs._PATIENCE_S", 0.01)
+    writer = threading.Thread(target=lambda: (told.wait(60), pipe.write_bytes(path.read_bytes())))
+    writer.start()
+    assert main(["prof", str(pipe), *SHOW]) == 0
+    writer.join()
+    first, *table = capsys.readouterr().out.splitlines()
+    assert first == f"{pipe}: a pipe; waits for what another process writes to it" and len(table) == 2
+
+
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("where", ["-", "/dev/stdin"])
 @pytest.mark.parametrize("piped", [True, False])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,12 @@ def fetched(file: File) -> Iterator[Path]:
 
 
 def put(path: Path, target: Remote) -> None:
-    """Copy a file into a store."""
+    """Copy a file into a store. A copy that fails half-way is removed, for the next run would take it for a whole one."""
     with _store(target) as (store, name):
         store.makedirs(store._parent(name), exist_ok=True)
-        store.put_file(str(path), name)
+        try:
+            store.put_file(str(path), name)
+        except BaseException:
+            with suppress(Exception):  # most stores show nothing before all is there
+                store.rm_file(name)
+            raise

@@ -104,3 +104,32 @@ def test_a_stores_own_exceptions_are_told_in_a_line(memory: object, monkeypatch:
     monkeypatch.setattr(type(memory), "isdir", isdir)
     with pytest.raises(InputError, match="memory://run: no rights to this"):
         expand(["memory://run"])
+
+
+@pytest.mark.parametrize("way", ["get_file", "put_file"])
+def test_a_store_that_fails_half_way_is_one_line_and_the_next_run_completes(
+    memory: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    whole, cut = getattr(type(memory), way), [3]
+
+    def failing(self: object, source: str, target: str, **options: object) -> None:
+        cut[0] -= 1
+        if cut[0]:
+            whole(self, source, target, **options)
+        elif way == "put_file":
+            memory.pipe_file(target, Path(source).read_bytes()[:100])  # type: ignore[attr-defined]
+            raise TimeoutError
+        else:
+            Path(target).write_bytes(b"SQLite format 3")
+            raise OSError("connection reset\nby peer")
+
+    monkeypatch.setattr(type(memory), way, failing)
+    command = ["parse", "memory://run", "-o", "memory://out/set", "--jobs", "1"]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert said.count("failed: ") == 1 and ("TimeoutError" if way == "put_file" else "connection reset by peer") in said
+    assert "2 of 3 captures" in said and len(stored(Remote("memory://out/set"))) == 2
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert said.count("was there") == 2 and "3 of 3 captures" in said
+    assert [len(load(str(file))) for file in stored(Remote("memory://out/set"))] == [2, 3, 4]
