@@ -160,7 +160,10 @@ def fill(case: tuple[str, bytes | None, list[str], Path, bytes], size: int) -> N
         assert left.files == {name: new}
         return
     assert os.waitstatus_to_exitcode(left.status) == 1, (size, left.status, left.said)
-    assert left.said.startswith(f"pyprof: error: {out / name}: ") and left.said.count("\n") <= 2, (size, left.said)
+    assert left.said.startswith(f"pyprof: error: {out / name}: cannot be written: ") and left.said.count("\n") <= 2, (
+        size,
+        left.said,
+    )
     assert left.files == ({} if old is None else {name: old}), (size, sorted(left.files))
 
 

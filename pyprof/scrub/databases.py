@@ -74,6 +74,8 @@ def scrub_database(path: Path, name: str, kept: Kept, identities: Identities, ou
             try:
                 _fill(target, path, columns, kept, identities)
             except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE")):  # Python 3.11
+                    raise OSError(str(error)) from error  # not the capture is at fault but where the copy goes
                 raise InputError(f"{name}: cannot be copied: {error}", "export it again") from error
 
 
