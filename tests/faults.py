@@ -135,7 +135,8 @@ def strike(case: tuple[str, bytes | None, list[str], Path, bytes], point: int, h
     assert left.files.get(name) == new or os.waitstatus_to_exitcode(left.status) != 0, (point, how, "said to be done")
     hidden = [left for left in left.files if left != name]
     assert len(hidden) <= (how == "killed") and all(one.startswith(".") for one in hidden), (point, how, hidden)
-    assert "Traceback" not in left.said, (point, how, left.said)
+    # Python itself drops an interrupt that falls into the end of a generator, and says so; the command then goes on.
+    assert "Traceback" not in left.said or "Exception ignored in" in left.said, (point, how, left.said)
     if how != "killed":
         # When the command is over, SIGTERM ends the process at once, and SIGINT what is around it here (99). sqlite3 makes an error
         # (1) of an interrupt inside a function that SQL calls.
