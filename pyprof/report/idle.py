@@ -9,7 +9,8 @@ the end of one activity on a line and the begin of the next. It has one reason, 
     queued     launched before, and the gap is at most 5 us: what a device takes from one kernel to the next
     copy       launched before, and it begins at most 10 us after a copy on another stream of the device ended
     kernel     launched before, and it begins as soon after a kernel on another stream
-    unknown    launched before and nothing is known that it waited for, or its launch is not in the capture
+    unknown    launched before and nothing is known that it waited for, or its launch is not in the capture; of a device also
+               where more than 1 ms, and most of the gap, came after a late launch
 
 The part of a `sync` or `host` gap in which other streams of the device worked counts as `elsewhere` instead: the line had
 nothing to do. So busy + elsewhere + the reasons is the span of a line. Times are ns. Knows nothing of how it is shown.
@@ -31,6 +32,7 @@ from pyprof.report.calls import Calls, waiting_call
 REASONS = ("sync", "host", "launch", "queued", "copy", "kernel", "unknown")
 SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
 _QUEUED_NS = 5_000
+_UNEXPLAINED_NS = 1_000_000  # after its launch: work before it was not recorded
 _FOLLOWS_NS = 10_000
 _WHOLE, _NO_STREAM = -1, -2
 _LEAST = np.iinfo(np.int64).min
@@ -162,6 +164,8 @@ def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
     reason[in_time & (begin - dry <= _QUEUED_NS)] = QUEUED
     reason[in_time & (took >= 0) & (launch + took > dry)] = LAUNCH
     is_late = launch > dry
+    waited_since = begin - launch - np.maximum(took, 0)
+    is_late &= (whole != gap_line) | (waited_since <= _UNEXPLAINED_NS) | (waited_since <= launch - dry)
     reason[is_late] = HOST
     call = np.full(len(after), -1, np.int64)
     if calls is not None and len(calls.pid):

@@ -23,6 +23,7 @@ from typing import BinaryIO, cast
 from pyprof.errors import InputError, UsageError
 from pyprof.inputs import GZIP, Input
 from pyprof.loading import CAPTURES, RECORDS, format_of
+from pyprof.parse.sources.graph_captures import beside
 from pyprof.parse.sources.kineto.events import TraceFile
 from pyprof.progress import stage
 from pyprof.scrub import kineto, records
@@ -63,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
             _WRITERS[form](given, identities, options.out)
     users, hosts = len(identities.users), len(identities.hosts)
     tell(f"{options.out}: written; names found and replaced: {users} of users, {hosts} of hosts")
+    if beside(Path(options.file)):
+        tell("the traces of its graphs' capture beside it are not in the copy: scrub them too, under names that match")
     tell("check it before you share it: layers, ops, kernels and source files keep their names")
     return 0
 

@@ -103,6 +103,16 @@ def test_a_copy_that_another_stream_waited_for(tmp_path: Path) -> None:
     assert (gaps.end - gaps.start).tolist() == [1_000, 31_000]
 
 
+@pytest.mark.parametrize(("wait", "reason"), [(900_000, "host"), (1_100_000, "host"), (3_000_000, "unknown")])
+def test_a_late_launch_explains_no_long_wait_of_the_device_after_it(wait: int, reason: str, tmp_path: Path) -> None:
+    """Launched 2 ms after the device ran dry, begun so long after that: more than 1 ms, and most of the gap, or not."""
+    n = Nsys()
+    n.kernel(GEMM, 100, 1_000, 2_000)
+    n.kernel(GEMM, 2_002_000, 2_002_000 + wait, 2_003_000 + wait)
+    assert [one for one, _, _ in reasons(report_of(n, tmp_path))] == [reason]
+    assert [one for one, _, _ in reasons(report_of(n, tmp_path), 7)] == ["host"]  # a stream may wait for another
+
+
 @pytest.mark.parametrize(("idle", "reason"), [(5_000, "queued"), (5_001, "unknown")])
 def test_what_a_device_takes_between_kernels_has_a_bound(idle: int, reason: str) -> None:
     gaps = find_gaps(Activities(records_from([Row(1_000, 9_000, 7, 0), Row(10_000 + idle, 1_000, 7, 0)])), None)

@@ -14,6 +14,7 @@ from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import nbytes
 from pyprof.prof.formulas.registry import Cost, op
 
+_TABLE = 64  # times as many rows as there are indices: no buffer that is read whole
 _MOVING = (
     "_to_copy clone copy cat stack constant_pad_nd slice slice_scatter select select_scatter split split_with_sizes unbind "
     "view _unsafe_view reshape permute transpose t expand unsqueeze squeeze flip roll repeat"
@@ -30,6 +31,14 @@ def generated(*args: object, op_name: str = "", **facts: object) -> Cost:
     except ValueError:
         flop = math.nan
     counted = math.isfinite(flop) and flop > 0  # it writes 0 for what it does not count
+    moved = nbytes(*buffers) if buffers and not _looks_up(buffers) else None
     if _ONLY_MOVES.fullmatch(op_name):
-        return Cost(0, 0, nbytes(*buffers) if buffers else None)
-    return Cost(round(flop) if counted else None, 0 if counted else None, nbytes(*buffers) if buffers else None)
+        return Cost(0, 0, moved)
+    return Cost(round(flop) if counted else None, 0 if counted else None, moved)
+
+
+def _looks_up(buffers: list[TensorSpec]) -> bool:
+    """Whether a buffer is likely a table of which only the rows are read that integers in another one name."""
+    indices = [buffer.numel for buffer in buffers if buffer.dtype in ("int32", "int64")]
+    tables = [buffer.shape[0] for buffer in buffers if len(buffer.shape) > 1]
+    return bool(indices and tables) and max(tables) > _TABLE * max(indices)

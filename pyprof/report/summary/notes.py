@@ -81,7 +81,8 @@ def _window(overview: Overview) -> Iterator[str]:
     if not overview.division.count:
         return
     if window.unrecorded_ns:
-        yield f"the first {human(window.unrecorded_ns, 'ns')} are left out: their work was launched before the recording"
+        first = human(window.unrecorded_ns, "ns")
+        yield f"the first {first} are left out: kernels waited there for work that is not in the capture"
     before = window.set_up_ns - window.unrecorded_ns
     if before > _LEAST_NS:
         yield f"set-up of {human(before, 'ns')} comes before the window"

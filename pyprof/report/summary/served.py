@@ -18,6 +18,7 @@ from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import StepPhase
 
 _OUTSIDE = "outside"  # of all steps
+_MOST = 0.5  # of the time: a share of the roofline of less would mislead
 
 
 def step_phases(overview: Overview, kernels: Kernels) -> tuple[StepPhase, ...]:
@@ -59,7 +60,7 @@ def _steps(overview: Overview) -> tuple[Ints, Ints]:
 
 class _Work:
     """Sums over kernels by step phase. flops, bytes: of those that are known; known_...: their share of the time; peak: least
-    time over time where both are known, NaN nowhere."""
+    time over time where both are known, NaN where that is for less than most of the time."""
 
     def __init__(self, kernels: Kernels, group: Ints, count: int) -> None:
         frame, rows = kernels.frame, kernels.rows
@@ -78,7 +79,8 @@ class _Work:
         known = ~np.isnan(peak)
         least = np.bincount(group, np.where(known, peak * kernels.time_ns, 0), count)
         with np.errstate(divide="ignore", invalid="ignore"):
-            self.peak = least / np.bincount(group, np.where(known, kernels.time_ns, 0), count)
+            spent = np.bincount(group, np.where(known, kernels.time_ns, 0), count)
+            self.peak = np.where(spent >= _MOST * np.array(self.time_ns), least / spent, np.nan)
 
 
 def _phase(phase: str | None, steps: list[MarkedStep], time_ns: int | None, work: _Work, at: int) -> StepPhase:

@@ -21,6 +21,13 @@ def test_a_triton_kernel(facts: dict[str, object], products: int | None) -> None
     assert cost.vector_flops == (None if products is None else 0)
 
 
+@pytest.mark.parametrize(("rows", "moved"), [(640, 4 * (10 + 640 * 8 + 10 * 8)), (641, None)])
+def test_a_table_of_which_indices_choose_rows_is_not_counted_whole(rows: int, moved: int | None) -> None:
+    buffers = TensorSpec((10,), "int32"), TensorSpec((rows, 8), "float32"), TensorSpec((10, 8), "float32")
+    call = OpCall("inductor", "triton_poi_fused_embedding_0", (*buffers, 80), dispatcher=True)
+    assert formulas.evaluate(call).cost.bytes == moved
+
+
 def test_nothing_is_said_of_a_kernel_without_arguments() -> None:
     result = formulas.evaluate(OpCall("inductor", "cpp_fused_add_0", dispatcher=True, described=False))
     assert result.cost == formulas.Cost() and result.reason == "cpp_fused_add_0: arguments not recorded"
