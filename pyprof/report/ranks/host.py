@@ -73,7 +73,8 @@ def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
         labels = [code for code, marker in enumerate(trace.markers) if marker.step == step]
         mine = np.isin(trace.ranges["label"], labels) & np.isin(trace.ranges["thread"], threads)
         return int(trace.ranges["start_ns"][mine].min(initial=np.iinfo(np.int64).max)) if mine.any() else -1
-    ran = trace.activities["start_ns"][trace.processes["pid"][trace.activities["process"]] == pid]
+    processes = np.flatnonzero(trace.processes["pid"] == pid)
+    ran = trace.activities["start_ns"][np.isin(trace.activities["process"], processes)]  # some are of no known process
     if len(ran) and int(ran.min()) < first:
         return -1
     starts = [table["start_ns"][np.isin(table["thread"], threads)] for table in (trace.ranges, trace.launches)]

@@ -348,3 +348,16 @@ def test_two_ranks_of_one_capture(captures: Path) -> None:
             and np.isnan(columns(whole, "bandwidth")["algbw_gbs"]).all()
         )
         assert any("do not record their rank" in note for note in whole.notes)
+
+
+def test_collectives_of_no_known_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trace of kernels alone, without any launch."""
+    kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm)", "pid": 0, "tid": 7, "dur": 5,
+              "args": {"device": 0, "stream": 7, "Collective name": "allreduce", "In msg nelems": 9, "dtype": "Float", "Group size": 2}}  # fmt: skip
+    for rank in range(2):
+        facts = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}}
+        (tmp_path / f"rank{rank}.json").write_text(
+            json.dumps({**facts, "traceEvents": [kernel | {"ts": 10 + 20 * n} for n in range(3)]})
+        )
+    assert main(["ranks", str(tmp_path)]) == 0
+    assert "2 ranks" in capsys.readouterr().out
