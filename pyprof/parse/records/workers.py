@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from types import FrameType
 from typing import NoReturn, TypeVar
 
@@ -88,8 +89,16 @@ def _tried(task: Task[Item, Result], item: Item) -> Result | Exception:
 
 
 def _in_pool(task: Task[Item, Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result | Exception]]:
+    """The processes are terminated where the caller ends early: an interrupt shall not wait for what they are doing."""
     context = multiprocessing.get_context("spawn")
-    yield from _gathered(ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process), task, items)
+    others, done = {*multiprocessing.active_children()}, False
+    try:
+        executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process)
+        yield from _gathered(executor, partial(_interruptible, task), items)
+        done = True
+    finally:
+        for process in () if done else {*multiprocessing.active_children()} - others:
+            process.terminate()
 
 
 def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
@@ -111,9 +120,18 @@ def _gathered(executor: Executor, task: Task[Item, Result], items: Iterable[Item
         executor.shutdown(wait=done)
 
 
+def _interruptible(task: Task[Item, Result], item: Item) -> Result:
+    """In a process of the pool: SIGTERM ends the task as an exception does, so that it leaves no partial file."""
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return task(item)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _begin_process() -> None:
-    """End this process when the one that started it, and reads its results, is killed. SIGTERM leaves no partial file."""
-    signal.signal(signal.SIGTERM, _terminated)
+    """End this process when the one that started it, and reads its results, is killed; an interrupt is for that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -100,3 +101,31 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ToolError, match="distributed") as error:
         list(on_dask(abs, [1], "tcp://127.0.0.1:1"))
     assert "pyprof[dask]" in error.value.hint
+
+
+def _asleep(path: str) -> str:
+    """Says that it runs, and leaves a file unless it is ended as an exception ends it."""
+    Path(path).touch()
+    try:
+        time.sleep(60)
+    except ToolError:
+        Path(path).unlink()
+        raise
+    return path
+
+
+def test_an_early_end_waits_for_no_task_and_lets_each_clean_up(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in "ab"]
+
+    def interrupt() -> None:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)  # to the main thread
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(run_all(_asleep, paths, 2))
+    while any(tmp_path.iterdir()) and time.monotonic() - began < 50:
+        time.sleep(0.01)
+    assert not any(tmp_path.iterdir())
