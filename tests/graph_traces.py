@@ -85,6 +85,60 @@ def replayed(
     return events
 
 
+Call = tuple[str, str, list[list[int]]]  # a kernel, the op that launches it, the shapes of that
+
+
+def linear(layer: int, batch: int = 32) -> list[Call]:
+    """The calls of a layer, of which the weight's columns, 100 and its number, say which one it is."""
+    return [("gemm_a", "aten::mm", [[batch, 16], [16, 100 + layer]]), ("relu_k", "aten::relu", [[batch, 100 + layer]])]
+
+
+def captured_calls(
+    pieces: Sequence[Sequence[Call]], label: str = "capture_32_FULL", *, begin: float = 1000, rocm: bool = True,
+    bounded: bool = True, corr: int = 1, tid: int = PID, pid: int = PID,
+) -> list[Event]:  # fmt: skip
+    """The events of a capture of graphs of any calls."""
+    events, now, prefix = list[Event](), begin + 10, "hip" if rocm else "cuda"
+    for piece in pieces:
+        if bounded:
+            events.append(_x("cuda_runtime", f"{prefix}StreamBeginCapture", now, 1, tid, pid, correlation=80_000 + corr))
+        for kernel, op, dims in piece:
+            recorded = {"Input Dims": dims, "Input type": ["float"] * len(dims), "Concrete Inputs": [""] * len(dims)}
+            events.append(_x("cpu_op", op, now + 2, 6, tid, pid, **recorded))
+            call = {"kernel": kernel} if rocm else {}
+            events.append(_x("cuda_runtime", f"{prefix}LaunchKernel", now + 4, 2, tid, pid, correlation=corr, **call))
+            now, corr = now + 10, corr + 1
+        if bounded:
+            events.append(_x("cuda_runtime", f"{prefix}StreamEndCapture", now, 1, tid, pid, correlation=85_000 + corr))
+        now += 10
+    return [*events, _x("user_annotation", label, begin, now - begin + 10, tid, pid)] if label else events
+
+
+def replayed_kernels(
+    steps: Sequence[tuple[str, Sequence[Sequence[str | tuple[str, int, int]]]]], *, begin: float = 100_000, corr: int = 10_000,
+    rocm: bool = True, tid: int = PID, pid: int = PID, device: int = 0,
+) -> list[Event]:  # fmt: skip
+    """The events of steps (annotation, graphs replayed, each the names of its kernels or (name, stream, microseconds after the
+    begin of the replay))."""
+    events, now = list[Event](), begin
+    for text, pieces in steps:
+        since, now = now, now + 100
+        for piece in pieces:
+            launch = f"{'hip' if rocm else 'cuda'}GraphLaunch"
+            events.append(_x("cuda_runtime", launch, now - 50, 4, tid, pid, correlation=corr))
+            after = 0
+            for kernel in piece:
+                name, stream, after = kernel if isinstance(kernel, tuple) else (kernel, tid - PID + 7, after)
+                args = {"device": device, "stream": stream, "correlation": corr}
+                events.append(_x("kernel", name, now + after, 2, stream, device, **args))
+                after += 7
+            now, corr = now + after + 60, corr + 1
+        if text:
+            events.append(_x("user_annotation", text, since, now - since - 20, tid, pid))
+        now += 100
+    return events
+
+
 def write(path: Path, events: Sequence[Event]) -> Path:
     """A trace of these events."""
     device = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -30,11 +30,27 @@ def _array(values: list[int] | str) -> np.ndarray:
 @given(CODES, CODES)
 def test_as_many_pairs_as_the_longest_common_subsequence_in_order_and_equal(first: list[int], second: list[int]) -> None:
     found = aligned(_array(first), _array(second))
-    assert found is not None and len(found) == len(first)
-    pairs = [(i, j) for i, j in enumerate(found.tolist()) if j >= 0]
+    assert found is not None and len(found.own) == len(first)
+    pairs = [(i, j) for i, j in enumerate(found.own.tolist()) if j >= 0]
     assert all(first[i] == second[j] for i, j in pairs)
     assert all(a[1] < b[1] for a, b in pairwise(pairs))
     assert len(pairs) == _longest(first, second)
+
+
+def _best(first: list[int], second: list[int]) -> list[frozenset[tuple[int, int]]]:
+    """All alignments with the most pairs, by trying all."""
+    pairs = [(i, j) for i, a in enumerate(first) for j, b in enumerate(second) if a == b]
+    sets = (chosen for chosen in combinations(pairs, _longest(first, second)))
+    return [frozenset(chosen) for chosen in sets if all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(chosen))]
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.lists(st.integers(0, 2), min_size=1, max_size=5))
+def test_all_best_alignments_together(first: list[int], second: list[int]) -> None:
+    found, best = aligned(_array(first), _array(second)), _best(first, second)
+    assert found is not None
+    pairs = set(zip(found.first.tolist(), found.second.tolist(), strict=True))
+    assert pairs == set().union(*best) and len(found.first) == len(pairs)
+    assert found.loose.tolist() == [any(x not in dict(one) for one in best) for x in range(len(first))]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +66,14 @@ def test_as_many_pairs_as_the_longest_common_subsequence_in_order_and_equal(firs
 )
 def test_what_was_added_or_left_out_stands_alone(first: str, second: str, expected: list[int]) -> None:
     found = aligned(_array(first), _array(second))
-    assert found is not None and found.tolist() == expected
+    assert found is not None and found.own.tolist() == expected
 
 
 def test_more_differences_than_allowed_are_no_alignment() -> None:
     first, second = _array("aaaabbbb"), _array("aaaacccc")
     assert aligned(first, second, most=7) is None
     found = aligned(first, second, most=8)
-    assert found is not None and found.tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
+    assert found is not None and found.own.tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
 
 
 def test_long_sequences_of_layers_with_a_few_more_on_either_side() -> None:
@@ -67,4 +83,5 @@ def test_long_sequences_of_layers_with_a_few_more_on_either_side() -> None:
     first = np.insert(first, [3, 70_000], 99)
     found = aligned(first, second)
     assert found is not None
-    assert (found < 0).sum() == 2 and (first[found >= 0] == second[found[found >= 0]]).all()
+    index = found.own
+    assert (index < 0).sum() == 2 and (first[index >= 0] == second[index[index >= 0]]).all()

@@ -8,6 +8,7 @@ run is not known here.
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ COPY, FILL, UNNAMED = -2, -3, -4
 
 _WORK = re.compile(r"(?<!Graph)Launch(?!Host)|(?P<copy>Memcpy)|(?P<fill>Memset)")
 _MOSTLY, _SELDOM = 0.25, 0.05  # of ops with tensors of two dimensions or more, those whose first tensor begins with one size
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")
 _BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 _CAPTURE = re.compile(r"capture_(\d{1,9})_(\w+)")  # the annotation around the capture of one size and mode
 
@@ -37,10 +39,12 @@ class GraphTrace(NamedTuple):
 
 class Graph(NamedTuple):
     """One captured graph: its launches as rows of the capture's `launches`, and what each launches: the code of the kernel's
-    name in the run's strings, or COPY, FILL, UNNAMED."""
+    name in the run's strings, or COPY, FILL, UNNAMED. said: a number of the ranges around each, so that calls of which the
+    same would be said (op, shapes, layer, source lines) have the same."""
 
     rows: Ints
     codes: Ints
+    said: Ints
 
 
 class Family(NamedTuple):
@@ -48,7 +52,7 @@ class Family(NamedTuple):
     order.
 
     source: number of the capture; sizes: what is said of their size, several where that differs; bounded: whether their begins
-    and ends were recorded; else there is one that may have been replayed in parts.
+    and ends were recorded; else there is one that may have been replayed in parts; process: of the capture's.
     """
 
     source: int
@@ -57,6 +61,7 @@ class Family(NamedTuple):
     mode: str
     graphs: list[Graph]
     bounded: bool
+    process: int
 
     @property
     def unnamed(self) -> bool:
@@ -80,18 +85,22 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
     label = _annotations(trace, rows)
     if not bounded and (label >= 0).any():
         number[label < 0] = -1
-    found: dict[tuple[int | None, str], list[Graph]] = {}
     inside = number >= 0
     rows, codes, number, label = rows[inside], codes[inside], number[inside], label[inside]
-    _, first, inverse = distinct_rows(*((number,) if bounded else (number, label)))
+    said, shaped = _said(trace, rows), _Shapes(trace)
+    process = trace.threads["process"][trace.launches["thread"][rows]]
+    _, first, inverse = distinct_rows(*((number,) if bounded else (number, label, process)))
+    found: dict[tuple[int | None, int | None, str, int], list[Graph]] = {}
     for index in np.argsort(first, kind="stable").tolist():
         own = inverse == index
+        graph = Graph(rows[own], codes[own], said[own])
         size, mode = _size(trace, int(label[first[index]]), given)
-        found.setdefault((size, mode), []).append(Graph(rows[own], codes[own]))
+        shape = shaped.size(graph) if size is None else None  # of several sizes each graph says its own
+        found.setdefault((size, shape, mode, int(process[first[index]])), []).append(graph)
     listed = given.batch_size if len(found) == 1 else None
     return [
-        Family(source, given.name, _known(size, listed, _shaped(trace, graphs, size)), mode, graphs, bounded)
-        for (size, mode), graphs in found.items()
+        Family(source, given.name, _known(size, listed, shaped.other(graphs, size)), mode, graphs, bounded, owner)
+        for (size, _, mode, owner), graphs in found.items()
     ]
 
 
@@ -99,21 +108,67 @@ def _known(*sizes: int | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys(size for size in sizes if size is not None))
 
 
-def _shaped(trace: Trace, graphs: list[Graph], said: int | None) -> int | None:
-    """The size that the shapes of a capture's ops are of throughout, where that is another one than is said; else None."""
-    start, of_label = trace.launches["start_ns"], np.full(len(trace.markers), -1, np.int64)
-    for label, marker in enumerate(trace.markers):
-        if marker.kind == Kind.DISPATCH and marker.call is not None:
-            shape = next((tensor.shape for tensor in marker.call.tensors), ())
-            of_label[label] = shape[0] if len(shape) > 1 else -1
-    edges = [(start[graph.rows].min(), start[graph.rows].max()) for graph in graphs if len(graph.rows)]
-    begin, end = min(edge[0] for edge in edges), max(edge[1] for edge in edges)
-    ranges = trace.ranges
-    sizes = of_label[ranges["label"][(ranges["end_ns"] > begin) & (ranges["start_ns"] < end)]]
-    values, counts = np.unique(sizes[sizes > 0], return_counts=True)
-    if not len(values) or counts.max() < _MOSTLY * counts.sum() or counts[values == said].sum() >= _SELDOM * counts.sum():
-        return None
-    return int(values[counts.argmax()])
+class _Shapes:
+    """The sizes that shapes of a trace's ops begin with."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.start = trace.launches["start_ns"]
+        of_label = np.full(len(trace.markers) + 1, -1, np.int64)
+        for label, marker in enumerate(trace.markers):
+            if marker.kind == Kind.DISPATCH and marker.call is not None:
+                shape = next((tensor.shape for tensor in marker.call.tensors), ())
+                of_label[label] = shape[0] if len(shape) > 1 else -1
+        ranges, sizes = trace.ranges, of_label[trace.ranges["label"]]
+        rows = np.flatnonzero(sizes > 0)
+        rows = rows[np.argsort(ranges["start_ns"][rows], kind="stable")]
+        self.sizes, self.begin, self.end = sizes[rows], ranges["start_ns"][rows], ranges["end_ns"][rows]
+        self.thread, self.threads = ranges["thread"][rows], trace.launches["thread"]
+        self.until = np.maximum.accumulate(self.end) if len(rows) else self.end
+
+    def size(self, graph: Graph, said: int | None = None) -> int | None:
+        """The size that the shapes of a graph's ops are of throughout, where that is another one than is said; else None."""
+        return self.other([graph], said)
+
+    def other(self, graphs: list[Graph], said: int | None) -> int | None:
+        """As `size`, of several graphs together."""
+        parts = [self._around(self.start[graph.rows], self.threads[graph.rows]) for graph in graphs if len(graph.rows)]
+        values, counts = np.unique(np.concatenate(parts), return_counts=True)
+        if not len(values) or counts.max() < _MOSTLY * counts.sum() or counts[values == said].sum() >= _SELDOM * counts.sum():
+            return None
+        return int(values[counts.argmax()])
+
+    def _around(self, start: Ints, threads: Ints) -> Ints:
+        begin, end = start.min(), start.max()
+        own = slice(np.searchsorted(self.until, begin, "right"), np.searchsorted(self.begin, end, "right"))
+        return np.asarray(self.sizes[own][(self.end[own] > begin) & np.isin(self.thread[own], threads)])
+
+
+def _said(trace: Trace, rows: Ints) -> Ints:
+    """A number of the ranges around each launch: the sum of a number of each open one."""
+    ranges, launches = trace.ranges, trace.launches
+    label, src = ranges["label"], ranges["src"]
+    of_label, of_source = np.zeros(len(trace.markers) + 1, np.uint64), np.zeros(len(trace.strings) + 1, np.uint64)
+    for one in distinct_values(label).tolist():
+        marker = trace.markers[one]
+        if marker.kind != Kind.STEP and not is_capture(marker):  # these are not taken over
+            of_label[one] = _digest(f"{marker.kind} {marker.text} {marker.call}")
+    for one in distinct_values(src[src >= 0]).tolist():
+        of_source[one] = _digest(trace.strings[one])
+    value = of_label[label] + of_source[src] * (of_label[label] > 0) * np.uint64(3)
+    result = np.zeros(len(rows), np.uint64)
+    for thread in distinct_values(launches["thread"][rows]).tolist():
+        mine, own = np.flatnonzero(launches["thread"][rows] == thread), np.flatnonzero(ranges["thread"] == thread)
+        when = launches["start_ns"][rows[mine]]
+        for edge, sign in (("start_ns", np.uint64(1)), ("end_ns", np.uint64(2**64 - 1))):
+            order = own[np.argsort(ranges[edge][own], kind="stable")]
+            sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(value[order], dtype=np.uint64)])
+            result[mine] += sign * sums[np.searchsorted(ranges[edge][order], when, "right")]
+    return result.view(np.int64)
+
+
+def _digest(text: str) -> np.uint64:
+    """A number of a text; addresses of objects differ from call to call and are left out."""
+    return np.uint64(int.from_bytes(blake2b(_ADDRESS.sub("", text).encode(errors="replace"), digest_size=8).digest()))
 
 
 def _size(trace: Trace, label: int, given: GraphTrace) -> tuple[int | None, str]:
@@ -159,16 +214,25 @@ def _captures(trace: Trace, rows: Ints) -> tuple[Ints, bool]:
     begins, ends = edges
     if not len(begins) or not len(ends):
         return np.full(len(rows), -1, np.int64), False
-    begins = begins[np.argsort(launches["start_ns"][begins])]
+    begins = begins[np.argsort(launches["start_ns"][begins], kind="stable")]
     begin, thread = launches["start_ns"][begins], launches["thread"][begins]
     until = np.full(len(begins), -1, np.int64)
+    start, of = launches["start_ns"][rows], launches["thread"][rows]
+    result, open_ = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
     for one in distinct_values(thread).tolist():
         last = np.sort(launches["start_ns"][ends[launches["thread"][ends] == one]])
         own = np.flatnonzero(thread == one)
         until[own] = np.append(last, -1)[np.searchsorted(last, begin[own])]
-    start = launches["start_ns"][rows]
-    at = np.searchsorted(begin, start, "right") - 1
-    return np.where((at >= 0) & (start < until[at]), at, -1), True
+        at = np.searchsorted(begin[own], start, "right") - 1
+        inside = (at >= 0) & (start < until[own[at]])
+        result[inside & ((of == one) | (result < 0))] = own[at][inside & ((of == one) | (result < 0))]
+        open_ += inside
+    # A call of a thread that captures nothing itself is of the only capture there is then.
+    alone = ~np.isin(of, thread)
+    result[alone & (open_ != 1)] = -1
+    other = ~alone & (result >= 0)
+    result[np.flatnonzero(other)[thread[result[other]] != of[other]]] = -1
+    return result, True
 
 
 def _annotations(trace: Trace, rows: Ints) -> Ints:

@@ -22,7 +22,7 @@ from pyprof.parse.attribution.launches import gather
 from pyprof.parse.attribution.replayed import Fits, Replays, matched, replays
 from pyprof.parse.sources.trace import Table, Trace, concatenated, make_table
 
-_SMALL, _LARGE = 8, 16  # between the sizes that engines capture unless told otherwise
+_SMALLEST, _SMALL, _LARGE = (1, 2, 4), 8, 16  # between the sizes that engines capture unless told otherwise
 _LARGE_FROM = 256
 _APART_NS = 1_000_000  # between the run and each capture in the timeline of both
 
@@ -70,7 +70,9 @@ def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
     found = replays(run, among)
     step, sizes = _steps(run, found)
     by_size = {size: _allowed(known, size) for size in set(sizes)}
-    match = matched(found, known, step, [by_size[size] for size in sizes])
+    of_process = {process: _of_process(known, process) for process in distinct_values(found.process).tolist()}
+    allowed = [by_size[size] & of_process[process] for size, process in zip(sizes, found.process.tolist(), strict=True)]
+    match = matched(found, known, step, allowed)
     trace = _merged(run, sources, known, found, match.family, match.launch)
     used = {known[family].source for family in distinct_values(match.family[match.family >= 0]).tolist()}
     fits = Fits(found, known)
@@ -83,7 +85,7 @@ def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
 
 # ---------------------------------------------------------------------------------------------- the size of a step
 
-Size = tuple[int, ...]  # the tokens and the requests of a step, as far as they are known
+Size = tuple[int, ...]  # the tokens of a step, else its requests, as far as they are known
 
 
 def _steps(run: Trace, of: Replays) -> tuple[Ints, list[Size]]:
@@ -109,7 +111,8 @@ def _size(steps: list[EngineStep]) -> Size:
     """The tokens and requests of a step. Where tokens are drafted a graph is of a multiple of either that is not recorded."""
     if any(step.drafting for step in steps):
         return ()
-    return tuple(sorted({size for step in steps for size in (step.tokens, step.requests) if size is not None}))
+    tokens = {step.tokens for step in steps if step.tokens is not None}
+    return tuple(sorted(tokens or {step.requests for step in steps if step.requests is not None}))
 
 
 def _allowed(known: list[Family], size: Size) -> int:
@@ -124,13 +127,18 @@ def _allowed(known: list[Family], size: Size) -> int:
     return mask
 
 
+def _of_process(known: list[Family], process: int) -> int:
+    """The families that replays of a process may have run, as bits: of those in the run's own trace its own alone."""
+    return sum(1 << bit for bit, family in enumerate(known) if family.source or family.process == process)
+
+
 def _next_size(sizes: list[int], wanted: int) -> int | None:
     """The smallest captured size that holds a step; None where there may have been a smaller one that is not among these."""
     found = next((size for size in sizes if size >= wanted), None)
     if found is None or found == wanted or sizes[0] < wanted:
         return found
     by = _SMALL if wanted <= _LARGE_FROM else _LARGE
-    return found if found <= -(-wanted // by) * by else None
+    return found if found <= next((size for size in _SMALLEST if size >= wanted), -(-wanted // by) * by) else None
 
 
 # ---------------------------------------------------------------------------------------------- why not
@@ -148,7 +156,11 @@ def _reason(fits: Fits, known: list[int], sizes: dict[Size, int], ambiguous: set
         steps = ", ".join(map(str, sorted({size[-1] for size in sizes if size})[:4]))
         return f"captured for batch size {said}, and the steps are of {steps} tokens ({share:.0%} of a replay fit by order)"
     if ambiguous.intersection(known):
-        return f"captured for batch sizes {said}, of which several fit alike, and no annotation says the size of a step"
+        sizes_of = {fits.families[bit].sizes for bit in ambiguous}
+        if len(sizes_of) > 1:
+            alike = ", ".join(map(str, sorted({size for of_one in sizes_of for size in of_one})))
+            return f"captured for batch sizes {alike}, of which several fit alike, and no annotation says the size of a step"
+        return "several of its calls or graphs fit each kernel alike, and not the same would be said of it"
     return f"of other graphs: {share:.0%} of the kernels of a replay follow in its order"
 
 
@@ -161,7 +173,7 @@ def _merged(run: Trace, sources: list[GraphTrace], known: list[Family], of: Repl
         return run
     process = np.repeat(of.process, np.diff(of.first))
     source = np.array([*(one.source for one in known), -1], np.int64)[family]
-    node = _numbered(run.activities["graph_node"], of.rows, np.stack([process, source, launch]))
+    node = _numbered(run.activities["graph_node"], of.rows, np.stack([process, source, _in_order(sources, source, launch)]))
     hit = source >= 0
     keep = _timed(run) | ~np.isin(run.graph_nodes["node"], node[of.rows[hit]])
     known_nodes = {name: values[keep] for name, values in run.graph_nodes.items()}
@@ -193,6 +205,17 @@ def _numbered(nodes: Array, rows: Ints, origin: Ints) -> Ints:
     if numbers < distinct_rows(origin[0], nodes[rows], origin[1], origin[2]).columns.shape[1]:
         nodes[rows] = nodes.max() + 1 + distinct_rows(*origin).inverse
     return nodes
+
+
+def _in_order(sources: list[GraphTrace], source: Ints, launch: Ints) -> Ints:
+    """Of each launch its place in order of begin in its source: rows stand in any order."""
+    result = launch.copy()
+    for number in distinct_values(source[source >= 0]).tolist():
+        launches = sources[number].trace.launches
+        place = np.empty(len(launches["start_ns"]), np.int64)
+        place[np.lexsort((launches["thread"], launches["end_ns"], launches["start_ns"]))] = np.arange(len(place))
+        result[source == number] = place[launch[source == number]]
+    return result
 
 
 def _never_closed(trace: Trace) -> Array:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.alignment import aligned
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.attribution.captured import COPY, FILL, UNNAMED, Family
+from pyprof.parse.attribution.captured import COPY, FILL, UNNAMED, Family, Graph
 from pyprof.parse.attribution.launches import launch_of_activity
 from pyprof.parse.sources.trace import ActivityKind, Trace
 
@@ -28,25 +28,33 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Replays(NamedTuple):
-    """The replays of a run in order of (process, launch): their launches, and their activities in the order in which they were
-    captured as far as that is known.
+    """The replays of a run in order of (process, thread, launch): their launches, and their activities in the order in which
+    they were captured as far as that is known.
 
-    Replay i has rows[first[i]:first[i + 1]] of `activities`; codes: what each is, as in captured graphs; sequence: of each
-    replay the number of its sequence of codes, example: of each sequence a replay that has it.
+    Replay i has rows[first[i]:first[i + 1]] of `activities`; codes: what each is, as in captured graphs; lane: the stream of
+    each + 1 where a replay ran on several streams and the order of its nodes is not known, else 0; sequence: of each replay the
+    number of its sequence of codes and lanes, example: of each sequence a replay that has it.
     """
 
     launch: Ints
     process: Ints
+    thread: Ints
     rows: Ints
     first: Ints
     codes: Ints
+    lane: Ints
     sequence: Ints
     example: Ints
 
-    def codes_of(self, sequence: int) -> Ints:
-        """The codes of one sequence."""
+    def of_sequence(self, sequence: int) -> tuple[Ints, Ints]:
+        """The codes and lanes of one sequence."""
         replay = self.example[sequence]
-        return self.codes[self.first[replay] : self.first[replay + 1]]
+        own = slice(self.first[replay], self.first[replay + 1])
+        return self.codes[own], self.lane[own]
+
+    def length(self, sequence: int) -> int:
+        """How many activities a sequence has."""
+        return len(self.of_sequence(sequence)[0])
 
 
 def replays(run: Trace, among: Bools) -> Replays:
@@ -56,31 +64,51 @@ def replays(run: Trace, among: Bools) -> Replays:
     rows = np.flatnonzero(launch >= 0)
     launch = launch[rows]
     begin, thread = launches["start_ns"][launch], launches["thread"][launch]
-    calls, _, call = distinct_rows(activities["process"][rows], begin, thread, launch)
-    streams = np.bincount(distinct_rows(call, activities["stream"][rows]).columns[0], minlength=calls.shape[1])
-    # On one stream they ran in the order in which they were captured; on several the numbers of nodes follow it.
-    place = np.where(streams[call] > 1, activities["graph_node"][rows], activities["start_ns"][rows])
-    order = np.lexsort((activities["start_ns"][rows], place, call))
-    rows = rows[order]
+    calls, _, call = distinct_rows(activities["process"][rows], thread, begin, launch)
+    start, node, stream = (activities[name][rows].astype(np.int64) for name in ("start_ns", "graph_node", "stream"))
+    streams = np.bincount(distinct_rows(call, stream).columns[0], minlength=calls.shape[1])
+    # On one stream they ran in the order in which they were captured; on several the numbers of nodes follow it, where they
+    # were recorded: those given by order of begin say no more than that.
+    order = np.lexsort((stream, activities["end_ns"][rows], start, call))
     first = np.searchsorted(call[order], np.arange(calls.shape[1] + 1))
+    counted = np.ones(calls.shape[1], np.bool_)
+    counted[call[order][node[order] != 1 + np.arange(len(rows)) - first[call[order]]]] = False
+    lane = np.where((streams > 1)[call] & counted[call], stream + 1, 0)
+    place = np.where((streams > 1)[call] & ~counted[call], node, start)
+    order = np.lexsort((stream, activities["end_ns"][rows], start, place, call))
+    rows, lane = rows[order], lane[order]
     kind, name = activities["kind"][rows], activities["name"][rows].astype(np.int64)
     codes = np.where(kind == ActivityKind.KERNEL, name, np.where(kind == ActivityKind.MEMCPY, COPY, FILL))
-    return Replays(calls[3], calls[0], rows, first, codes, *_sequences(codes, first))
+    return Replays(calls[3], calls[0], calls[1], rows, first, codes, lane, *_sequences(codes, lane, first))
 
 
-def _sequences(codes: Ints, first: Ints) -> tuple[Ints, Ints]:
+def _sequences(codes: Ints, lane: Ints, first: Ints) -> tuple[Ints, Ints]:
     """The number of the sequence of each replay, and of each sequence a replay that has it."""
     length = np.diff(first)
     place = np.arange(len(codes)) - np.repeat(first[:-1], length)
+    both = distinct_rows(codes, lane).inverse
     with np.errstate(over="ignore"):
         powers = np.cumprod(np.full(int(length.max(initial=0)) + 1, _PRIME))
-        sums = np.cumsum((codes + 7).astype(np.uint64) * powers[place], dtype=np.uint64)
+        sums = np.cumsum((both + 7).astype(np.uint64) * powers[place], dtype=np.uint64)
     sums = np.concatenate([np.zeros(1, np.uint64), sums])
     _, example, inverse = distinct_rows(length, (sums[first[1:]] - sums[first[:-1]]).view(np.int64) >> 3)
+    if len(both) and not (both == both[np.repeat(first[example[inverse]], length) + place]).all():  # hashes equal by chance
+        parts = [both[a:b].tobytes() for a, b in zip(first[:-1].tolist(), first[1:].tolist(), strict=True)]
+        number = {part: at for at, part in enumerate(dict.fromkeys(parts))}
+        inverse = np.array([number[part] for part in parts])
+        example = np.unique(inverse, return_index=True)[1]
     return inverse, example
 
 
 # ---------------------------------------------------------------------------------------------- what fits what
+
+
+class Fit(NamedTuple):
+    """pairs: how many activities have a counterpart in some best alignment; calls: for each activity the index of its call
+    among a graph's, -1 where it has none or not the same would be said of all that it may be."""
+
+    pairs: int
+    calls: Ints
 
 
 class Fits:
@@ -88,95 +116,185 @@ class Fits:
 
     def __init__(self, of: Replays, families: list[Family]) -> None:
         self.replays, self.families = of, families
-        self._known: dict[tuple[bytes, int], Ints | None] = {}
-        self._passes: dict[tuple[int, tuple[int, ...]], tuple[float, list[tuple[int, Ints]]]] = {}
+        self._known: dict[tuple[int, bytes, bytes], Fit | None] = {}
+        self._passes: dict[tuple[int, tuple[int, ...], bool], tuple[int, list[tuple[int, Ints]]]] = {}
 
-    def alignment(self, sequence: int, codes: Ints, *, unnamed: bool) -> Ints | None:
-        """For each activity of a sequence the index of its call among codes, -1 none; None where they do not fit."""
-        key = (codes.tobytes(), sequence)
+    def fit(self, sequence: int, graph: Graph, *, unnamed: bool) -> Fit | None:
+        """A sequence and one graph; None where less than enough of either has a counterpart."""
+        key = sequence, graph.codes.tobytes(), graph.said.tobytes()
         if key not in self._known:
-            mine = self.replays.codes_of(sequence)
-            found = None
-            if min(len(mine), len(codes)) >= LEAST_FIT * max(len(mine), len(codes), 1):
-                found = _aligned(mine, codes, unnamed=unnamed)
-            if found is not None and (found >= 0).sum() < LEAST_FIT * max(len(mine), len(codes)):
-                found = None
-            self._known[key] = found
+            self._known[key] = _fit(*self.replays.of_sequence(sequence), graph.codes, graph.said, unnamed=unnamed)
         return self._known[key]
 
-    def mask(self, sequence: int) -> int:
-        """The families of which a sequence may be a part, as bits."""
-        found = 0
-        for bit, family in enumerate(self.families):
-            if family.bounded:
-                fits = any(self.alignment(sequence, g.codes, unnamed=family.unnamed) is not None for g in family.graphs)
-            else:
-                names = np.unique(_comparable(self.replays.codes_of(sequence), unnamed=family.unnamed))
-                fits = bool(np.isin(names, family.graphs[0].codes).mean() >= LEAST_FIT)
-            found |= fits << bit
-        return found
+    def fits(self, sequence: int, bit: int) -> bool:
+        """Whether a sequence may be a part of a family."""
+        family = self.families[bit]
+        if family.bounded:
+            return any(self.fit(sequence, graph, unnamed=family.unnamed) is not None for graph in family.graphs)
+        mine = _comparable(self.replays.of_sequence(sequence)[0], unnamed=family.unnamed)
+        return bool(np.isin(mine, family.graphs[0].codes).mean() >= LEAST_FIT)
 
-    def of_pass(self, family: int, sequences: tuple[int, ...]) -> tuple[float, list[tuple[int, Ints]]]:
-        """How much of a sequence of replays a family explains, and of each replay (graph, call of each activity); graph -1:
-        none."""
-        key = (family, sequences)
+    def of_pass(self, bit: int, sequences: tuple[int, ...], *, stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
+        """How many activities of a sequence of replays a family explains, and of each replay (graph, call of each activity),
+        -1 none; stepped: the replays are all those of a step."""
+        key = bit, sequences, stepped
         if key not in self._passes:
-            found = (self._in_pieces if self.families[family].bounded else self._in_one)(self.families[family], sequences)
-            total = sum(len(self.replays.codes_of(sequence)) for sequence in sequences)
-            self._passes[key] = sum(int((calls >= 0).sum()) for _, calls in found) / total, found
+            family = self.families[bit]
+            self._passes[key] = (self._in_pieces if family.bounded else self._in_one)(family, sequences, stepped)
         return self._passes[key]
 
-    def _in_pieces(self, family: Family, sequences: tuple[int, ...]) -> list[tuple[int, Ints]]:
-        """The replays aligned with the graphs, as often one after another as there are enough of them."""
-        graphs, unnamed = family.graphs, family.unnamed
-        code_of: dict[bytes, int] = {}
-        kind = np.array([code_of.setdefault(graph.codes.tobytes(), len(code_of)) for graph in graphs])
-        wanted = [
-            next((k for g, k in zip(graphs, kind, strict=True) if self.alignment(s, g.codes, unnamed=unnamed) is not None), -1)
-            for s in sequences
-        ]
-        place = aligned(np.array(wanted), np.tile(kind, -(-len(sequences) // len(graphs))))
-        found = []
-        for number, sequence in enumerate(sequences):
-            graph = -1 if place is None or wanted[number] < 0 else int(place[number])
-            graph = graph % len(graphs) if graph >= 0 else -1
-            calls = self.alignment(sequence, graphs[graph].codes, unnamed=unnamed) if graph >= 0 else None
-            found.append((graph, calls if calls is not None else np.full(len(self.replays.codes_of(sequence)), -1, np.int64)))
-        return found
+    def _in_pieces(self, family: Family, sequences: tuple[int, ...], stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
+        """Each replay is the graph that fits it best. Where several of which not the same would be said have its kernels, its
+        place among the replays says which."""
+        kinds, contents = _Pieces(family.graphs), dict[int, tuple[int, int]]()
+        for sequence in dict.fromkeys(sequences):
+            shares = {
+                kind: found.pairs / max(len(found.calls), len(family.graphs[graph].codes))
+                for kind, graph in kinds.example.items()
+                if (found := self.fit(sequence, family.graphs[graph], unnamed=family.unnamed)) is not None
+            }
+            best = [kind for kind, share in shares.items() if share == max(shares.values())]
+            pairs = max((round(shares[k] * max(self.replays.length(sequence), kinds.length(k))) for k in best), default=0)
+            contents[sequence] = (best[0] if len(best) == 1 else -1), pairs
+        wanted = np.array([contents[sequence][0] for sequence in sequences])
+        graph = np.full(len(wanted), -1, np.int64)
+        graph[wanted >= 0] = kinds.placed(wanted[wanted >= 0], stepped=stepped)
+        none = {sequence: np.full(self.replays.length(sequence), -1, np.int64) for sequence in contents}
+        answers = []
+        for sequence, at in zip(sequences, graph.tolist(), strict=True):
+            fit = self.fit(sequence, family.graphs[at], unnamed=family.unnamed) if at >= 0 else None
+            answers.append((at, fit.calls) if fit is not None else (-1, none[sequence]))
+        return sum(contents[sequence][1] for sequence in sequences), answers
 
-    def _in_one(self, family: Family, sequences: tuple[int, ...]) -> list[tuple[int, Ints]]:
-        """The activities of all replays together aligned with the calls, since it is not known where a graph ends."""
-        parts = [self.replays.codes_of(sequence) for sequence in sequences]
-        mine, calls = np.concatenate(parts), family.graphs[0].codes
-        times = max(round(len(mine) / len(calls)), 1)
-        found = _aligned(mine, np.tile(calls, times), unnamed=family.unnamed)
-        if found is None or (found >= 0).sum() < LEAST_FIT * max(len(mine), times * len(calls)):
-            found = np.full(len(mine), -1, np.int64)
-        edges = np.cumsum([len(part) for part in parts])[:-1]
-        return [(0, np.where(one >= 0, one % len(calls), -1)) for one in np.split(found, edges)]
+    def _in_one(self, family: Family, sequences: tuple[int, ...], stepped: bool) -> tuple[int, list[tuple[int, Ints]]]:
+        """Each replay is all calls, or the replays together are, since it is not known where a graph ends."""
+        graph, unnamed = family.graphs[0], family.unnamed
+        fits = {sequence: self.fit(sequence, graph, unnamed=unnamed) for sequence in dict.fromkeys(sequences)}
+        none = {sequence: np.full(self.replays.length(sequence), -1, np.int64) for sequence in fits}
+        alone = [(0, fit.calls) if (fit := fits[one]) is not None else (-1, none[one]) for one in sequences]
+        pairs = sum(fit.pairs for one in sequences if (fit := fits[one]) is not None)
+        if len(sequences) == 1 or all(fit is not None for fit in fits.values()):
+            return pairs, alone
+        parts = [self.replays.of_sequence(sequence) for sequence in sequences]
+        mine, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        times = max(round(len(mine) / len(graph.codes)), 1)
+        together = None
+        if not lanes.any() and (stepped or _Pieces.begins_once(graph)):
+            together = _fit(mine, lanes, np.tile(graph.codes, times), np.tile(graph.said, times), unnamed=unnamed)
+        if together is None or together.pairs <= pairs:
+            return pairs, alone
+        edges = np.cumsum([len(part) for part, _ in parts])[:-1]
+        calls = [np.where(one >= 0, one % len(graph.codes), -1) for one in np.split(together.calls, edges)]
+        twice = [len(np.unique(one[one >= 0])) < (one >= 0).sum() for one in calls]
+        return together.pairs, [(0, np.full(len(one), -1) if bad else one) for one, bad in zip(calls, twice, strict=True)]
 
     def share(self, family: Family) -> float:
-        """How much of some replay follows in the order of one of the family's graphs, at most."""
+        """How much of some replay has a counterpart in one of the family's graphs, in order, at most."""
         best = 0.0
         for sequence in range(len(self.replays.example)):
-            mine = self.replays.codes_of(sequence)
+            mine = _comparable(self.replays.of_sequence(sequence)[0], unnamed=family.unnamed)
             for codes in {graph.codes.tobytes(): graph.codes for graph in family.graphs}.values():
-                found = _aligned(mine, codes, unnamed=family.unnamed)
-                if found is not None:
-                    best = max(best, float((found >= 0).sum()) / max(len(mine), len(codes)))
+                longest = max(len(mine), len(codes))
+                if _common(mine, codes) > best * longest and (found := aligned(mine, codes)) is not None:
+                    best = max(best, float((found.own >= 0).sum()) / longest)
         return best
+
+
+class _Pieces:
+    """The graphs of a family: which have the same kernels (their kind), and of which the same would be said too (content)."""
+
+    def __init__(self, graphs: list[Graph]) -> None:
+        kinds, contents = dict[bytes, int](), dict[tuple[bytes, bytes], int]()
+        self.kind = np.array([kinds.setdefault(graph.codes.tobytes(), len(kinds)) for graph in graphs])
+        keys = [(graph.codes.tobytes(), graph.said.tobytes()) for graph in graphs]
+        self.content = np.array([contents.setdefault(key, len(contents)) for key in keys])
+        self.graphs = graphs
+        self.example = {int(kind): at for at, kind in reversed(list(enumerate(self.kind.tolist())))}
+
+    def length(self, kind: int) -> int:
+        """How many calls a graph of a kind has."""
+        return len(self.graphs[self.example[kind]].codes)
+
+    def placed(self, wanted: Ints, *, stepped: bool) -> Ints:
+        """The graph of each replay of which the kind is wanted, in the order in which they were captured, time and again; -1
+        where that does not say which. Within a step they begin with the first one and are all there."""
+        alone = [kind for kind in self.example if len(np.unique(self.content[self.kind == kind])) == 1]
+        example = np.array([self.example[kind] for kind in range(len(self.example))])
+        result = np.where(np.isin(wanted, alone), example[wanted], -1)
+        if not len(wanted) or (result >= 0).all():
+            return result
+        count = len(self.kind)
+        if stepped:
+            times = -(-len(wanted) // count)
+            found = aligned(wanted, np.tile(self.kind, times))
+            if found is not None:
+                fixed = _agreed(found.first, found.second, found.own, np.tile(self.content, times)) & ~found.loose
+                result = np.where(fixed & (result < 0), found.own % count, result)
+            return result
+        turns = [(np.arange(len(wanted)) + turn) % count for turn in range(count)]
+        fitting = [turn for turn in turns if (self.kind[turn] == wanted).all()]
+        if fitting:
+            fixed = np.all([self.content[turn] == self.content[fitting[0]] for turn in fitting], axis=0)
+            result = np.where(fixed & (result < 0), fitting[0], result)
+        return result
+
+    @staticmethod
+    def begins_once(graph: Graph) -> bool:
+        """Whether replays that may begin anywhere in a graph can be told from those that begin elsewhere: it is not made of
+        equal parts of which not the same would be said."""
+        count = len(graph.codes)
+        for part in (part for part in range(1, count // 2 + 1) if count % part == 0):
+            if np.array_equal(graph.codes, np.roll(graph.codes, part)):
+                return np.array_equal(graph.said, np.roll(graph.said, part))
+        return True
+
+
+def _agreed(first: Ints, second: Ints, index: Ints, said: Ints) -> Bools:
+    """Of which elements all that they may be paired with says the same."""
+    result = index >= 0
+    result[first[said[second] != said[index[first]]]] = False
+    return result
 
 
 def _comparable(codes: Ints, *, unnamed: bool) -> Ints:
     return np.where(codes >= 0, UNNAMED, codes) if unnamed else codes
 
 
-def _aligned(mine: Ints, calls: Ints, *, unnamed: bool) -> Ints | None:
+def _common(mine: Ints, calls: Ints) -> int:
+    """How many pairs there can be at most, by how often each code occurs."""
+    codes, counts = np.unique(mine, return_counts=True)
+    others, of_others = np.unique(calls, return_counts=True)
+    _, a, b = np.intersect1d(codes, others, assume_unique=True, return_indices=True)
+    return int(np.minimum(counts[a], of_others[b]).sum())
+
+
+def _fit(mine: Ints, lanes: Ints, calls: Ints, said: Ints, *, unnamed: bool) -> Fit | None:
     """Where names are not known only a sequence that is the same throughout says which call is which."""
-    mine = _comparable(mine, unnamed=unnamed)
-    if unnamed:
-        return np.arange(len(mine)) if np.array_equal(mine, calls) else None
-    return aligned(mine, calls)
+    mine, longest = _comparable(mine, unnamed=unnamed), max(len(mine), len(calls))
+    if min(len(mine), len(calls)) < (1 if unnamed else LEAST_FIT) * longest or _common(mine, calls) < LEAST_FIT * longest:
+        return None
+    if unnamed and not lanes.any():
+        return Fit(len(mine), np.arange(len(mine))) if np.array_equal(mine, calls) else None
+    found = aligned(mine, calls)
+    if found is None or (found.own >= 0).sum() < LEAST_FIT * longest:
+        return None
+    fixed = _agreed(found.first, found.second, found.own, said) & ~found.loose
+    if lanes.any():
+        fixed &= _told_apart(mine, lanes, calls, said, found.own)
+    return Fit(int((found.own >= 0).sum()), np.where(fixed, found.own, -1))
+
+
+def _told_apart(mine: Ints, lanes: Ints, calls: Ints, said: Ints, index: Ints) -> Bools:
+    """Of activities on several streams, whose order is not known, those of which the call is certain all the same: all calls of
+    their name say the same, or those of the name are as many as were captured, on one stream, and in their order."""
+    result = np.zeros(len(mine), np.bool_)
+    for code in distinct_values(mine).tolist():
+        own, called = np.flatnonzero(mine == code), np.flatnonzero(calls == code)
+        if len(np.unique(said[called])) == 1:
+            result[own] = True
+        elif len(own) == len(called) and len(np.unique(lanes[own])) == 1:
+            result[own] = index[own] == called
+    return result
 
 
 # ---------------------------------------------------------------------------------------------- all replays
@@ -184,7 +302,7 @@ def _aligned(mine: Ints, calls: Ints, *, unnamed: bool) -> Ints | None:
 
 class Matched(NamedTuple):
     """Of each of the replays' activities (in the order of Replays.rows) the family, and the row of `launches` in its capture,
-    that it comes from, -1 none; ambiguous: families of different sizes that fit some replay equally."""
+    that it comes from, -1 none; ambiguous: families that fit some replay equally, of which not the same would be said."""
 
     family: Ints
     launch: Ints
@@ -194,29 +312,61 @@ class Matched(NamedTuple):
 def matched(of: Replays, families: list[Family], step: Ints, allowed: list[int]) -> Matched:
     """What each replayed activity comes from. step: of each replay the number of its step, -1 unknown; allowed: of each replay
     the families of the size that its step may have run, as bits."""
-    fits = Fits(of, families)
-    masks = [fits.mask(sequence) for sequence in range(len(of.example))]
-    chosen: dict[tuple[int, int, int], list[int]] = {}
-    calls_of: dict[tuple[int, int, int], Ints] = {}
-    ambiguous: set[int] = set()
-    for begin, end, candidates in _passes(of, step, masks, allowed):
-        sequences = tuple(of.sequence[begin:end].tolist())
-        ranked = sorted((-fits.of_pass(bit, sequences)[0], bit) for bit in _bits(candidates))
-        best = [bit for share, bit in ranked if share == ranked[0][0] and share < 0]
+    fits, result = Fits(of, families), _Result(of, families)
+    for begin, end, candidates in _passes(of, step, _masks(fits, allowed), allowed):
+        sequences, stepped = tuple(of.sequence[begin:end].tolist()), bool(step[begin] >= 0)
+        found = {bit: fits.of_pass(bit, sequences, stepped=stepped) for bit in _bits(candidates)}
+        most = max(pairs for pairs, _ in found.values())
+        best = [bit for bit, (pairs, _) in found.items() if pairs == most > 0]
         if len({families[bit].sizes for bit in best}) > 1:
-            ambiguous.update(best)
+            result.ambiguous.update(best)
         elif best:
-            for replay, (graph, calls) in enumerate(fits.of_pass(best[0], sequences)[1], begin):
-                if graph >= 0:
-                    key = (best[0], graph, hash(calls.tobytes()))
-                    calls_of[key] = calls
-                    chosen.setdefault(key, []).append(replay)
-    family, launch = np.full((2, len(of.rows)), -1, np.int64)
-    for key, members in chosen.items():
-        rows, calls = families[key[0]].graphs[key[1]].rows, calls_of[key]
-        at = (of.first[members][:, None] + np.arange(len(calls))[None, :])[:, calls >= 0]
-        family[at], launch[at] = key[0], rows[calls[calls >= 0]][None, :]
-    return Matched(family, launch, ambiguous)
+            result.add(begin, best, [found[bit][1] for bit in best])
+    return Matched(*result.columns(), result.ambiguous)
+
+
+class _Result:
+    """What is known so far of all replays, each distinct answer once."""
+
+    def __init__(self, of: Replays, families: list[Family]) -> None:
+        self.replays, self.families, self.ambiguous = of, families, set[int]()
+        self._answers: dict[tuple[tuple[int, int, int], ...], tuple[Ints, list[int]]] = {}
+
+    def add(self, begin: int, best: list[int], found: list[list[tuple[int, Ints]]]) -> None:
+        """One pass and what each of the families that fit it best says of its replays."""
+        for replay, answers in enumerate(zip(*found, strict=True), begin):
+            key = tuple((bit, graph, id(calls)) for bit, (graph, calls) in zip(best, answers, strict=True))
+            if key not in self._answers:
+                self._answers[key] = self._common(best, list(answers)), []
+            self._answers[key][1].append(replay)
+
+    def _common(self, best: list[int], answers: list[tuple[int, Ints]]) -> Ints:
+        """The calls of the first of equal answers, where all say the same of them."""
+        said = [
+            np.where(calls >= 0, self.families[bit].graphs[graph].said[calls], 0) if graph >= 0 else calls * 0
+            for bit, (graph, calls) in zip(best, answers, strict=True)
+        ]
+        same = np.all([(one == said[0]) & (calls >= 0) for one, (_, calls) in zip(said, answers, strict=True)], axis=0)
+        if not same.any():
+            self.ambiguous.update(best)
+        return np.where(same, answers[0][1], -1)
+
+    def columns(self) -> tuple[Ints, Ints]:
+        """The family and launch of each activity."""
+        family, launch = np.full((2, len(self.replays.rows)), -1, np.int64)
+        for ((bit, graph, _), *_), (calls, members) in self._answers.items():
+            if graph >= 0:
+                at = (self.replays.first[members][:, None] + np.arange(len(calls))[None, :])[:, calls >= 0]
+                family[at], launch[at] = bit, self.families[bit].graphs[graph].rows[calls[calls >= 0]][None, :]
+        return family, launch
+
+
+def _masks(fits: Fits, allowed: list[int]) -> list[int]:
+    """Of each sequence the families of which it may be a part, as bits, among those that are allowed somewhere."""
+    wanted = [0] * len(fits.replays.example)
+    for sequence, mask in set(zip(fits.replays.sequence.tolist(), allowed, strict=True)):
+        wanted[sequence] |= mask
+    return [sum(fits.fits(sequence, bit) << bit for bit in _bits(mask)) for sequence, mask in enumerate(wanted)]
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -225,11 +375,11 @@ def _bits(mask: int) -> Iterator[int]:
 
 def _passes(of: Replays, step: Ints, masks: list[int], allowed: list[int]) -> Iterator[tuple[int, int, int]]:
     """Replays one after another that one family may explain: (first, end, families as bits)."""
-    steps, processes, sequences = step.tolist(), of.process.tolist(), of.sequence.tolist()
+    owners = list(zip(step.tolist(), of.process.tolist(), of.thread.tolist(), strict=True))
     begin, common = 0, 0
-    for replay in range(len(steps)):
-        mine = masks[sequences[replay]] & allowed[replay]
-        same = replay > begin and steps[replay] == steps[replay - 1] and processes[replay] == processes[replay - 1]
+    for replay, sequence in enumerate(of.sequence.tolist()):
+        mine = masks[sequence] & allowed[replay]
+        same = replay > begin and owners[replay] == owners[replay - 1]
         if same and not mine:  # of another graph, between pieces of one
             continue
         if not same or not common & mine:
@@ -239,4 +389,4 @@ def _passes(of: Replays, step: Ints, masks: list[int], allowed: list[int]) -> It
         else:
             common &= mine
     if common:
-        yield begin, len(steps), common
+        yield begin, len(owners), common

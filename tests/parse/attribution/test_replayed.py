@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from pyprof.loading import load
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import choose_kinds
-from tests.graph_traces import LAYERS, SEQUENCE, captured, replayed, write
+from tests.graph_traces import LAYERS, SEQUENCE, Call, captured, captured_calls, linear, replayed, replayed_kernels, write
 
 
 def ops(records: Records) -> list[str]:
@@ -127,6 +128,134 @@ def test_the_capture_may_be_in_the_run_itself(tmp_path: Path) -> None:
     found = choose_kinds(load(str(run)), "kernel")
     assert ops(found)[-48:] == OPS * 2
     assert any("the capture in this trace" in note for note in found.notes)
+
+
+DECODE = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk3200sqsq32sqsk3200)"
+LINEAR = [kernel for kernel, _, _ in linear(0)]
+
+
+def layers(records: Records) -> list[int | None]:
+    """Which layer each kernel is of, by the columns of its weight; of each layer's two kernels the first."""
+    calls = [records.calls[code] if code >= 0 else None for code in records["call"].tolist()]
+    return [call.tensors[-1].shape[-1] - 100 if call is not None else None for call in calls][::2]
+
+
+def test_one_trace_of_several_sizes_that_only_the_shapes_tell(tmp_path: Path) -> None:
+    captures = [captured_calls([linear(0, size) * 4], "", begin=1000 * at, corr=100 * at) for at, size in ((1, 64), (2, 16))]
+    graph = write(tmp_path / "graph.json", [*chain(*captures)])
+    for size in (16, 64):
+        text = DECODE.replace("32", str(size))
+        found = load(str(write(tmp_path / "run.json", replayed_kernels([(text, [LINEAR * 4])]))), str(graph))
+        assert ops(found) == ["mm", "relu"] * 4 and batches(found) == {size}
+    with pytest.raises(InputError, match="batch sizes 16, 64, of which several fit alike"):
+        load(str(write(tmp_path / "run.json", replayed_kernels([("", [LINEAR * 4])] * 3))), str(graph))
+
+
+def test_a_graph_is_of_as_many_tokens_as_the_step_and_requests_count_where_those_are_not_said(tmp_path: Path) -> None:
+    for size, text, fits in ((32, "step[EXTEND bs=32 toks=512]", False), (512, "step[EXTEND bs=30 toks=512]", True)):
+        run = write(tmp_path / "run.json", replayed_kernels([(text, [LINEAR])]))
+        graph = write(tmp_path / "graph.json", captured_calls([linear(0, size)], f"capture_{size}_FULL"))
+        if fits:
+            assert ops(load(str(run), str(graph))) == ["mm", "relu"]
+        else:
+            with pytest.raises(InputError, match="captured for batch size 32, and the steps are of 512 tokens"):
+                load(str(run), str(graph))
+    with pytest.raises(InputError, match="captured for batch size 8, and the steps are of 3 tokens"):  # 4 is captured too
+        load(str(write(tmp_path / "run.json", replayed(3))), str(write(tmp_path / "graph.json", captured(8))))
+
+
+@pytest.mark.parametrize("rocm", [True, False])
+def test_on_several_streams_without_numbers_of_nodes_the_order_says_nothing(tmp_path: Path, rocm: bool) -> None:
+    calls: list[Call] = [(name, f"aten::{op}", [[32, 64]]) for name, op in (("k", "exp"), ("k", "relu"), ("l", "tanh"))]
+    ran = [
+        (name, stream, 40 * at + after) for at in range(4) for name, stream, after in (("k", 7, 0), ("k", 8, 15), ("l", 7, 10))
+    ]
+    run = write(tmp_path / "run.json", replayed_kernels([(DECODE, [ran])], rocm=rocm))
+    graph = write(tmp_path / "graph.json", captured_calls([calls * 4], rocm=rocm))
+    if rocm:  # all that are called l say the same, wherever they stand
+        found = load(str(run), str(graph))
+        said = {(found.strings[name], op) for name, op in zip(found["name"].tolist(), ops(found), strict=True)}
+        assert said == {("k", ""), ("l", "tanh")} and len(found) == 12
+    else:
+        with pytest.raises(InputError, match="fit each kernel alike"):
+            load(str(run), str(graph))
+
+
+def test_captures_that_fit_equally_and_say_other_ops_explain_nothing(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.json", replayed_kernels([(DECODE, [["x", "y"] * 2])], rocm=False))
+    for name, op in (("a", "aten::relu"), ("b", "aten::tanh")):
+        write(tmp_path / "g" / f"{name}.json", captured_calls([[("", op, [[32, 64]])] * 4], f"capture_32_{name}", rocm=False))
+    with pytest.raises(InputError, match="fit each kernel alike, and not the same would be said"):
+        load(str(run), str(tmp_path / "g"))
+    write(tmp_path / "g" / "b.json", captured_calls([[("", "aten::relu", [[32, 64]])] * 4], "capture_32_b", rocm=False))
+    assert ops(load(str(run), str(tmp_path / "g"))) == ["relu"] * 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([(DECODE, 6), (DECODE, 6)], [0, 1, 2, 3, 4, 5] * 2),
+        ([(DECODE, 4), (DECODE, 6)], [None] * 4 + [0, 1, 2, 3, 4, 5]),  # the recording began within a step
+        ([("", 6), ("", 6)], None),  # it may have begun anywhere
+        ([(DECODE, 5)], None),
+        ([(DECODE, 7)], None),
+    ],
+)
+def test_equal_pieces_are_told_apart_by_a_step_that_has_them_all(
+    tmp_path: Path, steps: list[tuple[str, int]], expected: list[int | None] | None
+) -> None:
+    run = write(tmp_path / "run.json", replayed_kernels([(text, [LINEAR] * count) for text, count in steps]))
+    graph = write(tmp_path / "graph.json", captured_calls([linear(layer) for layer in range(6)]))
+    if expected is None:
+        with pytest.raises(InputError, match="several of its calls or graphs fit each kernel alike"):
+            load(str(run), str(graph))
+    else:
+        assert layers(load(str(run), str(graph))) == expected
+
+
+def test_two_threads_replay_the_same_pieces_at_one_time(tmp_path: Path) -> None:
+    steps = [(DECODE, [LINEAR] * 3)]
+    events = replayed_kernels(steps) + replayed_kernels(steps, begin=100_030, corr=20_000, tid=200)
+    graph = write(tmp_path / "graph.json", captured_calls([linear(layer) for layer in range(3)]))
+    found = load(str(write(tmp_path / "run.json", events)), str(graph))
+    for stream in (7, 107):
+        own = [layer for layer, of in zip(layers(found), found["stream"].tolist()[::2], strict=True) if of == stream]
+        assert own == [0, 1, 2]
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_of_layers_more_or_fewer_than_were_captured_none_is_named(tmp_path: Path, bounded: bool) -> None:
+    graph = write(tmp_path / "graph.json", captured_calls([[*chain(*map(linear, range(20)))]], bounded=bounded))
+    assert layers(load(str(write(tmp_path / "run.json", replayed_kernels([(DECODE, [LINEAR * 20])]))), str(graph))) == [
+        *range(20)
+    ]
+    for count in (19, 21, 40):
+        run = write(tmp_path / "run.json", replayed_kernels([(DECODE, [LINEAR * count])]))
+        with pytest.raises(InputError):
+            load(str(run), str(graph))
+
+
+def test_of_similar_graphs_the_one_that_fits_best_is_taken(tmp_path: Path) -> None:
+    pieces = [[(f"only{layer}", "aten::mm", linear(layer)[0][2]), *linear(layer) * 9] for layer in range(3)]
+    graph = write(tmp_path / "graph.json", captured_calls(pieces))
+    ran = [[name for name, _, _ in pieces[layer]] for layer in (2, 1)]
+    found = load(str(write(tmp_path / "run.json", replayed_kernels([(DECODE, ran)]))), str(graph))
+    assert [found.calls[code].tensors[-1].shape[-1] for code in found["call"].tolist()] == [102] * 19 + [101] * 19
+
+
+def test_captures_of_two_threads_at_one_time_and_of_two_processes(tmp_path: Path) -> None:
+    other: list[Call] = [("other_k", "aten::tanh", [[32, 64]])] * 8
+    both = captured_calls([linear(0) * 4]) + captured_calls([other], begin=1004, corr=500, tid=200)
+    graph = write(tmp_path / "graph.json", both)
+    for names, expected in ((LINEAR * 4, ["mm", "relu"] * 4), (["other_k"] * 8, ["tanh"] * 8)):
+        assert ops(load(str(write(tmp_path / "run.json", replayed_kernels([(DECODE, [names])]))), str(graph))) == expected
+    other = [("gemm_a", "aten::bmm", [[32, 2, 2], [32, 2, 2]]), ("relu_k", "aten::tanh", [[32, 64]])]
+    events = captured_calls([linear(0) * 4]) + replayed_kernels([(DECODE, [LINEAR * 4])])
+    events += captured_calls([other * 4], begin=2000, corr=600, tid=200, pid=200)
+    events += replayed_kernels([(DECODE, [LINEAR * 4])], begin=110_000, corr=20_000, tid=200, pid=200, device=1)
+    found = load(str(write(tmp_path / "run.json", events)))
+    of_device = {(device, op) for device, op in zip(found["device"].tolist(), ops(found), strict=True)}
+    assert of_device == {(0, "mm"), (0, "relu"), (1, "bmm"), (1, "tanh")}
 
 
 def test_annotations_of_torch_on_kernels_of_graphs_are_their_layers(tmp_path: Path) -> None:
