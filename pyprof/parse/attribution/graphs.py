@@ -43,7 +43,10 @@ class Explained(NamedTuple):
         if not self.kernels:
             return self.refused[:1]
         by = self.by[0] if len(self.by) == 1 else f"{len(self.by)} captures"
-        return [f"{self.kernels:,} of {self.of:,} kernels of graphs have the ops of {by or 'the capture in this trace'}"]
+        return [
+            f"{self.kernels:,} of {self.of:,} kernels of graphs have the ops of {by or 'the capture in this trace'}",
+            *self.refused[:1],
+        ]
 
 
 def unexplained(run: Trace) -> Bools:
@@ -78,7 +81,8 @@ def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
     fits = Fits(found, known)
     unused = [number for number in range(1, len(sources)) if number not in used]
     of_source = {number: [bit for bit, family in enumerate(known) if family.source == number] for number in unused}
-    refused = [f"{sources[i].name}: {_reason(fits, of_source[i], by_size, match.ambiguous)}" for i in unused] * (not used)
+    told = used <= {0}  # of captures that were given
+    refused = [f"{sources[i].name}: {_reason(fits, of_source[i], by_size, match.ambiguous)}" for i in unused if told]
     by = [sources[number].name for number in sorted(used)]
     return Explained(trace, int((match.family >= 0).sum()), len(found.rows), by, refused)
 
@@ -151,17 +155,20 @@ def _reason(fits: Fits, known: list[int], sizes: dict[Size, int], ambiguous: set
     ran = {one for size in sizes for one in size}
     captured = {size for bit in known for size in fits.families[bit].sizes}
     said = ", ".join(map(str, sorted(captured - ran or captured)))
-    share = max(fits.share(fits.families[family]) for family in known)
+    part, exact = max(fits.share(fits.families[family]) for family in known)
+    share = f"{'' if exact else 'at most '}{part:.0%}"
     if not any(mask >> family & 1 for mask in sizes.values() for family in known):
         steps = ", ".join(map(str, sorted({size[-1] for size in sizes if size})[:4]))
-        return f"captured for batch size {said}, and the steps are of {steps} tokens ({share:.0%} of a replay fit by order)"
+        named = ", ".join(map(str, sorted(captured & ran)))
+        shapes = f"; it is named one of {named}, and its shapes are not" if named else ""
+        return f"captured for batch size {said}, and the steps are of {steps} tokens ({share} of a replay fit by order){shapes}"
     if ambiguous.intersection(known):
         sizes_of = {fits.families[bit].sizes for bit in ambiguous}
         if len(sizes_of) > 1:
             alike = ", ".join(map(str, sorted({size for of_one in sizes_of for size in of_one})))
             return f"captured for batch sizes {alike}, of which several fit alike, and no annotation says the size of a step"
         return "several of its calls or graphs fit each kernel alike, and not the same would be said of it"
-    return f"of other graphs: {share:.0%} of the kernels of a replay follow in its order"
+    return f"of other graphs: {share} of the kernels of a replay follow in its order"
 
 
 # ---------------------------------------------------------------------------------------------- both in one trace

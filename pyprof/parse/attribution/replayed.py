@@ -21,6 +21,9 @@ from pyprof.parse.attribution.launches import launch_of_activity
 from pyprof.parse.sources.trace import ActivityKind, Trace
 
 LEAST_FIT = 0.9  # of a replay's activities, and of a graph's calls
+_MOST_APART = 2000
+_MOST_DIFFERENCES = 1000  # between a replay and a graph that does not fit, for saying how far it does
+_MOST_LOOKED_AT = 64
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -188,16 +191,22 @@ class Fits:
         twice = [len(np.unique(one[one >= 0])) < (one >= 0).sum() for one in calls]
         return together.pairs, [(0, np.full(len(one), -1) if bad else one) for one, bad in zip(calls, twice, strict=True)]
 
-    def share(self, family: Family) -> float:
-        """How much of some replay has a counterpart in one of the family's graphs, in order, at most."""
-        best = 0.0
-        for sequence in range(len(self.replays.example)):
+    def share(self, family: Family) -> tuple[float, bool]:
+        """How much of some replay has a counterpart in one of the family's graphs, in order; and whether it is no more. Looked
+        at are the few pairs of them that have the most names in common."""
+        graphs = {graph.codes.tobytes(): graph.codes for graph in family.graphs}.values()
+        pairs = []
+        for sequence in range(min(len(self.replays.example), _MOST_LOOKED_AT)):
             mine = _comparable(self.replays.of_sequence(sequence)[0], unnamed=family.unnamed)
-            for codes in {graph.codes.tobytes(): graph.codes for graph in family.graphs}.values():
-                longest = max(len(mine), len(codes))
-                if _common(mine, codes) > best * longest and (found := aligned(mine, codes)) is not None:
-                    best = max(best, float((found.own >= 0).sum()) / longest)
-        return best
+            pairs += [(_common(mine, codes) / max(len(mine), len(codes)), mine, codes) for codes in graphs]
+        best, exact = 0.0, True
+        for most, mine, codes in sorted(pairs, key=lambda pair: -pair[0])[:2]:
+            longest, found = max(len(mine), len(codes)), aligned(mine, codes, _MOST_DIFFERENCES)
+            most = min(most, (len(mine) + len(codes) - _MOST_DIFFERENCES) / 2 / longest)
+            share = most if found is None else float((found.own >= 0).sum()) / longest
+            if share > best:
+                best, exact = share, found is not None
+        return best, exact
 
 
 class _Pieces:
@@ -275,7 +284,7 @@ def _fit(mine: Ints, lanes: Ints, calls: Ints, said: Ints, *, unnamed: bool) -> 
         return None
     if unnamed and not lanes.any():
         return Fit(len(mine), np.arange(len(mine))) if np.array_equal(mine, calls) else None
-    found = aligned(mine, calls)
+    found = aligned(mine, calls, min(_MOST_APART, int(len(mine) + len(calls) - 2 * LEAST_FIT * longest) + 1))
     if found is None or (found.own >= 0).sum() < LEAST_FIT * longest:
         return None
     fixed = _agreed(found.first, found.second, found.own, said) & ~found.loose

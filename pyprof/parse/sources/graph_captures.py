@@ -19,7 +19,8 @@ DETAILS = "execution_details.json"
 _FOLDERS = ("capture_traces", "graph_capture_profile")
 _TRACE = re.compile(r"\.json(?:\.gz)?$")
 _RUN = re.compile(r"\.run(?=\.json(?:\.gz)?$)")  # X.run.json.gz stands beside X.capture.json.gz
-_SIZE, _RANK = re.compile(r"(?:^|_)bs_(\d{1,9})(?=[_.])"), re.compile(r"(?i)(?:rank|TP)[-_]?(\d{1,9})(?=[_.])")
+_SIZE = re.compile(r"(?:^|[-_.])bs_?(\d{1,9})(?=[-_.])")
+_RANKS = [re.compile(rf"(?i)(?<![a-z0-9]){word}[-_]?(\d{{1,9}})(?=[-_.])") for word in ("rank", "TP")]  # the first says more
 _MOST_BYTES = 1 << 24
 
 
@@ -127,8 +128,13 @@ def _with_details(path: Path) -> CaptureFile:
 
 def _of_rank(files: list[CaptureFile], run: Path) -> list[CaptureFile]:
     """Those of the run's rank where several ranks were captured; engines may capture on one alone."""
-    ranks = [int(found[1]) if (found := _RANK.search(file.path.name)) else -1 for file in files]
-    mine = _RANK.search(run.name)
-    wanted = int(mine[1]) if mine else min((rank for rank in ranks if rank >= 0), default=-1)
+    ranks = [_rank(file.path) for file in files]
+    mine = _rank(run)
+    wanted = mine if mine >= 0 else min((rank for rank in ranks if rank >= 0), default=-1)
     own = [file for file, rank in zip(files, ranks, strict=True) if rank == wanted]
     return own if own and len(set(ranks)) > 1 else files
+
+
+def _rank(path: Path) -> int:
+    """The rank that a file's name says; -1 none."""
+    return next((int(found[1]) for pattern in _RANKS if (found := pattern.search(path.name))), -1)

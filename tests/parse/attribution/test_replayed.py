@@ -258,6 +258,57 @@ def test_captures_of_two_threads_at_one_time_and_of_two_processes(tmp_path: Path
     assert of_device == {(0, "mm"), (0, "relu"), (1, "bmm"), (1, "tanh")}
 
 
+@pytest.mark.parametrize(
+    ("run", "rank"),
+    [
+        ("1741-TP-1-DECODE.trace.json.gz", 1),
+        ("1741-TP-1-DP-0-PP-0.trace.json.gz", 1),
+        ("dp1_pp0_tp0_dcp0_ep1_rank1.123.pt.trace.json.gz", 1),
+        ("dp1_pp0_tp1_rank0.json", 0),
+        ("http1_run.json", 0),
+    ],
+)
+def test_the_capture_of_the_rank_that_the_name_of_the_run_says(tmp_path: Path, run: str, rank: int) -> None:
+    for at in range(2):
+        write(tmp_path / "capture_traces" / f"bs_32_rank{at}.json.gz", captured_calls([linear(at)]))
+    found = load(str(write(tmp_path / run, replayed_kernels([(DECODE, [LINEAR])]))))
+    assert layers(found) == [rank]
+
+
+def test_a_capture_that_was_given_and_explains_nothing_is_told_where_the_run_explains_itself(tmp_path: Path) -> None:
+    run = write(tmp_path / "run.json", [*captured(), *replayed()])
+    found = load(str(run), str(write(tmp_path / "other.json", captured(names=["q"] * len(SEQUENCE)))))
+    assert ops(choose_kinds(found, "kernel"))[-48:] == OPS * 2
+    assert any("other.json: of other graphs: 0% of the kernels" in note for note in found.notes)
+
+
+def test_a_label_that_the_shapes_gainsay_is_named_with_them(tmp_path: Path) -> None:
+    graph = write(tmp_path / "graph.json", captured_calls([linear(0, 4096)]))
+    with pytest.raises(InputError, match=r"batch size 4096, and the steps are of 32 .*; it is named one of 32"):
+        load(str(write(tmp_path / "run.json", replayed_kernels([(DECODE, [LINEAR])]))), str(graph))
+
+
+def test_many_replays_between_those_of_another_graph(tmp_path: Path) -> None:
+    steps = [("", [[*LINEAR * 12, "extra", "extra"], ["other_k"]])] * 1100
+    run = write(tmp_path / "run.json", replayed_kernels(steps))
+    for bounded in (True, False):
+        graph = write(tmp_path / "graph.json", captured_calls([linear(0) * 12], bounded=bounded))
+        assert ops(load(str(run), str(graph))) == [*["mm", "relu"] * 12, "", "", ""] * 1100
+
+
+def test_kernels_that_begin_together_on_two_streams_in_any_order_of_rows(tmp_path: Path) -> None:
+    ran = [("gemm_a", 7, 0), ("relu_k", 8, 0), ("gemm_a", 7, 9), ("relu_k", 8, 9)]
+    run, graph = replayed_kernels([(DECODE, [ran] * 2)]), captured_calls([linear(0) + linear(1)] * 2)
+    seen = set()
+    for seed in range(6):
+        found = load(str(write(tmp_path / "run.json", run)), str(write(tmp_path / "graph.json", graph)))
+        columns = ("start_ns", "stream", "graph_node")
+        seen.add(tuple(zip(*(found[name].tolist() for name in columns), ops(found), strict=True)))
+        random.Random(seed).shuffle(run)
+        random.Random(seed).shuffle(graph)
+    assert len(seen) == 1
+
+
 def test_annotations_of_torch_on_kernels_of_graphs_are_their_layers(tmp_path: Path) -> None:
     events = replayed(rocm=False, nodes=True)
     for event in events:

@@ -172,7 +172,7 @@ def number_nodes(trace: Trace) -> None:
     rows = np.flatnonzero(np.isin(call, known) & (activities["graph_node"] < 0)) if len(calls) else calls
     if not len(rows):
         return
-    order = np.lexsort((activities["end_ns"][rows], activities["start_ns"][rows], call[rows]))
+    order = np.lexsort((*(activities[name][rows] for name in ("stream", "end_ns", "start_ns")), call[rows]))
     new = np.ones(len(rows), np.bool_)
     new[1:] = np.diff(call[rows][order]) != 0
     first = np.flatnonzero(new)
