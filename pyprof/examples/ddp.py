@@ -39,6 +39,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
     print(f"rank {rank}: loss {loss.item():.4f}")
+    # Before the group: with the network as its last user this thread and gloo's can wait for each other for ever.
+    del net, optimizer, loss
     torch.distributed.destroy_process_group()
 
 
