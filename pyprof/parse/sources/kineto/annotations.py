@@ -19,9 +19,11 @@ _NS = 1000  # how long each range is
 def give_layers(trace: Trace, layer: Ints, qualified: set[int]) -> None:
     """Give the nodes of graphs the layers that were written on their kernels.
 
-    layer: of each activity, code into strings of the text, -1 none; qualified: which of those are modules' paths from the root.
+    layer: of each of the first activities (those after them have none), code into strings of the text, -1 none; qualified:
+    which of those are modules' paths from the root.
     """
     node, process = trace.activities["graph_node"], trace.activities["process"]
+    layer = np.concatenate([layer, np.full(len(node) - len(layer), -1, layer.dtype)])
     rows = np.flatnonzero((layer >= 0) & (node >= 0) & (process >= 0))
     if not len(rows):
         return
