@@ -7,6 +7,7 @@ import sys
 
 from pyprof.errors import PyprofError
 from pyprof.gpucheck import check
+from pyprof.visible import tell
 
 
 def main() -> int:
@@ -18,7 +19,8 @@ def main() -> int:
     try:
         return check.run(parser.parse_args())
     except PyprofError as error:
-        print(f"pyprof: error: {error}\nhint: {error.hint}", file=sys.stderr)
+        tell(f"pyprof: error: {error}")
+        tell(f"hint: {error.hint}")
         return error.exit_code
 
 

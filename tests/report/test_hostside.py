@@ -327,6 +327,7 @@ def test_a_few_allocations_are_no_habit(tmp_path: Path) -> None:
 
 def test_preparing_the_step_of_an_engine_is_no_data_loading(tmp_path: Path) -> None:
     n = Nsys()
+    n.rows["ANALYSIS_DETAILS"] = [(100 * MS,)]  # the end of the recording: these ranges were closed
     for step in range(4):
         at = step * 10 * MS
         n.range("execute_context_1(8)_generation_0(0)", at, at + 9 * MS)
