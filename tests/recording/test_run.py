@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
@@ -433,6 +434,7 @@ def test_control_c_at_a_terminal(program: Path, tmp_path: Path, tool: str) -> No
     )
     assert process.stdin is not None and process.stdout is not None
     _until(process.stdout, "waiting")
+    time.sleep(0.5)  # in its sleep: Python drops an interrupt that falls into a destructor
     process.stdin.write("\x03")
     process.stdin.flush()
     out = process.stdout.read()
