@@ -19,6 +19,7 @@ _TEXTS = {
     "Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs", "Call stack", "Module Hierarchy", "name",
     "kernel", "labels", "Collective name", "dtype", "Process Group Name", "Process Group Description", "Process Group Ranks",
     "kernel_backend", "kernel_file", "kernel_hash", "kernel_kwargs", "grid", "block", "pyprof", "kind", "src", "dst",
+    "module_fqn",
 }  # fmt: skip
 _DEVICE_TEXTS = {"name"}
 _PROGRAM = "process_name"  # of an event of metadata: what runs, as the system names it

@@ -137,6 +137,16 @@ def test_a_trace_of_torch_keeps_its_tables_and_no_secret(
     assert csv(out, capsys) == csv(source, capsys)
 
 
+def test_layers_that_torch_writes_on_kernels_of_graphs_are_kept(tmp_path: Path) -> None:
+    args = {"module_fqn": "layers.0.mlp", "graph node id": 4, "correlation": 1, "note": "train.py --api-key hunter2"}
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": args}
+    source, out = tmp_path / "in.json", tmp_path / "out.json"
+    source.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [kernel]}))
+    assert scrub(source, out) == 0
+    (kept,) = json.loads(out.read_text())["traceEvents"]
+    assert kept["args"] == {"module_fqn": "layers.0.mlp", "graph node id": 4, "correlation": 1}
+
+
 @pytest.mark.parametrize("suffix", ["dict", "jsonl", "parquet"])
 def test_records_keep_their_tables_and_no_secret(
     export: Path, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
