@@ -8,7 +8,6 @@ longest carries it. Unknown is -1 in every column here and stays unknown. No tex
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.opcall import OpCall
-from pyprof.parse.records.records import Records
+from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
@@ -79,6 +78,10 @@ def cost_records(records: Records) -> Costs:
     return _Costing(records).run()
 
 
+_Given = tuple[Ints, Ints, int]
+"""Of each kernel of one backward its cost and the number of the group that shares it, and how many numbers are used up."""
+
+
 class _Known(NamedTuple):
     """What is known of one distinct cost; None is unknown."""
 
@@ -104,6 +107,7 @@ class _Costing:
         self.problem_code: dict[tuple[int, int, int, int], int] = {}
         self.table: list[_Known] = []  # distinct costs
         self.code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
+        self.pieces_of: dict[int, tuple[formulas.Piece, ...]] = {}  # of the backward of each call
         self.piece_of = [
             *map(_PIECE_OF.get, map(attrgetter("op"), records.calls)),
             None,
@@ -183,71 +187,84 @@ class _Costing:
     def _backward_from_forward(self, cost: Codes, group: Ints, compute: Bools, product: Bools) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
 
-        Matrix products of one backward are distinguished by the order in which they were launched.
+        Matrix products of one backward are distinguished by the order in which they were launched. Backwards that are alike in
+        all that decides about their kernels are settled once.
         """
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
         copy = np.array([*map(formulas.is_copy, map(attrgetter("name"), records.calls)), False], np.bool_)[records["own"]]
         rows = np.flatnonzero(compute & (records["fwd_instance"] >= 0) & unknown[cost] & ~copy)  # copies stand for themselves
-        order = rows[np.lexsort((records["launch_ns"][rows], records["fwd_instance"][rows]))]
-        forward = records["fwd_instance"][order]
+        del copy
+        forward = records["fwd_instance"][rows]
+        order = np.lexsort((records["launch_ns"][rows], forward))
+        rows, forward = rows[order], forward[order]
+        first = np.flatnonzero(np.diff(forward, prepend=-1))
+        sizes = np.diff(np.append(first, len(rows)))
         free = int(records["instance"].max(initial=-1)) + 1
-        pieces_of: dict[int, tuple[formulas.Piece, ...]] = {}
-        for begin, end in pairwise(np.append(np.flatnonzero(np.diff(forward, prepend=-1)), len(order))):
-            members = order[begin:end]
-            call = int(records["call"][members[0]])
-            if call not in pieces_of:
-                pieces_of[call] = formulas.evaluate_backward(records.calls[call])
-            pieces = pieces_of[call]
-            if not pieces:
-                continue
-            products = [p for p in pieces if p.cost.matmul_flops]
-            if products:
-                if self._named_products(cost, group, members, pieces, free):
-                    free += len(pieces)
-                    continue
-                products = _launch_order(products, self._function(int(members[0])))
-                free = self._products(cost, group, members, members[product[members]], products, free)
-            else:
-                cost[members], group[members] = self._add(_sum([p.cost for p in pieces])), free
-                free += 1
+        pieces = [*dict.fromkeys(_PIECE_OF.values())]
+        named = np.array([pieces.index(name) if name in pieces else -1 for name in self.piece_of], np.int64)
+        trait = 2 * named[records["inner"][rows]] + product[rows]
+        reversed_ = np.array([*map(_weights_first, records.stacks), False], np.bool_)[records["stack"][rows[first]]]
+        call, dur_ns = records["call"][rows[first]], records["dur_ns"][rows]
+        for size in distinct_values(sizes).tolist():
+            mine = np.flatnonzero(sizes == size)
+            at = first[mine, None] + np.arange(size)
+            traits = trait[at]
+            longest = np.where((traits & 1).any(axis=1), 0, dur_ns[at].argmax(axis=1))  # the first of equals
+            _, example, kind = distinct_rows(call[mine], reversed_[mine], longest, *traits.T)
+            given = [self._given(rows[one], product) for one in at[example]]
+            known = np.array([one is not None for one in given], np.bool_)[kind]
+            codes, groups = (
+                np.array([np.full(size, -1) if one is None else one[part] for one in given], np.int64)[kind[known]]
+                for part in (0, 1)
+            )
+            count = np.array([0 if one is None else one[2] for one in given], np.int64)[kind[known]]
+            ends = np.cumsum(count)
+            members = rows[at[known]]
+            cost[members], group[members] = codes, groups + (free + ends - count)[:, None]
+            free += int(ends[-1]) if len(ends) else 0
 
-    def _named_products(self, cost: Codes, group: Ints, members: Ints, pieces: tuple[formulas.Piece, ...], free: int) -> bool:
-        """Give each kernel the piece that its inner op is named after; whether all of them are."""
+    def _given(self, members: Ints, product: Bools) -> _Given | None:
+        """What the kernels of one backward carry, None where the forward op says nothing of it."""
+        call = int(self.records["call"][members[0]])
+        if call not in self.pieces_of:
+            self.pieces_of[call] = formulas.evaluate_backward(self.records.calls[call])
+        pieces = self.pieces_of[call]
+        if not pieces:
+            return None
+        products = [p for p in pieces if p.cost.matmul_flops]
+        if not products:
+            return np.full(len(members), self._add(_sum([p.cost for p in pieces]))), np.zeros(len(members), np.int64), 1
+        named = self._named_products(members, pieces)
+        if named is not None:
+            return named
+        if _weights_first(self.records.stacks[int(self.records["stack"][members[0]])]):
+            products = sorted(products, key=lambda piece: piece.name == "dgrad")
+        return self._products(members, product[members], products)
+
+    def _named_products(self, members: Ints, pieces: tuple[formulas.Piece, ...]) -> _Given | None:
+        """Give each kernel the piece that its inner op is named after; None where one is not."""
         named = [self.piece_of[code] for code in self.records["inner"][members].tolist()]
-        if None in named:
-            return False
         place = {piece.name: index for index, piece in enumerate(pieces)}
         if not all(name in place for name in named):
-            return False
+            return None
         index = np.array([place[name] for name in named if name is not None], np.int64)
-        codes = np.array([self._piece_code(piece) for piece in pieces], np.int32)
-        cost[members], group[members] = codes[index], free + index
-        return True
+        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
+        return codes[index], index, len(pieces)
 
-    def _function(self, row: int) -> str:
-        """The autograd function that a backward kernel ran in."""
-        stack = self.records.stacks[int(self.records["stack"][row])]
-        return stack.seq_names[stack.backward_at] if stack.backward_at >= 0 else ""
-
-    def _products(self, cost: Codes, group: Ints, members: Ints, main: Ints, pieces: list[formulas.Piece], free: int) -> int:
+    def _products(self, members: Ints, product: Bools, pieces: list[formulas.Piece]) -> _Given:
         """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
-        if not len(main):
-            main = members[[np.argmax(self.records["dur_ns"][members])]]  # the first of equals
-        if len(main) < len(pieces):
-            pieces = pieces[-len(main) :]  # an input that wants no gradient, as a first layer's, has no dgrad
-        codes = [self._piece_code(piece) for piece in pieces]
-        turn = -1
-        is_main = set(main.tolist())
-        for row in members.tolist():
-            turn += row in is_main
-            at = max(turn, 0)
-            # More products than pieces: the backward ran again (retain_graph), or a piece took several kernels.
-            whole = len(main) % len(pieces) == 0
-            index = at % len(pieces) if whole else min(at, len(pieces) - 1)
-            cost[row] = codes[index]
-            group[row] = free + (at if whole else index)
-        return free + len(main)
+        main = product.copy()
+        if not main.any():
+            main[np.argmax(self.records["dur_ns"][members])] = True  # the first of equals
+        count = int(main.sum())
+        pieces = pieces[-count:]  # an input that wants no gradient, as a first layer's, has no dgrad
+        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
+        at = np.maximum(np.cumsum(main) - 1, 0)
+        # More products than pieces: the backward ran again (retain_graph), or a piece took several kernels.
+        whole = count % len(pieces) == 0
+        index = at % len(pieces) if whole else np.minimum(at, len(pieces) - 1)
+        return codes[index], at if whole else index, count
 
     # ------------------------------------------------------------------ who carries it
 
@@ -320,14 +337,14 @@ class _Costing:
         return found
 
 
-def _launch_order(pieces: list[formulas.Piece], function: str) -> list[formulas.Piece]:
-    """Autograd takes a function's gradients in the alphabetical order of its arguments.
+def _weights_first(stack: Stack) -> bool:
+    """Whether a backward gives the gradient of a product's second factor first.
 
-    A linear that ran as mm (mat2, self) has its wgrad first, one that ran as addmm (mat1, mat2) its dgrad.
+    Autograd takes a function's gradients in the alphabetical order of its arguments: a linear that ran as mm (mat2, self) has
+    its wgrad first, one that ran as addmm (mat1, mat2) its dgrad.
     """
-    if function.startswith(("MmBackward", "BmmBackward", "MatmulBackward")):
-        return sorted(pieces, key=lambda piece: piece.name == "dgrad")
-    return pieces
+    function = stack.seq_names[stack.backward_at] if stack.backward_at >= 0 else ""
+    return function.startswith(("MmBackward", "BmmBackward", "MatmulBackward"))
 
 
 def _divided(whole: Ints, share: Floats, of: Ints, carrier: Ints) -> Ints:
