@@ -59,9 +59,9 @@ def _is_torch_trace(given: Input) -> bool:
         text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
         if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
             return False
-        if text[:1] == b"{" and (b'"traceEvents"' in text or (b'"schemaVersion"' in text and b'"deviceProperties"' in text)):
-            return True
-        if text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text:
+        header = b'"deviceProperties"' in text and (b'"schemaVersion"' in text or len(text) > _FIRST_BYTES)
+        listed = text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text
+        if listed or (text[:1] == b"{" and (b'"traceEvents"' in text or header)):
             return True
     return False
 

@@ -225,7 +225,9 @@ def _legacy_value(arg: dict[str, object]) -> object:
 
 # Anchored on the keys, since names of C++ functions contain ", " as well.
 _IDS = re.compile(
-    r"(?:, seq = (?P<seq>-?\d+))?(?:, op_id = (?P<op_id>\d+))?(?P<sizes>, sizes = \[.*?\])?(?:, input_op_ids = \[.*\])?$",
+    r"(?:, seq = (?P<seq>-?\d+))?(?:, op_id = (?P<op_id>\d+))?"
+    # The end of the sizes is decided where it is first possible: trying every later one takes time of the square of the text.
+    r"(?:(?=(?P<sizes>, sizes = \[.*?\])(?:, input_op_ids = \[|$))(?P=sizes))?(?:, input_op_ids = \[.*\])?$",
     re.DOTALL,
 )
 _MAX_KEYS = 16

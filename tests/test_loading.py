@@ -115,6 +115,13 @@ def test_long_first_lines_and_large_pipes_are_whole(tmp_path: Path) -> None:
         assert len(load("-")) == 3000
 
 
+def test_a_trace_is_known_by_its_devices_where_the_events_come_late(tmp_path: Path) -> None:
+    found = json.loads(torch_trace(tmp_path / "net.json").read_text())
+    late = {"deviceProperties": [], "distributedInfo": {"pg_config": "x" * (2 << 20)}, "traceEvents": found["traceEvents"]}
+    (tmp_path / "late.json").write_text(json.dumps(late))
+    assert len(load(str(tmp_path / "late.json"))) == len(load(str(tmp_path / "net.json")))
+
+
 def test_a_name_that_is_too_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("x" * 5000, "a/" * 3000):
         for command in ("prof", "parse", "summary"):

@@ -147,6 +147,12 @@ def test_what_a_text_means(text: str, wanted: tuple[Kind, str, str]) -> None:
     assert _of(text) == wanted
 
 
+def test_ids_that_repeat_without_end_are_read_in_one_pass() -> None:
+    ids = ", seq = 5, op_id = 4, sizes = [[4, 2]], input_op_ids = [(3,0)]"
+    assert split_ids(f"f{ids * 100_000}x") == (f"f{ids * 100_000}x", -1, -1, False)
+    assert split_ids(f"f{ids * 2}") == ("f, sizes = [[4, 2]]", 5, 4, True)
+
+
 def test_sizes_become_shapes_without_dtypes() -> None:
     bare, seq, _, keyed = split_ids("aten::cat, seq = 6, op_id = 36, sizes = [[2, 5], [2, 5], []], input_op_ids = [(26,0)]")
     call = decode(bare, keyed=keyed, numbered=seq >= 0).call

@@ -208,6 +208,12 @@ def test_a_line_that_is_no_record_is_named_by_number(line: str) -> None:
         read_lines([line + "\n"], "net.dict", op_rules())
 
 
+def test_a_value_nested_without_end_is_named_by_its_line() -> None:
+    damaged = json.dumps(OURS)[:-1] + ', "new": ' + "[" * 100_000 + "]" * 100_000 + "}\n"
+    with pytest.raises(PyprofError, match="line 2 is"):
+        read_lines([json.dumps(OURS) + "\n", damaged], "net.dict", op_rules())
+
+
 def test_a_number_beyond_its_column_is_unknown_and_never_another() -> None:
     records = read_lines([json.dumps(OURS | {"device": 2**40, "step": 2**33 + 5}) + "\n"], "net.dict", op_rules())
     assert (records["device"][0], records["step"][0], records["stream"][0]) == (-1, -1, 7)

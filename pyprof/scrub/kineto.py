@@ -5,12 +5,14 @@ Numbers are kept under every key; texts and lists only under the keys on the lis
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import msgspec
 
+from pyprof.opcall import sound_text
 from pyprof.parse.sources.kineto.events import Event, Facts, TraceFile
 from pyprof.scrub.identities import Identities
 
@@ -43,7 +45,7 @@ def scrub_trace(trace: TraceFile, identities: Identities, out: BinaryIO) -> None
 
 def _event(event: Event, identities: Identities) -> dict[str, Any]:
     """An event as it is written. Flow events end at what encloses them: the format's `bp`."""
-    args = msgspec.json.decode(event.args)
+    args = _args(bytes(event.args))
     result: dict[str, Any] = {"ph": event.ph, "cat": event.cat, "name": identities.scrubbed(event.name)}
     if not event.cat:
         del result["cat"]
@@ -62,6 +64,18 @@ def _event(event: Event, identities: Identities) -> dict[str, Any]:
     return result
 
 
+def _args(text: bytes) -> Any:
+    """The value of an event's arguments, read leniently where they are not quite JSON; None where they cannot be read."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(text.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _is_public(args: Any) -> bool:
     """Whether the name of a process is one that any program has."""
     return isinstance(args, dict) and _PROGRAMS.fullmatch(str(args.get("name"))) is not None
@@ -72,19 +86,19 @@ def _kept(values: dict[str, Any], texts: set[str], identities: Identities) -> It
         if key in texts:
             yield key, _without_names(value, identities)
         elif value is None or isinstance(value, (bool, int, float)):
-            yield identities.scrubbed(key), value
+            yield identities.scrubbed(sound_text(key)), value
         elif isinstance(value, list) and all(isinstance(item, (int, float)) for item in value):
-            yield identities.scrubbed(key), value
+            yield identities.scrubbed(sound_text(key)), value
 
 
 def _without_names(value: Any, identities: Identities) -> Any:
     """A value with every text in it, however deep, scrubbed."""
     if isinstance(value, str):
-        return identities.scrubbed(value)
+        return identities.scrubbed(sound_text(value))
     if isinstance(value, list):
         return [_without_names(item, identities) for item in value]
     if isinstance(value, dict):
-        return {identities.scrubbed(key): _without_names(item, identities) for key, item in value.items()}
+        return {identities.scrubbed(sound_text(key)): _without_names(item, identities) for key, item in value.items()}
     return value
 
 

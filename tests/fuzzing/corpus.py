@@ -35,6 +35,7 @@ class Reader(NamedTuple):
     kind: str
     commands: tuple[str, ...]
     make: Callable[[Path], Files]
+    weight: float = 1.0  # share of the inputs
 
 
 def whole_nsys() -> Nsys:
@@ -235,20 +236,20 @@ def _chrome(folder: Path) -> Files:
 _CAPTURE = ("prof", "prof", "summary", "gaps", "parse", "parse", "other")
 _RECORDS = ("prof", "prof", "summary", "other")
 READERS = {
-    "nsys": Reader("sqlite", _CAPTURE, _nsys),
-    "nvprof": Reader("sqlite", _CAPTURE, _nvprof),
-    "texts": Reader("texts", ("prof", "summary", "gaps", "parse"), _texts),
-    "kineto": Reader("json", _CAPTURE, _kineto),
-    "engine": Reader("json", ("prof", "summary", "summary", "parse"), _engine),
-    "graphs": Reader("json", ("graphs", "prof", "summary", "gaps", "parse"), _graphs),
-    "netdict": Reader("lines", _RECORDS, _records("net.dict")),
-    "original": Reader("lines", _RECORDS, _original),
-    "jsonl": Reader("lines", _RECORDS, _records("net.jsonl")),
-    "parquet": Reader("parquet", _RECORDS, _parquet),
-    "ncu": Reader("csv", ("counters",), _ncu_raw),
-    "ncu-details": Reader("csv", ("counters",), _ncu_details),
-    "proton": Reader("json", ("counters",), _hatchet),
-    "proton-trace": Reader("json", ("counters",), _chrome),
+    "nsys": Reader("sqlite", _CAPTURE, _nsys, 5),
+    "nvprof": Reader("sqlite", _CAPTURE, _nvprof, 5),
+    "texts": Reader("texts", ("prof", "summary", "gaps", "parse"), _texts, 1),
+    "kineto": Reader("json", _CAPTURE, _kineto, 5),
+    "engine": Reader("json", ("prof", "summary", "summary", "parse"), _engine, 1.5),
+    "graphs": Reader("json", ("graphs", "prof", "summary", "gaps", "parse"), _graphs, 1.5),
+    "netdict": Reader("lines", _RECORDS, _records("net.dict"), 4),
+    "original": Reader("lines", _RECORDS, _original, 4),
+    "jsonl": Reader("lines", _RECORDS, _records("net.jsonl"), 4),
+    "parquet": Reader("parquet", _RECORDS, _parquet, 1.5),
+    "ncu": Reader("csv", ("counters",), _ncu_raw, 5),
+    "ncu-details": Reader("csv", ("counters",), _ncu_details, 5),
+    "proton": Reader("json", ("counters",), _hatchet, 8),
+    "proton-trace": Reader("json", ("counters",), _chrome, 6),
 }
 
 

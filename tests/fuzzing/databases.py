@@ -9,8 +9,16 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzzing.mutations import NUMBERS, TEXTS, of_bytes
+from tests.fuzzing.texts import changed_text
 
 _WHOLE = ("StringIds", "StringTable")  # kernels are counted as they are named
+
+
+def opened(content: bytes) -> sqlite3.Connection:
+    """A database in memory: one on a disk would wait for it at every change."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.deserialize(content)
+    return db
 
 
 def _quoted(name: str) -> str:
@@ -31,9 +39,9 @@ def _cell(random: Random) -> object:
 class Databases:
     """One database under change. keeps: whether rows of kernels are all as they were."""
 
-    def __init__(self, random: Random, path: Path) -> None:
-        self.random, self.path, self.keeps = random, path, True
-        self.db = sqlite3.connect(path, isolation_level=None)
+    def __init__(self, random: Random, content: bytes) -> None:
+        self.random, self.keeps = random, True
+        self.db = opened(content)
         self.tables = [row[0] for row in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
 
     def change(self) -> None:
@@ -48,7 +56,6 @@ class Databases:
                 self.random.choice(actions)(name)
                 if "KERNEL" in name or name in _WHOLE:
                     self.keeps = False
-        self.db.close()
 
     def _columns(self, table: str) -> list[str]:
         return [row[1] for row in self.db.execute(f"PRAGMA table_info({_quoted(table)})")]
@@ -61,7 +68,7 @@ class Databases:
         self.db.execute("PRAGMA writable_schema = ON")
         self.db.execute("UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE name = ?", (table,))
         self.db.execute("PRAGMA writable_schema = RESET")
-        rows = "" if all_rows else f"WHERE rowid IN (SELECT rowid FROM {_quoted(table)} ORDER BY random() LIMIT 0)"
+        rows = ""
         if not all_rows:
             count = self.db.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()[0]
             rows = f"WHERE rowid = (SELECT rowid FROM {_quoted(table)} LIMIT 1 OFFSET {self.random.randrange(max(count, 1))})"
@@ -147,8 +154,10 @@ def of_sqlite(random: Random, path: Path) -> bool:
     if random.random() < 0.25:
         path.write_bytes(of_bytes(random, path.read_bytes()))
         return False
-    changed = Databases(random, path)
+    changed = Databases(random, path.read_bytes())
     changed.change()
+    with contextlib.closing(changed.db):
+        path.write_bytes(changed.db.serialize())
     if random.random() < 0.1:
         _with_log(random, path)
     return changed.keeps
@@ -172,7 +181,7 @@ def _with_log(random: Random, path: Path) -> None:
 
 def of_texts(random: Random, path: Path) -> bool:
     """Other texts of ranges: pieces of several, changed letters, megabytes."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+    with contextlib.closing(opened(path.read_bytes())) as db:
         for table, column in (("NVTX_EVENTS", "text"), ("StringIds", "value")):
             rows = db.execute(
                 f"SELECT rowid, {column} FROM {table} WHERE {column} NOT NULL AND {column} NOT GLOB 'k[0-9]*'"
@@ -180,43 +189,7 @@ def of_texts(random: Random, path: Path) -> bool:
             texts = [text for _, text in rows]
             for row, text in random.sample(rows, min(len(rows), 20)):
                 db.execute(
-                    f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (_text_of(random, text, random.choice(texts)), row)
+                    f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (changed_text(random, text, random.choice(texts)), row)
                 )
+        path.write_bytes(db.serialize())
     return True
-
-
-def _text_of(random: Random, text: str, other: str) -> str:
-    at = random.randrange(len(text) + 1)
-    some = random.choice(
-        (
-            "9" * 30,
-            "-1",
-            "0",
-            "1e9",
-            "[",
-            "]",
-            "(",
-            ")",
-            "=",
-            " ",
-            "_",
-            "\x1b[31m",
-            "\u202e",
-            "4294967296",
-            "nan",
-            "...+3",
-            ", seq = 5",
-            "{",
-            "}",
-            "sq",
-            '"',
-        )
-    )
-    return random.choice((
-        lambda: text[:at] + some + text[at:],
-        lambda: text[:at] + text[at + random.randrange(1, 9) :],
-        lambda: text[:at] + other[random.randrange(len(other) + 1) :],
-        lambda: "".join(random.choice((char, char, char, str(random.randrange(10**random.randrange(1, 20))))) if char.isdigit() else char for char in text),
-        lambda: text[:at] + text[at:] * random.choice((2, 50)),
-        lambda: (text + some) * (20_000 if random.random() < 0.05 else 2),
-    ))()  # fmt: skip

@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -46,8 +47,8 @@ def odd(random: Random, depth: int = 0) -> Any:
 def of_bytes(random: Random, content: bytes) -> bytes:
     """Cut, spliced, overwritten, doubled; invalid UTF-8 among what is put in."""
     at, end = sorted(random.randrange(len(content) + 1) for _ in range(2))
-    some = random.choice((b"\xff\xfe", b"\x00", b"\xed\xa0\x80", b"[" * random.choice((50, 5000, 1_000_000)), b"{", b"}", b'"', b"\\", b"9" * 400, b"NaN",
-                          b"-", b"\n", b"\xef\xbb\xbf", b"\x1f\x8b", random.randbytes(8), b'{"a":' * 100_000))  # fmt: skip
+    some = random.choice((b"\xff\xfe", b"\x00", b"\xed\xa0\x80", b"[" * (random.choice((50, 5000)) if random.random() < 0.98 else 1_000_000), b"{", b"}", b'"', b"\\", b"9" * 400, b"NaN",
+                          b"-", b"\n", b"\xef\xbb\xbf", b"\x1f\x8b", random.randbytes(8), b'{"a":' * (10 if random.random() < 0.9 else 100_000)))  # fmt: skip
     return random.choice((
         lambda: content[:at],
         lambda: content[:at] + some + content[at:],
@@ -73,7 +74,7 @@ def in_gzip(random: Random, content: bytes) -> bytes:
         lambda: packed + packed,
         lambda: packed + random.randbytes(20),
         lambda: packed + bytes(1000),
-        lambda: gzip.compress(content[:at] + random.choice((b" ", b"0", b"[", b"\n", b'"')) * (16 << 20) + content[at:], 1),
+        lambda: gzip.compress(content[:at] + random.choice((b" ", b"0", b"[", b"\n", b'"')) * (16 << 20 if random.random() < 0.05 else 1 << 16) + content[at:], 1),
         lambda: gzip.compress(packed, 1),
     ))()  # fmt: skip
 
@@ -83,11 +84,29 @@ def in_gzip(random: Random, content: bytes) -> bytes:
 
 def of_json(random: Random, content: bytes, keep: Callable[[Any], bool] = lambda event: False) -> bytes:
     """One to five changes of the values in it. keep: what is to stay as it is, in it nothing is changed."""
-    value = json.loads(content)
+    value = _parsed(content)
     for _ in range(random.choice((1, 1, 2, 5))):
         value = _changed(random, value, keep)
-    text = json.dumps(value, ensure_ascii=random.random() < 0.7, indent=random.choice((None, 1)))
-    return text.encode("utf-8", "surrogatepass")
+    return _written(random, value).encode("utf-8", "surrogatepass")
+
+
+@cache
+def _parsed(content: bytes) -> Any:
+    """What is never changed in its place."""
+    return json.loads(content)
+
+
+def _written(random: Random, value: Any) -> str:
+    """On one line, each event on a line of its own, or each value on one as torch writes it (which takes most time)."""
+    layout, ascii_only = random.random(), random.random() < 0.7
+    events = value.get("traceEvents") if isinstance(value, dict) else None
+    if layout < 0.1:
+        return json.dumps(value, ensure_ascii=ascii_only, indent=1)
+    if layout < 0.55 or not isinstance(events, list):
+        return json.dumps(value, ensure_ascii=ascii_only)
+    head = json.dumps({key: one for key, one in value.items() if key != "traceEvents"}, ensure_ascii=ascii_only)
+    rows = ",\n".join(json.dumps(event, ensure_ascii=ascii_only) for event in events)
+    return f'{head[:-1]}{"," if len(head) > 2 else ""}\n"traceEvents": [\n{rows}\n]}}'
 
 
 def _changed(random: Random, value: Any, keep: Callable[[Any], bool]) -> Any:
@@ -130,8 +149,8 @@ def _changed_list(random: Random, found: list[Any], keep: Callable[[Any], bool])
     elif action == 4:
         random.shuffle(found)
     elif action == 5:  # one value of all: reused ids, one thread, one time
-        rows = [row for row in found if isinstance(row, dict) and not keep(row)]
-        _same(random, rows)
+        found = [dict(row) if isinstance(row, dict) and not keep(row) else row for row in found]
+        _same(random, [row for row in found if isinstance(row, dict) and not keep(row)])
     else:
         found[at] = _changed(random, found[at], keep)
     return found
@@ -139,9 +158,11 @@ def _changed_list(random: Random, found: list[Any], keep: Callable[[Any], bool])
 
 def _same(random: Random, rows: list[dict[str, Any]]) -> None:
     """A value for a key of all of them, or no such key."""
-    inner = [row["args"] for row in rows if isinstance(row.get("args"), dict)]
+    inner = [row for row in rows if isinstance(row.get("args"), dict)]
     if inner and random.random() < 0.6:
-        rows = inner
+        for row in inner:
+            row["args"] = dict(row["args"])
+        rows = [row["args"] for row in inner]
     keys = sorted({key for row in rows for key in row if isinstance(key, str)})
     if not keys:
         return

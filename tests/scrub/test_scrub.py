@@ -147,6 +147,24 @@ def test_layers_that_torch_writes_on_kernels_of_graphs_are_kept(tmp_path: Path) 
     assert kept["args"] == {"module_fqn": "layers.0.mlp", "graph node id": 4, "correlation": 1}
 
 
+def test_halves_of_characters_beside_the_events_do_not_stop_it(tmp_path: Path) -> None:
+    kernel = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "k",
+        "pid": 0,
+        "tid": 7,
+        "ts": 1,
+        "dur": 2,
+        "args": {"stream": 7, "labels": "\ud800"},
+    }
+    device = {"name": "\ud800", "a\ud800": 1, "id": 0}
+    source, out = tmp_path / "in.json", tmp_path / "out.json"
+    source.write_text(json.dumps({"schemaVersion": "\ud800", "deviceProperties": [device], "traceEvents": [kernel]}))
+    assert scrub(source, out) == 0
+    assert json.loads(out.read_text())["deviceProperties"] == [{"name": "?", "a?": 1, "id": 0}]
+
+
 @pytest.mark.parametrize("suffix", ["dict", "jsonl", "parquet"])
 def test_records_keep_their_tables_and_no_secret(
     export: Path, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

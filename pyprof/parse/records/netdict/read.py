@@ -125,7 +125,7 @@ class _Reader:
             _, duration_ns, markers, seq_id, sub = values[_SHARED_END:_INTEGERS_BEGIN]
             names, texts = _split(markers)
             numbers = array("q", map(int, texts))
-        except (msgspec.MsgspecError, ValueError, OverflowError):
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             return False
         seq = seq_id[0] if seq_id else -1
         key = (b"\0".join(values[:_SHARED_END]), names, *map(seq.__eq__, numbers))
