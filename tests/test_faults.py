@@ -1,46 +1,159 @@
-"""Outputs under faults: killed, interrupted, terminated at some calls of the writing, stopped by a quota. All: scripts/faults."""
+"""Outputs under faults: killed, interrupted, terminated while they are written, a quota, a full disk, read-only places.
+
+Thousands of such faults: scripts/faults.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults import OUTPUTS, STRIKES, calls, cases, fill, strike
+from tests.conftest import ROOT
+from tests.faults import OUTPUTS, STRIKES, Case, capture, cases, small_disk
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="forks, and limits the size of files"),
+    pytest.mark.skipif(sys.platform != "linux", reason="forks, limits the size of files, and looks into /proc"),
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
-KINDS = ("parse .dict", "parse .parquet", "prof .csv", "scrub")
+KINDS = ("parse .dict", "parse FOLDER", "prof .csv", "diff --save", "scrub nsys")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MB."""
+    with small_disk(tmp_path / "disk") as found:
+        if found is None:
+            pytest.skip("this user may not mount")
+        yield found
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_output_is_whole_or_as_it_was_wherever_the_process_is_struck(kind: str, tmp_path: Path) -> None:
     for case in cases(kind, tmp_path):
-        count = calls(case[2], case[3])
+        count = case.calls()
         assert count > 20
         for number, how in enumerate(STRIKES):
             for point in range(number, count + 1, max(count // 4, 1)):
-                strike(case, point, how)
+                case.strike(point, how)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_quota_is_one_line_and_leaves_what_was(kind: str, tmp_path: Path) -> None:
     for case in cases(kind, tmp_path):
         for part in (0, 0.9):
-            fill(case, int(len(case[4]) * part))
+            case.fill(int(len(case.new) * part))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk_is_one_line_and_leaves_what_was(kind: str, tmp_path: Path, disk: Path) -> None:
+    for case in cases(kind, tmp_path, disk):
+        for pages in (0, 1, len(case.new) // 4096):
+            case.fill_disk(pages)
+
+
+def order(case: Case) -> list[str]:
+    """What happened to a file until it had its name, as words; AssertionError where the disk may hold less than was written."""
+    hidden, found = "", []
+    for what, path, held in case.run(order=True).order:
+        name = str(Path(path).relative_to(case.folder)) if Path(path) != case.folder else "."
+        if what == "fsync" and held:
+            hidden = name
+            assert held == case.new, "something was written after it was brought to the disk"
+        assert what == "fsync" or name == hidden
+        found.append(
+            f"{what} {'contents' if held else 'folder' if Path(case.folder, case.name).parent == Path(path) else name}"
+        )
+    return found
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in KINDS else pytest.mark.slow) for kind in OUTPUTS])
+def test_contents_are_on_the_disk_before_the_name_and_the_name_before_the_end(kind: str, tmp_path: Path) -> None:
+    for case in cases(kind, tmp_path):
+        assert order(case) == ["fsync contents", "replace contents", "fsync folder"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_the_system_sees_them_in_this_order(tmp_path: Path) -> None:
+    source, calls = capture(tmp_path / "net.sqlite"), tmp_path / "calls"
+    (out := tmp_path / "out").mkdir()
+    traced = [
+        "strace",
+        "-f",
+        "-y",
+        "-o",
+        str(calls),
+        "-e",
+        "trace=write,pwrite64,writev,fsync,fdatasync,rename,renameat,renameat2",
+    ]
+    command = [sys.executable, "-m", "pyprof", "parse", str(source), "-o", str(out / "net.parquet")]
+    done = subprocess.run([*traced, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    if "ptrace" in done.stderr:
+        pytest.skip("this user may not trace")
+    assert done.returncode == 0, done.stderr
+    seen = [line.split("(")[0].split()[-1] for line in calls.read_text().splitlines() if str(out) in line]
+    assert seen[-3:] == ["fsync", "rename", "fsync"] and {*seen[:-3]} == {"write"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_that_this_user_may_not_write_to(kind: str, tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    for case in cases(kind, tmp_path):
+        case.refused(case.run(user=65534))
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["parse {} -o OUT/net.dict", "parse {} -o OUT --jobs 1", "diff --save main {} --baselines OUT", "scrub {} -o OUT/s.sqlite"],
+)
+def test_a_disk_that_is_mounted_read_only(words: str, tmp_path: Path, disk: Path) -> None:
+    source = capture(tmp_path / "net.sqlite")
+    (out := disk / "out").mkdir()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    refused(words, source, out)
+
+
+def refused(words: str, source: Path, out: Path) -> None:
+    """AssertionError unless the command says in a line that it cannot write, with exit code 1, and leaves nothing."""
+    arguments = [word.format(source).replace("OUT", str(out)) for word in words.split()]
+    command = [sys.executable, "-m", "pyprof", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "cannot be" in done.stderr and str(out) in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") <= 3, done.stderr
+    assert not list(out.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("free", [0, 2, 20])
+def test_a_recording_on_a_full_disk(free: int, tmp_path: Path, disk: Path) -> None:
+    program = tmp_path / "net.py"
+    program.write_text("import torch\nfor _ in range(50):\n    torch.ones(9).add(1)\nprint('end of the program')\n")
+    with (disk / "ballast").open("wb") as ballast:
+        ballast.write(b"x" * (os.statvfs(disk).f_bavail - free) * os.statvfs(disk).f_frsize)
+    command = [sys.executable, "-m", "pyprof", "run", "--tool", "torch", "-o", str(disk / "net"), str(program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr and "No space left on device" in done.stderr, done.stderr
+    assert [path.name for path in disk.iterdir()] == ["ballast"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_every_kind_of_output_at_many_calls(kind: str, tmp_path: Path) -> None:
     for case in cases(kind, tmp_path):
-        count = calls(case[2], case[3])
+        count = case.calls()
         for how in STRIKES:
-            for point in range(0, count + 1, max(count // 40, 1)):
-                strike(case, point, how)
-        for size in range(0, len(case[4]), max(len(case[4]) // 20, 1)):
-            fill(case, size)
+            for point in range(0, count + 1, max(count // 20, 1)):
+                case.strike(point, how)
+        for size in range(0, len(case.new), max(len(case.new) // 20, 1)):
+            case.fill(size)

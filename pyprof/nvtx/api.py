@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -203,10 +204,10 @@ def end_step() -> None:
 def open_step(number: int) -> Step:
     """Open the range of a training step on this thread, which must have no open one, if torch is instrumented."""
     opened = Step(number)
-    handle = STATE.find(encode_step(number), reserve=True) if STATE.on else None
-    if handle is not None:
-        STATE.local.step_pop = STATE.pop
-        STATE.push(handle)
+    around = STATE.find(encode_step(number), reserve=True) if STATE.on else None
+    if around is not None:
+        STATE.local.step_pop = around.pop
+        around.push(around.handle)
         STATE.local.step = opened
     return opened
 
@@ -225,4 +226,12 @@ def step(number: int | None = None) -> Step:
     return open_step(count)
 
 
+def _renew_lock() -> None:
+    """In a forked process, where the thread that held the lock is no more."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 hide_from_compiler(STATE.trouble, end_step)

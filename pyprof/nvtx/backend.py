@@ -123,11 +123,11 @@ class NvtxBackend:
 class Registry:
     """Text -> handle, each text prepared once, with a cap on the number of texts and of bytes.
 
-    capped: how often the cap refused a text.
+    backend: whose handles they are; capped: how often the cap refused a text.
     """
 
     def __init__(self, backend: Backend, max_texts: int = MAX_TEXTS, max_bytes: int = MAX_TEXT_BYTES) -> None:
-        self._backend = backend
+        self.backend = backend
         self._handles: dict[str, object] = {}
         self._max_texts = max_texts
         self._bytes = 0
@@ -149,7 +149,7 @@ class Registry:
         if len(self._handles) >= self._max_texts * scale or self._bytes + len(text) > self._max_bytes * scale:
             self.capped += 1
             return None
-        handle = self._handles[text] = self._backend.prepare(text)
+        handle = self._handles[text] = self.backend.prepare(text)
         self._bytes += len(text)
         return handle
 

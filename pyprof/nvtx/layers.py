@@ -24,15 +24,15 @@ _MAX_NAMES = 16
 
 
 class _Open:
-    """A module whose range is open: its path from the root of `paths`, and the range's handle."""
+    """A module whose range is open: its path from the root of `paths`, and the range."""
 
-    __slots__ = ("generation", "handle", "path", "paths")
+    __slots__ = ("generation", "path", "paths", "range")
 
     def __init__(self, paths: Paths, path: str, cls: str) -> None:
         self.paths = paths
         self.path = path
         self.generation = STATE.generation
-        self.handle: object = STATE.find(encode_layer(path or cls, cls), reserve=True)
+        self.range = STATE.find(encode_layer(path or cls, cls), reserve=True)
 
 
 class _Entry:
@@ -194,10 +194,9 @@ def make_call(orig: Function) -> Function:
     def __call__(self: _Module, *args: object, **kwargs: object) -> object:
         outer = getattr(local, "module", None)
         opened = _open(self, outer) if state.on else None
-        handle = None if opened is None else opened.handle
-        pop = state.pop
-        if handle is not None:
-            state.push(handle)
+        around = None if opened is None else opened.range
+        if around is not None:
+            around.push(around.handle)
             local.module = opened
         try:
             return orig(self, *args, **kwargs)
@@ -205,10 +204,10 @@ def make_call(orig: Function) -> Function:
             hide(error, 1)
             raise
         finally:
-            if handle is not None:
+            if around is not None:
                 local.module = outer
                 local.anchor = None  # see `ANCHOR`
-                pop()
+                around.pop()
 
     pass_through_compiler(__call__)
     note(__call__.__code__, ANCHOR)

@@ -10,11 +10,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches
-from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.state import STATE, Range, State
 from pyprof.nvtx.traceback import Function, hide
 
 
-def _handle(iterator: object) -> object:
+def _find(iterator: object) -> Range | None:
     try:
         if _autograd._profiler_type() == _profiler.ActiveProfilerType.NVTX:
             return None
@@ -24,7 +24,7 @@ def _handle(iterator: object) -> object:
         return None
 
 
-hide_from_compiler(_handle)
+hide_from_compiler(_find)
 
 
 def _make_next(orig: Callable[[object], object]) -> Function:
@@ -32,18 +32,17 @@ def _make_next(orig: Callable[[object], object]) -> Function:
     state: State = STATE
 
     def __next__(self: object) -> object:
-        handle = _handle(self) if state.on else None
-        pop = state.pop
-        if handle is not None:
-            state.push(handle)
+        around = _find(self) if state.on else None
+        if around is not None:
+            around.push(around.handle)
         try:
             return orig(self)
         except BaseException as error:
             hide(error, 1)
             raise
         finally:
-            if handle is not None:
-                pop()
+            if around is not None:
+                around.pop()
 
     pass_through_compiler(__next__)
     return __next__

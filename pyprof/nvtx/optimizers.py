@@ -12,11 +12,11 @@ from pyprof.markers import encode_optimizer
 from pyprof.nvtx.callsite import ANCHOR, note
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.patch import Patches, is_wrapper
-from pyprof.nvtx.state import STATE, State
+from pyprof.nvtx.state import STATE, Range, State
 from pyprof.nvtx.traceback import Function, hide
 
 
-def _handle(name: str) -> object:
+def _find(name: str) -> Range | None:
     try:
         return STATE.find(encode_optimizer(name), reserve=True)
     except Exception as error:
@@ -24,7 +24,7 @@ def _handle(name: str) -> object:
         return None
 
 
-hide_from_compiler(_handle)
+hide_from_compiler(_find)
 
 
 def make_step(orig: Function) -> Function:
@@ -34,19 +34,18 @@ def make_step(orig: Function) -> Function:
 
     def step(self: object, *args: object, **kwargs: object) -> object:
         outermost = getattr(local, "optimizer", None) is not self
-        handle = _handle(type(self).__name__) if state.on and outermost else None
-        pop = state.pop
-        if handle is not None:
+        around = _find(type(self).__name__) if state.on and outermost else None
+        if around is not None:
+            around.push(around.handle)
             local.optimizer = self
-            state.push(handle)
         try:
             return orig(self, *args, **kwargs)
         except BaseException as error:
             hide(error, 1)
             raise
         finally:
-            if handle is not None:
-                pop()
+            if around is not None:
+                around.pop()
                 local.optimizer = local.anchor = None  # see `ANCHOR`
 
     pass_through_compiler(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
@@ -29,33 +30,47 @@ class Stats(NamedTuple):
     last_error: str = ""
 
 
-def nothing(*_: object) -> None:
+class Range(NamedTuple):
+    """A range that can be opened: its handle and the functions of the recorder that made it, whatever is switched meanwhile."""
+
+    handle: object
+    push: Callable[[Any], object]
+    pop: Callable[[], object]
+
+
+def _nothing(*_: object) -> None:
     """Push or pop no range."""
 
 
-class State:
-    """on: whether ranges are recorded now; stack: whether whole stacks are recorded; push, pop: those of the backend;
+NO_RANGE = Range(None, _nothing, _nothing)
 
-    backend: the recorder in use; generation: counts backends, so that holders of a handle notice when it is outdated; local:
-    values of each thread.
+
+class State:
+    """on: whether ranges are recorded now; stack: whether whole stacks are recorded; backend: the recorder in use.
+
+    generation: counts backends, so that holders of a range notice when it is outdated; forgotten: counts how often the
+    remembered calls were dropped; local: values of each thread. Any thread may change all this while others run ops.
     """
 
     def __init__(self) -> None:
         self.on = False
         self.stack = False
-        self.push: Callable[[Any], object] = nothing
-        self.pop: Callable[[], object] = nothing
         self.backend: Backend | None = None
         self.registry: Registry | None = None
         self.caches: list[dict[object, Any]] = []
         self.calls = 0
         self.generation = 0
+        self.forgotten = 0
         self.variants: dict[str, int] = {}
         self.errors = 0
         self.last_error = ""
         self.local = threading.local()
         self._warned = False
-        self._lock = threading.Lock()
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        """A new lock: in a forked process the one that held it at that moment is no more."""
+        self._lock = threading.RLock()  # a destructor or a signal's handler may run ops while it is held
 
     def use(self, backend: Backend) -> None:
         """Send ranges to this backend from now on."""
@@ -64,27 +79,36 @@ class State:
         self.backend = backend
         own = getattr(backend, "registry", None)
         self.registry = Registry(backend) if own is None else own  # an empty one is falsy
-        self.push, self.pop = backend.push, backend.pop
         self.generation += 1
         self.variants.clear()
         self.forget()
 
-    def find(self, text: str, *, reserve: bool = False) -> object:
-        """As `Registry.find`; None without a backend."""
-        return None if self.registry is None else self.registry.find(text, reserve=reserve)
+    def find(self, text: str, *, reserve: bool = False) -> Range | None:
+        """The range of a text; None without a backend, or where too many texts are registered (see `Registry.find`)."""
+        registry = self.registry
+        handle = None if registry is None else registry.find(text, reserve=reserve)
+        return None if registry is None or handle is None else Range(handle, registry.backend.push, registry.backend.pop)
 
     def forget(self) -> None:
-        """Drop all remembered calls, where handles or ids of code objects become invalid."""
-        for cache in self.caches:
-            cache.clear()
-        self.calls = 0
+        """Drop all remembered calls, where ranges or ids of code objects become invalid."""
+        with self._lock:
+            self.forgotten += 1
+            for cache in self.caches:
+                cache.clear()
+            self.calls = 0
 
-    def remember(self, cache: dict[object, E], key: object, entry: E) -> None:
-        """Keep what was found out about a call, dropping all other calls where there are too many."""
-        if self.calls >= MAX_CALLS:
-            self.forget()
-        cache[key] = entry
-        self.calls += 1
+    def remember(self, cache: dict[object, E], key: object, entry: E, since: int) -> None:
+        """Keep what was found out about a call, dropping all other calls where there are too many.
+
+        since: the count of `forgotten` before it was found out; it is not kept where it may be outdated by now.
+        """
+        with self._lock:
+            if since != self.forgotten:
+                return
+            if self.calls >= MAX_CALLS:
+                self.forget()
+            cache[key] = entry
+            self.calls += 1
 
     def count_variant(self, text: str) -> int:
         """How many new texts so far differ from this one only in a fraction, including this one."""
@@ -126,3 +150,5 @@ def _warn(text: str) -> None:
 
 
 STATE = State()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=STATE.renew_lock)

@@ -7,7 +7,7 @@ with a new key are described in text. No error of ours reaches the program, and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from pyprof.nvtx.autocast import add_region, autocast_text, in_autocast
 from pyprof.nvtx.callsite import add_stack, find_frame, library_codes, sites
 from pyprof.nvtx.compiling import hide_from_compiler, pass_through_compiler
 from pyprof.nvtx.describe import add_key, describe_call
-from pyprof.nvtx.state import STATE, State, nothing
+from pyprof.nvtx.state import NO_RANGE, STATE, Range, State
 from pyprof.nvtx.traceback import Function, Runner, hide, runner
 from pyprof.opcall import UNKNOWN, OpCall
 
@@ -31,7 +31,7 @@ MAX_VARIANTS = 64
 _MAX_NESTED = 32  # arguments; keys are compared by recursion
 
 _Call = tuple[tuple[object, ...], dict[str, object]]
-_Entry = tuple[object, Runner]  # the handle of the range, or None
+_Entry = tuple[object, Callable[[Any], object], Callable[[], object], Runner]  # the parts of a Range, and who calls
 _Cache = dict[object, _Entry]
 
 _Tensor = torch.Tensor
@@ -74,15 +74,15 @@ def _settle(call: OpCall) -> OpCall:
     return blurred if STATE.count_variant(blurred.name + str(blurred)) > MAX_VARIANTS else call
 
 
-def _handle(name: OpName, call: OpCall, src: tuple[str, ...], autocast: str = "") -> object:
-    """The handle of a call's range; with less text where it would be too long, or where too many are registered."""
+def _find(name: OpName, call: OpCall, src: tuple[str, ...], autocast: str = "") -> Range | None:
+    """The range of a call; with less text where it would be too long, or where too many are registered."""
     bare = name.bare()
     for shown, lines in ((_settle(call), src), (bare, src), (bare, src[-1:]), (bare, ())):
         text = encode_op(shown, lines, autocast if shown.described else "")
         if len(text.encode("utf-8", "backslashreplace")) < MAX_MARKER_BYTES:
-            handle = STATE.find(text, reserve=not shown.described)
-            if handle is not None:
-                return handle
+            found = STATE.find(text, reserve=not shown.described)
+            if found is not None:
+                return found
     return None
 
 
@@ -96,21 +96,21 @@ def _describe_guarded(name: OpName, args: tuple[object, ...], kwargs: dict[str, 
 
 
 def slow_entry(name: OpName, key: object, cache: _Cache, call: _Call, frame: FrameType) -> _Entry:
-    """Handle and runner of a call that is new. key: what to remember it by; None where it cannot be remembered."""
+    """Range and runner of a call that is new. key: what to remember it by; None where it cannot be remembered."""
     args, kwargs = call
-    run = runner(frame)
+    run, since = runner(frame), STATE.forgotten
     try:
         described, autocast = _describe_guarded(name, args, kwargs)
-        handle = _handle(name, described, sites(frame, whole=STATE.stack), autocast)
-        if key is not None and handle is not None:
-            STATE.remember(cache, key, (handle, run))
+        found = _find(name, described, sites(frame, whole=STATE.stack), autocast)
+        if key is not None and found is not None:
+            STATE.remember(cache, key, (*found, run), since)
     except Exception as error:  # a defect of ours costs the description of the arguments, never the user's run
         STATE.trouble(error, f"{name.module}.{name.op}")
         try:
-            handle = _handle(name, name.bare(), ())
+            found = _find(name, name.bare(), ())
         except Exception:
-            handle = None
-    return handle, run
+            found = None
+    return (*(found or NO_RANGE), run)
 
 
 def guarded_key(caller: FrameType, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
@@ -186,12 +186,8 @@ def make_wrapper(orig: Function, name: OpName, depth: int = 1) -> Function:
             key = entry = None
         if entry is None:
             entry = slow_entry(name, key, cache, (args, kwargs), caller)
-        handle, run = entry
-        pop = state.pop
-        if handle is None:
-            pop = nothing
-        else:
-            state.push(handle)
+        handle, push, pop, run = entry
+        push(handle)
         try:
             return run(orig, args, kwargs)
         except BaseException as error:

@@ -8,9 +8,11 @@ free pages and what was once deleted are not in it.
 from __future__ import annotations
 
 import re
+import signal
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -37,6 +39,7 @@ class Kept(NamedTuple):
     dropped: frozenset[str]
 
 
+_STEPS = 100_000  # of SQLite's machine between two looks for signals: some milliseconds
 _VERSIONS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # tables of which rows called EXPORT_..._VERSION are kept
 NSYS = Kept(
     tables=re.compile(
@@ -72,11 +75,39 @@ def scrub_database(path: Path, name: str, kept: Kept, identities: Identities, ou
         _find_names(source, identities)
         with closing(sqlite3.connect(out, isolation_level=None, uri=True)) as target:
             try:
-                _fill(target, path, columns, kept, identities)
+                with _ended_by_signals(target):
+                    _fill(target, path, columns, kept, identities)
             except sqlite3.Error as error:
                 if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE")):  # Python 3.11
                     raise OSError(str(error)) from error  # not the capture is at fault but where the copy goes
                 raise InputError(f"{name}: cannot be copied: {error}", "export it again") from error
+
+
+@contextmanager
+def _ended_by_signals(target: sqlite3.Connection) -> Iterator[None]:
+    """Let an interrupt or a termination end the statement that runs, and take effect then.
+
+    sqlite3 makes an error of its own of whatever is raised in a function that SQL calls, and a statement that calls none would
+    run to its end before Python saw the signal.
+    """
+    came: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        came.append(number)
+        target.interrupt()
+
+    if threading.current_thread() is not threading.main_thread():  # only that one takes signals
+        yield
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    target.set_progress_handler(lambda: bool(came), _STEPS)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _columns(source: Database, table: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 
 from pyprof.errors import InputError, PyprofError, ToolError, UsageError
 
+_REMOVAL_S = 0.5  # an interrupt is answered within a second
 _URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")
 
 
@@ -142,6 +144,17 @@ def put(path: Path, target: Remote) -> None:
         try:
             store.put_file(str(path), name)
         except BaseException:
-            with suppress(Exception):  # most stores show nothing before all is there
-                store.rm_file(name)
+            _remove(store, name)
             raise
+
+
+def _remove(store: Any, name: str) -> None:
+    """Remove part of a file; most stores show nothing before all is there. One that has stopped answering is not waited for."""
+
+    def remove() -> None:
+        with suppress(Exception):
+            store.rm_file(name)
+
+    removing = threading.Thread(target=remove, daemon=True)
+    removing.start()
+    removing.join(_REMOVAL_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,9 +14,9 @@ import pytest
 from pyprof.cli import main
 from pyprof.errors import InputError
 from pyprof.loading import load, load_capture
-from pyprof.parse.records.dataset import expand, stored
+from pyprof.parse.records.dataset import expand, parse_many, stored
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.records.records import concatenate
+from pyprof.parse.records.records import Records, concatenate
 from tests.conftest import ROOT
 from tests.tiny import Nsys
 
@@ -89,6 +90,23 @@ def test_a_run_that_was_killed_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
     assert [p.parent.name for p in stored(out)] == [f"rank={r}" for r in range(24)]
     assert [len(load(str(path))) for path in stored(out)] == [40 + r for r in range(24)] and len(files) == 24
     assert not list(before[0].parent.glob(".*"))
+
+
+def _dying_at_one(path: Path) -> Records:
+    if path.name == "rank1.sqlite":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return load_capture(path)
+
+
+def test_a_capture_that_ends_its_process_is_named_and_done_by_the_next_run(tmp_path: Path) -> None:
+    files, out = [capture(tmp_path / f"rank{rank}.sqlite", 2) for rank in range(4)], tmp_path / "out"
+    first = {outcome.source: outcome for outcome in parse_many(files, out, _dying_at_one, 2)}
+    assert [path.name for path in files if first[path].target is None] == ["rank1.sqlite"]
+    assert "its process died" in first[files[1]].error
+    assert [file.parent.name for file in stored(out)] == ["rank=0", "rank=2", "rank=3"]
+    again = {outcome.source: outcome for outcome in parse_many(files, out, load_capture, 2)}
+    assert [path.name for path in files if not again[path].before] == ["rank1.sqlite"]
+    assert [file.parent.name for file in stored(out)] == ["rank=0", "rank=1", "rank=2", "rank=3"]
 
 
 def test_prof_reads_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
