@@ -33,14 +33,16 @@ def to_arrow_texts(texts: Sequence[str | None]) -> Any:
 
     Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where they take 2 GiB or more.
     """
-    encoded = [b"" if text is None else text.encode() for text in texts]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    known = ["" if text is None else text for text in texts] if None in texts else texts
+    joined = "".join(known)  # type: ignore[arg-type]
+    lengths = map(len, known if joined.isascii() else (text.encode() for text in known))  # type: ignore[arg-type,union-attr]
+    offsets = np.zeros(len(known) + 1, np.int64)
+    np.cumsum(np.fromiter(lengths, np.int64, len(known)), out=offsets[1:])
     if offsets[-1] > _MOST_BYTES:
         raise pa.ArrowCapacityError(f"{offsets[-1]} bytes of text are more than an array holds")
-    unknown = np.fromiter((text is None for text in texts), np.bool_, len(texts))
+    unknown = np.array([text is None for text in texts] if known is not texts else [], np.bool_)
     nulls = int(np.count_nonzero(unknown))
-    buffers = [_bits(~unknown) if nulls else None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    buffers = [_bits(~unknown) if nulls else None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(joined.encode())]
     return pa.Array.from_buffers(pa.string(), len(texts), buffers, nulls)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
-from pyprof.parse.records.records import concatenate
+from pyprof.parse.records.records import COLUMNS, concatenate
 from pyprof.parse.records.selection import add_graphs, add_kinds, add_window, choose_kinds, first_ns, in_window, window_given
 from pyprof.prof.columns import (
     ALIASES,
@@ -80,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     table = RecordTable(frame)
     rows = matching(table, inside, where)
     found = arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen)
-    write(found._replace(since=first_ns(records)), options)
+    found = found._replace(since=first_ns(records))
+    records.release(*COLUMNS)
+    write(found, options)
     sys.stdout.flush()
     for message in records.messages():
         tell(f"note: {message}")

@@ -23,7 +23,7 @@ from pyprof.hardware.gpus import Recorded, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
-from pyprof.parse.records.records import PHASES, GpuInfo, MarkedStep, Records, Stack
+from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import Costs, cost_records
@@ -46,6 +46,8 @@ class Frame:
         # Nothing can be inferred about calls of which no argument was recorded.
         described = any(map(attrgetter("args"), records.calls)) or any(map(attrgetter("kwargs"), records.calls))
         self.records = infer(records) if described else records
+        for each in (records, self.records):
+            each.release(*COLUMNS)  # most of what was looked at here is not needed soon
         self.given = gpu
         self._whole = records if whole is None else whole
         self._all: Frame | None = None  # what this is a part of
@@ -64,7 +66,9 @@ class Frame:
     @cached_property
     def costs(self) -> Costs:
         with stage("computing costs"):
-            return cost_records(self.records)
+            found = cost_records(self.records)
+        self.records.release(*COLUMNS)
+        return found
 
     def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
         """A text of each call; None is unknown."""
@@ -167,7 +171,10 @@ class Frame:
 
     @cached_property
     def _waited(self) -> Bools:
-        return waited_for_launch(self.records, self._whole)
+        found = waited_for_launch(self.records, self._whole)
+        for records in (self.records, self._whole):
+            records.release("start_ns")
+        return found
 
     def _peaks_of(self, found: Verdict, gpu: int) -> tuple[float, ...]:
         if gpu < 0 or gpu >= len(self.gpus):
@@ -333,6 +340,14 @@ class Part(Frame):
     @cached_property
     def roofline(self) -> Roofline:
         return self._roofline()
+
+    @cached_property
+    def verdicts(self) -> tuple[Ints, list[Verdict]]:
+        """Equal ones are one, since texts and peaks are made of each for every part."""
+        inverse, found = super().verdicts
+        pool: dict[Verdict, int] = {}
+        number = np.array([pool.setdefault(one, len(pool)) for one in found], np.int64)
+        return number[inverse], list(pool)
 
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:

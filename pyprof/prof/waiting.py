@@ -1,6 +1,7 @@
 """Records -> before which of them the device waited for the launch: all that had begun there ended before the call returned.
 
-A kernel that is queued behind others costs its launch nothing, however long the call took. No costs and no peaks here.
+A kernel that is queued behind others costs its launch nothing, however long the call took. Some records are looked at after
+others, in order of begin: of what ran before no more is kept than when each device was done with it. No costs, no peaks.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools
+from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.tables.table import PART_ROWS
+
+_NEVER = np.iinfo(np.int64).min
 
 
 def waited_for_launch(records: Records, whole: Records) -> Bools:
@@ -20,21 +23,58 @@ def waited_for_launch(records: Records, whole: Records) -> Bools:
     whole: what the records were chosen from, which shows all that the device did. False where it is not known: without a launch
     of its own (the kernels of a CUDA graph have one in common), or with nothing before it on the device.
     """
-    known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
-    ran = (whole["kind"] != ActivityKind.CPU) & (whole["start_ns"] >= 0)
     result = np.zeros(len(records), np.bool_)
-    for pid, device in distinct_rows(records["pid"][known], records["device"][known]).columns.T.tolist():
-        there = ran & (whole["pid"] == pid) & (whole["device"] == device)
-        begin, busy_until = whole["start_ns"][there], whole["dur_ns"][there]
-        busy_until += begin
-        if (begin[1:] < begin[:-1]).any():  # several captures in one table
-            order = np.argsort(begin, kind="stable")
-            begin, busy_until = begin[order], busy_until[order]
-        np.maximum.accumulate(busy_until, out=busy_until)
-        mine = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
-        for at in range(0, len(mine), PART_ROWS):
-            rows = mine[at : at + PART_ROWS]
-            ahead = np.searchsorted(begin, records["start_ns"][rows], "left") - 1
-            rows, ahead = rows[ahead >= 0], ahead[ahead >= 0]
-            result[rows] = busy_until[ahead] <= records["launch_ns"][rows] + records["launch_dur_ns"][rows]
+    begin, start = _InOrder(whole["start_ns"]), _InOrder(records["start_ns"])
+    busy_until: dict[tuple[int, int], int] = {}
+    done = 0
+    for at in range(0, len(whole), PART_ROWS):
+        end = min(at + PART_ROWS, len(whole))
+        # What begins no later than the last of these has all that begins before it among these and those before.
+        upto = len(records) if end == len(whole) else start.count(begin.at(end - 1))
+        rows = start.rows(done, upto)
+        result[rows] = _waited(records.select(rows), whole.select(begin.rows(at, end)), busy_until)
+        done = upto
+    return result
+
+
+class _InOrder:
+    """The rows of a column in ascending order; it is in order already, but of several captures in one table."""
+
+    def __init__(self, values: Ints) -> None:
+        self._order = np.argsort(values, kind="stable") if (values[1:] < values[:-1]).any() else None
+        self._values = values if self._order is None else values[self._order]
+
+    def at(self, place: int) -> int:
+        """The value at a place of the order."""
+        return int(self._values[place])
+
+    def count(self, value: int) -> int:
+        """How many are no larger."""
+        return int(np.searchsorted(self._values, value, "right"))
+
+    def rows(self, begin: int, end: int) -> Ints:
+        """The rows at some places of the order."""
+        return np.arange(begin, end) if self._order is None else self._order[begin:end]
+
+
+def _waited(records: Records, ran: Records, busy_until: dict[tuple[int, int], int]) -> Bools:
+    """The same of some records. ran: what began up to the last of them; busy_until: of each process and device when it was done
+    with all before these, brought up to date."""
+    result = np.zeros(len(records), np.bool_)
+    known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
+    on_device = (ran["kind"] != ActivityKind.CPU) & (ran["start_ns"] >= 0)
+    pids, devices = (np.concatenate([ran[name][on_device], records[name][known]]) for name in ("pid", "device"))
+    (pids, devices), _, code = distinct_rows(pids, devices)
+    there, mine = np.split(code, [int(on_device.sum())])
+    begin, end = ran["start_ns"][on_device], ran["start_ns"][on_device] + ran["dur_ns"][on_device]
+    rows = np.flatnonzero(known)
+    for number, device in enumerate(zip(pids.tolist(), devices.tolist(), strict=True)):
+        before = busy_until.get(device, _NEVER)
+        # Of each place among what began here when all before it had ended.
+        ended = np.maximum.accumulate(np.append(before, end[there == number]))
+        chosen = rows[mine == number]
+        until = ended[np.searchsorted(begin[there == number], records["start_ns"][chosen], "left")]
+        returned = records["launch_ns"][chosen] + records["launch_dur_ns"][chosen]
+        result[chosen] = (until != _NEVER) & (until <= returned)
+        busy_until[device] = int(ended[-1])
     return result

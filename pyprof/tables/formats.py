@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from io import TextIOWrapper
+from json.encoder import encode_basestring
 from operator import attrgetter
 from typing import IO, BinaryIO, NamedTuple, cast
 
@@ -108,8 +109,11 @@ def write_plain(table: AnyTable, stream: IO[str]) -> None:
     write_lines(Lines(" ".join(headers) + "\n", " ".join(["%s"] * len(headers)) + "\n"), table, _solid, stream)
 
 
+_needs_quotes = re.compile('[,"\r\n]').search
+
+
 def _quoted(text: str) -> str:
-    if any(character in text for character in ',"\r\n'):
+    if _needs_quotes(text):
         return '"' + text.replace('"', '""') + '"'
     return text
 
@@ -163,7 +167,7 @@ def _json_rows(table: AnyTable, lines: Callable[[str], Lines], stream: IO[str]) 
     table = _each_key_once(table)
     row = "{" + ", ".join(json.dumps(header.key).replace("%", "%%") + ": %s" for header in table.headers) + "}"
     table = table._replace(headers=[header._replace(empty="") for header in table.headers])
-    write_lines(lines(row), table, partial(json.dumps, ensure_ascii=False), stream)
+    write_lines(lines(row), table, encode_basestring, stream)  # as json.dumps without ensure_ascii
 
 
 def write_jsonl(table: AnyTable, stream: IO[str]) -> None:

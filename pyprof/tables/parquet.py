@@ -5,6 +5,7 @@ Units stand in the metadata of each field. Imported only for this format; raises
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -42,10 +43,19 @@ def _kind(values: Values) -> Any:
 def _pool(values: Texts) -> Any:
     """The distinct texts, or lists of them."""
     if values.lists is None:
-        return to_arrow_texts([text.encode(errors="replace").decode() for text in values.pool])
-    parts = to_arrow_texts([part.encode(errors="replace").decode() for parts in values.lists for part in parts])
+        return to_arrow_texts(_sound(values.pool))
+    parts = to_arrow_texts(_sound([part for parts in values.lists for part in parts]))
     offsets = np.cumsum([0, *map(len, values.lists)]).astype(np.int32)
     return pa.ListArray.from_arrays(to_arrow(offsets), parts)
+
+
+def _sound(texts: Sequence[str]) -> Sequence[str]:
+    """The texts, `?` in place of what is no Unicode."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return [text.encode(errors="replace").decode() for text in texts]
+    return texts
 
 
 def _array(values: Values, pool: PerPool[Any]) -> Any:

@@ -68,6 +68,8 @@ class _Store:
                 self.columns[name] = self._read(name, range(len(self.begins) - 1))[0]
             return self.columns[name]
         first, (values,) = (0, [self.columns[name]]) if name in self.columns else self._around(name, rows)
+        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all():
+            return values[rows[0] - first : rows[-1] - first + 1].copy()  # a view would keep the whole
         chosen: Array = values[rows - first]
         return chosen
 
@@ -75,11 +77,14 @@ class _Store:
         """The first row of the row groups that hold these rows, and what `_read` gives of them."""
         ends = (rows.min(), rows.max()) if len(rows) else (0, -1)
         first, last = np.searchsorted(self.begins, ends, "right").tolist()
-        pieces = [self._read(name, range(0))]
+        pieces = []
         for group in range(first - 1, last):
             if name not in self.last or self.last[name][0] != group:
                 self.last[name] = group, self._read(name, range(group, group + 1))
             pieces.append(self.last[name][1])
+        if len(pieces) == 1:
+            return int(self.begins[first - 1]), pieces[0]
+        pieces.append(self._read(name, range(0)))
         return int(self.begins[first - 1]), [*map(np.concatenate, zip(*pieces, strict=True))]
 
     def _chunks(self, name: str, groups: range) -> Iterator[pa.Array]:
