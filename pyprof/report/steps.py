@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import latest, spans
 from pyprof.arrays.types import Bools, Ints
 from pyprof.markers import Kind, Marker
@@ -185,7 +185,7 @@ def _repeating(sought: _Sought) -> _Found:
     ranges = HostRanges.of(sought.trace, (Kind.USER,))
     ranges = ranges.take(ranges.start_ns >= sought.after_ns)
     best: tuple[float, _Found] = (0.0, None)
-    for thread in np.unique(ranges.thread).tolist():
+    for thread in distinct_values(ranges.thread).tolist():
         mine = ranges.take(ranges.thread == thread)
         for numbered in (False, True):
             held, found = _periodic(mine, sought.launches, numbered)

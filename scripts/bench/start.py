@@ -2,7 +2,8 @@
 
     python scripts/bench/start.py [CAPTURE...] [--repeat 15]
 
-`pyprof --help` against the interpreter's own start, and `pyprof prof` of each small capture against `python -c 'import numpy'`.
+`pyprof --help` against the interpreter's own start, and `pyprof prof` and `pyprof summary` of each small capture against
+`python -c 'import numpy'`.
 Without CAPTURE the captures of tests/data are taken: an nsys export and a torch.profiler trace.
 """
 
@@ -40,8 +41,9 @@ def main() -> None:
     options = parser.parse_args()
     pairs = {"pyprof --help": ([*PYTHON, "-m", "pyprof", "--help"], [*PYTHON, "-c", "pass"])}
     for capture in options.capture:
-        command = [*PYTHON, "-m", "pyprof", "prof", capture]
-        pairs[f"prof {Path(capture).name}"] = (command, [*PYTHON, "-c", "import numpy"])
+        for name in ("prof", "summary"):
+            command = [*PYTHON, "-m", "pyprof", name, capture]
+            pairs[f"{name} {Path(capture).name}"] = (command, [*PYTHON, "-c", "import numpy"])
     for name, (ours, other) in pairs.items():
         runs = [(cpu_seconds(ours), cpu_seconds(other)) for _ in range(options.repeat)]
         cpu, least = (statistics.median(run[i] for run in runs) for i in range(2))

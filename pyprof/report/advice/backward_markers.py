@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.markers import Kind
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.capture_facts import kernels, share, without_op
@@ -22,7 +22,7 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     rows, records = kernels(overview), overview.records
     bare = without_op(overview, rows)
     thread = distinct_rows(records["pid"][rows], records["tid"][rows]).inverse
-    marked = np.unique(thread[~bare])
+    marked = distinct_values(thread[~bare])
     behind = bare & ~np.isin(thread, marked) & (records["tid"][rows] >= 0)
     if not len(marked) or (part := share(overview, rows, behind)) < _LEAST:
         return None

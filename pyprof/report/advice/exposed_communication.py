@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.parse.records.records import PHASES
@@ -76,7 +77,7 @@ def _groups(collectives: list[Collective], which: Ints, time_ns: Ints, held_ns: 
     least = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(least, which, time_ns)
     columns = (np.bincount(which, minlength=count), summed(which, held_ns, count), least)
-    found = [_Group(collectives[at], *(int(column[at]) for column in columns)) for at in np.unique(which).tolist()]
+    found = [_Group(collectives[at], *(int(column[at]) for column in columns)) for at in distinct_values(which).tolist()]
     return sorted(found, key=lambda group: (-group.exposed_ns, group.one.kind, group.one.nbytes or 0))
 
 

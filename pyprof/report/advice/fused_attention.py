@@ -50,7 +50,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     """Attention that is not one kernel."""
     products = Products(overview)
     parts = [_by_shapes(overview, products), _by_neighbours(overview, products)]
-    rows = np.unique(np.concatenate([part.rows for part in parts]))
+    rows = distinct_values(np.concatenate([part.rows for part in parts]))
     theirs = np.concatenate([part.products for part in parts])
     if not len(rows):
         return None
@@ -140,7 +140,7 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
     ends = np.stack([place[order[first[chosen]]], place[order[last[chosen]]]])
     time = products.held_ns[ends]
     theirs, at = np.unique(ends.ravel(), return_index=True)
-    return _Found(np.unique(np.concatenate(rows)), theirs, (time - time.min(axis=0)).ravel()[at])
+    return _Found(distinct_values(np.concatenate(rows)), theirs, (time - time.min(axis=0)).ravel()[at])
 
 
 def _in_order(overview: Overview, products: Products) -> tuple[Ints, Bools, Ints]:

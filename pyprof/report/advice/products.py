@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import operand_tag
@@ -84,7 +84,7 @@ class Products:
     def own_peak(self) -> Floats:
         """The dense peak of each one's own precision, on Tensor Cores where they have it."""
         result = np.full(len(self.rows), np.nan)
-        for precision in np.unique(self.precision).tolist():
+        for precision in distinct_values(self.precision).tolist():
             mine = self.precision == precision
             result[mine] = self.peak(precision)[mine]
         return result

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall
@@ -166,7 +166,7 @@ def _forget_shared(instance: Ints, which: Ints, collectives: list[Collective]) -
     """An op's bytes are not those of each of its kernels: where it ran several, none of theirs are known."""
     known, inverse, count = np.unique(instance, return_inverse=True, return_counts=True)
     shared = (known[inverse.ravel()] >= 0) & (count[inverse.ravel()] > 1)
-    for code in np.unique(which[shared]).tolist():
+    for code in distinct_values(which[shared]).tolist():
         one = collectives[code]
         if one.nbytes is not None:
             which[shared & (which == code)] = len(collectives)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
@@ -141,7 +141,9 @@ class Kernels:
         """One place. mine: its rows."""
         records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
         layers = {
-            _text(layer_names(records.stacks[code].layer)) for code in np.unique(records["scope"][rows]).tolist() if code >= 0
+            _text(layer_names(records.stacks[code].layer))
+            for code in distinct_values(records["scope"][rows]).tolist()
+            if code >= 0
         }
         layer = layers.pop() if len(layers) == 1 else _NUMBER.sub("*", min(layers)) if layers else ""
         time, lost = self.time_ns[mine], self.lost_ns[mine]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 
 from pyprof.report.summary.model import Figures
-from pyprof.report.summary.notebook import notebook_html
 from pyprof.report.summary.screen import lines
 from pyprof.report.summary.styled import Units, plain
 
@@ -24,4 +23,6 @@ class Summary(Figures):
         return plain(lines(self, Units()))
 
     def _repr_html_(self) -> str:
+        from pyprof.report.summary.notebook import notebook_html
+
         return notebook_html(self)
