@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.nesting import stable_order
 
 Floats = npt.NDArray[np.float64]
@@ -76,8 +75,7 @@ def latest(group: Ints, end: Ints) -> Ints:
     """For each row that row of its group, up to it, which ends last; the first of equals. Rows of a group stand together."""
     if not len(end):
         return np.empty(0, np.int64)
-    values, rank = np.unique(end, return_inverse=True)
-    code = group * len(values) + rank.ravel()
+    code = _numbered(group, end)
     new = np.ones(len(code), np.bool_)
     new[1:] = code[1:] > np.maximum.accumulate(code)[:-1]
     return np.maximum.accumulate(np.where(new, np.arange(len(code)), 0))
@@ -92,8 +90,8 @@ def between(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 def union(group: Ints, start: Ints, end: Ints) -> Segments:
     """The time in which at least one interval of a group is open; the rows may stand in any order."""
-    order = np.lexsort((end, start, group))
-    group, start, end = group[order], start[order], end[order]
+    if (order := order_of(group, start, end)) is not None:
+        group, start, end = group[order], start[order], end[order]
     if not len(start):
         return Segments(group, start, end)
     holder = latest(group, end)
@@ -106,11 +104,37 @@ def union(group: Ints, start: Ints, end: Ints) -> Segments:
 
 def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusive: bool) -> Ints:
     """How many rows, sorted by (group, value), stand before each (group, time); inclusive: those of the same time too."""
-    distinct = distinct_values(value)
-    width = len(distinct) + 1
-    rows = group * width + np.searchsorted(distinct, value)
-    wanted = asked * width + np.searchsorted(distinct, times, "right" if inclusive else "left")
+    if not len(value):
+        return np.zeros(len(times), np.int64)
+    low, high = int(value.min()), int(value.max())
+    # A time after all rows is as good as the first such one; up to and with a time is before the next.
+    at = np.clip(times + np.int64(inclusive), low, high + 1)
+    groups = np.concatenate([group, asked])
+    rows, wanted = np.split(_numbered(groups, np.concatenate([value, at])), [len(value)])
     return np.searchsorted(rows, wanted, "left")
+
+
+def order_of(*keys: Ints) -> Ints | None:
+    """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
+    ascends, same = np.zeros(max(len(keys[0]) - 1, 0), np.bool_), np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        ascends |= same & (key[1:] > key[:-1])
+        same &= key[1:] == key[:-1]
+    return None if (ascends | same).all() else np.lexsort(keys[::-1])
+
+
+def _numbered(group: Ints, value: Ints) -> Ints:
+    """Numbers in the order of (group, value), equal ones for equal pairs."""
+    low, first = int(value.min()), int(group.min())
+    width = int(value.max()) - low + 1
+    if width * (int(group.max()) - first + 1) < 1 << 62:
+        result = np.subtract(group, first, dtype=np.int64)
+        result *= width
+        result += value
+        result -= low
+        return result
+    values, rank = np.unique(value, return_inverse=True)
+    return np.asarray(group * len(values) + rank.ravel(), np.int64)
 
 
 def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64], Ints]:

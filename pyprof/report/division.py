@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
-from pyprof.arrays.intervals import Segments, count_before, latest, spans, summed, union
+from pyprof.arrays.intervals import Segments, count_before, latest, order_of, spans, summed, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -69,9 +69,10 @@ class Division:
         pid, ordinal = records["pid"][row], records["device"][row]
         (self.pids, self.devices), _, device = distinct_rows(pid, ordinal)
         begin, end = np.maximum(start[row], begin_ns), np.minimum(end[row], self.end_ns)
-        order = np.lexsort((end, begin, device))
-        self.row, self.role = narrowest(row[order]), role[order].astype(np.int8)
-        self._device, self._begin, self._end = device[order], begin[order], end[order]
+        if (order := order_of(device, begin, end)) is not None:
+            row, role, device, begin, end = row[order], role[order], device[order], begin[order], end[order]
+        self.row, self.role = narrowest(row), role.astype(np.int8)
+        self._device, self._begin, self._end = device, begin, end
 
     @property
     def wall_ns(self) -> int:
@@ -137,8 +138,8 @@ class Division:
             narrowest(np.concatenate([ended[rows], self.row[last[tail]]])),
             narrowest(np.concatenate([self.row[rows], np.full(len(tail), -1)])),
         )
-        order = np.lexsort((columns[1], columns[0]))
-        return DeviceGaps(*(column[order] for column in columns))
+        order = order_of(*columns[:2])
+        return DeviceGaps(*(columns if order is None else (column[order] for column in columns)))
 
     @cached_property
     def run(self) -> Ints:

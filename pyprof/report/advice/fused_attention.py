@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES

@@ -140,11 +140,8 @@ class Kernels:
     def _lost(self, mine: Ints) -> Lost:
         """One place. mine: its rows."""
         records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
-        layers = {
-            _text(layer_names(records.stacks[code].layer))
-            for code in distinct_values(records["scope"][rows]).tolist()
-            if code >= 0
-        }
+        scopes = distinct_values(records["scope"][rows]).tolist()
+        layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
         layer = layers.pop() if len(layers) == 1 else _NUMBER.sub("*", min(layers)) if layers else ""
         time, lost = self.time_ns[mine], self.lost_ns[mine]
         bound = np.bincount(limits.bound[rows] + 1, lost, len(BOUNDS) + 1)[1:]
