@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.tables.table import PART_ROWS
 
 _NEVER = np.iinfo(np.int64).min
+_LAUNCHED = ("launch_ns", "launch_dur_ns", "graph_node")
 
 
 def waited_for_launch(records: Records, whole: Records) -> Bools:
@@ -32,7 +33,9 @@ def waited_for_launch(records: Records, whole: Records) -> Bools:
         # What begins no later than the last of these has all that begins before it among these and those before.
         upto = len(records) if end == len(whole) else start.count(begin.at(end - 1))
         rows = start.rows(done, upto)
-        result[rows] = _waited(records.select(rows), whole.select(begin.rows(at, end)), busy_until)
+        some = {name: records.of_rows(name, rows) for name in (*_LAUNCHED, "pid", "device", "start_ns")}
+        ran = {name: whole.of_rows(name, begin.rows(at, end)) for name in ("pid", "device", "kind", "start_ns", "dur_ns")}
+        result[rows] = _waited(some, ran, busy_until)
         done = upto
     return result
 
@@ -57,10 +60,10 @@ class _InOrder:
         return np.arange(begin, end) if self._order is None else self._order[begin:end]
 
 
-def _waited(records: Records, ran: Records, busy_until: dict[tuple[int, int], int]) -> Bools:
+def _waited(records: dict[str, Array], ran: dict[str, Array], busy_until: dict[tuple[int, int], int]) -> Bools:
     """The same of some records. ran: what began up to the last of them; busy_until: of each process and device when it was done
     with all before these, brought up to date."""
-    result = np.zeros(len(records), np.bool_)
+    result = np.zeros(len(records["pid"]), np.bool_)
     known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
     on_device = (ran["kind"] != ActivityKind.CPU) & (ran["start_ns"] >= 0)
     pids, devices = (np.concatenate([ran[name][on_device], records[name][known]]) for name in ("pid", "device"))

@@ -42,11 +42,16 @@ from pyprof.prof.columns import COLUMNS, SUMS
 columns, groups = (",".join(one.key for one in some) for some in (COLUMNS, SUMS))
 
 def of_parquet(name):
-    import pyarrow.parquet
+    import pyarrow as pa, pyarrow.csv, pyarrow.parquet
     file, digest = pyarrow.parquet.ParquetFile(name), hashlib.sha256()
     digest.update(repr(file.schema_arrow).encode())
     for batch in file.iter_batches(1 << 14):
-        digest.update(repr(batch.to_pydict()).encode())
+        lists = [column for column, field in zip(batch.columns, batch.schema) if pa.types.is_list(field.type)]
+        digest.update(repr([column.to_pylist() for column in lists]).encode())
+        others = [field.name for field in batch.schema if not pa.types.is_list(field.type)]
+        text = io.BytesIO()
+        pyarrow.csv.write_csv(batch.select(others), text)
+        digest.update(text.getbuffer())
     return digest.digest()
 
 

@@ -167,6 +167,11 @@ class Records:
         except KeyError:
             return np.broadcast_to(np.dtype(COLUMNS[name][0]).type(-1), len(self))
 
+    def of_rows(self, name: str, rows: Array) -> Array:
+        """A column at these positions; of a file no more of it is read than that."""
+        values: Array = self[name][rows]
+        return values
+
     def select(self, rows: Array) -> Records:
         """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
         if rows.dtype == np.bool_ and rows.all():

@@ -190,6 +190,11 @@ class _Stored(Records):
         setattr(self, name, value)
         return value
 
+    def of_rows(self, name: str, rows: Array) -> Array:
+        if name in self.columns:
+            return super().of_rows(name, rows)
+        return self._store.column(name, rows if self._rows is None else self._rows[rows])
+
     def select(self, rows: Bools | Ints) -> Records:
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         if rows.dtype == np.bool_ and len(positions) == len(rows):
