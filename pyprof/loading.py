@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
+from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, NotACapture
 from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 from pyprof.progress import stage
@@ -235,6 +236,7 @@ def _read(name: str, formats: tuple[Format, ...]) -> Trace | Records:
     return cast("Trace | Records", _read_any(name, formats))
 
 
+@columns_on_disk()
 def _read_any(name: str, formats: tuple[Format, ...]) -> Trace | Records | Measured:
     with Input(name) as given:
         form = _format(given, formats)
@@ -365,6 +367,7 @@ def open_trace(path: Path) -> Trace:
     return _read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
 
 
+@columns_on_disk()
 def _attributed(found: list[Trace | Records], name: str) -> Records:
     """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used."""
     from pyprof.parse.sources.trace import Trace

@@ -13,16 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.spool import computed, empty, full, kept, pieces, running_count, taken, touched
 from pyprof.arrays.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
 
 
 class Columns(dict[str, Array]):
-    """A table that is used up on the way.
+    """A table that is used up on the way; its long columns lie on the disk where those are wanted there.
 
     A function that takes `Columns` may take columns out; one that takes a mapping or a Trace only reads.
     """
+
+    def __setitem__(self, name: str, values: Array) -> None:
+        super().__setitem__(name, kept(values))
 
     def take(self, name: str) -> Array:
         """Hand over a column: the table lacks it from now on, and its memory is free when its last user is done."""
@@ -65,12 +69,14 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
 
 def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
     """The distinct numbers from 0 to size - 1, ascending without -1, and for each the index of its own, -1 for -1."""
-    there = np.zeros(size + 1, np.bool_)
-    there[places] = True
+    there = full(size + 1, False, np.bool_)
+    for part in pieces(len(places)):
+        there[places[part]] = True
     there[-1] = False
-    number = np.cumsum(there) - 1
+    number = running_count(there)
+    number -= 1
     number[-1] = -1
-    return np.flatnonzero(there), number[places]
+    return np.flatnonzero(there), taken(number, places)
 
 
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -102,26 +108,35 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     return first, inverse.ravel()
 
 
-def map_distinct(values: Ints, function: Callable[[int], int]) -> Ints:
+def map_distinct(values: Ints, function: Callable[[int], int]) -> Array:
     """A function of integers applied once to each distinct value, smallest first."""
     if not len(values):
-        return np.empty(0, np.int64)
-    # Threads and processes stay the same for many rows: runs of one value are far fewer than rows.
-    heads = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
-    distinct, inverse = _values_and_places(values[heads])
-    mapped = np.fromiter(map(function, distinct.tolist()), np.int64, len(distinct))[inverse]
-    return np.repeat(mapped, np.diff(np.append(heads, len(values)))) if len(heads) < len(values) else mapped
+        return np.empty(0, np.int32)
+    known = distinct_values(np.concatenate([np.empty(0, np.int64), *(_some_of_all(values[part]) for part in pieces(len(values)))]))
+    mapped = narrowest(np.fromiter(map(function, known.tolist()), np.int64, len(known)))
+
+    def of_part(part: slice) -> Array:
+        heads = _heads(values[part])
+        found = mapped[np.searchsorted(known, values[part][heads])]
+        return np.repeat(found, np.diff(np.append(heads, part.stop - part.start))) if len(heads) < len(values[part]) else found
+
+    return computed(len(values), mapped.dtype, of_part)
 
 
-def _values_and_places(values: Ints) -> tuple[Ints, Ints]:
-    """The distinct values, ascending, and the place of each value among them; sorted only where a sample lacks some."""
+def _heads(values: Ints) -> Ints:
+    """Where runs of one value begin: threads and processes stay the same for many rows, so that these are far fewer."""
+    return np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+
+
+def _some_of_all(values: Ints) -> Ints:
+    """The distinct values, ascending; sorted only where a sample lacks some."""
+    values = values[_heads(values)]
     known = distinct_values(values[:: max(len(values) // 1024, 1)])
     if len(known) < 256:
         place = np.searchsorted(known, values)
         if (known[np.minimum(place, len(known) - 1)] == values).all():
-            return known, place
-    found = distinct_rows(values)
-    return found.columns[0], found.inverse
+            return known
+    return distinct_values(values)
 
 
 def narrowest(values: Array) -> Array:
@@ -140,23 +155,35 @@ class Growing:
     """
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:
-        self._values: Array = np.empty(max(rows, _FIRST_ROWS), dtype)
+        self._values = empty(max(rows, _FIRST_ROWS), dtype)
         self._rows = 0
 
     def append(self, piece: Array) -> None:
         """Put numbers to the end."""
         rows = self._rows + len(piece)
         if piece.dtype.itemsize > self._values.dtype.itemsize:
-            wider = np.empty(len(self._values), piece.dtype)
-            wider[: self._rows] = self._values[: self._rows]
-            self._values = wider
+            self._move(len(self._values), piece.dtype)
         if rows > len(self._values):
-            self._values.resize(max(rows, len(self._values) * 5 // 4), refcheck=False)
+            longer = max(rows, len(self._values) * 5 // 4)
+            if self._values.base is None:
+                self._values.resize(longer, refcheck=False)
+            else:
+                self._move(longer, self._values.dtype)
         self._values[self._rows : rows] = piece
         self._rows = rows
+        if self._values.base is not None:
+            touched(piece.nbytes)
+
+    def _move(self, rows: int, dtype: npt.DTypeLike) -> None:
+        values = empty(rows, dtype)
+        for part in pieces(self._rows):
+            values[part] = self._values[part]
+        self._values = values
 
     def whole(self) -> Array:
         """All numbers; nothing can be put to them after that."""
         values, self._values = self._values, np.empty(0, self._values.dtype)
+        if values.base is not None:
+            return values[: self._rows]
         values.resize(self._rows, refcheck=False)
         return values

@@ -61,10 +61,18 @@ def _is_folder(output: Path, files: int) -> bool:
 
 
 def _parse_one(source: File, output: Path | None, kinds: str | None) -> int:
-    from pyprof.loading import load_capture
+    from pyprof.arrays.spool import columns_on_disk
 
     if output is not None:
         _check_output(output, source)
+    with columns_on_disk(None if output is None or is_direct(output) else output.parent):
+        _parse(source, output, kinds)
+    return 0
+
+
+def _parse(source: File, output: Path | None, kinds: str | None) -> None:
+    from pyprof.loading import load_capture
+
     with fetched(source) as capture:
         records = load_capture(capture)
     if kinds is None:
@@ -78,7 +86,6 @@ def _parse_one(source: File, output: Path | None, kinds: str | None) -> int:
         _write(shown, output)
     for message in records.messages():
         tell(f"note: {message}")
-    return 0
 
 
 def _parse_many(options: argparse.Namespace, folder: File) -> int:

@@ -12,6 +12,8 @@ import numpy as np
 
 from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values, narrowest
 from pyprof.arrays.nesting import runs
+from pyprof.arrays.sorting import ascending, order_of, same_as_before
+from pyprof.arrays.spool import computed, is_constant, release, taken
 from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
@@ -96,6 +98,7 @@ def _attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceR
     slices = Slices(capture.ranges, capture.kept, whole, rows["when"], most)
     for number, one in enumerate(slices):
         done(number / len(slices))
+        release()
         nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
         if len(crossed):
             if len(slices) > 1:  # which of several that cross goes may depend on others far away: look at all of them at once
@@ -157,7 +160,8 @@ def _add_slice(
     rows["op_row"][kernels] = row[around.root(own)]
     rows["inner"][kernels] = around.label[around.inner[own]]
     rows["optimizer"][kernels] = around.optimizer[own] >= 0
-    results.retyped += [with_inside(capture.trace, around), retyped(capture.trace, around)]
+    for found in (with_inside(capture.trace, around), retyped(capture.trace, around)):
+        results.retyped.add(*found)
     # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
     state = around.recomputed[own]
     rows["state"][kernels] = state
@@ -167,7 +171,7 @@ def _add_slice(
     begun[-1] = False
     forward = _forward_ranges(capture, around, begun)
     stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, around.seq)
-    results.forward.append((Rows(narrowest(row[forward])), Rows(narrowest(row[around.owner(forward)])), narrowest(stack)))
+    results.forward.add(row[forward], row[around.owner(forward)], stack)
     _add_threads(capture, results, around, begun)
 
 
@@ -227,8 +231,7 @@ def _join_forward(capture: CaptureFacts, rows: Columns, results: SliceResults, e
     ranges, function = capture.ranges, rows.take("function_row")
     numbered = np.where(take(ranges["seq"], function) >= 0, function, -1)
     functions, of_kernel = distinct_places(numbered, len(ranges["label"]))
-    forward, forward_op, forward_stack = map(np.concatenate, zip(*results.forward, strict=True))
-    results.forward.clear()
+    forward, forward_op, forward_stack = results.forward.take()
     candidates = np.flatnonzero(~engine[ranges["thread"][forward]])
     sides = []
     for row in (forward[candidates], functions):
@@ -262,8 +265,8 @@ def _find_steps(capture: CaptureFacts, rows: Columns) -> list[MarkedStep]:
 def _find_ops(trace: Trace, ranges: Columns, rows: Columns, results: SliceResults) -> OpTable:
     """The distinct ops, and in rows the places in them as op and forward_op; takes op_row, forward_row and all ranges."""
     op_row, forward_row = Rows(rows.take("op_row")), Rows(rows.take("forward_row"))
-    ran = tuple(map(np.concatenate, zip(*results.retyped, strict=True)))
-    ops, rows["op"], rows["forward_op"] = op_table(trace, op_row, forward_row, (Rows(ran[0]), ran[1]))
+    ran, label = results.retyped.take()
+    ops, rows["op"], rows["forward_op"] = op_table(trace, op_row, forward_row, (Rows(ran), label))
     for name in ("range_row", "range_thread", "when"):
         rows.take(name)
     ranges.clear()
@@ -274,10 +277,13 @@ class _RecordColumns(Columns):
     """Columns of Records, each in its type as soon as it is put; one of a single value takes no memory."""
 
     def __setitem__(self, name: str, values: Array) -> None:
-        values = np.asarray(values)
-        if len(values) and values[0] == values[-1] and (values == values[0]).all():
-            values = np.broadcast_to(values[0].astype(COLUMNS[name][0]), len(values))
-        super().__setitem__(name, values.astype(COLUMNS[name][0], copy=False))
+        dtype = np.dtype(COLUMNS[name][0])
+        if is_constant(values):
+            values = np.broadcast_to(values[0].astype(dtype), len(values))
+        elif values.dtype != dtype:
+            given = values
+            values = computed(len(given), dtype, lambda part: given[part])
+        super().__setitem__(name, values)
 
 
 def _measured(capture: CaptureFacts, activities: Columns, rows: Columns) -> tuple[_RecordColumns, list[GpuInfo]]:
@@ -339,29 +345,31 @@ def _records(trace: Trace, rows: Columns, results: SliceResults, columns: Column
     stack, forward_stack = rows.take("stack"), rows.take("forward_stack")
     columns["stack"], columns["scope"] = stack, np.where(rows["is_backward"] & (forward_stack >= 0), forward_stack, stack)
     order = _order(columns, trace)
-    if (order[1:] < order[:-1]).any():
+    if not ascending(order):
         for name in list(columns):
             if columns[name].strides != (0,):  # one value for all
-                columns[name] = columns[name][order]
+                columns[name] = taken(columns[name], order)
     records = Records(
         dict(columns), trace.strings, results.stacks.stacks, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns
     )
     records.seq_offsets, records.seq_numbers = results.take_numbers(order)
-    records.columns["seq"] = main_numbers(records, rows.take("on_engine")[order])
+    records.columns["seq"] = main_numbers(records, taken(rows.take("on_engine"), order))
     pid = take(trace.processes["pid"], trace.threads["process"])
     thread = distinct_rows(pid, trace.threads["tid"]).inverse.astype(np.int32)  # threads of one process and id are one
-    records.columns["sub"] = running_numbers(records, with_none(thread)[rows.take("launch_thread")[order]])
+    launch_thread = rows.take("launch_thread")
+    thread = with_none(thread)
+    records.columns["sub"] = running_numbers(records, computed(len(order), np.int32, lambda part: thread[launch_thread[order[part]]]))
     records.columns = {name: records.columns[name] for name in COLUMNS}
     records.counts = {name: count for name, count in counts.items() if count}
     return records
 
 
-def _order(columns: Columns, trace: Trace) -> Ints:
+def _order(columns: Columns, trace: Trace) -> Array:
     """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
     start = columns["start_ns"]
-    order: Ints = np.argsort(start)
+    order = order_of(start)
     # Few begin in one nanosecond: only those are sorted by the rest.
-    tied, group = runs(start[order][1:] == start[order][:-1])
+    tied, group = runs(same_as_before(start, order))
     keys = [group, *gather(columns, order[tied], "pid", "device", "stream", "corr")]
     by_keys = np.lexsort(keys[::-1])
     order[tied] = order[tied][by_keys]

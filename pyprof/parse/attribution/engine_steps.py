@@ -90,7 +90,7 @@ def _annotations(capture: CaptureFacts) -> list[_Annotation]:
     if not marked.any():
         return []
     ranges, aside = capture.ranges, capture.aside
-    rows = np.flatnonzero(marked[ranges["label"]] & capture.kept)
+    rows = capture.rows_where(marked)
     crossed = np.flatnonzero(marked[aside.label] & (aside.end < NEVER))
     start, end, thread, label = (
         np.concatenate([ranges[name][rows], values[crossed]]).astype(np.int64)

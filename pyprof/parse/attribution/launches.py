@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import Columns, distinct_rows, distinct_values
+from pyprof.arrays.sorting import Groups, cuts_of, parts_of
+from pyprof.arrays.spool import PIECE_ROWS, computed, full, release, row_type
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
@@ -41,48 +43,65 @@ def launched(trace: Trace, activities: Columns, launches: Columns) -> Columns:
     a CUDA graph; bare_node: of one whose recording is not in the capture; dur_ns: its own time.
     """
     launch = launch_of_activity(trace)
-    rows = Columns(launched=launch >= 0, launch_ns=take(launches["start_ns"], launch))
-    rows["launch_thread"] = take(launches["thread"], launch).astype(np.int32)
-    rows["in_graph"] = activities["graph_node"] >= 0
+    rows, count, node = Columns(), len(launch), activities["graph_node"]
+    rows["launched"] = computed(count, np.bool_, lambda part: launch[part] >= 0)
+    rows["launch_ns"] = launch_ns = computed(count, np.int64, lambda part: take(launches["start_ns"], launch[part]))
+    rows["launch_thread"] = computed(count, np.int32, lambda part: take(launches["thread"], launch[part]))
+    rows["in_graph"] = computed(count, np.bool_, lambda part: node[part] >= 0)
     located = _recorded_in_graph(trace, rows["launch_thread"], rows["launch_ns"])
     rows["range_thread"], rows["when"], recorded = located
     rows["bare_node"] = rows["in_graph"] & ~recorded
     rows["replay"], rows["replay_ns"] = _replays(trace, launch)
-    rows["launch_dur_ns"] = np.where(rows["launched"], take(launches["end_ns"], launch) - rows["launch_ns"], -1)
-    rows["dur_ns"] = activities.take("end_ns") - activities["start_ns"]
+    rows["launch_dur_ns"] = computed(
+        count,
+        np.int64,
+        lambda part: np.where(launch[part] >= 0, take(launches["end_ns"], launch[part]) - launch_ns[part], -1),
+    )
+    start, end = activities["start_ns"], activities.take("end_ns")
+    rows["dur_ns"] = computed(count, np.int64, lambda part: end[part] - start[part])
     launches.clear()
     return rows
 
 
-def launch_of_activity(trace: Trace) -> Ints:
+def launch_of_activity(trace: Trace) -> Array:
     """The row of the launch with an activity's (process, correlation id), -1 none.
 
     A driver call within a runtime call is part of it: the outer counts. Where a process used an id again, the call that began
     last before the activity; where all began after it (clocks of host and device differ a little), the first.
     """
     activities, launches = trace.activities, trace.launches
+    corr, ids = activities["corr"], launches["corr"]
+    result = full(len(corr), -1, row_type(len(ids)))
+    cuts = cuts_of(corr, PIECE_ROWS)  # activities and calls with one id are in the same part
+    mine, theirs = (Groups(parts_of(column, cuts), len(cuts) + 1) for column in (corr, ids))
+    for number in range(len(mine)):
+        _find_launches(trace, mine[number], theirs[number], result)
+        release()
+    return result
+
+
+def _find_launches(trace: Trace, mine: Ints, calls: Ints, result: Array) -> None:
+    """Put the launches of some activities into the result; calls: rows of launches, at least all that have their ids."""
+    activities, launches = trace.activities, trace.launches
+    corr, ids = activities["corr"][mine], launches["corr"][calls]
     # Most calls of some captures start nothing: they leave before anything is made of them.
-    usable = np.flatnonzero((launches["corr"] >= 0) & (launches["thread"] >= 0) & np.isin(launches["corr"], activities["corr"]))
-    known = _pair_code(trace.threads["process"][launches["thread"][usable]], launches["corr"][usable], activities["corr"])
+    usable = calls[(ids >= 0) & (launches["thread"][calls] >= 0) & np.isin(ids, corr)]
+    known = _pair_code(trace.threads["process"][launches["thread"][usable]], launches["corr"][usable], corr)
     order = _outermost(known, trace.threads["tid"], launches, usable)
     rows, known = usable[order], known[order]
-    del usable, order
-    wanted = _pair_code(activities["process"], activities["corr"], activities["corr"])
+    wanted = _pair_code(activities["process"][mine], corr, corr)
     first = _first_places(known, wanted)
-    found = activities["corr"] >= 0
+    found = corr >= 0
     found &= first < len(known)
     found[found] = known[first[found]] == wanted[found]
     if (known[1:] == known[:-1]).any():  # rare: an id used again
         last = np.searchsorted(known, wanted, "right")
         starts = launches["start_ns"][rows]
-        for activity in np.flatnonzero(found & (last - first > 1)).tolist():
-            theirs = starts[first[activity] : last[activity]]  # no copy: there can be as many with the id as activities
-            begun = int(np.searchsorted(theirs, activities["start_ns"][activity], "right"))
-            first[activity] += max(begun - 1, 0)
-    del wanted, known
-    result = np.full(len(first), -1, np.int64)
-    result[found] = rows[first[found]]
-    return result
+        for place in np.flatnonzero(found & (last - first > 1)).tolist():
+            same = starts[first[place] : last[place]]  # no copy: there can be as many with the id as activities
+            begun = int(np.searchsorted(same, activities["start_ns"][mine[place]], "right"))
+            first[place] += max(begun - 1, 0)
+    result[mine[found]] = rows[first[found]]
 
 
 def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> Ints:
@@ -109,8 +128,8 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     Kernels of a CUDA graph take those at which their node was recorded, where the capture has them.
     """
     activities, nodes = trace.activities, trace.graph_nodes
-    rows = np.flatnonzero(activities["graph_node"] >= 0)
-    recorded = np.zeros(len(thread), np.bool_)
+    rows = _nodes(activities)
+    recorded = full(len(thread), False, np.bool_)
     if not len(rows) or not len(nodes["node"]):
         return thread, when, recorded
     process = take(trace.threads["process"], nodes["thread"])
@@ -125,6 +144,12 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     thread, when = thread.copy(), when.copy()
     thread[rows], when[rows], recorded[rows] = nodes["thread"][found], nodes["start_ns"][found], True
     return thread, when, recorded
+
+
+def _nodes(activities: Table) -> Ints:
+    """The rows that ran as nodes of a graph."""
+    node = activities["graph_node"]
+    return np.flatnonzero(computed(len(node), np.bool_, lambda part: node[part] >= 0))
 
 
 def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key: tuple[int, int]) -> int:
@@ -146,7 +171,7 @@ def _replays(trace: Trace, launch: Ints) -> tuple[Ints, Ints]:
     capture the correlation id identifies it.
     """
     activities = trace.activities
-    rows = np.flatnonzero(activities["graph_node"] >= 0)
+    rows = _nodes(activities)
     if not len(rows):
         none = np.broadcast_to(np.int64(-1), len(launch))
         return none, none

@@ -6,14 +6,17 @@ layers, steps, optimizers and the user's own stay as context. What only the whol
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, distinct_values
+from pyprof.arrays.columns import Columns, Growing, distinct_values
 from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
+from pyprof.arrays.sorting import values_and_places
+from pyprof.arrays.spool import computed, full, pieces, row_type, taken, touched
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
@@ -227,16 +230,16 @@ def by_thread(thread: Integers, rows: Integers) -> dict[int, Array]:
 def leaked(trace: Trace) -> Bools:
     """Which ranges were never closed: no end, or an end that is the session's."""
     ranges = trace.ranges
-    end, open_ = ranges["end_ns"], ranges["open"] == 1
+    end, open_ = ranges["end_ns"], ranges["open"]
     if trace.session_end_ns >= 0:
-        return np.asarray(open_ | (end >= trace.session_end_ns))
+        return computed(len(end), np.bool_, lambda part: (open_[part] == 1) | (end[part] >= trace.session_end_ns))
     if not len(end):
         return np.zeros(0, np.bool_)
     # The session's end is unknown: ranges do not end in the same nanosecond, clipped ones do.
     last = end.max()
     ends_last = end == last
     everything = max(trace.activities["end_ns"].max(initial=-1), trace.launches["end_ns"].max(initial=-1))
-    return np.asarray(open_ | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
+    return np.asarray((open_ == 1) | (ends_last & (ends_last.sum() > 1) & (last >= everything)))
 
 
 class SetAside(NamedTuple):
@@ -279,8 +282,9 @@ class CaptureFacts:
         self.rules, self.labels = rules, facts_of_labels(trace.markers, rules)
         never = leaked(self.trace)
         self.ranges.take("open")  # in `never` now
-        self.kept: Bools = ~never
-        self._leaked = np.flatnonzero(never & self.labels.context[self.ranges["label"]])
+        rows = np.flatnonzero(never)
+        self._leaked = rows[self.labels.context[self.ranges["label"][rows]]]
+        self.kept: Bools = np.logical_not(never, out=never)
         threads = trace.threads
         self.process = np.append(threads["process"].astype(np.int64), -1)
         mains = np.flatnonzero(threads["main"] == 1)
@@ -303,12 +307,28 @@ class CaptureFacts:
 
     def _read_numbers(self) -> None:
         """Sequence numbers: whether ops show any, and when the first autograd function with each began."""
-        label, seq = self.ranges["label"], self.ranges["seq"]
-        self.any_numbers = bool(((self.labels.kind == Kind.DISPATCH)[label] & self.kept & (seq >= 0)).any())
-        rows = np.flatnonzero(self.labels.backward[label] & self.kept & (seq >= 0))
-        self._numbers, inverse = np.unique(seq[rows], return_inverse=True)
-        self._first = np.full(len(self._numbers) + 1, NEVER)
-        np.minimum.at(self._first, inverse.ravel(), self.ranges["start_ns"][rows])
+        seq, start = self.ranges["seq"], self.ranges["start_ns"]
+        dispatched, backward = self.labels.kind == Kind.DISPATCH, self.labels.backward
+        numbered = self.rows_where(dispatched | backward, lambda part: seq[part] >= 0)
+        is_backward = computed(len(numbered), np.bool_, lambda part: backward[self.ranges["label"][numbered[part]]])
+        self.any_numbers = not is_backward.all()
+        rows = taken(numbered, np.flatnonzero(is_backward))
+        numbers = computed(len(rows), np.int64, lambda part: seq[rows[part]])
+        self._numbers, place = values_and_places(numbers)
+        self._first = full(len(self._numbers) + 1, NEVER, np.int64)
+        for part in pieces(len(rows)):
+            np.minimum.at(self._first, place[part], start[rows[part]])
+
+    def rows_where(self, of_label: Bools, also: Callable[[slice], Bools] | None = None) -> Rows:
+        """The rows of ranges that nest and whose label has a property, ascending; also: another of slices of rows."""
+        label, found = self.ranges["label"], Growing(row_type(len(self.kept)))
+        for part in pieces(len(self.kept)):
+            mask = of_label[label[part]] & self.kept[part]
+            if also is not None:
+                mask &= also(part)
+            found.append((np.flatnonzero(mask) + part.start).astype(row_type(len(self.kept))))
+            touched(len(mask) * 16)
+        return Rows(found.whole())
 
     def first_backward(self, seq: Ints) -> Ints:
         """When the first autograd function with each number began, NEVER where there is none."""
@@ -329,7 +349,7 @@ class CaptureFacts:
         of_kind = (self.labels.kind[aside.label] == kind) & (leaks | (aside.end < NEVER))
         if not of_kind.any():
             return result
-        inside = np.flatnonzero((self.labels.kind == kind)[ranges["label"]] & self.kept)
+        inside = self.rows_where(self.labels.kind == kind)
         for number in distinct_values(aside.thread[of_kind]).tolist():
             own, mine = np.flatnonzero(of_kind & (aside.thread == number)), np.flatnonzero(thread == number)
             begun = np.append(aside.start[own], np.iinfo(np.int64).min)
@@ -347,7 +367,7 @@ class CaptureFacts:
         if not (self.labels.kind == Kind.STEP).any():
             return np.full(len(thread), -1, np.int64)
         step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers] + [-1], np.int64)
-        rows = Rows(np.flatnonzero((self.labels.kind == Kind.STEP)[self.ranges["label"]] & self.kept))
+        rows = self.rows_where(self.labels.kind == Kind.STEP)
         nested, _ = nest_all(self.trace, self.labels, rows)
         around = np.append(self.ranges["label"][nested.row], -1)
         label = np.full(len(thread), -1, np.int64)

@@ -14,17 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, distinct_values, narrowest
-from pyprof.arrays.nesting import stable_order
+from pyprof.arrays.columns import Columns, Growing, narrowest
+from pyprof.arrays.sorting import Groups, cuts_of, parts_of
+from pyprof.arrays.spool import computed, empty, full, pieces
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Rows
 from pyprof.parse.attribution.ranges import NEVER
-from pyprof.parse.attribution.run_types import Retyped
 from pyprof.parse.attribution.stacks import Stacks
 from pyprof.parse.sources.trace import Table
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
-_ROWS = 1 << 20  # handled at a time
 _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
@@ -53,18 +52,17 @@ class Slices:
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
         self.open_whole = whole[ranges["label"][self.open]]
         number = self._fewer_cuts(len(first))
-        self.rows = _Groups(number[first], len(self.cuts) + 1)
-        self.kernels = _Groups(_number(self.cuts, when), len(self.cuts) + 1)
+        self.rows = Groups(computed(len(first), np.int16, lambda part: number[first[part]]), len(self.cuts) + 1)
+        self.kernels = Groups(parts_of(when, self.cuts), len(self.cuts) + 1)
 
     def _place(self) -> tuple[npt.NDArray[np.int16], Ints]:
         """The slice in which each range begins, and the rows of those that are open where it ends."""
-        first = np.zeros(len(self.start), np.int16)
+        first = full(len(self.start), 0, np.int16)
         following = np.append(self.cuts, NEVER)
         opened = [np.empty(0, np.int64)]
-        for begin in range(0, len(first) if len(self.cuts) else 0, _ROWS):
-            part = slice(begin, begin + _ROWS)
-            first[part] = _number(self.cuts, self.start[part])
-            opened.append(np.flatnonzero(self.kept[part] & (self.end[part] > following[first[part]])) + begin)
+        for part in pieces(len(first) if len(self.cuts) else 0):
+            first[part] = parts_of(self.start[part], self.cuts)
+            opened.append(np.flatnonzero(self.kept[part] & (self.end[part] > following[first[part]])) + part.start)
         return first, np.concatenate(opened)
 
     def __len__(self) -> int:
@@ -119,36 +117,10 @@ class Slices:
         return rows[self.start[rows] < until[self.thread[rows]]]
 
 
-class _Groups:
-    """Rows by the number of their slice."""
-
-    def __init__(self, number: Integers, count: int) -> None:
-        self.order: npt.NDArray[np.int32] | None = None
-        if (number[1:] < number[:-1]).any():
-            order = stable_order(number)
-            number, self.order = number[order], order.astype(np.int32)
-        self.bounds = np.searchsorted(number, np.arange(count + 1)).tolist()
-
-    def __getitem__(self, number: int) -> Ints:
-        begin, end = self.bounds[number], self.bounds[number + 1]
-        return np.arange(begin, end) if self.order is None else self.order[begin:end].astype(np.int64)
-
-
 def _cuts(when: Ints, most: int) -> Ints:
     """Times that part the kernels into about equal numbers."""
-    slices = min(-(-len(when) // most), _MOST_SLICES)
-    if slices < 2:
-        return np.empty(0, np.int64)
-    sample = np.sort(when[:: max(len(when) // (slices * 256), 1)])
-    cuts: Ints = distinct_values(sample[np.arange(1, slices) * len(sample) // slices])
+    cuts = cuts_of(when, max(most, -(-len(when) // _MOST_SLICES)))
     return cuts[cuts > 0]
-
-
-def _number(cuts: Ints, times: Ints) -> npt.NDArray[np.int16]:
-    """The slice of each time."""
-    if not len(cuts):
-        return np.zeros(len(times), np.int16)
-    return np.searchsorted(cuts, times, "right").astype(np.int16)
 
 
 # ---------------------------------------------------------------------------------------------- what is found in slices
@@ -188,37 +160,57 @@ class SliceResults:
     autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread at that time.
 
     forward: of each slice the ranges that a backward one may name by number, as rows of `ranges`, with the rows of their ops
-    and their stacks. retyped: of each slice the ranges of ops that ran in other types than they were called with. threads: see
-    there.
+    and their stacks. retyped: of each slice the ranges of ops that ran in other types than they were called with, and the
+    labels of those. threads: see there.
     """
 
     def __init__(self, rows: Columns, stacks: Stacks, threads: int) -> None:
         count = len(rows["when"])
         for name in ("stack", "range_row", "op_row", "function_row", "inner"):
-            rows[name] = np.full(count, -1, np.int32)
-        rows["state"] = np.full(count, -1, np.int8)
+            rows[name] = full(count, -1, np.int32)
+        rows["state"] = full(count, -1, np.int8)
         for name in ("in_engine", "optimizer", "by_time"):
-            rows[name] = np.zeros(count, np.bool_)
+            rows[name] = full(count, False, np.bool_)
         self.stacks, self.threads = stacks, ThreadFacts(threads)
-        self.forward: list[tuple[Rows, Rows, Array]] = []
-        self.retyped: list[Retyped] = []
-        self._numbers: list[tuple[Array, Array, Array]] = []
+        self.forward, self.retyped = _GrowingTable(3), _GrowingTable(2)
+        self._counts, self._numbers = _GrowingTable(2), _GrowingTable(1)
 
     def add_numbers(self, kernels: Ints, offsets: Ints, numbers: Ints) -> None:
         """The sequence numbers of these kernels' stacks, outermost first."""
-        self._numbers.append((kernels.astype(np.int32), narrowest(offsets), narrowest(numbers)))
+        self._counts.add(kernels, np.diff(offsets))
+        self._numbers.add(numbers)
 
-    def take_numbers(self, order: Ints) -> tuple[Ints, Ints]:
+    def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
         """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
-        parts, self._numbers = self._numbers, []
-        index = np.empty(len(order), np.int32)
-        index[order] = np.arange(len(order))
-        lengths = np.zeros(len(order) + 1, np.int64)
-        for kernels, offsets, _ in parts:
-            lengths[index[kernels] + 1] = np.diff(offsets)
-        begin = np.cumsum(lengths)
-        numbers = np.empty(int(begin[-1]), np.int64)
-        for kernels, offsets, part in parts:
-            to = np.repeat(begin[index[kernels]] - offsets[:-1], np.diff(offsets)) + np.arange(len(part))
-            numbers[to] = part
-        return begin, numbers
+        (kernels, counts), (unordered,) = self._counts.take(), self._numbers.take()
+        place = empty(len(order), np.int32)
+        for part in pieces(len(order)):
+            place[order[part]] = np.arange(part.start, part.stop)
+        offsets = full(len(order) + 1, 0, np.int64)
+        for part in pieces(len(kernels)):
+            offsets[place[kernels[part]] + 1] = counts[part]
+        np.cumsum(offsets, out=offsets)
+        numbers, begin = empty(len(unordered), np.int64), 0
+        for part in pieces(len(kernels)):
+            many = counts[part]
+            before = np.cumsum(many) - many
+            own = unordered[begin : begin + int(many.sum())]
+            numbers[np.repeat(offsets[place[kernels[part]]] - before, many) + np.arange(len(own))] = own
+            begin += len(own)
+        return offsets, numbers
+
+
+class _GrowingTable:
+    """Columns of numbers that pieces are put to together, each in 32 bits as long as all fit."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = [Growing(np.int32) for _ in range(columns)]
+
+    def add(self, *values: Array) -> None:
+        """A piece of each column."""
+        for column, piece in zip(self._columns, values, strict=True):
+            column.append(narrowest(piece))
+
+    def take(self) -> list[Array]:
+        """All columns, which are given up here."""
+        return [column.whole() for column in self._columns]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.spool import computed, joined, kept
 from pyprof.arrays.types import Array, Ints
 from pyprof.markers import Marker, decode, split_ids
 
@@ -166,7 +167,7 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
         values = np.asarray(values)
         if not (column.narrow and values.dtype.kind == "i" and values.dtype.itemsize < np.dtype(column.dtype).itemsize):
             values = narrowed(values, column.dtype, column.default)
-        table[column.name] = values
+        table[column.name] = kept(values)
     if given:
         raise KeyError(f"{name} has no column {next(iter(given))!r}")
     return table
@@ -174,18 +175,27 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
 
 def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
     """Integers in a smaller type; one that it cannot hold becomes unknown, never another number."""
-    limits = np.iinfo(dtype)
-    if values.dtype.itemsize > np.dtype(dtype).itemsize and values.dtype.kind == "i" and len(values):
-        low, high = values.min(), values.max()
-        if low < limits.min or high > limits.max:
-            values = np.where((values < limits.min) | (values > limits.max), unknown, values)
-    return values.astype(dtype, copy=False)
+    given, limits = values, np.iinfo(dtype)
+    if given.dtype == dtype:
+        return given
+    if given.strides == (0,) and len(given):
+        return np.broadcast_to(narrowed(given[:1].copy(), dtype, unknown)[0], len(given))
+
+    def of_part(part: slice) -> Array:
+        values = given[part]
+        if values.dtype.itemsize > np.dtype(dtype).itemsize and values.dtype.kind == "i" and len(values):
+            low, high = values.min(), values.max()
+            if low < limits.min or high > limits.max:
+                values = np.where((values < limits.min) | (values > limits.max), unknown, values)
+        return values
+
+    return computed(len(given), dtype, of_part)
 
 
 def concatenated(tables: list[Table]) -> Table:
     """Tables of one kind one after another; the tables are emptied column by column."""
     filled = [table for table in tables if len(next(iter(table.values())))] or tables[:1]
-    joined: Table = {}
+    whole: Table = {}
     for name in [*filled[0]]:
         first = filled[0][name]
         same, rows, parts = len(first) > 0, 0, []
@@ -195,8 +205,8 @@ def concatenated(tables: list[Table]) -> Table:
             rows += len(part)
             parts.append(part)
         # One value for all rows takes no memory.
-        joined[name] = np.broadcast_to(first[0], rows) if same else parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return joined
+        whole[name] = np.broadcast_to(first[0], rows) if same else joined(parts)
+    return whole
 
 
 class Strings:

@@ -115,7 +115,7 @@ class Meetings:
             key = _Key(one.kind, one.group, one.group_size, -1 if one.group else both % width, one.size_of_all)
             return self.keys.setdefault(key, len(self.keys))
 
-        found = map_distinct(unit.code * width + map_distinct(unit.stream, lanes.__getitem__), code)
+        found = map_distinct(unit.code * width + map_distinct(unit.stream, lanes.__getitem__), code).astype(np.int64)
         if len(self.keys) > _MOST_KEYS:
             raise InputError(
                 "more than 500 thousand kinds of collectives: process groups that never come again cannot be compared",
@@ -131,7 +131,7 @@ class Meetings:
             seen[number] = seen.get(number, -1) + 1
             return self.steps.setdefault((seen[number], number), len(self.steps))
 
-        found = map_distinct(step, code)
+        found = map_distinct(step, code).astype(np.int64)
         if len(self.steps) > 1 << _STEP_BITS:
             raise InputError("more than 500 thousand steps at once", "choose some with --step A:B")
         return found

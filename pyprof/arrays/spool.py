@@ -1,0 +1,179 @@
+"""Long columns -> files without a name on the disk, mapped into memory: what a command holds does not grow with its capture.
+
+Inside `columns_on_disk` long columns that are made by `empty`, `full` and `computed` lie there; everywhere else, and short
+ones, in memory. A file loses its name as soon as it is open, so that it is gone with its last array however the process ends,
+and processes forked later share it. `release` gives the pages in memory back to the system, which keeps what was written.
+What a column means is not known here.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from pyprof.arrays.types import Array
+from pyprof.errors import InputError
+
+PIECE_ROWS = 1 << 20  # handled at a time where all rows together would take memory
+_LEAST_BYTES = 2 << 20  # of a column that is worth a file
+_MOST_TOUCHED_BYTES = 1 << 26  # before pages leave memory
+_ROW_BYTES = 32  # about what is read and written of a row where a column is computed
+_touched_bytes = 0
+_FOLDER: ContextVar[Path | None] = ContextVar("folder of long columns", default=None)
+_MAPPED: WeakSet[mmap.mmap] = WeakSet()
+
+
+@contextmanager
+def columns_on_disk(folder: Path | None = None) -> Iterator[None]:
+    """Long columns made inside lie in a folder: that of the output, else the one of a block around, TMPDIR, /var/tmp (/tmp
+    often is memory) or what Python takes for temporary files. On systems without such files they stay in memory."""
+    if not hasattr(os, "posix_fallocate"):
+        yield
+        return
+    token = _FOLDER.set(_FOLDER.get() if folder is None and on_disk() else _usable(folder))
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def _usable(folder: Path | None) -> Path:
+    given = os.environ.get("TMPDIR")
+    for choice in (folder, Path(given) if given else None, Path("/var/tmp")):
+        if choice is not None and os.access(choice, os.W_OK | os.X_OK):
+            return choice
+    import tempfile
+
+    return Path(tempfile.gettempdir())
+
+
+def on_disk() -> bool:
+    """Whether long columns go to the disk here."""
+    return _FOLDER.get() is not None
+
+
+def empty(rows: int, dtype: Any) -> Array:
+    """A column to be filled. Raises InputError where the disk has no room for it."""
+    dtype, folder = np.dtype(dtype), _FOLDER.get()
+    size = rows * dtype.itemsize
+    if folder is None or size < _LEAST_BYTES:
+        return np.empty(rows, dtype)
+    import tempfile  # of several libraries, for long columns alone
+
+    try:
+        with tempfile.TemporaryFile(prefix=".pyprof-", suffix=".part", dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a write to memory that finds no room on the disk kills the process
+            mapped = mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        hint = "make room there, or set TMPDIR and write elsewhere"
+        raise InputError(f"{folder}: no room for {size:,} bytes of columns: {error.strerror}", hint) from error
+    _MAPPED.add(mapped)
+    return np.frombuffer(mapped, dtype)
+
+
+def kept(values: Array) -> Array:
+    """The column itself, or where it is long and in memory the same on the disk."""
+    if _FOLDER.get() is None or values.nbytes < _LEAST_BYTES or values.strides == (0,) or _is_mapped(values):
+        return values
+    result = empty(len(values), values.dtype)
+    result[:] = values
+    return result
+
+
+def joined(parts: list[Array]) -> Array:
+    """Columns one after another; the list is emptied."""
+    if len(parts) == 1:
+        return parts.pop()
+    result = empty(sum(map(len, parts)), np.result_type(*parts))
+    begin = 0
+    while parts:
+        values = parts.pop(0)
+        for part in pieces(len(values)):
+            result[begin + part.start : begin + part.stop] = values[part]
+            touched((part.stop - part.start) * _ROW_BYTES)
+        begin += len(values)
+    return result
+
+
+def _is_mapped(values: Array) -> bool:
+    base: object = values
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, mmap.mmap)
+
+
+def full(rows: int, value: Any, dtype: Any) -> Array:
+    """A column of one value that can be written to."""
+    result = empty(rows, dtype)
+    result[:] = value
+    return result
+
+
+def pieces(rows: int) -> Iterator[slice]:
+    """All rows, some at a time."""
+    for begin in range(0, rows, PIECE_ROWS):
+        yield slice(begin, min(begin + PIECE_ROWS, rows))
+
+
+def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
+    """A column from a function of slices of rows."""
+    if rows <= PIECE_ROWS:
+        return np.asarray(values(slice(0, rows))).astype(dtype, copy=False)
+    result = empty(rows, dtype)
+    for part in pieces(rows):
+        result[part] = values(part)
+        touched((part.stop - part.start) * _ROW_BYTES)
+    return result
+
+
+def taken(values: Array, index: Array) -> Array:
+    """values[index], some rows at a time."""
+    return computed(len(index), values.dtype, lambda part: values[index[part]])
+
+
+def is_constant(values: Array) -> bool:
+    """Whether there are rows, all with one value."""
+    return (
+        len(values) > 0
+        and bool(values[0] == values[-1])
+        and all(bool((values[part] == values[0]).all()) for part in pieces(len(values)))
+    )
+
+
+def row_type(rows: int) -> type[np.signedinteger[Any]]:
+    """The narrowest type for numbers of so many rows."""
+    return np.int32 if rows < 1 << 31 else np.int64
+
+
+def running_count(mask: Array) -> Array:
+    """How many are true up to each row, this one too."""
+    rows, before = len(mask), 0
+    result = empty(rows, row_type(rows))
+    for part in pieces(rows):
+        result[part] = np.cumsum(mask[part]) + before
+        before = int(result[part.stop - 1])
+    return result
+
+
+def touched(size: int) -> None:
+    """Say that so many bytes of columns on the disk were written or read: now and then their pages leave memory."""
+    global _touched_bytes
+    _touched_bytes += size
+    if _touched_bytes >= _MOST_TOUCHED_BYTES:
+        release()
+
+
+def release() -> None:
+    """Take the pages of all columns on the disk out of this process's memory; they come again when they are read."""
+    global _touched_bytes
+    _touched_bytes = 0
+    for mapped in list(_MAPPED):
+        mapped.madvise(mmap.MADV_DONTNEED)
