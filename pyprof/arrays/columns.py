@@ -112,7 +112,9 @@ def map_distinct(values: Ints, function: Callable[[int], int]) -> Array:
     """A function of integers applied once to each distinct value, smallest first."""
     if not len(values):
         return np.empty(0, np.int32)
-    known = distinct_values(np.concatenate([np.empty(0, np.int64), *(_some_of_all(values[part]) for part in pieces(len(values)))]))
+    known = distinct_values(
+        np.concatenate([np.empty(0, np.int64), *(_some_of_all(values[part]) for part in pieces(len(values)))])
+    )
     mapped = narrowest(np.fromiter(map(function, known.tolist()), np.int64, len(known)))
 
     def of_part(part: slice) -> Array:

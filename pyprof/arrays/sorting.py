@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.nesting import stable_order
+from pyprof.arrays.nesting import runs, stable_order
 from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 
@@ -33,6 +33,16 @@ def order_of(values: Array) -> Array:
         own = groups[number]
         order[begin : begin + len(own)] = own[np.argsort(values[own])]
         begin += len(own)
+    return order
+
+
+def order_by(first: Array, *rest: Array) -> Array:
+    """The rows in ascending order of several columns, the first counts most, and of equal ones in their own."""
+    order = order_of(first)
+    tied, group = runs(same_as_before(first, order))
+    if len(tied):
+        rows = order[tied]
+        order[tied] = rows[np.lexsort([rows, *(column[rows] for column in reversed(rest)), group])]
     return order
 
 

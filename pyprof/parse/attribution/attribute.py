@@ -8,12 +8,14 @@ formats, no formulas: `OpRules` answers what must be known of ops.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values, narrowest
+from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values
 from pyprof.arrays.nesting import runs
-from pyprof.arrays.sorting import ascending, order_of, same_as_before
-from pyprof.arrays.spool import computed, is_constant, release, taken
+from pyprof.arrays.sorting import Groups, ascending, cuts_of, order_of, parts_of, same_as_before
+from pyprof.arrays.spool import PIECE_ROWS, computed, full, is_constant, pieces, release, taken
 from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
@@ -217,9 +219,11 @@ def _find_directions(capture: CaptureFacts, rows: Columns, threads: ThreadFacts)
     engine = threads.runs & ~threads.python & (capture.trace.threads["main"] != 1) & (threads.own.low >= threads.own.high)
     thread = rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
     constant = (threads.again.count > 1) & (threads.again.low == threads.again.high)
-    rows["recomputed"] = settled(rows.take("state"), thread, constant)
-    rows["on_engine"] = np.append(engine, False)[thread] & (rows["recomputed"] != 1)
-    rows["is_backward"] = (rows["function_row"] >= 0) | rows.take("in_engine") | rows["on_engine"]
+    count, state, function, in_engine = len(thread), rows.take("state"), rows["function_row"], rows.take("in_engine")
+    rows["recomputed"] = again = computed(count, state.dtype, lambda part: settled(state[part], thread[part], constant))
+    runs_on = np.append(engine, False)
+    rows["on_engine"] = on_engine = computed(count, np.bool_, lambda part: runs_on[thread[part]] & (again[part] != 1))
+    rows["is_backward"] = computed(count, np.bool_, lambda part: (function[part] >= 0) | in_engine[part] | on_engine[part])
     return np.asarray(engine)
 
 
@@ -229,25 +233,46 @@ def _join_forward(capture: CaptureFacts, rows: Columns, results: SliceResults, e
     Adds forward_row (its op's in ranges) and forward_stack; takes function_row.
     """
     ranges, function = capture.ranges, rows.take("function_row")
-    numbered = np.where(take(ranges["seq"], function) >= 0, function, -1)
+    count, seq = len(function), ranges["seq"]
+    numbered = computed(count, np.int32, lambda part: np.where(take(seq, function[part]) >= 0, function[part], -1))
     functions, of_kernel = distinct_places(numbered, len(ranges["label"]))
     forward, forward_op, forward_stack = results.forward.take()
-    candidates = np.flatnonzero(~engine[ranges["thread"][forward]])
-    sides = []
-    for row in (forward[candidates], functions):
-        thread, seq, start, label = gather(ranges, row, "thread", "seq", "start_ns", "label")
-        sides.append(Side(capture.process[thread], thread, seq, start, label))
-    owner, ties, missing = owners(sides[0], sides[1], ranges["fwd_thread"][functions], capture.trace.markers)
-    index = with_none(with_none(candidates)[owner])[of_kernel]
-    bare = distinct_values(index[(index >= 0) & (with_none(forward_op)[index] < 0)])
+    apart = computed(len(forward), np.bool_, lambda part: ~engine[ranges["thread"][forward[part]]])
+    owner, ties, missing = _owners(capture, forward, np.flatnonzero(apart), functions)
+    bare = np.flatnonzero((owner >= 0) & (take(forward_op, owner) < 0))
     if len(bare):
+        bare = distinct_values(owner[bare])
         forward_op[bare] = op_after(capture, Rows(forward[bare]))
-    rows["forward_row"] = np.where(rows["is_backward"], with_none(forward_op)[index], np.int32(-1))
-    rows["forward_stack"] = with_none(forward_stack)[index]
+    of_owner, stack_of_owner, backward = take(forward_op, owner), take(forward_stack, owner), rows["is_backward"]
+    rows["forward_row"] = computed(count, np.int32, lambda part: np.where(backward[part], take(of_owner, of_kernel[part]), -1))
+    rows["forward_stack"] = computed(count, np.int32, lambda part: take(stack_of_owner, of_kernel[part]))
     return {
         "backward functions whose forward thread is unknown": ties,
         "backward functions whose forward op is not in the capture": missing,
     }
+
+
+def _owners(capture: CaptureFacts, forward: Array, candidates: Ints, functions: Ints) -> tuple[Places, int, int]:
+    """The place in forward of each function's forward range, as `owners` finds it, the numbers of some size at a time.
+
+    forward, functions: rows of ranges; candidates: places in forward.
+    """
+    ranges = capture.ranges
+    seq = [taken(ranges["seq"], rows) for rows in (taken(forward, candidates), functions)]
+    cuts = cuts_of(seq[0], PIECE_ROWS)
+    mine, theirs = (Groups(parts_of(numbers, cuts), len(cuts) + 1) for numbers in seq)
+    result, ties, missing = full(len(functions), -1, np.int64), 0, 0
+    for number in range(len(mine)):
+        places, own = candidates[mine[number]], theirs[number]
+        sides = []
+        for rows in (forward[places], functions[own]):
+            thread, seqs, start, label = gather(ranges, rows, "thread", "seq", "start_ns", "label")
+            sides.append(Side(capture.process[thread], thread, seqs, start, label))
+        owner, tied, lost = owners(*sides, ranges["fwd_thread"][functions[own]], capture.trace.markers)
+        result[own] = take(places, owner)
+        ties, missing = ties + tied, missing + lost
+        release()
+    return Places(result), ties, missing
 
 
 def _find_steps(capture: CaptureFacts, rows: Columns) -> list[MarkedStep]:
@@ -257,8 +282,10 @@ def _find_steps(capture: CaptureFacts, rows: Columns) -> list[MarkedStep]:
     engine_steps, rows["engine_step"] = find_engine_steps(capture, *launched)
     if engine_steps and not (capture.labels.kind == Kind.STEP).any():
         rows["step"] = np.array([*(step.number for step in engine_steps), -1], np.int64)[rows["engine_step"]]
-    thread = np.where(rows["by_time"], -1, rows["range_thread"])
-    rows["optimizer"] |= capture.aside_at(Kind.OPTIMIZER, thread, rows["when"], leaks=False) >= 0
+    by_time, thread, when, optimizer = (rows[name] for name in ("by_time", "range_thread", "when", "optimizer"))
+    for part in pieces(len(thread)):
+        on = np.where(by_time[part], -1, thread[part])
+        optimizer[part] |= capture.aside_at(Kind.OPTIMIZER, on, when[part], leaks=False) >= 0
     return engine_steps
 
 
@@ -297,10 +324,15 @@ def _measured(capture: CaptureFacts, activities: Columns, rows: Columns) -> tupl
     activities.clear()
     for name in ("dur_ns", "launch_ns", "launch_dur_ns", "step", "engine_step", "by_time", "recomputed"):
         columns[name] = rows.take(name)
-    columns["pid"], columns["rank"] = take(trace.processes["pid"], process), take(trace.processes["rank"], process)
-    columns["tid"] = take(trace.threads["tid"], thread)
+    processes, tids = trace.processes, trace.threads["tid"]
+    for name, values, of in (("pid", processes["pid"], process), ("rank", processes["rank"], process), ("tid", tids, thread)):
+        columns[name] = computed(len(thread), values.dtype, partial(_taken_part, values, of))
     devices, columns["gpu"] = gpus(trace, process, columns["device"])
     return columns, devices
+
+
+def _taken_part(values: Array, index: Array, part: slice) -> Array:
+    return take(values, index[part])
 
 
 # ---------------------------------------------------------------------------------------------- rules 6 and 7, all rows
@@ -314,7 +346,11 @@ def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, op
     op, forward = Places(rows.take("op")), Places(rows.take("forward_op"))
     replays = Replays(rows.take("replay"), rows.take("replay_ns"), columns["start_ns"])
     columns["instance"], columns["fwd_instance"] = instances(capture, ops, op, forward, replays)
-    wanted = {"call": ops.label[np.where(forward >= 0, forward, op)], "own": ops.label[op]}
+    count, of_op = len(op), ops.label
+    wanted = {
+        "call": computed(count, np.int32, lambda part: of_op[np.where(forward[part] >= 0, forward[part], op[part])]),
+        "own": computed(count, np.int32, lambda part: of_op[op[part]]),
+    }
     if texts and capture.labels.asks_step.any():
         wanted = {name: with_steps(capture, label, columns["engine_step"], texts) for name, label in wanted.items()}
     wanted["inner"] = rows.take("inner")
@@ -322,28 +358,39 @@ def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, op
     code_of_label = np.full(len(capture.trace.markers) + 1, -1, np.int64)
     for name, label in wanted.items():
         used = np.zeros(len(code_of_label), np.bool_)
-        used[label] = True
+        for part in pieces(count):
+            used[label[part]] = True
         for code in np.flatnonzero(used[:-1] & (code_of_label[:-1] < 0)).tolist():
             marker = capture.trace.markers[code]
             code_of_label[code] = len(calls)
             calls.append(marker.call or OpCall("autograd", marker.name, dispatcher=True, described=False))
-        columns[name] = code_of_label[label]
+        columns[name] = computed(count, np.int32, partial(_taken_part, code_of_label, label))
     return calls
 
 
 def _count_rows(rows: Columns, columns: Columns) -> dict[str, int]:
     """Rule 7: kernels of which something is not in the capture."""
-    kernel = columns["kind"] == ActivityKind.KERNEL
-    return {
-        "kernels without a launch in the capture": int((kernel & ~rows["launched"]).sum()),
-        "kernels of graphs whose capture is not known": int((kernel & rows["bare_node"]).sum()),
-    }
+    kind, launched, bare = columns["kind"], rows["launched"], rows["bare_node"]
+    counts = {"kernels without a launch in the capture": 0, "kernels of graphs whose capture is not known": 0}
+    for part in pieces(len(kind)):
+        kernel = kind[part] == ActivityKind.KERNEL
+        for name, mask in zip(counts, (~launched[part], bare[part]), strict=True):
+            counts[name] += int((kernel & mask).sum())
+    return counts
 
 
 def _records(trace: Trace, rows: Columns, results: SliceResults, columns: Columns, counts: dict[str, int]) -> Records:
     """Rule 7: every row, in an order that does not depend on the file's. Takes all of rows and of the numbers of results."""
     stack, forward_stack = rows.take("stack"), rows.take("forward_stack")
-    columns["stack"], columns["scope"] = stack, np.where(rows["is_backward"] & (forward_stack >= 0), forward_stack, stack)
+    backward = rows["is_backward"]
+    columns["stack"], columns["scope"] = (
+        stack,
+        computed(
+            len(stack),
+            np.int32,
+            lambda part: np.where(backward[part] & (forward_stack[part] >= 0), forward_stack[part], stack[part]),
+        ),
+    )
     order = _order(columns, trace)
     if not ascending(order):
         for name in list(columns):
@@ -358,7 +405,9 @@ def _records(trace: Trace, rows: Columns, results: SliceResults, columns: Column
     thread = distinct_rows(pid, trace.threads["tid"]).inverse.astype(np.int32)  # threads of one process and id are one
     launch_thread = rows.take("launch_thread")
     thread = with_none(thread)
-    records.columns["sub"] = running_numbers(records, computed(len(order), np.int32, lambda part: thread[launch_thread[order[part]]]))
+    records.columns["sub"] = running_numbers(
+        records, computed(len(order), np.int32, lambda part: thread[launch_thread[order[part]]])
+    )
     records.columns = {name: records.columns[name] for name in COLUMNS}
     records.counts = {name: count for name, count in counts.items() if count}
     return records

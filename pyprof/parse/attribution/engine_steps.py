@@ -60,9 +60,9 @@ def find_engine_steps(capture: CaptureFacts, thread: Integers, when: Ints) -> tu
     """The steps of the capture by process and begin, and which of them launched what: thread and time of launches -> places in
     the steps, -1 none."""
     found = _steps(_annotations(capture))
-    code = np.full(len(thread), -1, np.int64)
     if not found:
-        return [], code
+        return [], np.broadcast_to(np.int64(-1), len(thread))
+    code = np.full(len(thread), -1, np.int64)
     pid, numbers = capture.trace.processes["pid"], dict[int, int]()
     steps = []
     for one in found:

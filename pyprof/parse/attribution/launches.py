@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_rows, distinct_values
+from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct
 from pyprof.arrays.sorting import Groups, cuts_of, parts_of
 from pyprof.arrays.spool import PIECE_ROWS, computed, full, release, row_type
 from pyprof.arrays.types import Array, Bools, Integers, Ints
@@ -200,7 +200,7 @@ def _replays(trace: Trace, launch: Ints) -> tuple[Ints, Ints]:
     return replay, begin
 
 
-def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInfo], Ints]:
+def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInfo], Array]:
     """The distinct devices, and the index of each activity's, from its process and ordinal; -1 unknown.
 
     An ordinal that the capture does not describe (ROCm numbers devices that a process does not see) is of the only kind there.
@@ -220,13 +220,15 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
     if not found:
         return found, np.full(len(process), -1, np.int64)
     kinds = {(info.name, info.cc, info.sms) for info in found}
-    keys, _, inverse = distinct_rows(process, device)
-    codes = np.full(len(inverse), -1, np.int64)
-    for number, (of_process, ordinal) in enumerate(keys.T.tolist()):
-        codes[number] = code_of.get(
-            (of_process, ordinal), code_of.get((-1, ordinal), -1 if len(kinds) > 1 or ordinal < 0 else 0)
-        )
-    return found, codes[inverse]
+    low, width = int(device.min(initial=0)), int(device.max(initial=0)) - int(device.min(initial=0)) + 1
+
+    def code(pair: int) -> int:
+        of_process, ordinal = divmod(pair, width)
+        ordinal += low
+        return code_of.get((of_process, ordinal), code_of.get((-1, ordinal), -1 if len(kinds) > 1 or ordinal < 0 else 0))
+
+    pairs = computed(len(process), np.int64, lambda part: process[part].astype(np.int64) * width + (device[part] - low))
+    return found, map_distinct(pairs, code)
 
 
 def _first_places(known: Ints, wanted: Ints) -> Ints:

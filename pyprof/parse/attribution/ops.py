@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.sorting import order_by
+from pyprof.arrays.spool import computed, full, pieces, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
@@ -329,10 +331,11 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
 
     retyped: ranges whose label is to be another one than their own, and that label.
     """
-    place_of = np.full(len(trace.ranges["label"]) + 1, -1, np.int32)
-    place_of[op] = place_of[forward] = 0
+    place_of = full(len(trace.ranges["label"]) + 1, -1, np.int32)
+    for part in pieces(len(op)):
+        place_of[op[part]] = place_of[forward[part]] = 0
     place_of[-1] = -1
-    rows = np.flatnonzero(place_of == 0)
+    rows = np.flatnonzero(computed(len(place_of), np.bool_, lambda part: place_of[part] == 0))
     rows = rows[nest_order(trace, Rows(rows))]
     place_of[rows] = np.arange(len(rows))
     columns = gather(trace.ranges, rows, "start_ns", "thread", "label")
@@ -340,7 +343,7 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
         place, label = place_of[retyped[0]], retyped[1]
         columns[2] = columns[2].astype(np.int64)
         columns[2][place[place >= 0]] = label[place >= 0]
-    return OpTable(*map(with_none, columns)), Places(place_of[op]), Places(place_of[forward])
+    return OpTable(*map(with_none, columns)), Places(taken(place_of, op)), Places(taken(place_of, forward))
 
 
 class Replays(NamedTuple):
@@ -370,10 +373,10 @@ def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, 
         begin = np.where(turn >= 0, begin_of[turn], ops.start[place])
     thread = ops.thread[place]
     pid = take(capture.trace.processes["pid"], capture.process[thread])
-    order = np.lexsort((turn, place, thread, take(capture.trace.threads["tid"], thread), pid, begin))
-    result = np.full(len(place) + 1, -1, np.int64)
+    order = order_by(begin, pid, take(capture.trace.threads["tid"], thread), thread, place, turn)
+    result = full(len(place) + 1, -1, np.int64)
     result[order[place[order] >= 0]] = np.arange(int((place >= 0).sum()))
-    return result[inverse[0]], result[inverse[1]]
+    return taken(result, inverse[0]), taken(result, inverse[1])
 
 
 def _forward_replay(op: Places, forward: Places, replays: Replays) -> Ints:

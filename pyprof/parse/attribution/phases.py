@@ -9,12 +9,14 @@ formulas.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from pyprof.arrays.columns import Columns
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.sorting import Groups, order_by, same_as_before
+from pyprof.arrays.spool import computed, full, pieces, release, running_count, taken
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware.kernels import classify
 from pyprof.opcall import OpCall
 from pyprof.parse.attribution.ops import OpTable
@@ -42,29 +44,45 @@ _BACKWARD_RANGES = frozenset({"torch.distributed.ddp.reducer::copy_bucket_to_gra
 def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable, stacks: list[Stack]) -> dict[str, int]:
     """Put phase, dir and phase_inferred into columns; returns how many rows' phase is known from the name of their kernel
     alone. Takes optimizer."""
-    kernel = columns["kind"] == ActivityKind.KERNEL
-    phase = np.where(rows["op"] >= 0, FORWARD, -1)
-    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in stacks), False])[rows["stack"]]
-    phase[rows["is_backward"] | ends | _in_ops(capture, rows, ops, _is_backward)] = BACKWARD
-    phase[rows.take("optimizer") | _in_ops(capture, rows, ops, _is_optimizer)] = OPTIMIZER
-    inferred = np.zeros(len(phase), np.bool_)
-    of_name = columns["name"].astype(np.int64)
-    bare = np.flatnonzero(phase < 0)
+    kind, name, count = columns["kind"], columns["name"], len(columns["kind"])
+    said, optimizer = _said(capture, rows, ops, stacks), rows.take("optimizer")
+    phase = computed(count, np.int8, lambda part: np.where(optimizer[part], np.int8(OPTIMIZER), said(part)))
+    inferred = full(count, False, np.bool_)
+    bare = np.flatnonzero(computed(count, np.bool_, lambda part: phase[part] < 0))
     if len(bare):
-        phase[bare] = np.array([*map(_phase_of_stack, stacks), -1])[rows["stack"][bare]]
-        named = _names_where(capture, of_name[bare], lambda name: re.search(_BACKWARD_KERNEL, name) is not None)
-        inferred[bare] = named & kernel[bare] & (phase[bare] != BACKWARD)
-        phase[inferred] = BACKWARD
+        phase[bare] = np.array([*map(_phase_of_stack, stacks), -1], np.int8)[rows["stack"][bare]]
+        named = _names_where(capture, name[bare], lambda text: re.search(_BACKWARD_KERNEL, text) is not None)
+        inferred[bare] = named & (kind[bare] == ActivityKind.KERNEL) & (phase[bare] != BACKWARD)
+        phase[bare[inferred[bare]]] = BACKWARD
         _fill_between(capture, rows, columns, phase)
-        _fill_by_name(of_name, kernel, phase, inferred)
-    columns["dir"] = np.where(phase == OPTIMIZER, DIRECTIONS.index("fprop"), phase)  # of the first two the codes are the same
-    phase[_names_where(capture, of_name, lambda name: classify(name).family in _COMMUNICATION)] = COMMUNICATION
-    cpu = columns["kind"] == ActivityKind.CPU
-    if cpu.any():  # collectives of gloo are ops and no kernels
-        phase[cpu & _in_ops(capture, rows, ops, lambda call: call.module == "c10d")] = COMMUNICATION
-    phase[np.isin(columns["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
-    columns["phase"], columns["phase_inferred"] = phase, np.where(inferred, 1, -1)
+        _fill_by_name(columns, phase, inferred)
+    forward = np.int8(DIRECTIONS.index("fprop"))  # of the first two phases the codes are those of directions
+    columns["dir"] = computed(count, np.int8, lambda part: np.where(phase[part] == OPTIMIZER, forward, phase[part]))
+    communicates = _texts_where(capture, columns, lambda text: classify(text).family in _COMMUNICATION)
+    collective = _in_ops(capture, rows, ops, lambda call: call.module == "c10d")  # of gloo: ops and no kernels
+    for part in pieces(count):
+        own, of_kind = phase[part], kind[part]
+        own[communicates[name[part]]] = COMMUNICATION
+        own[(of_kind == ActivityKind.CPU) & collective(part)] = COMMUNICATION
+        own[np.isin(of_kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET))] = COPY
+    columns["phase"] = phase
+    columns["phase_inferred"] = computed(count, np.int8, lambda part: np.where(inferred[part], 1, -1))
     return {"kernels whose phase is inferred from their name": int(inferred.sum())}
+
+
+def _said(capture: CaptureFacts, rows: Columns, ops: OpTable, stacks: list[Stack]) -> Callable[[slice], Array]:
+    """What the ops, functions and ranges of torch's own around each row say, but for optimizers' ranges."""
+    ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in stacks), False])
+    backward, optimizer = (_in_ops(capture, rows, ops, holds) for holds in (_is_backward, _is_optimizer))
+    op, stack, is_backward = rows["op"], rows["stack"], rows["is_backward"]
+
+    def of_part(part: slice) -> Array:
+        phase = np.where(op[part] >= 0, np.int8(FORWARD), np.int8(-1))
+        phase[is_backward[part] | ends[stack[part]] | backward(part)] = BACKWARD
+        phase[optimizer(part)] = OPTIMIZER
+        return phase
+
+    return of_part
 
 
 def phase_of_range(name: str) -> int:
@@ -78,11 +96,12 @@ def _phase_of_stack(stack: Stack) -> int:
     return next((phase for text in reversed(stack.ranges) if (phase := phase_of_range(text)) >= 0), -1)
 
 
-def _in_ops(capture: CaptureFacts, rows: Columns, ops: OpTable, holds: Callable[[OpCall], bool]) -> Bools:
+def _in_ops(capture: CaptureFacts, rows: Columns, ops: OpTable, holds: Callable[[OpCall], bool]) -> Callable[[slice], Bools]:
     """Which rows ran in an op of which something holds, or whose innermost op is one."""
     calls = (marker.call for marker in capture.trace.markers)
     found = np.array([*(call is not None and holds(call) for call in calls), False], np.bool_)
-    return np.asarray(found[ops.label[rows["op"]]] | found[rows["inner"]])
+    op, inner, label = rows["op"], rows["inner"], ops.label
+    return lambda part: np.asarray(found[label[op[part]]] | found[inner[part]])
 
 
 def _is_backward(call: OpCall) -> bool:
@@ -95,46 +114,76 @@ def _is_optimizer(call: OpCall) -> bool:
     return re.fullmatch(_OPTIMIZER_OP, call.op) is not None
 
 
-def _names_where(capture: CaptureFacts, names: Ints, holds: Callable[[str], bool]) -> Bools:
+def _names_where(capture: CaptureFacts, names: Array, holds: Callable[[str], bool]) -> Bools:
     """Which of these codes into strings are texts of which something holds; each text is looked at once."""
-    strings = capture.trace.strings
+    return np.asarray(_texts_where(capture, {"name": names}, holds)[names])
+
+
+def _texts_where(capture: CaptureFacts, columns: Mapping[str, Array], holds: Callable[[str], bool]) -> Bools:
+    """Of each string whether it is the name of a row and something holds of it; one more, for code -1."""
+    strings, names = capture.trace.strings, columns["name"]
     found = np.zeros(len(strings) + 1, np.bool_)
-    found[names] = True
+    for part in pieces(len(names)):
+        found[names[part]] = True
     for code in np.flatnonzero(found[:-1]).tolist():
         found[code] = holds(strings[code])
     found[-1] = False
-    holds_of: Bools = found[names]
-    return holds_of
+    return found
 
 
-def _fill_between(capture: CaptureFacts, rows: Columns, columns: Columns, phase: Ints) -> None:
+def _fill_between(capture: CaptureFacts, rows: Columns, columns: Columns, phase: Array) -> None:
     """A row whose phase is unknown is forward where those launched last before it and first after it in its process are, and
     no other thread launched anything between these, nor did a step end. A CUDA graph, whose kernels have one launch in common,
     may hold a whole step: nothing next to it says what that is, nor does it of what is next to it."""
-    launched = np.flatnonzero(rows["launch_thread"] >= 0)
-    thread = rows["launch_thread"][launched]
-    where = (capture.process[thread], columns["launch_ns"][launched], columns["tid"][launched], phase[launched])
-    order = launched[turn := np.lexsort(where[::-1])]  # by values alone, so that no order of the file shows
-    same = np.logical_and.reduce([np.diff(column[turn]) == 0 for column in where[:3]])
-    graph = (rows["in_graph"] | (columns["kind"] == ActivityKind.GRAPH))[order]
-    graph |= np.append(same, False) | np.insert(same, 0, False)
-    known, place = (phase[order] >= 0) | graph, np.arange(len(order))
-    ends = [np.diff(column, prepend=-1) != 0 for column in (where[0][turn], where[2][turn], columns["step"][order])]
-    run = np.cumsum(np.logical_or.reduce(ends))  # a number for each stretch on one thread and in one step
-    before = np.maximum.accumulate(np.where(known, place, -1))
-    after = np.minimum.accumulate(np.where(known, place, len(order))[::-1])[::-1]
-    at = np.flatnonzero(~known & (before >= 0) & (after < len(order)))
-    at = at[(run[before[at]] == run[at]) & (run[after[at]] == run[at])]
-    inside = (phase[order[before[at]]] == FORWARD) & (phase[order[after[at]]] == FORWARD)
+    thread, process = rows["launch_thread"], capture.process
+    count = int(process.max(initial=-1)) + 1
+    of_process = Groups(  # the last: nothing launched it
+        computed(len(thread), np.int32, lambda part: np.where(thread[part] >= 0, process[thread[part]], count)), count + 1
+    )
+    for number in range(count):
+        _fill_between_of(rows, columns, of_process[number], phase)
+        release()
+
+
+def _fill_between_of(rows: Columns, columns: Columns, launched: Ints, phase: Array) -> None:
+    """The same for the rows of one process."""
+    own = computed(len(launched), np.int8, lambda part: phase[launched[part]])
+    if not (own < 0).any():
+        return
+    when, tid = (taken(columns[name], launched) for name in ("launch_ns", "tid"))
+    place = order_by(when, tid, own)  # by values alone, so that no order of the file shows
+    order = computed(len(place), place.dtype, lambda part: launched[place[part]])
+    rest = np.logical_not(same_as_before(tid, place))
+    same = same_as_before(when, place)
+    same &= ~rest
+    rest |= np.logical_not(same_as_before(columns["step"], order))
+    graph = computed(
+        len(order), np.bool_, lambda part: rows["in_graph"][order[part]] | (columns["kind"][order[part]] == ActivityKind.GRAPH)
+    )
+    graph[1:] |= same
+    graph[:-1] |= same
+    known = computed(len(order), np.bool_, lambda part: (phase[order[part]] >= 0) | graph[part])
+    run = np.append(np.int32(0), running_count(rest)) if len(rest) else np.zeros(len(order), np.int32)
+    at, sure = np.flatnonzero(~known), np.flatnonzero(known)
+    after = np.searchsorted(sure, at)
+    inner = (after > 0) & (after < len(sure))
+    at, before, after = at[inner], sure[after[inner] - 1], sure[after[inner]]
+    alike = (run[before] == run[at]) & (run[after] == run[at])
+    at, before, after = at[alike], before[alike], after[alike]
+    inside = (phase[order[before]] == FORWARD) & (phase[order[after]] == FORWARD)
     phase[order[at[inside]]] = FORWARD
 
 
-def _fill_by_name(name: Ints, kernel: Bools, phase: Ints, inferred: Bools) -> None:
+def _fill_by_name(columns: Columns, phase: Array, inferred: Bools) -> None:
     """A kernel whose phase is unknown has that of the other kernels of its name, where these have one."""
+    kind, name = columns["kind"], columns["name"]
     seen = np.zeros((OPTIMIZER + 1, int(name.max(initial=-1)) + 2), np.bool_)
-    known = kernel & (phase >= 0) & ~inferred
-    seen[phase[known], name[known]] = True
-    alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1)
-    bare = np.flatnonzero(kernel & (phase < 0))
-    phase[bare] = alone[name[bare]]
-    inferred[bare] = phase[bare] >= 0
+    for part in pieces(len(phase)):
+        own = phase[part]
+        known = (kind[part] == ActivityKind.KERNEL) & (own >= 0) & ~inferred[part]
+        seen[own[known], name[part][known]] = True
+    alone = np.where(seen.sum(axis=0) == 1, seen.argmax(axis=0), -1).astype(np.int8)
+    for part in pieces(len(phase)):
+        bare = np.flatnonzero((kind[part] == ActivityKind.KERNEL) & (phase[part] < 0)) + part.start
+        phase[bare] = alone[name[bare]]
+        inferred[bare] = phase[bare] >= 0

@@ -361,29 +361,36 @@ class CaptureFacts:
             result[mine[still]] = aside.label[own[last[still]]]
         return result
 
-    def steps(self, thread: Integers, when: Ints) -> Ints:
+    def steps(self, thread: Integers, when: Ints) -> Array:
         """The training step in which something was launched, -1 none: that of the step range around the launch, else that of
         the one open then on the thread that marks the steps."""
         if not (self.labels.kind == Kind.STEP).any():
-            return np.full(len(thread), -1, np.int64)
+            return np.broadcast_to(np.int32(-1), len(thread))
         step_of_label = np.array([-1 if m.step is None else m.step for m in self.trace.markers] + [-1], np.int64)
         rows = self.rows_where(self.labels.kind == Kind.STEP)
         nested, _ = nest_all(self.trace, self.labels, rows)
         around = np.append(self.ranges["label"][nested.row], -1)
-        label = np.full(len(thread), -1, np.int64)
-        for who in (thread, self._step_thread(rows, self.process[thread])):
-            unknown = np.flatnonzero((label < 0) & (thread >= 0) & (who >= 0))
-            within = around[nested.innermost(who[unknown], when[unknown])]
-            label[unknown] = np.where(within >= 0, within, self.aside_at(Kind.STEP, who[unknown], when[unknown]))
-        return step_of_label[label]
+        marks = self._step_threads(rows)
 
-    def _step_thread(self, steps: Rows, process: Ints) -> Ints:
-        """The thread whose steps are those of its process: the main one, or the only one that marks any; -1 none."""
+        def of_part(part: slice) -> Array:
+            on, at = thread[part], when[part]
+            label = np.full(len(on), -1, np.int64)
+            for who in (on, marks[self.process[on]]):
+                unknown = np.flatnonzero((label < 0) & (on >= 0) & (who >= 0))
+                within = around[nested.innermost(who[unknown], at[unknown])]
+                label[unknown] = np.where(within >= 0, within, self.aside_at(Kind.STEP, who[unknown], at[unknown]))
+            return step_of_label[label]
+
+        return computed(len(thread), np.int32, of_part)
+
+    def _step_threads(self, steps: Rows) -> Ints:
+        """Of each process the thread whose steps are its: the main one, or the only one that marks any; -1 none. One more, for
+        process -1."""
         aside = self.aside.thread[self.labels.kind[self.aside.label] == Kind.STEP]
         marking = distinct_values(np.concatenate([self.ranges["thread"][steps], aside])).astype(np.int64)
-        result = np.where(np.isin(self.main[process], marking), self.main[process], -1)
-        for one in distinct_values(process[(result < 0) & (process >= 0)]).tolist():
+        result = np.where(np.isin(self.main, marking), self.main, -1)
+        for one in np.flatnonzero(result[:-1] < 0).tolist():
             mine = marking[self.process[marking] == one]
             if len(mine) == 1:
-                result[process == one] = mine[0]
+                result[one] = mine[0]
         return result

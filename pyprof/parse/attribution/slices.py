@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pyprof.arrays.columns import Columns, Growing, narrowest
 from pyprof.arrays.sorting import Groups, cuts_of, parts_of
 from pyprof.arrays.spool import computed, empty, full, pieces
-from pyprof.arrays.types import Array, Bools, Integers, Ints, Rows
+from pyprof.arrays.types import Array, Bools, Ints, Rows
 from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
 from pyprof.parse.sources.trace import Table
