@@ -5,6 +5,8 @@ The results are those of numpy on the whole; only the memory taken differs. What
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from pyprof.arrays.nesting import runs, stable_order
@@ -36,13 +38,14 @@ def order_of(values: Array) -> Array:
     return order
 
 
-def order_by(first: Array, *rest: Array) -> Array:
-    """The rows in ascending order of several columns, the first counts most, and of equal ones in their own."""
+def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:
+    """The rows in ascending order of several columns, the first counts most, and of equal ones in their own; rest: the others
+    of some rows, asked only for those that have the first in common with another."""
     order = order_of(first)
     tied, group = runs(same_as_before(first, order))
     if len(tied):
         rows = order[tied]
-        order[tied] = rows[np.lexsort([rows, *(column[rows] for column in reversed(rest)), group])]
+        order[tied] = rows[np.lexsort([rows, *reversed(rest(rows)), group])]
     return order
 
 

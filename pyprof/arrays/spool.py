@@ -25,7 +25,7 @@ from pyprof.errors import InputError
 PIECE_ROWS = 1 << 20  # handled at a time where all rows together would take memory
 _LEAST_BYTES = 2 << 20  # of a column that is worth a file
 _MOST_TOUCHED_BYTES = 1 << 26  # before pages leave memory
-_ROW_BYTES = 32  # about what is read and written of a row where a column is computed
+_ROW_BYTES = 32  # about what is read and written of a row of a piece
 _touched_bytes = 0
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of long columns", default=None)
 _MAPPED: WeakSet[mmap.mmap] = WeakSet()
@@ -98,7 +98,6 @@ def joined(parts: list[Array]) -> Array:
         values = parts.pop(0)
         for part in pieces(len(values)):
             result[begin + part.start : begin + part.stop] = values[part]
-            touched((part.stop - part.start) * _ROW_BYTES)
         begin += len(values)
     return result
 
@@ -107,7 +106,7 @@ def _is_mapped(values: Array) -> bool:
     base: object = values
     while isinstance(base, np.ndarray):
         base = base.base
-    return isinstance(base, mmap.mmap)
+    return isinstance(base, memoryview) and isinstance(base.obj, mmap.mmap)
 
 
 def full(rows: int, value: Any, dtype: Any) -> Array:
@@ -118,9 +117,11 @@ def full(rows: int, value: Any, dtype: Any) -> Array:
 
 
 def pieces(rows: int) -> Iterator[slice]:
-    """All rows, some at a time."""
+    """All rows, some at a time; between these the pages of columns on the disk leave memory."""
     for begin in range(0, rows, PIECE_ROWS):
-        yield slice(begin, min(begin + PIECE_ROWS, rows))
+        end = min(begin + PIECE_ROWS, rows)
+        yield slice(begin, end)
+        touched((end - begin) * _ROW_BYTES)
 
 
 def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
@@ -130,7 +131,6 @@ def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
     result = empty(rows, dtype)
     for part in pieces(rows):
         result[part] = values(part)
-        touched((part.stop - part.start) * _ROW_BYTES)
     return result
 
 

@@ -259,20 +259,22 @@ def _owners(capture: CaptureFacts, forward: Array, candidates: Ints, functions: 
     """
     ranges = capture.ranges
     seq = [taken(ranges["seq"], rows) for rows in (taken(forward, candidates), functions)]
-    cuts = cuts_of(seq[0], PIECE_ROWS)
+    cuts = cuts_of(seq[0], PIECE_ROWS // 4)  # ten columns and more are made of each
     mine, theirs = (Groups(parts_of(numbers, cuts), len(cuts) + 1) for numbers in seq)
     result, ties, missing = full(len(functions), -1, np.int64), 0, 0
     for number in range(len(mine)):
         places, own = candidates[mine[number]], theirs[number]
-        sides = []
-        for rows in (forward[places], functions[own]):
-            thread, seqs, start, label = gather(ranges, rows, "thread", "seq", "start_ns", "label")
-            sides.append(Side(capture.process[thread], thread, seqs, start, label))
-        owner, tied, lost = owners(*sides, ranges["fwd_thread"][functions[own]], capture.trace.markers)
+        sides = _side(capture, forward[places]), _side(capture, functions[own])
+        owner, tied, lost = owners(sides[0], sides[1], ranges["fwd_thread"][functions[own]], capture.trace.markers)
         result[own] = take(places, owner)
         ties, missing = ties + tied, missing + lost
         release()
     return Places(result), ties, missing
+
+
+def _side(capture: CaptureFacts, rows: Array) -> Side:
+    thread, seq, start, label = gather(capture.ranges, rows, "thread", "seq", "start_ns", "label")
+    return Side(capture.process[thread], thread, seq, start, label)
 
 
 def _find_steps(capture: CaptureFacts, rows: Columns) -> list[MarkedStep]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct
 from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, release, row_type
+from pyprof.arrays.spool import PIECE_ROWS, computed, full, release, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
@@ -27,7 +27,7 @@ def take(values: Array, index: Integers) -> Ints:
 
 def gather(table: Table, rows: Integers, *names: str) -> list[Array]:
     """These columns of these rows of a table."""
-    return [table[name][rows] for name in names]
+    return [taken(table[name], rows) for name in names]
 
 
 def ranks(texts: list[str]) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.sorting import order_by
-from pyprof.arrays.spool import computed, full, pieces, taken
+from pyprof.arrays.spool import computed, full, pieces, row_type, running_count, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
@@ -336,8 +336,9 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
         place_of[op[part]] = place_of[forward[part]] = 0
     place_of[-1] = -1
     rows = np.flatnonzero(computed(len(place_of), np.bool_, lambda part: place_of[part] == 0))
-    rows = rows[nest_order(trace, Rows(rows))]
-    place_of[rows] = np.arange(len(rows))
+    rows = taken(rows, nest_order(trace, Rows(rows)))
+    for part in pieces(len(rows)):
+        place_of[rows[part]] = np.arange(part.start, part.stop)
     columns = gather(trace.ranges, rows, "start_ns", "thread", "label")
     if len(retyped[0]):
         place, label = place_of[retyped[0]], retyped[1]
@@ -361,8 +362,9 @@ def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, 
     """
     replay = replays.replay
     inverse: list[Integers] = [op, forward]
-    place = np.arange(len(ops.start) - 1)
-    turn, begin = np.zeros(len(place), np.int8), ops.start[:-1]
+    count = len(ops.start) - 1
+    place: Array = computed(count, row_type(count), lambda part: np.arange(part.start, part.stop))
+    turn, begin = full(count, 0, np.int8), ops.start[:-1]
     if (replay >= 0).any():
         both = np.concatenate([op, forward])
         ran = np.concatenate([replay, _forward_replay(op, forward, replays)])
@@ -371,11 +373,17 @@ def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, 
         begin_of = np.full(int(replay.max()) + 1, -1, np.int64)
         begin_of[replay[replay >= 0]] = replays.replay_ns[replay >= 0]
         begin = np.where(turn >= 0, begin_of[turn], ops.start[place])
-    thread = ops.thread[place]
-    pid = take(capture.trace.processes["pid"], capture.process[thread])
-    order = order_by(begin, pid, take(capture.trace.threads["tid"], thread), thread, place, turn)
-    result = full(len(place) + 1, -1, np.int64)
-    result[order[place[order] >= 0]] = np.arange(int((place >= 0).sum()))
+
+    def ties(at: Array) -> list[Array]:
+        thread = ops.thread[place[at]]
+        pid = take(capture.trace.processes["pid"], capture.process[thread])
+        return [pid, take(capture.trace.threads["tid"], thread), thread, place[at], turn[at]]
+
+    order = order_by(begin, ties)
+    known = computed(len(place), np.bool_, lambda part: place[order[part]] >= 0)
+    number, result = running_count(known), full(len(place) + 1, -1, np.int64)
+    for part in pieces(len(place)):
+        result[order[part]] = np.where(known[part], number[part] - 1, -1)
     return taken(result, inverse[0]), taken(result, inverse[1])
 
 

@@ -151,7 +151,7 @@ def _fill_between_of(rows: Columns, columns: Columns, launched: Ints, phase: Arr
     if not (own < 0).any():
         return
     when, tid = (taken(columns[name], launched) for name in ("launch_ns", "tid"))
-    place = order_by(when, tid, own)  # by values alone, so that no order of the file shows
+    place = order_by(when, lambda at: (tid[at], own[at]))  # by values alone, so that no order of the file shows
     order = computed(len(place), place.dtype, lambda part: launched[place[part]])
     rest = np.logical_not(same_as_before(tid, place))
     same = same_as_before(when, place)

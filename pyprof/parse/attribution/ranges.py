@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pyprof.arrays.columns import Columns, Growing, distinct_values
 from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
 from pyprof.arrays.sorting import values_and_places
-from pyprof.arrays.spool import computed, full, pieces, row_type, taken, touched
+from pyprof.arrays.spool import computed, full, pieces, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
@@ -195,8 +195,9 @@ def _nest_thread(trace: Trace, labels: LabelFacts, rows: Array) -> tuple[Array, 
 
 def nest_order(trace: Trace, rows: Rows) -> Ints:
     """The order of ranges in which the outer of one thread come before the inner, whatever their order in the file."""
-    start = trace.ranges["start_ns"][rows]
-    return sort_ranges(start, np.maximum(trace.ranges["end_ns"][rows], start), lambda at: _ties(trace, rows[at]))
+    start, given = gather(trace.ranges, rows, "start_ns", "end_ns")
+    end = computed(len(start), np.int64, lambda part: np.maximum(given[part], start[part]))
+    return sort_ranges(start, end, lambda at: _ties(trace, rows[at]))
 
 
 def _ties(trace: Trace, rows: Array) -> list[Array]:
@@ -327,7 +328,6 @@ class CaptureFacts:
             if also is not None:
                 mask &= also(part)
             found.append((np.flatnonzero(mask) + part.start).astype(row_type(len(self.kept))))
-            touched(len(mask) * 16)
         return Rows(found.whole())
 
     def first_backward(self, seq: Ints) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.spool import full, pieces, touched
+from pyprof.arrays.spool import full, pieces
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
 from pyprof.engine_steps import read
 from pyprof.markers import Kind, Marker, is_backward_name
@@ -27,7 +27,6 @@ _Number = TypeVar("_Number", int, Ints)
 
 # A stack has bounds, for ranges pile up where a program leaks them or recurses.
 _MOST_ASIDE = 32  # ranges that were never closed, and start/end ranges that cross others: of each the first
-_ROW_BYTES = 48  # of a record with its sequence numbers, about
 _QUALIFIED = ("module", "layerwise")  # whose layers' names are paths from the root
 _ENDS = 64  # nested ranges: so many of the outermost and of the innermost
 _DEEP = f"kernels inside more than {2 * _ENDS} nested ranges; the {_ENDS} outermost and the {_ENDS} innermost are kept"
@@ -281,7 +280,6 @@ def main_numbers(records: Records, on_engine: Bools) -> Ints:
             if is_backward_name(name):
                 behind[code] = place + 1
     for part in pieces(len(records)):
-        touched((part.stop - part.start) * _ROW_BYTES)
         offsets = records.seq_offsets[part.start : part.stop + 1]
         numbers = records.seq_numbers[offsets[0] : offsets[-1]]
         of, again = records["stack"][part], records["recomputed"][part] == 1

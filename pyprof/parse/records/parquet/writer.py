@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy
+from pyprof.arrays.spool import pieces, release
 from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
 from pyprof.parse.records.parquet.nested import coded_texts, to_column
@@ -43,6 +44,7 @@ def write_file(records: Records, target: Path | BinaryIO) -> None:
     with pq.ParquetWriter(target, schema, **options) as stream:
         for begin in range(0, max(len(records), 1), _ROWS):
             stream.write_table(pa.table(tables.columns(begin, min(begin + _ROWS, len(records))), schema=schema))
+            release()
 
 
 class _Tables:
@@ -61,7 +63,9 @@ class _Tables:
         """Those that rows refer to; `number` gets their new numbers by code."""
         there = np.zeros(len(items) + 1, np.bool_)
         for column in (name for name, of in _CODED.items() if of == pool):
-            there[self.records[column]] = True
+            values = self.records[column]
+            for part in pieces(len(values)):
+                there[values[part]] = True
         there[-1] = False
         self.number[pool] = (np.cumsum(there) - 1).astype(np.int32)
         self.number[pool][-1] = -1
