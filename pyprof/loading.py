@@ -41,9 +41,6 @@ _NSYS_TABLES = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------- formats
-
-
 class Format(NamedTuple):
     """One input format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself.
 

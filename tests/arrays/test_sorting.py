@@ -1,0 +1,85 @@
+"""Sorting and grouping a piece at a time gives what numpy gives on the whole."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyprof.arrays import sorting, spool
+from pyprof.arrays.columns import distinct_places, map_distinct
+
+NUMBERS = st.lists(st.integers(-5, 40), max_size=60).map(lambda values: np.array(values, np.int64))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def pieces_of_four():
+    with mock.patch.object(spool, "PIECE_ROWS", 4), mock.patch.object(sorting, "PIECE_ROWS", 4):
+        yield
+
+
+@given(NUMBERS)
+def test_order(values):
+    order = sorting.order_of(values)
+    assert sorted(order.tolist()) == list(range(len(values)))
+    assert values[order].tolist() == sorted(values.tolist())
+    assert sorting.ascending(values) == (values.tolist() == sorted(values.tolist()))
+    same = sorting.same_as_before(values, order)
+    assert same.tolist() == (np.diff(values[order]) == 0).tolist()
+
+
+@given(NUMBERS, st.randoms())
+def test_order_by_several_is_stable(first, random):
+    second = np.array([random.randint(0, 2) for _ in first], np.int64)
+    order = sorting.order_by(first, lambda rows: [second[rows]])
+    assert order.tolist() == np.lexsort([second, first]).tolist()
+
+
+@given(NUMBERS)
+def test_groups(values):
+    number = values + 5
+    groups = sorting.Groups(number, 46)
+    assert len(groups) == 46
+    for one in range(46):
+        assert groups[one].tolist() == np.flatnonzero(number == one).tolist()
+
+
+@given(NUMBERS, st.integers(1, 9))
+def test_parts_hold_equal_values_together(values, most):
+    cuts = sorting.cuts_of(values, most)
+    part = sorting.parts_of(values, cuts)
+    for number in range(len(cuts) + 1):
+        own = values[part == number]
+        assert (own >= cuts[number - 1]).all() if number else True
+        assert (own < cuts[number]).all() if number < len(cuts) else True
+
+
+@given(NUMBERS)
+def test_values_and_places(values):
+    distinct, place = sorting.values_and_places(values)
+    expected, inverse = np.unique(values, return_inverse=True)
+    assert distinct.tolist() == expected.tolist() and place.tolist() == inverse.ravel().tolist()
+
+
+@given(NUMBERS)
+def test_distinct_places_and_functions_of_distinct_values(values):
+    places, of = distinct_places(np.maximum(values, -1), 41)
+    expected = sorted({*values[values >= 0].tolist()})
+    assert places.tolist() == expected
+    assert of.tolist() == [expected.index(value) if value >= 0 else -1 for value in values.tolist()]
+    asked: list[int] = []
+
+    def square(value: int) -> int:
+        asked.append(value)
+        return value * value
+
+    assert map_distinct(values, square).tolist() == (values * values).tolist()
+    assert asked == sorted({*values.tolist()}), "each once, smallest first"
+
+
+@given(st.lists(st.booleans(), max_size=40).map(lambda values: np.array(values, np.bool_)))
+def test_running_count(mask):
+    assert spool.running_count(mask).tolist() == np.cumsum(mask).tolist()

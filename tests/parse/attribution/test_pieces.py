@@ -1,0 +1,42 @@
+"""The records of a capture do not depend on how many rows are handled at a time, nor on where its columns lie."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from unittest import mock
+
+import pytest
+
+from pyprof.arrays import sorting, spool
+from pyprof.loading import load
+from pyprof.parse.attribution import attribute, launches
+from pyprof.parse.records.netdict.write import lines
+from tests.conftest import ROOT
+
+CAPTURES = sorted([*(ROOT / "tests" / "data").glob("*.sqlite"), *(ROOT / "tests" / "data").glob("*.json.gz")])
+GIVEN = [
+    "nsys/h100_2gpu_train.nsys2026.2.sqlite", "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite", "nvprof/v100_lm/net.sql",
+    "kineto/a100_train_stacks.json.gz", "kineto/mi300_resnet_checkpoint.json.gz", "kineto/serving/vllm_decode_full.run.json.gz",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
+def test_pieces_of_some_rows_on_the_disk(capture):
+    check(capture, 16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GIVEN)
+def test_given_captures(captures, name):
+    check(captures / name, 500)
+
+
+def check(capture, rows):
+    expected = load(str(capture))
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=64, _MOST_TOUCHED_BYTES=4096))
+        for module in (sorting, launches, attribute):
+            patches.enter_context(mock.patch.object(module, "PIECE_ROWS", rows))
+        found = load(str(capture))
+    assert [*lines(found)] == [*lines(expected)]
+    assert found.messages() == expected.messages()
