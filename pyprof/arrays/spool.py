@@ -60,12 +60,30 @@ def on_disk() -> bool:
     return _FOLDER.get() is not None
 
 
+def folder() -> Path | None:
+    """Where long columns lie; None: in memory."""
+    return _FOLDER.get()
+
+
 def empty(rows: int, dtype: Any) -> Array:
     """A column to be filled. Raises InputError where the disk has no room for it."""
-    dtype, folder = np.dtype(dtype), _FOLDER.get()
-    size = rows * dtype.itemsize
-    if folder is None or size < _LEAST_BYTES:
+    dtype = np.dtype(dtype)
+    if not on_disk() or rows * dtype.itemsize < _LEAST_BYTES:
         return np.empty(rows, dtype)
+    return _mapped(rows, dtype)
+
+
+def shared(column: Array) -> Array:
+    """The same column where processes that are forked later can write into it."""
+    if _is_mapped(column):
+        return column
+    result = _mapped(len(column), column.dtype)
+    result[:] = column
+    return result
+
+
+def _mapped(rows: int, dtype: np.dtype[Any]) -> Array:
+    folder, size = _FOLDER.get(), rows * dtype.itemsize
     import tempfile  # of several libraries, for long columns alone
 
     try:
@@ -75,8 +93,13 @@ def empty(rows: int, dtype: Any) -> Array:
     except OSError as error:
         hint = "make room there, or set TMPDIR and write elsewhere"
         raise InputError(f"{folder}: no room for {size:,} bytes of columns: {error.strerror}", hint) from error
-    _MAPPED.add(mapped)
+    watch(mapped)
     return np.frombuffer(mapped, dtype)
+
+
+def watch(mapped: mmap.mmap) -> None:
+    """Let `release` take the pages of a mapped file out of memory too."""
+    _MAPPED.add(mapped)
 
 
 def kept(values: Array) -> Array:

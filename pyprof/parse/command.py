@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="OUT", help="write there, not to standard output: .dict, .jsonl, .parquet, or a folder"
     )
     parser.add_argument(
-        "--jobs", metavar="N", type=int, default=os.cpu_count() or 1, help="processes for many files (%(default)s)"
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="processes for many files, or for one large capture (%(default)s)",
     )
     parser.add_argument(
         "--dask", metavar="SCHEDULER", help="many files on the workers of this dask scheduler, not in processes here"
@@ -50,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
     if options.dask is not None:
         raise UsageError("--dask is for many files", "pyprof parse FILE... -o FOLDER --dask SCHEDULER")
-    return _parse_one(locate(options.file[0]), output, options.kinds)
+    return _parse_one(locate(options.file[0]), output, options.kinds, max(options.jobs, 1))
 
 
 def _is_folder(output: Path, files: int) -> bool:
@@ -60,12 +64,13 @@ def _is_folder(output: Path, files: int) -> bool:
     return not output.suffix or (output.is_dir() and (files > 1 or output.suffix not in _FORMATS))
 
 
-def _parse_one(source: File, output: Path | None, kinds: str | None) -> int:
+def _parse_one(source: File, output: Path | None, kinds: str | None, jobs: int) -> int:
+    from pyprof.arrays.processes import several
     from pyprof.arrays.spool import columns_on_disk
 
     if output is not None:
         _check_output(output, source)
-    with columns_on_disk(None if output is None or is_direct(output) else output.parent):
+    with columns_on_disk(None if output is None or is_direct(output) else output.parent), several(jobs):
         _parse(source, output, kinds)
     return 0
 

@@ -19,8 +19,9 @@ from pyprof.arrays.spool import PIECE_ROWS, computed, full, is_constant, pieces,
 from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
-from pyprof.parse.attribution.derived import telling_text, with_inside, with_steps
+from pyprof.parse.attribution.derived import telling_text, with_steps
 from pyprof.parse.attribution.engine_steps import find_engine_steps
+from pyprof.parse.attribution.in_slices import add_slice, attribute_slices, no_results
 from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
 from pyprof.parse.attribution.ops import (
     OpsAround,
@@ -36,12 +37,10 @@ from pyprof.parse.attribution.ops import (
 )
 from pyprof.parse.attribution.phases import find_phases
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
-from pyprof.parse.attribution.run_types import retyped
-from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, Slices, ThreadFacts
-from pyprof.parse.attribution.stacks import Placed, Stacks, main_numbers, running_numbers, sequence_numbers
+from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, ThreadFacts, add_columns
+from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, MarkedStep, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
-from pyprof.progress import done
 
 # A name that activities and records share is the same number in both, without exception.
 _MEASURED = tuple(column.name for column in TABLES["activities"] if column.name in COLUMNS)
@@ -57,7 +56,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     del trace  # columns are freed on the way, where the caller keeps none
     if len(capture.activities["kind"]):
         rows = launched(capture.trace, capture.activities, capture.launches)  # rule 1
-        results = _attribute_slices(capture, rows, most)  # rules 2 and 3
+        results = attribute_slices(capture, rows, most)  # rules 2 and 3
     else:
         rows, results = _attribute_cpu(capture)
     engine = _find_directions(capture, rows, results.threads)  # rule 4
@@ -78,7 +77,7 @@ def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
     """For each activity whether it has a launch, and the row of the innermost range that it was launched in, -1 none."""
     capture = CaptureFacts(trace, rules)
     rows = launched(capture.trace, capture.activities, capture.launches)
-    _attribute_slices(capture, rows, MOST_KERNELS)
+    attribute_slices(capture, rows, MOST_KERNELS)
     return rows["launched"], Rows(rows["range_row"])
 
 
@@ -90,27 +89,7 @@ def ops_around(capture: CaptureFacts) -> OpsAround:
     return OpsAround(capture, nested)
 
 
-# ---------------------------------------------------------------------------------------------- rules 2 and 3, slice by slice
-
-
-def _attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceResults:
-    """Rules 2 and 3 for all kernels."""
-    results = SliceResults(rows, Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
-    whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
-    slices = Slices(capture.ranges, capture.kept, whole, rows["when"], most)
-    for number, one in enumerate(slices):
-        done(number / len(slices))
-        release()
-        nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
-        if len(crossed):
-            if len(slices) > 1:  # which of several that cross goes may depend on others far away: look at all of them at once
-                crossed = nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1]
-            capture.set_aside(crossed)
-            return _attribute_slices(capture, rows, most)
-        around = OpsAround(capture, nested)
-        placed = locate(capture, around, rows["range_thread"][one.kernels], rows["when"][one.kernels])
-        _add_slice(capture, rows, results, around, one, placed)
-    return results
+# ---------------------------------------------------------------------------------------------- without a GPU
 
 
 def _attribute_cpu(capture: CaptureFacts) -> tuple[Columns, SliceResults]:
@@ -119,91 +98,12 @@ def _attribute_cpu(capture: CaptureFacts) -> tuple[Columns, SliceResults]:
 
     around = ops_around(capture)
     rows = cpu_rows(capture, around)
-    results = SliceResults(rows, Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
+    results = no_results(capture)
+    add_columns(rows, among_processes=False)
     at, thread, when = Positions(rows.take("at")), rows["range_thread"], rows["when"]
-    everything = Slice(-1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
-    _add_slice(capture, rows, results, around, everything, Placed(at, np.zeros(len(at), np.bool_), thread, when))
+    everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
+    add_slice(capture, rows, results, around, everything, Placed(at, np.zeros(len(at), np.bool_), thread, when))
     return rows, results
-
-
-def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
-    """Rule 2: where each kernel was launched, from thread and time of its launch.
-
-    Launches on a thread without ranges take those of the user's that are open on the process's main thread.
-    """
-    at = np.full(len(thread), -1, np.int64)
-    known = np.flatnonzero(thread >= 0)
-    at[known] = around.nested.innermost(thread[known], when[known])
-    by_time, thread = np.zeros(len(at), np.bool_), thread.copy()
-    bare = known[at[known] < 0]
-    bare = bare[~capture.aside.open(thread[bare], when[bare])]
-    main = capture.main[capture.process[thread[bare]]]
-    other = (main >= 0) & (main != thread[bare])
-    bare, main = bare[other], main[other]
-    if len(bare):
-        at[bare] = around.context()[around.nested.innermost(main, when[bare])]
-        by_time[bare] = (at[bare] >= 0) | capture.aside.open(main, when[bare])
-        thread[bare] = np.where(by_time[bare], main, thread[bare])
-    return Placed(Positions(at), by_time, thread, when)
-
-
-def _add_slice(
-    capture: CaptureFacts, rows: Columns, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
-) -> None:
-    """Put what a slice shows of its kernels, of forward ranges and of threads to the rest."""
-    kernels, row = one.kernels, with_none(around.nested.row)
-    # Rule 2: the stack.
-    rows["by_time"][kernels] = placed.by_time
-    rows["range_row"][kernels] = row[placed.at]
-    rows["stack"][kernels] = results.stacks.codes(placed, around.nested, around.seq)
-    own = Positions(np.where(placed.by_time, -1, placed.at))
-    results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
-    # Rule 3: the op instance.
-    rows["op_row"][kernels] = row[around.root(own)]
-    rows["inner"][kernels] = around.label[around.inner[own]]
-    rows["optimizer"][kernels] = around.optimizer[own] >= 0
-    for found in (with_inside(capture.trace, around), retyped(capture.trace, around)):
-        results.retyped.add(*found)
-    # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
-    state = around.recomputed[own]
-    rows["state"][kernels] = state
-    rows["function_row"][kernels] = np.where(state == 1, -1, row[around.function[own]])
-    rows["in_engine"][kernels] = (around.engine[own] >= 0) & (state != 1)
-    begun = (around.start >= one.begin) & (around.start < one.end)
-    begun[-1] = False
-    forward = _forward_ranges(capture, around, begun)
-    stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, around.seq)
-    results.forward.add(row[forward], row[around.owner(forward)], stack)
-    _add_threads(capture, results, around, begun)
-
-
-def _forward_ranges(capture: CaptureFacts, around: OpsAround, begun: Bools) -> Positions:
-    """Rule 4: of the ranges that begin in a slice those that an autograd function may name by number.
-
-    Of several in a row with one number only the last can be meant, where no function names it before that begins.
-    """
-    own = (around.kind == Kind.DISPATCH) & (around.seq >= 0) & begun
-    position = np.flatnonzero(own & ~around.discarded())
-    named = capture.first_backward(around.seq[position])
-    position, named = position[named < NEVER], named[named < NEVER]
-    thread, seq, start = around.thread[position], around.seq[position], around.start[position]
-    dominated = np.zeros(len(position), np.bool_)
-    dominated[:-1] = (thread[1:] == thread[:-1]) & (seq[1:] == seq[:-1]) & (start[1:] < named[:-1])
-    return Positions(position[~dominated])
-
-
-def _add_threads(capture: CaptureFacts, results: SliceResults, around: OpsAround, begun: Bools) -> None:
-    """Rule 4: what a slice adds to what is known of threads."""
-    threads, kind, thread = results.threads, around.kind, around.thread
-    backward = capture.labels.backward[around.label]
-    outside = (around.backward < 0) & (around.engine < 0)
-    threads.runs[thread[backward]] = True
-    threads.python[thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
-    threads.python[thread[(kind == Kind.BACKWARD) & ~backward]] = True
-    own = (kind == Kind.DISPATCH) & (around.seq >= 0) & ~around.discarded()
-    threads.own.add(thread[own], around.seq[own])
-    again = around.numbered & begun  # each once, whatever slices it lies in
-    threads.again.add(thread[again], around.seq[again])
 
 
 # ---------------------------------------------------------------------------------------------- rules 4 and 5, all rows

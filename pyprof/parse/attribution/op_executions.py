@@ -15,7 +15,8 @@ import numpy as np
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
-from pyprof.parse.attribution.attribute import locate, ops_around
+from pyprof.parse.attribution.attribute import ops_around
+from pyprof.parse.attribution.in_slices import locate
 from pyprof.parse.attribution.launches import launched
 from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested

@@ -8,7 +8,7 @@ may cross another here. No texts, no ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import Columns, Growing, narrowest
 from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import computed, empty, full, pieces
+from pyprof.arrays.spool import computed, empty, full, pieces, shared
 from pyprof.arrays.types import Array, Bools, Ints, Rows
+from pyprof.markers import Marker
 from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
-from pyprof.parse.sources.trace import Table
+from pyprof.parse.records.records import Stack
+from pyprof.parse.sources.trace import Labels, Table
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
@@ -28,8 +30,9 @@ _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
 class Slice(NamedTuple):
-    """Time from begin until before end, in ns; rows of ranges, and of activities (or of ops on the CPU)."""
+    """Its number; time from begin until before end, in ns; rows of ranges, and of activities (or of ops on the CPU)."""
 
+    number: int
     begin: int
     end: int
     ranges: Rows
@@ -87,13 +90,14 @@ class Slices:
         self.open_first, self.open_last = self.open_first[still], self.open_last[still]
         return number
 
-    def __iter__(self) -> Iterator[Slice]:
+    def some(self, numbers: range) -> Iterator[Slice]:
+        """The slices of these numbers."""
         edges = [-1 - NEVER, *self.cuts.tolist(), NEVER]
-        for number in range(len(self)):
+        for number in numbers:
             begin, end = edges[number], edges[number + 1]
             before = self.open[(self.open_first < number) & (self.open_last >= number)]
             parts = [before, self._rest(number - 1, number, begin), self._own(number), self._rest(number + 1, number, end)]
-            yield Slice(begin, end, Rows(np.concatenate(parts) if len(self) > 1 else parts[2]), self.kernels[number])
+            yield Slice(number, begin, end, Rows(np.concatenate(parts) if len(self) > 1 else parts[2]), self.kernels[number])
 
     def _own(self, number: int) -> Ints:
         """Rows that begin in a slice."""
@@ -139,6 +143,12 @@ class NumberSpans:
         np.maximum.at(self.high, thread, seq)
         self.count += np.bincount(thread, minlength=len(self.count))
 
+    def add_all(self, other: NumberSpans) -> None:
+        """The numbers of another."""
+        np.minimum(self.low, other.low, out=self.low)
+        np.maximum(self.high, other.high, out=self.high)
+        self.count += other.count
+
 
 class ThreadFacts:
     """What all of a thread's ranges together show.
@@ -151,6 +161,13 @@ class ThreadFacts:
         self.own, self.again = NumberSpans(threads), NumberSpans(threads)
         self.runs, self.python = np.zeros((2, threads), np.bool_)
 
+    def add(self, other: ThreadFacts) -> None:
+        """What other slices show of the same threads."""
+        self.own.add_all(other.own)
+        self.again.add_all(other.again)
+        self.runs |= other.runs
+        self.python |= other.python
+
 
 class SliceResults:
     """What the slices show of a capture, as columns that they add to the rows of kernels (-1 none) and as the rest.
@@ -159,18 +176,12 @@ class SliceResults:
     the op instance, the autograd function; inner: label; state: see `OpsAround`; in_engine, optimizer: inside a range of
     autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread at that time.
 
-    forward: of each slice the ranges that a backward one may name by number, as rows of `ranges`, with the rows of their ops
-    and their stacks. retyped: of each slice the ranges of ops that ran in other types than they were called with, and the
-    labels of those. threads: see there.
+    `add_columns` makes the columns. forward: of each slice the ranges that a backward one may name by number, as rows of
+    `ranges`, with the rows of their ops and their stacks. retyped: of each slice the ranges of ops that ran in other types than
+    they were called with, and the labels of those. threads: see there.
     """
 
-    def __init__(self, rows: Columns, stacks: Stacks, threads: int) -> None:
-        count = len(rows["when"])
-        for name in ("stack", "range_row", "op_row", "function_row", "inner"):
-            rows[name] = full(count, -1, np.int32)
-        rows["state"] = full(count, -1, np.int8)
-        for name in ("in_engine", "optimizer", "by_time"):
-            rows[name] = full(count, False, np.bool_)
+    def __init__(self, stacks: Stacks, threads: int) -> None:
         self.stacks, self.threads = stacks, ThreadFacts(threads)
         self.forward, self.retyped = _GrowingTable(3), _GrowingTable(2)
         self._counts, self._numbers = _GrowingTable(2), _GrowingTable(1)
@@ -179,6 +190,28 @@ class SliceResults:
         """The sequence numbers of these kernels' stacks, outermost first."""
         self._counts.add(kernels, np.diff(offsets))
         self._numbers.add(numbers)
+
+    def as_part(self, labels: list[tuple[Hashable, Marker]]) -> Part:
+        """All of it, to be given to another process; labels: those that were made meanwhile."""
+        tables = [table.take() for table in (self.forward, self.retyped, self._counts, self._numbers)]
+        return Part(labels, self.stacks.known(), self.stacks.cut, self.threads, *tables)
+
+    def add_part(self, rows: Columns, part: Part, labels: Labels, known: int) -> None:
+        """What another process found in slices after those so far; known: how many labels both began with."""
+        of_label = np.array([*range(known), *(labels.add(*made) for made in part.labels)], np.int64)
+        of_stack = np.append(self.stacks.add(part.stacks, part.cut), -1)
+        self.threads.add(part.threads)
+        row, op, stack = part.forward
+        for piece in pieces(len(row)):
+            self.forward.add(row[piece], op[piece], of_stack[stack[piece]])
+        row, label = part.retyped
+        self.retyped.add(row, of_label[label])
+        kernels, counts = part.counts
+        for piece in pieces(len(kernels)):
+            self._counts.add(kernels[piece], counts[piece])
+            rows["stack"][kernels[piece]] = of_stack[rows["stack"][kernels[piece]]]
+        for piece in pieces(len(part.numbers[0])):
+            self._numbers.add(part.numbers[0][piece])
 
     def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
         """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
@@ -198,6 +231,32 @@ class SliceResults:
             numbers[np.repeat(offsets[place[kernels[part]]] - before, many) + np.arange(len(own))] = own
             begin += len(own)
         return offsets, numbers
+
+
+class Part(NamedTuple):
+    """`SliceResults` of some slices, with the labels and stacks that their codes mean; columns as they stand there."""
+
+    labels: list[tuple[Hashable, Marker]]
+    stacks: list[tuple[Hashable, Stack]]
+    cut: dict[str, int]
+    threads: ThreadFacts
+    forward: list[Array]
+    retyped: list[Array]
+    counts: list[Array]
+    numbers: list[Array]
+
+
+def add_columns(rows: Columns, *, among_processes: bool) -> None:
+    """The columns of `SliceResults`, in which nothing is found yet."""
+    count = len(rows["when"])
+    for names, unknown, dtype in (
+        (("stack", "range_row", "op_row", "function_row", "inner"), -1, np.int32),
+        (("state",), -1, np.int8),
+        (("in_engine", "optimizer", "by_time"), False, np.bool_),
+    ):
+        for name in names:
+            values = full(count, unknown, dtype)
+            rows[name] = shared(values) if among_processes else values
 
 
 class _GrowingTable:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
@@ -70,7 +71,7 @@ class Stacks:
         self._units: dict[int, _Unit] = {}  # by their packed number
         self._domains = int(trace.ranges["domain"].max(initial=-1)) + 2
         self._sources = int(trace.ranges["src"].max(initial=-1)) + 2
-        self._code_of: dict[tuple[object, ...], int] = {}
+        self._code_of: dict[Hashable, int] = {}
         self._known: dict[tuple[int, int, int], int] = {}  # chain, by time, set of ranges aside -> code
         self._sets: list[tuple[int, ...]] = [()]  # distinct sets of ranges aside, by code
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
@@ -90,6 +91,21 @@ class Stacks:
         """The same for ranges themselves, which are not kernels: nothing is counted."""
         aside, _ = self._open_sets(thread, nested.start[at])
         return self._codes(self._chain_ids(nested, at, seq), np.zeros(len(at), np.bool_), aside)
+
+    def known(self) -> list[tuple[Hashable, Stack]]:
+        """The distinct stacks in the order of their codes, each with what makes it distinct."""
+        return [*zip(self._code_of, self.stacks, strict=True)]
+
+    def add(self, known: list[tuple[Hashable, Stack]], cut: dict[str, int]) -> Ints:
+        """The codes of stacks that another one knows, new or known; cut: its counts."""
+        codes = []
+        for key, stack in known:
+            code = self._code_of.setdefault(key, len(self.stacks))
+            self.stacks += [stack] * (code == len(self.stacks))
+            codes.append(code)
+        for what, count in cut.items():
+            self.cut[what] += count
+        return np.array(codes, np.int64)
 
     def _codes(self, chain: Ints, by_time: Bools, aside: Ints) -> Ints:
         distinct = distinct_rows(chain, by_time, aside)

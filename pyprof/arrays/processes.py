@@ -1,0 +1,132 @@
+"""Tasks on columns -> their results in order, each task in a process of its own that shares the columns.
+
+The processes are forked, so that a task sees all that is there and nothing is sent to it; what it writes into columns that
+`spool.shared` made is seen here. Results come back through files without a name: arrays in them are mapped, not copied. An
+exception of a task is raised here. What a column means is not known here.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import signal
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import BinaryIO, TypeVar, cast
+
+from pyprof.arrays import spool
+from pyprof.errors import ToolError
+
+Result = TypeVar("Result")
+
+_JOBS: ContextVar[int] = ContextVar("processes for one capture", default=1)
+_ALIGNMENT = 64  # bytes, of arrays in a file of results
+
+
+@contextmanager
+def several(jobs: int) -> Iterator[None]:
+    """Work on one capture inside may take so many processes."""
+    token = _JOBS.set(jobs)
+    try:
+        yield
+    finally:
+        _JOBS.reset(token)
+
+
+def most() -> int:
+    """How many processes may work at a time; 1 where they cannot share memory."""
+    return _JOBS.get() if hasattr(os, "fork") else 1
+
+
+def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+    """The results of the tasks, all at work at the same time: the first in this process, each other in its own.
+
+    Raises what the first failing task raises, ToolError where a process is killed. None is left when this ends, however.
+    """
+    children: list[tuple[int, BinaryIO]] = []
+    try:
+        for task in tasks[1:]:
+            children += [_forked(task)]  # one by one: those that were begun are ended where the next cannot be
+        results = [tasks[0]()]
+        for at, (number, _) in enumerate(children):
+            _, status = os.waitpid(number, 0)
+            children[at] = 0, children[at][1]
+            if status:
+                raise ToolError("a process that worked on the capture was killed", "give it more memory, or run with --jobs 1")
+        for _, stream in children:
+            found = _loaded(stream)
+            if isinstance(found, BaseException):
+                raise found
+            results.append(cast("Result", found))
+        return results
+    finally:
+        for number, stream in children:
+            if number:
+                with suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(number, signal.SIGKILL)
+                    os.waitpid(number, 0)
+            stream.close()
+
+
+def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
+    """The number of a process that does the task, and the file with its result when that has ended."""
+    stream = cast("BinaryIO", tempfile.TemporaryFile(prefix=".pyprof-", dir=spool.folder()))
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a bar may be drawn by a thread, of which the child needs nothing
+        number = os.fork()
+    if number:
+        return number, stream
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: for the parent, which ends this process
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _end_with(parent)
+        try:
+            result: object = task()
+        except Exception as error:
+            result = error
+        _store(stream, result)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _end_with(parent: int) -> None:
+    """Let the system end this process when its parent is killed, where it can (Linux)."""
+    with suppress(OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _store(stream: BinaryIO, result: object) -> None:
+    """Arrays one after another, then the rest, then where all of these begin."""
+    buffers: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(result, protocol=5, buffer_callback=buffers.append)
+    places = []
+    for buffer in buffers:
+        stream.seek(-(-stream.tell() // _ALIGNMENT) * _ALIGNMENT)
+        raw = buffer.raw()
+        places.append((stream.tell(), raw.nbytes))
+        stream.write(raw)
+    begin = stream.tell()
+    stream.write(pickle.dumps((places, rest)))
+    stream.write(begin.to_bytes(8, "little"))
+    stream.flush()
+
+
+def _loaded(stream: BinaryIO) -> object:
+    size = os.fstat(stream.fileno()).st_size
+    mapped = mmap.mmap(stream.fileno(), size)
+    spool.watch(mapped)
+    whole = memoryview(mapped)
+    begin = int.from_bytes(whole[-8:], "little")
+    places, rest = pickle.loads(whole[begin:-8])
+    return pickle.loads(rest, buffers=[whole[at : at + length] for at, length in places])

@@ -1,0 +1,155 @@
+"""Rules 2 and 3 for all kernels, slice by slice: where each was launched, its stack, its op instance; large captures in several
+processes, which share the columns of rows.
+
+Each slice adds to the rows of its kernels and to `SliceResults`. No file formats, no formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+
+from pyprof.arrays import processes
+from pyprof.arrays.columns import Columns
+from pyprof.arrays.spool import release
+from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
+from pyprof.markers import Kind
+from pyprof.parse.attribution.derived import with_inside
+from pyprof.parse.attribution.ops import OpsAround, with_none
+from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
+from pyprof.parse.attribution.run_types import retyped
+from pyprof.parse.attribution.slices import Part, Slice, SliceResults, Slices, add_columns
+from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
+from pyprof.progress import done
+
+_LEAST_AMONG_PROCESSES = 1 << 18  # kernels: of fewer the start of a process takes as long as it saves
+
+
+def attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceResults:
+    """Rules 2 and 3 for all kernels."""
+    whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
+    slices = Slices(capture.ranges, capture.kept, whole, rows["when"], most)
+    jobs = min(processes.most(), len(slices)) if len(rows["when"]) >= _LEAST_AMONG_PROCESSES else 1
+    add_columns(rows, among_processes=jobs > 1)
+    edges = [len(slices) * number // jobs for number in range(jobs + 1)]
+    results, known, labels = no_results(capture), len(capture.trace.markers), capture.trace.labels
+
+    def first() -> Part | bool:
+        return _attribute_some(capture, rows, slices, range(edges[1]), results)
+
+    def other(numbers: range) -> Part | bool:
+        own = no_results(capture)
+        return _attribute_some(capture, rows, slices, numbers, own) and own.as_part(labels.since(known))
+
+    tasks: list[Callable[[], Part | bool]] = [first, *(partial(other, range(*edge)) for edge in pairwise(edges[1:]))]
+    parts = processes.in_processes(tasks)
+    if not all(parts):  # some ranges cross, and are not set aside yet
+        # Which of several that cross goes may depend on others far away: look at all of them at once.
+        capture.set_aside(nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1])
+        return attribute_slices(capture, rows, most)
+    for part in parts[1:]:
+        results.add_part(rows, cast("Part", part), labels, known)
+    return results
+
+
+def no_results(capture: CaptureFacts) -> SliceResults:
+    """Before the first slice."""
+    return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
+
+
+def _attribute_some(capture: CaptureFacts, rows: Columns, slices: Slices, numbers: range, results: SliceResults) -> bool:
+    """Rules 2 and 3 for the kernels of some slices; False where ranges of theirs cross."""
+    for one in slices.some(numbers):
+        done((one.number - numbers.start) / len(numbers))
+        release()
+        nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
+        if len(crossed):
+            return False
+        around = OpsAround(capture, nested)
+        placed = locate(capture, around, rows["range_thread"][one.kernels], rows["when"][one.kernels])
+        add_slice(capture, rows, results, around, one, placed)
+    return True
+
+
+def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
+    """Rule 2: where each kernel was launched, from thread and time of its launch.
+
+    Launches on a thread without ranges take those of the user's that are open on the process's main thread.
+    """
+    at = np.full(len(thread), -1, np.int64)
+    known = np.flatnonzero(thread >= 0)
+    at[known] = around.nested.innermost(thread[known], when[known])
+    by_time, thread = np.zeros(len(at), np.bool_), thread.copy()
+    bare = known[at[known] < 0]
+    bare = bare[~capture.aside.open(thread[bare], when[bare])]
+    main = capture.main[capture.process[thread[bare]]]
+    other = (main >= 0) & (main != thread[bare])
+    bare, main = bare[other], main[other]
+    if len(bare):
+        at[bare] = around.context()[around.nested.innermost(main, when[bare])]
+        by_time[bare] = (at[bare] >= 0) | capture.aside.open(main, when[bare])
+        thread[bare] = np.where(by_time[bare], main, thread[bare])
+    return Placed(Positions(at), by_time, thread, when)
+
+
+def add_slice(
+    capture: CaptureFacts, rows: Columns, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
+) -> None:
+    """Put what a slice shows of its kernels, of forward ranges and of threads to the rest."""
+    kernels, row = one.kernels, with_none(around.nested.row)
+    # Rule 2: the stack.
+    rows["by_time"][kernels] = placed.by_time
+    rows["range_row"][kernels] = row[placed.at]
+    rows["stack"][kernels] = results.stacks.codes(placed, around.nested, around.seq)
+    own = Positions(np.where(placed.by_time, -1, placed.at))
+    results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
+    # Rule 3: the op instance.
+    rows["op_row"][kernels] = row[around.root(own)]
+    rows["inner"][kernels] = around.label[around.inner[own]]
+    rows["optimizer"][kernels] = around.optimizer[own] >= 0
+    for found in (with_inside(capture.trace, around), retyped(capture.trace, around)):
+        results.retyped.add(*found)
+    # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
+    state = around.recomputed[own]
+    rows["state"][kernels] = state
+    rows["function_row"][kernels] = np.where(state == 1, -1, row[around.function[own]])
+    rows["in_engine"][kernels] = (around.engine[own] >= 0) & (state != 1)
+    begun = (around.start >= one.begin) & (around.start < one.end)
+    begun[-1] = False
+    forward = _forward_ranges(capture, around, begun)
+    stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, around.seq)
+    results.forward.add(row[forward], row[around.owner(forward)], stack)
+    _add_threads(capture, results, around, begun)
+
+
+def _forward_ranges(capture: CaptureFacts, around: OpsAround, begun: Bools) -> Positions:
+    """Rule 4: of the ranges that begin in a slice those that an autograd function may name by number.
+
+    Of several in a row with one number only the last can be meant, where no function names it before that begins.
+    """
+    own = (around.kind == Kind.DISPATCH) & (around.seq >= 0) & begun
+    position = np.flatnonzero(own & ~around.discarded())
+    named = capture.first_backward(around.seq[position])
+    position, named = position[named < NEVER], named[named < NEVER]
+    thread, seq, start = around.thread[position], around.seq[position], around.start[position]
+    dominated = np.zeros(len(position), np.bool_)
+    dominated[:-1] = (thread[1:] == thread[:-1]) & (seq[1:] == seq[:-1]) & (start[1:] < named[:-1])
+    return Positions(position[~dominated])
+
+
+def _add_threads(capture: CaptureFacts, results: SliceResults, around: OpsAround, begun: Bools) -> None:
+    """Rule 4: what a slice adds to what is known of threads."""
+    threads, kind, thread = results.threads, around.kind, around.thread
+    backward = capture.labels.backward[around.label]
+    outside = (around.backward < 0) & (around.engine < 0)
+    threads.runs[thread[backward]] = True
+    threads.python[thread[outside & np.isin(kind, (Kind.OP, Kind.TRACE, Kind.LAYER))]] = True
+    threads.python[thread[(kind == Kind.BACKWARD) & ~backward]] = True
+    own = (kind == Kind.DISPATCH) & (around.seq >= 0) & ~around.discarded()
+    threads.own.add(thread[own], around.seq[own])
+    again = around.numbered & begun  # each once, whatever slices it lies in
+    threads.again.add(thread[again], around.seq[again])
