@@ -68,7 +68,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
 
 # Columns that are codes into the pool of that name.
 POOLED = {
-    "stack": "stacks", "scope": "stacks", "call": "calls", "inner": "calls", "own": "calls", "gpu": "gpus",
+    "stack": "stacks", "scope": "stacks", "call": "calls", "own": "calls", "inner": "calls", "gpu": "gpus",
     "engine_step": "engine_steps",
 }  # fmt: skip
 

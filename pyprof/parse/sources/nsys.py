@@ -7,16 +7,18 @@ is read: they hold environments and command lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Hashable
 from functools import partial
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import Growing, distinct_rows, map_distinct, narrowest
-from pyprof.arrays.spool import computed
+from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Array, Ints
 from pyprof.errors import EmptyCapture
+from pyprof.markers import Marker
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
@@ -114,7 +116,8 @@ class _Export:
     def _process(self, global_pid: int) -> int:
         return self.process_of.setdefault(global_pid & ~_TID_MASK, len(self.process_of))
 
-    def _thread(self, global_tid: int) -> int:
+    def thread(self, global_tid: int) -> int:
+        """The row of a thread, new or known."""
         self._process(global_tid)
         return self.thread_of.setdefault(global_tid, len(self.thread_of))
 
@@ -176,7 +179,7 @@ class _Export:
         known = columns["thread"] >= 0  # a call without a thread has no process either
         if not known.all():
             columns = {name: values[known] for name, values in columns.items()}
-        columns["thread"] = map_distinct(columns["thread"], self._thread)
+        columns["thread"] = map_distinct(columns["thread"], self.thread)
         columns["name"] = map_distinct(columns["name"], self._string)
         return make_table("launches", columns)
 
@@ -184,7 +187,7 @@ class _Export:
         if not self.db.has(_NVTX, "start", "end"):
             return make_table("ranges")
         rows, kinds = self.db.about_rows(_NVTX), self.db.has(_NVTX, "eventType")
-        start = partial(_RangeRows, self.names, self.trace, self._thread, rows, kinds=kinds)
+        start = partial(_RangeRows, self.names, self, rows, kinds=kinds)
         collected = self.db.collect(_NVTX, _RANGE, "text", start)
         if collected.unreadable:
             self.trace.notes.append(f"{collected.unreadable} NVTX ranges without a readable time or thread were left out")
@@ -198,7 +201,7 @@ class _Export:
                 known = columns["thread"] >= 0
                 columns = {name: values[known] for name, values in columns.items()}
                 columns["origin"][columns["origin"] == 0] = -1
-                columns["thread"] = map_distinct(columns["thread"], self._thread)
+                columns["thread"] = map_distinct(columns["thread"], self.thread)
                 return make_table("graph_nodes", columns)
         return make_table("graph_nodes")
 
@@ -266,17 +269,30 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
+class _RangePart(NamedTuple):
+    """Rows of ranges from another process: columns as in _RANGE_COLUMNS, with what their codes mean there: labels since both
+    began alike, globalTids and domains by number; names of domains, rows left out."""
+
+    columns: list[Array]
+    labels: list[tuple[Hashable, Marker]]
+    threads: list[int]
+    domains: list[tuple[int, int]]
+    domain_names: dict[tuple[int, int], str]
+    unreadable: int
+
+
 class _RangeRows:
     """Collects rows of NVTX_EVENTS with their texts, batch by batch; of texts only the distinct ones are kept.
 
-    names: registered texts by textId; thread: the row of `threads` of a globalTid; rows: about how many there will be; kinds:
-    whether the export has the column eventType.
+    names: registered texts by textId; export: where threads get their rows; rows: about how many there will be; kinds: whether
+    it has the column eventType.
     """
 
-    def __init__(self, names: dict[int, str], trace: Trace, thread: Callable[[int], int], rows: int, *, kinds: bool) -> None:
-        self.names, self.trace, self.thread = names, trace, thread
+    def __init__(self, names: dict[int, str], export: _Export, rows: int, *, kinds: bool) -> None:
+        self.names, self.trace, self.export, self.thread = names, export.trace, export, export.thread
         self.kinds = _KINDS if kinds else (-1,)
-        self.codes = trace.labels.reader(rows)
+        self.known = len(self.trace.markers)
+        self.codes = self.trace.labels.reader(rows)
         growing = map(partial(Growing, rows=rows), _RANGE_COLUMNS.values())
         self.columns = dict(zip(_RANGE_COLUMNS, growing, strict=True))
         self.domains: dict[tuple[int, int], int] = {}  # (globalPid, domainId) -> its number in the column of domains
@@ -329,6 +345,25 @@ class _RangeRows:
                 numbers.append(self.domains.setdefault((process, number), len(self.domains)))
             result[named] = np.array(numbers)[inverse]
         return result
+
+    def as_part(self) -> _RangePart:
+        """All rows, for another process."""
+        columns = [column.whole() for column in self.columns.values()]
+        labels, threads = self.trace.labels.since(self.known), [*self.export.thread_of]
+        return _RangePart(columns, labels, threads, [*self.domains], self.domain_names, self.unreadable)
+
+    def add_part(self, part: _RangePart) -> None:
+        """Rows that another process collected after those that are here when both began alike."""
+        self.unreadable += part.unreadable
+        for key, name in part.domain_names.items():
+            self.domain_names[key] = min(name, self.domain_names.get(key, name))
+        domains = [self.domains.setdefault(key, len(self.domains)) for key in part.domains]
+        labels = [*range(self.known), *(self.trace.labels.add(*made) for made in part.labels)]
+        codes = {"thread": [*map(self.thread, part.threads)], "domain": [*domains, -1], "label": [*labels, -1]}
+        for (name, column), values in zip(self.columns.items(), part.columns, strict=True):
+            of = np.array(codes[name], np.int32) if name in codes else None
+            for piece in pieces(len(values)):
+                column.append(values[piece] if of is None else of[values[piece]])
 
     def table(self) -> Table:
         """All rows."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from io import BytesIO
 from unittest import mock
 
 import pytest
 
 from pyprof.arrays import sorting, spool
-from pyprof.loading import load
-from pyprof.parse.attribution import attribute, launches
+from pyprof.arrays.processes import several
+from pyprof.loading import load, op_rules, open_trace
+from pyprof.parse.attribution import attribute, in_slices, launches
 from pyprof.parse.records.netdict.write import lines
+from pyprof.parse.records.parquet.writer import write_file
+from pyprof.parse.sources.sqlite_pages import reader
 from tests.conftest import ROOT
 
 CAPTURES = sorted([*(ROOT / "tests" / "data").glob("*.sqlite"), *(ROOT / "tests" / "data").glob("*.json.gz")])
@@ -40,3 +45,35 @@ def check(capture, rows):
         found = load(str(capture))
     assert [*lines(found)] == [*lines(expected)]
     assert found.messages() == expected.messages()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
+def test_several_processes(capture):
+    check_processes(capture, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+@pytest.mark.parametrize("name", GIVEN)
+def test_several_processes_of_given_captures(captures, name):
+    check_processes(captures / name, 100)
+
+
+def check_processes(capture, kernels):
+    expected = attribute.attribute(open_trace(capture), op_rules(), kernels)
+    with (
+        mock.patch.object(in_slices, "_LEAST_AMONG_PROCESSES", 1),
+        mock.patch.object(reader, "_LEAST_SHARED_BYTES", 1),
+        spool.columns_on_disk(),
+        several(3),
+    ):
+        found = attribute.attribute(open_trace(capture), op_rules(), kernels)
+    assert [*lines(found)] == [*lines(expected)]
+    assert found.messages() == expected.messages()
+    assert parquet_of(found) == parquet_of(expected)
+
+
+def parquet_of(records):
+    write_file(records, stream := BytesIO())
+    return stream.getvalue()

@@ -21,6 +21,7 @@ from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, sto
 from pyprof.parse.records.records import POOLED, Records, Stack
 
 _ROWS = 1 << 17  # of a row group: what is in memory at once while writing
+_NOWHERE = np.iinfo(np.int64).max
 _CODED = {**POOLED, "name": "name"}
 # Columns that grow steadily: their differences are small.
 _STEADY = ("start", "launch", "corr", "instance", "fwd_instance", "seq", "seq_numbers.list.element")
@@ -60,16 +61,21 @@ class _Tables:
         self.metadata = {KEY: stored_facts(records)} | {pool_key(pool): stored_pool(items) for pool, items in used.items()}
 
     def _used(self, items: list[Any], pool: str) -> list[Any]:
-        """Those that rows refer to; `number` gets their new numbers by code."""
-        there = np.zeros(len(items) + 1, np.bool_)
-        for column in (name for name, of in _CODED.items() if of == pool):
-            values = self.records[column]
+        """Those that rows refer to, in the order in which they do, whatever the order of the pool; `number` gets their new
+        numbers by code."""
+        columns = [name for name, of in _CODED.items() if of == pool]
+        first = np.full(len(items) + 1, _NOWHERE)  # the first place that refers to each: row by row, and there column by column
+        for place, name in enumerate(columns):
+            values = self.records[name]
             for part in pieces(len(values)):
-                there[values[part]] = True
-        there[-1] = False
-        self.number[pool] = (np.cumsum(there) - 1).astype(np.int32)
-        self.number[pool][-1] = -1
-        return [items[code] for code in np.flatnonzero(there).tolist()]
+                own = np.full(len(first), _NOWHERE)
+                own[values[part][::-1]] = np.arange(part.start, part.stop)[::-1] * len(columns) + place
+                np.minimum(first, own, out=first)
+        first[-1] = _NOWHERE
+        order = np.argsort(first, kind="stable")[: int((first < _NOWHERE).sum())]
+        self.number[pool] = np.full(len(first), -1, np.int32)
+        self.number[pool][order] = np.arange(len(order))
+        return [items[code] for code in order.tolist()]
 
     def _derived(
         self, calls: list[OpCall], stacks: list[Stack], gpus: list[str], names: list[str]

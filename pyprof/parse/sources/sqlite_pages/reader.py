@@ -11,12 +11,15 @@ where values begin from sums of bytes within 8-byte words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import Growing, narrowest
+from pyprof.arrays.processes import in_processes, most
+from pyprof.arrays.spool import joined
 from pyprof.arrays.types import Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
 
@@ -26,6 +29,7 @@ NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the c
 BLOCK_BYTES = 2 << 20  # about the size of a second-level cache
 TEXT_BLOCK_BYTES = 4 << 20  # the work per block is larger where texts are read
 
+_LEAST_SHARED_BYTES = 64 << 20  # of a table: less is read sooner than a process begins
 _FLOAT = 7
 _WIDE = 0x80
 _WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)  # bytes by serial type; 10 and 11 are reserved, others are texts and blobs
@@ -107,8 +111,14 @@ class PageReader(PageFile):
 
         narrow: in 32 bits those that fit. Raises OddFile also where a value is not an integer.
         """
+        tasks = [partial(self._integers, schema, columns, leaves, narrow) for leaves in self.shares(schema)]
+        parts = in_processes(tasks)
+        return list(map(joined, map(list, zip(*parts, strict=True))))
+
+    def _integers(self, schema: Schema, columns: Sequence[str], leaves: Ints, narrow: bool) -> list[Ints]:
+        """The same of some pages."""
         kept: list[Growing] = []
-        for cells, wanted, share in self._cells(schema, columns, None):
+        for cells, wanted, share in self._cells(schema, columns, None, leaves):
             if not kept:  # as long as the first block lets expect
                 rows = int(len(cells.start) / share * 1.03) + 1
                 kept = list(map(Growing, repeat(np.int32 if narrow else np.int64, len(columns)), repeat(rows)))
@@ -118,22 +128,30 @@ class PageReader(PageFile):
                 column.append(narrowest(values) if narrow else values)
         return list(map(Growing.whole, kept)) or list(np.empty((len(columns), 0), np.int64))
 
-    def batches(self, schema: Schema, columns: Sequence[str], wide: str | None, *, blobs: bool = False) -> Iterator[Batch]:
-        """Integer columns in batches of rows, each with the texts (or blobs) of one more column.
+    def shares(self, schema: Schema, *, apart: bool = True) -> list[Ints]:
+        """The pages of a table, parted among processes; all together where they are few or must not be apart."""
+        leaves = self.leaves(schema.root)
+        many = apart and len(leaves) * self.page_bytes >= _LEAST_SHARED_BYTES
+        return np.array_split(leaves, most() if many else 1)
+
+    def batches(
+        self, schema: Schema, columns: Sequence[str], wide: str | None, leaves: Ints | None = None, *, blobs: bool = False
+    ) -> Iterator[Batch]:
+        """Integer columns of the rows in some pages (or all) in batches, each with the texts (or blobs) of one more column.
 
         A text that is not UTF-8 is left as it is; in a column of blobs, what is not a blob is empty. Raises OddFile also after
         some batches, and where the column is not declared as one of texts (or blobs).
         """
-        for cells, wanted, _ in self._cells(schema, columns, wide, blobs):
+        for cells, wanted, _ in self._cells(schema, columns, wide, leaves, blobs):
             read = np.full((len(columns), len(cells.start)), -1, np.int64)
             yield Batch(list(read), Texts(cells.block.raw, *decode(cells, wanted, read)))
 
     def _cells(
-        self, schema: Schema, columns: Sequence[str], wide: str | None, blobs: bool = False
+        self, schema: Schema, columns: Sequence[str], wide: str | None, leaves: Ints | None, blobs: bool = False
     ) -> Iterator[tuple[Cells, Wanted, float]]:
-        """Blocks of cells, each with what to read of them and the share of the table's pages read so far."""
+        """Blocks of cells, each with what to read of them and the share of the pages read so far."""
         wanted = schema.wanted(columns, wide, blobs)
-        leaves = self.leaves(schema.root)
+        leaves = self.leaves(schema.root) if leaves is None else leaves
         block_bytes = BLOCK_BYTES if wide is None else TEXT_BLOCK_BYTES
         for cells in self.cells(leaves, block_bytes, wanted.alias in wanted.integers):
             yield cells, wanted, cells.pages / len(leaves)

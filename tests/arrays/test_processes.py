@@ -1,0 +1,119 @@
+"""Tasks in forked processes: results in order, columns shared, errors raised here, nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from pyprof.arrays import spool
+from pyprof.arrays.processes import in_processes, most, several
+from pyprof.errors import InputError, ToolError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+
+
+def no_children() -> bool:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def test_results_come_in_the_order_of_tasks():
+    def task(number):
+        return lambda: (number, os.getpid(), {"values": np.arange(number * 100_000), "name": "x" * number})
+
+    found = in_processes([task(number) for number in range(4)])
+    assert [number for number, _, _ in found] == [0, 1, 2, 3]
+    assert found[0][1] == os.getpid() and len({pid for _, pid, _ in found}) == 4
+    for number, _, rest in found:
+        assert (rest["values"] == np.arange(number * 100_000)).all() and rest["name"] == "x" * number
+    assert no_children()
+
+
+def test_columns_are_shared(tmp_path):
+    with spool.columns_on_disk(tmp_path):
+        column = spool.shared(np.zeros(1000, np.int64))
+
+    def fill(begin):
+        def task():
+            column[begin : begin + 250] = begin + 1
+
+        return task
+
+    in_processes([fill(begin) for begin in (0, 250, 500, 750)])
+    assert column.tolist() == np.repeat([1, 251, 501, 751], 250).tolist()
+    assert spool.shared(column) is column
+
+
+def test_what_a_task_raises_is_raised_here():
+    def fail():
+        raise InputError("net.sqlite: odd", "export it again")
+
+    with pytest.raises(InputError, match=r"net\.sqlite: odd") as caught:
+        in_processes([lambda: 1, lambda: 2, fail])
+    assert caught.value.hint == "export it again"
+    assert no_children()
+
+
+def test_a_killed_process_is_an_error_of_ours():
+    with pytest.raises(ToolError, match="was killed"):
+        in_processes([lambda: 1, lambda: os.kill(os.getpid(), signal.SIGKILL)])
+    assert no_children()
+
+
+def test_none_is_left_when_the_first_task_ends_by_an_interrupt():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        in_processes([interrupted, lambda: time.sleep(60)])
+    assert time.monotonic() - begin < 30
+    assert no_children()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system ends a process with its parent on Linux")
+def test_a_process_ends_with_its_parent(tmp_path):
+    pid = tmp_path / "pid"
+    program = (
+        "import os, time, pathlib\n"
+        "from pyprof.arrays.processes import in_processes\n"
+        f"def sleep():\n    pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n    time.sleep(600)\n"
+        "in_processes([lambda: time.sleep(600), sleep])\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        while not (pid.exists() and pid.read_text()):
+            time.sleep(0.05)
+    finally:
+        parent.kill()
+        parent.wait()
+    for _ in range(200):
+        status = f"/proc/{pid.read_text()}/stat"
+        if not os.path.exists(status) or " Z " in open_text(status):
+            return
+        time.sleep(0.05)
+    pytest.fail("the process lives on")
+
+
+def open_text(path: str) -> str:
+    try:
+        with open(path) as stream:
+            return stream.read()
+    except OSError:
+        return " Z "
+
+
+def test_how_many_is_asked_for():
+    assert most() == 1
+    with several(3):
+        assert most() == 3
+    assert most() == 1
