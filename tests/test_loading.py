@@ -168,7 +168,7 @@ print(*sys.modules)
 """
 ONLY = {
     "c.sqlite": {"pyprof.parse.sources.nsys", "pyprof.parse.sources.sqlite", "sqlite3"},
-    "t.json.gz": {"pyprof.parse.sources.kineto.reader", "pyprof.parse.sources.kineto.events", "gzip"},
+    "t.json.gz": {"pyprof.parse.sources.kineto.reader", "pyprof.parse.sources.kineto.events", "pyprof.parse.sources.gunzip"},
     "net.dict": {"pyprof.parse.records.netdict.read"},
 }
 SLOW = {"sqlalchemy", "pyarrow", "pandas", "pyprof.parse.sources.nvprof", "pyprof.parse.sources.rows", "subprocess"}

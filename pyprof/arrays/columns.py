@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.spool import computed, empty, full, kept, pieces, running_count, taken, touched
+from pyprof.arrays.spool import Lengthening, computed, full, kept, pieces, running_count, taken, touched
 from pyprof.arrays.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
@@ -157,27 +157,35 @@ class Growing:
     """
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:
-        self._values = empty(max(rows, _FIRST_ROWS), dtype)
         self._rows = 0
+        self._file: Lengthening | None = None
+        self._values: Array = np.empty(0, dtype)
+        self._lengthen(max(rows, _FIRST_ROWS), self._values.dtype)
 
     def append(self, piece: Array) -> None:
         """Put numbers to the end."""
         rows = self._rows + len(piece)
         if piece.dtype.itemsize > self._values.dtype.itemsize:
-            self._move(len(self._values), piece.dtype)
+            self._lengthen(len(self._values), piece.dtype)
         if rows > len(self._values):
-            longer = max(rows, len(self._values) * 5 // 4)
-            if self._values.base is None:
-                self._values.resize(longer, refcheck=False)
-            else:
-                self._move(longer, self._values.dtype)
+            self._lengthen(max(rows, len(self._values) * 5 // 4), self._values.dtype)
         self._values[self._rows : rows] = piece
         self._rows = rows
-        if self._values.base is not None:
+        if self._file is not None:
             touched(piece.nbytes)
 
-    def _move(self, rows: int, dtype: npt.DTypeLike) -> None:
-        values = empty(rows, dtype)
+    def _lengthen(self, rows: int, dtype: np.dtype[Any]) -> None:
+        if dtype == self._values.dtype:
+            if self._file is not None:
+                self._values = self._file.lengthened(rows, dtype)
+                return
+            self._file = Lengthening.of(rows, dtype)
+            if self._file is None:
+                self._values.resize(rows, refcheck=False)
+                return
+        else:
+            self._file = Lengthening.of(rows, dtype)
+        values = np.empty(rows, dtype) if self._file is None else self._file.lengthened(rows, dtype)
         for part in pieces(self._rows):
             values[part] = self._values[part]
         self._values = values
@@ -185,7 +193,8 @@ class Growing:
     def whole(self) -> Array:
         """All numbers; nothing can be put to them after that."""
         values, self._values = self._values, np.empty(0, self._values.dtype)
-        if values.base is not None:
+        if self._file is not None:
+            self._file = None
             return values[: self._rows]
         values.resize(self._rows, refcheck=False)
         return values

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import numpy as np
 
@@ -67,34 +67,55 @@ def folder() -> Path | None:
 
 def empty(rows: int, dtype: Any) -> Array:
     """A column to be filled. Raises InputError where the disk has no room for it."""
-    dtype = np.dtype(dtype)
-    if not on_disk() or rows * dtype.itemsize < _LEAST_BYTES:
-        return np.empty(rows, dtype)
-    return _mapped(rows, dtype)
+    file = Lengthening.of(rows, dtype)
+    return np.empty(rows, dtype) if file is None else file.lengthened(rows, dtype)
 
 
 def shared(column: Array) -> Array:
     """The same column where processes that are forked later can write into it."""
     if _is_mapped(column):
         return column
-    result = _mapped(len(column), column.dtype)
+    result = Lengthening(_FOLDER.get() or _usable(None)).lengthened(len(column), column.dtype)
     result[:] = column
     return result
 
 
-def _mapped(rows: int, dtype: np.dtype[Any]) -> Array:
-    folder, size = _FOLDER.get(), rows * dtype.itemsize
-    import tempfile  # of several libraries, for long columns alone
+class Lengthening:
+    """A column on the disk that is made longer where it stands."""
 
-    try:
-        with tempfile.TemporaryFile(prefix=".pyprof-", suffix=".part", dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # a write to memory that finds no room on the disk kills the process
-            mapped = mmap.mmap(file.fileno(), size)
-    except OSError as error:
-        hint = "make room there, or set TMPDIR and write elsewhere"
-        raise InputError(f"{folder}: no room for {size:,} bytes of columns: {error.strerror}", hint) from error
-    watch(mapped)
-    return np.frombuffer(mapped, dtype)
+    def __init__(self, folder: Path) -> None:
+        import tempfile  # of several libraries, for long columns alone
+
+        self._folder = folder
+        try:
+            with tempfile.TemporaryFile(prefix=".pyprof-", suffix=".part", dir=folder) as file:
+                self._descriptor = os.dup(file.fileno())
+        except OSError as error:
+            raise _no_room(folder, 0, error) from error
+        finalize(self, os.close, self._descriptor)
+
+    @classmethod
+    def of(cls, rows: int, dtype: Any) -> Lengthening | None:
+        """A new one where a column so long belongs on the disk."""
+        folder = _FOLDER.get()
+        return None if folder is None or rows * np.dtype(dtype).itemsize < _LEAST_BYTES else cls(folder)
+
+    def lengthened(self, rows: int, dtype: Any) -> Array:
+        """The same bytes as a column of so many rows. Raises InputError where the disk has no room for it."""
+        size = rows * np.dtype(dtype).itemsize
+        try:
+            # A write to memory that finds no room on the disk kills the process.
+            os.posix_fallocate(self._descriptor, 0, size)
+            mapped = mmap.mmap(self._descriptor, size)
+        except OSError as error:
+            raise _no_room(self._folder, size, error) from error
+        watch(mapped)
+        return np.frombuffer(mapped, dtype)
+
+
+def _no_room(folder: Path, size: int, error: OSError) -> InputError:
+    hint = "make room there, or set TMPDIR and write elsewhere"
+    return InputError(f"{folder}: no room for {size:,} bytes of columns: {error.strerror}", hint)
 
 
 def watch(mapped: mmap.mmap) -> None:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.spool import computed, joined, kept
-from pyprof.arrays.types import Array, Ints
+from pyprof.arrays.columns import Growing, narrowest
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, joined, kept, taken
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Marker, decode, split_ids
 
 if TYPE_CHECKING:
@@ -209,6 +211,58 @@ def concatenated(tables: list[Table]) -> Table:
     return whole
 
 
+def chosen(table: Table, keep: Callable[[slice], Bools]) -> Table:
+    """The rows of a table for which a mask, computed for some of them at a time, is true: the same table where all are."""
+    count = len(next(iter(table.values())))
+    rows = rows_where(count, keep)
+    if len(rows) == count:
+        return table
+    return {name: column[: len(rows)] if column.strides == (0,) else taken(column, rows) for name, column in table.items()}
+
+
+class GrowingTable:
+    """A table of one kind that pieces are put to. Its columns grow where they stand, in 32 bits where that is allowed and
+    enough; one of a single value takes no memory and cannot be written to."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._columns = {column.name: _GrowingColumn(column) for column in TABLES[name]}
+
+    def add(self, columns: Mapping[str, Array]) -> None:
+        """More rows; columns that are not given hold their default. Raises as `make_table` does."""
+        for name, piece in make_table(self._name, columns).items():
+            self._columns[name].append(piece)
+
+    def whole(self) -> Table:
+        """All rows; none can be put to them after that."""
+        return {name: column.whole() for name, column in self._columns.items()}
+
+
+class _GrowingColumn:
+    """As `Growing`, but a number for as long as there is only one value; type: of the table that it is in."""
+
+    def __init__(self, type: ColumnType) -> None:
+        self._type, self._value, self._rows = type, np.array(type.default, type.dtype), 0
+        self._growing: Growing | None = None
+
+    def append(self, piece: Array) -> None:
+        if not len(piece):
+            return
+        if self._growing is None:
+            if piece.strides == (0,) and (not self._rows or piece[0] == self._value):
+                self._value, self._rows = piece[0], self._rows + len(piece)
+                return
+            self._growing = Growing(np.int32 if self._type.narrow else self._type.dtype)
+            self._growing.append(np.broadcast_to(self._narrow(self._value.reshape(1)), self._rows))
+        self._growing.append(self._narrow(piece))
+
+    def whole(self) -> Array:
+        return np.broadcast_to(self._value, self._rows) if self._growing is None else self._growing.whole()
+
+    def _narrow(self, piece: Array) -> Array:
+        return narrowest(piece) if self._type.narrow else piece
+
+
 class Strings:
     """Texts stored once and referred to by code."""
 
@@ -223,6 +277,13 @@ class Strings:
             found = self._codes[text] = len(self.values)
             self.values.append(text)
         return found
+
+    def codes(self, texts: list[str]) -> list[int]:
+        """The codes of texts, new or known."""
+        try:
+            return [*map(self._codes.__getitem__, texts)]
+        except KeyError:
+            return [*map(self.code, texts)]
 
     def __getitem__(self, code: int) -> str:
         return self.values[code] if code >= 0 else ""

@@ -7,12 +7,11 @@ The call of the inner range takes these facts as named arguments, so that it has
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.trace import Labels, Table
-
-Ints = npt.NDArray[np.int64]
 
 
 def give_facts(ranges: Table, labels: Labels) -> None:
@@ -21,8 +20,9 @@ def give_facts(ranges: Table, labels: Labels) -> None:
     bare = [i for i, m in enumerate(labels.markers) if m.call is not None and m.call.module == "nccl" and not m.call.kwargs]
     if not records or not bare:
         return
-    around = np.flatnonzero(np.isin(ranges["label"], records))
-    inner = np.flatnonzero(np.isin(ranges["label"], bare))
+    label = ranges["label"]
+    around = rows_where(len(label), lambda part: np.isin(label[part], records))
+    inner = rows_where(len(label), lambda part: np.isin(label[part], bare))
     owner = _innermost(ranges, around, inner)
     inner, owner = inner[owner >= 0], owner[owner >= 0]
     new: dict[tuple[int, int], int] = {}
@@ -37,7 +37,7 @@ def give_facts(ranges: Table, labels: Labels) -> None:
         ranges["label"][row] = code
 
 
-def _innermost(ranges: Table, around: Ints, inner: Ints) -> Ints:
+def _innermost(ranges: Table, around: Array, inner: Array) -> Ints:
     """For each row of `inner` the last one of `around` that began before it on its thread and had not ended; -1 none.
 
     Records of collectives do not nest, so that only the last one can contain it.

@@ -7,26 +7,26 @@ the same result. This module must not know what an event means.
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import math
 import re
-import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from typing import Annotated, Any, BinaryIO, Generic, TypeVar
+from operator import attrgetter
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.errors import InputError, NotACapture
+from pyprof.parse.sources.gunzip import MAGIC, DamagedGzip, Gunzip
 
 LAST_US = 4e15
 """The year 2096, beyond which no event of a trace lies; twice this in nanoseconds still fits 64 bits."""
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 8 << 20
 _MAX_HEAD_BYTES = 64 << 20  # before the events: at most the process groups of a large job
 _CUTS_TRIED = 8
@@ -105,24 +105,28 @@ class TraceFile:
 
         Raises NotACapture where there are no trace events, InputError where the text is damaged or cut short.
         """
-        try:
-            stream: BinaryIO = self._stream
-            if self._stream.peek(2)[:2] == _GZIP_MAGIC:
-                stream = gzip.GzipFile(fileobj=self._stream)  # type: ignore[assignment]
-            head, buffer = self._head(stream)
-            while len(more := stream.read(self.block_bytes)) == self.block_bytes:
-                if len(buffer) >= self.block_bytes:
-                    events, buffer = self._cut(buffer)
-                    yield events
-                if len(buffer) > _MOST_EVENT_BYTES:
-                    most = f"one event of more than {_MOST_EVENT_BYTES >> 20} MiB"
-                    raise InputError(f"{self.name}: {most}, which no profiler writes", _HINT)
-                buffer += more
-            yield self._last(head, buffer + more)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{self.name}: cannot be decompressed: {error}", _HINT) from error
+        if self._stream.peek(2)[:2] != MAGIC:
+            yield from self._blocks(self._stream)
+            return
+        with closing(Gunzip(self._stream)) as text:
+            try:
+                yield from self._blocks(text)
+            except DamagedGzip as error:
+                raise InputError(f"{self.name}: cannot be decompressed: {error}", _HINT) from error
 
-    def _head(self, stream: BinaryIO) -> tuple[bytes, bytes]:
+    def _blocks(self, stream: io.BufferedReader | Gunzip) -> Iterator[list[Event]]:
+        head, buffer = self._head(stream)
+        while len(more := stream.read(self.block_bytes)) == self.block_bytes:
+            if len(buffer) >= self.block_bytes:
+                events, buffer = self._cut(buffer)
+                yield events
+            if len(buffer) > _MOST_EVENT_BYTES:
+                most = f"one event of more than {_MOST_EVENT_BYTES >> 20} MiB"
+                raise InputError(f"{self.name}: {most}, which no profiler writes", _HINT)
+            buffer += more
+        yield self._last(head, buffer + more)
+
+    def _head(self, stream: io.BufferedReader | Gunzip) -> tuple[bytes, bytes]:
         """(text before the events, first text of the events)."""
         text = b""
         while len(text) < _MAX_HEAD_BYTES and (more := stream.read(min(self.block_bytes, 1 << 20))):
@@ -143,7 +147,7 @@ class TraceFile:
         while upto > 0:
             since = max(upto - window, 0)
             for match in reversed(list(_BETWEEN.finditer(buffer, since, upto))):
-                found = _read(b"[" + buffer[: match.start() + 1] + b"]", _BLOCK)
+                found = _read(b"".join((b"[", memoryview(buffer)[: match.start() + 1], b"]")), _BLOCK)
                 if found is not None:
                     return found[0], buffer[match.end() :]
                 tried += 1
@@ -183,7 +187,8 @@ def _strict(text: bytes, plain: msgspec.json.Decoder[Any], exact: msgspec.json.D
     """As `_read` of valid text, with exact times where floats would lose nanoseconds."""
     found = plain.decode(text)
     events, facts = (found, Facts()) if isinstance(found, list) else (found.traceEvents, found)
-    if any(type(e.ts) is float and e.ts >= _EXACT_BELOW_US for e in events):
+    begins = [e.ts for e in events]
+    if float in set(map(type, begins)) and any(type(ts) is float and ts >= _EXACT_BELOW_US for ts in begins):
         found = exact.decode(text)
         events = found if isinstance(found, list) else found.traceEvents
     return events, facts
@@ -317,7 +322,7 @@ def _number(value: object) -> int | Decimal | None:
 
 def decode_args(kind: type[S], events: list[Event]) -> list[S]:
     """The args of events as structs of one kind; a value of a wrong type is left at its default."""
-    text = b"[" + b",".join([bytes(e.args) for e in events]) + b"]"
+    text = b"[" + b",".join(map(attrgetter("args"), events)) + b"]"
     try:
         return msgspec.json.decode(text, type=list[kind], strict=False)  # type: ignore[valid-type]
     except _MALFORMED:
@@ -345,7 +350,7 @@ def nanoseconds(values: Sequence[int | float | Decimal]) -> npt.NDArray[np.int64
     micro = np.array(values, np.float64)
     whole = np.floor(micro)
     result = whole.astype(np.int64) * 1000 + np.rint((micro - whole) * 1000).astype(np.int64)
-    if any(type(v) is Decimal for v in values):
+    if Decimal in set(map(type, values)):
         for row in np.flatnonzero(np.abs(micro) >= _EXACT_BELOW_US).tolist():
             result[row] = int((Decimal(values[row]) * 1000).to_integral_value(ROUND_HALF_EVEN))
     return result

@@ -6,20 +6,23 @@ Knows the args that CUPTI and ROCm activities carry. Columns are filled block by
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.columns import Growing
+from pyprof.arrays.joining import copied, first_rows, last_rows, rows_where
+from pyprof.arrays.sorting import Groups, cuts_of, parts_of
+from pyprof.arrays.spool import PIECE_ROWS, computed, full, pieces, taken
+from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
 from pyprof.parse.sources.kineto.exported import ActivityCodes
-from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Strings, Table, Trace, concatenated, make_table
-
-Ints = npt.NDArray[np.int64]
+from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace
 
 _INT32 = (1 << 31) - 1
+_SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()} | {
     "HostToDevice": 1, "DeviceToHost": 2, "DeviceToDevice": 8, "HostToHost": 9, "PeerToPeer": 10,
     "M2D": 1, "H2D": 1, "D2M": 2, "D2H": 2, "D2D": 8, "M2M": 9, "H2H": 9, "M2H": 9, "H2M": 9,  # Intel: M, H: the host
@@ -57,7 +60,9 @@ def times(events: list[Event]) -> tuple[Ints, Ints]:
 
 
 def _small(values: list[int]) -> Ints:
-    return np.array([v if 0 <= v <= _INT32 else -1 for v in values], np.int64)
+    found = np.array(values, np.int64)
+    found[(found < 0) | (found > _INT32)] = -1
+    return found
 
 
 def _number(value: int | str) -> int:
@@ -71,15 +76,14 @@ class Activities:
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self._parts: list[Table] = []
-        self._layers: list[Ints] = []
+        self._table, self._layers = GrowingTable("activities"), Growing(np.int32)
         self.qualified: set[int] = set()
 
     def add(self, kind: int, events: list[Event]) -> None:
         """More kernels, copies or fills."""
         args = decode_args(_ActivityArgs, events)
         start, end = times(events)
-        names = [self._strings.code(e.name) for e in events]
+        names = self._strings.codes([e.name for e in events])
         columns = {
             "kind": np.full(len(events), kind),
             "start_ns": start,
@@ -103,7 +107,7 @@ class Activities:
         if len(known) == len(args):
             columns["process"] = np.array([one.process for one in known], np.int64)
             columns["copykind"] = np.array([one.copykind for one in known], np.int64)
-        self._parts.append(make_table("activities", columns))
+        self._table.add(columns)
         self._layers.append(np.array([self._layer(a) for a in args], np.int32))
 
     def _layer(self, args: _ActivityArgs) -> int:
@@ -114,13 +118,13 @@ class Activities:
         self.qualified |= {code} if args.module_fqn else set()
         return code
 
-    def layers(self) -> Ints:
-        """Of all rows the code of the layer that torch's annotations of graphs say, -1 none."""
-        return np.concatenate([np.empty(0, np.int32), *self._layers])
+    def layers(self) -> Array:
+        """Of all rows the code of the layer that torch's annotations of graphs say, -1 none; once, after all were added."""
+        return self._layers.whole()
 
     def table(self) -> Table:
-        """All rows."""
-        return concatenated(self._parts or [make_table("activities")])
+        """All rows, once."""
+        return self._table.whole()
 
 
 class Launches:
@@ -128,66 +132,100 @@ class Launches:
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
-        self._parts: list[Table] = []
-        self._geometry: dict[int, tuple[list[int], list[int]]] = {}
+        self._table = GrowingTable("launches")
+        self._geometry = dict(zip(("corr", *_SIZES), [Growing(np.int64), *(Growing(np.int32) for _ in _SIZES)], strict=True))
 
     def add(self, events: list[Event], threads: Ints) -> None:
         """More API calls; threads: the row of `threads` of each."""
         args = decode_args(_LaunchArgs, events)
         start, end = times(events)
-        self._geometry |= {a.correlation: (a.grid, a.block) for a in args if a.grid and a.correlation >= 0}
+        self._add_geometry([a for a in args if a.grid and a.correlation >= 0])
         columns = {
             "start_ns": start,
             "end_ns": end,
             "thread": threads,
             # 0 is what a call has that started nothing.
             "corr": np.array([a.correlation or -1 for a in args], np.int64),
-            "name": np.array([self._strings.code(e.name) for e in events], np.int64),
+            "name": np.array(self._strings.codes([e.name for e in events]), np.int64),
             "kernel": np.array([self._strings.code(a.kernel) if a.kernel else -1 for a in args], np.int64),
         }
-        self._parts.append(make_table("launches", columns))
+        self._table.add(columns)
+
+    def _add_geometry(self, args: list[_LaunchArgs]) -> None:
+        columns = {"corr": np.array([a.correlation for a in args], np.int64), **_geometry([(a.grid, a.block) for a in args])}
+        for name, values in columns.items():
+            self._geometry[name].append(values.astype(np.int32) if name in _SIZES else values)
 
     def table(self) -> Table:
-        """All rows."""
-        return concatenated(self._parts or [make_table("launches")])
+        """All rows, once."""
+        return self._table.whole()
 
     def give_geometry(self, activities: Table) -> None:
         """Give kernels without a grid the one of their launch, where that has one."""
-        bare = np.flatnonzero((activities["kind"] == ActivityKind.KERNEL) & (activities["grid_x"] < 0))
-        found = [self._geometry.get(corr, ([], [])) for corr in activities["corr"][bare].tolist()] if self._geometry else []
-        if found:
-            for name, values in _geometry(found).items():
-                activities[name][bare] = values
+        known = {name: column.whole() for name, column in self._geometry.items()}
+        if not len(known["corr"]):
+            return
+        kind, grid = activities["kind"], activities["grid_x"]
+        bare = computed(len(kind), np.bool_, lambda part: (kind[part] == ActivityKind.KERNEL) & (grid[part] < 0))
+        row = last_rows(known.pop("corr"), activities["corr"])
+        for name, values in known.items():
+            given = computed(len(row), np.int32, partial(_taken, values, row))
+            activities[name] = copied(activities[name])
+            for part in pieces(len(row)):
+                np.copyto(activities[name][part], given[part], where=bare[part])
+
+
+def _taken(values: Array, row: Array, part: slice) -> Array:
+    """values[row] for a part of the rows, -1 where the row is -1."""
+    return np.where(row[part] >= 0, values[row[part]], -1)
 
 
 def number_nodes(trace: Trace) -> None:
     """Give what one call replayed of a graph numbers from 1 in order of begin as nodes, where their own were not recorded."""
     activities, launches = trace.activities, trace.launches
-    graphs = [name for name in distinct_values(launches["name"]).tolist() if _GRAPH_LAUNCH.match(trace.strings[name])]
-    calls = np.flatnonzero(np.isin(launches["name"], graphs) & (launches["corr"] >= 0))
-    process = trace.threads["process"][launches["thread"][calls]].astype(np.int64)
+    graphs = [code for code, name in enumerate(trace.strings.values) if _GRAPH_LAUNCH.match(name)]
+    calls = rows_where(len(launches["name"]), lambda p: np.isin(launches["name"][p], graphs) & (launches["corr"][p] >= 0))
+    if not len(calls):
+        return
     count = len(trace.processes["pid"]) + 1
-    call = activities["corr"].astype(np.int64) * count + activities["process"]
-    known = launches["corr"][calls].astype(np.int64) * count + process
-    rows = np.flatnonzero(np.isin(call, known) & (activities["graph_node"] < 0)) if len(calls) else calls
+    process = trace.threads["process"]
+    known = computed(
+        len(calls),
+        np.int64,
+        lambda p: launches["corr"][calls[p]].astype(np.int64) * count + process[launches["thread"][calls[p]]],
+    )
+    wanted = computed(
+        len(activities["corr"]),
+        np.int64,
+        lambda p: activities["corr"][p].astype(np.int64) * count + activities["process"][p],
+    )
+    call = last_rows(known, wanted)
+    own = activities["graph_node"]
+    rows = rows_where(len(call), lambda p: (call[p] >= 0) & (own[p] < 0))
     if not len(rows):
         return
-    order = np.lexsort((*(activities[name][rows] for name in ("stream", "end_ns", "start_ns")), call[rows]))
-    new = np.ones(len(rows), np.bool_)
-    new[1:] = np.diff(call[rows][order]) != 0
-    first = np.flatnonzero(new)
-    nodes = activities["graph_node"].copy()
-    nodes[rows[order]] = 1 + np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    nodes = copied(own)
+    of_call = taken(call, rows)
+    cuts = cuts_of(of_call, PIECE_ROWS)
+    groups = Groups(parts_of(of_call, cuts), len(cuts) + 1)
+    for number in range(len(groups)):
+        group = rows[groups[number]]
+        keys = [activities[name][group] for name in ("stream", "end_ns", "start_ns")]
+        order = np.lexsort((*keys, call[group]))
+        new = np.ones(len(group), np.bool_)
+        new[1:] = np.diff(call[group][order]) != 0
+        first = np.flatnonzero(new)
+        nodes[group[order]] = 1 + np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
     activities["graph_node"] = nodes
 
 
 def _geometry(pairs: list[tuple[list[int], list[int]]]) -> dict[str, Ints]:
     """Columns from (grid, block); those of fewer than three dimensions stay unknown."""
-    columns = {}
-    for at, name in enumerate(("grid", "block")):
-        for axis, letter in enumerate("xyz"):
-            columns[f"{name}_{letter}"] = _small([pair[at][axis] if len(pair[at]) == 3 else -1 for pair in pairs])
-    return columns
+    unknown = [-1, -1, -1]
+    rows = [(grid if len(grid) == 3 else unknown) + (block if len(block) == 3 else unknown) for grid, block in pairs]
+    values = np.array(rows, np.int64).reshape(-1, len(_SIZES))
+    values[(values < 0) | (values > _INT32)] = -1
+    return dict(zip(_SIZES, values.T, strict=True))
 
 
 def _copy_kind(name: str) -> int:
@@ -195,15 +233,24 @@ def _copy_kind(name: str) -> int:
     return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
 
 
-def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> tuple[Ints, int]:
+def process_of_activities(activities: Table, launches: Table, threads: Table, processes: int) -> tuple[Array, int]:
     """The row of `processes` of each activity: its launch's, or the only one; -1 unknown. And of how many it is unknown since
     several processes used their correlation id."""
-    wanted = activities["corr"]
+    wanted, corr, thread = activities["corr"], launches["corr"], launches["thread"]
     if processes <= 1:
-        return np.full(len(wanted), processes - 1, np.int64), 0
-    corr, process = launches["corr"], threads["process"][launches["thread"]].astype(np.int64)
-    known, owner = distinct_rows(corr[corr >= 0], process[corr >= 0]).columns
-    if not len(known):
-        return np.full(len(wanted), -1, np.int64), 0
-    first, last = np.searchsorted(known, wanted, "left"), np.searchsorted(known, wanted, "right")
-    return np.where(last - first == 1, np.append(owner, -1)[first], -1), int((last - first > 1).sum())
+        return np.broadcast_to(np.int32(processes - 1), len(wanted)), 0
+    process, first = threads["process"], first_rows(corr, corr)
+    shared = full(len(corr), False, np.bool_)  # of the first launch with an id: whether another process used it too
+    for part in pieces(len(corr)):
+        other = process[thread[part]] != process[thread[first[part]]]
+        shared[first[part][other]] = True
+    launch = first_rows(corr, wanted)
+    known = rows_where(len(wanted), lambda part: (launch[part] >= 0) & (wanted[part] >= 0))
+    owner = full(len(wanted), -1, np.int32)
+    several = 0
+    for part in pieces(len(known)):
+        rows = known[part]
+        many = shared[launch[rows]]
+        owner[rows] = np.where(many, -1, process[thread[launch[rows]]])
+        several += int(many.sum())
+    return owner, several

@@ -8,15 +8,18 @@ from the outside in, but `blocks.2.mlp.0` where the recorder put the names of th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.nesting import crossing, nest
-from pyprof.arrays.types import Bools, Integers, Ints
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.joining import first_rows, rows_where
+from pyprof.arrays.spool import computed, full, pieces, release, taken
+from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.markers import Kind, Marker
-from pyprof.parse.sources.trace import Labels, Table, make_table
+from pyprof.parse.sources.kineto.parts import Intervals, NestedParts
+from pyprof.parse.sources.trace import Labels, Table
 
 MODULE_PREFIX = "nn.Module: "
 _DEEPEST = 64  # doublings of the way to the module around a frame, more than any stack needs
@@ -32,6 +35,10 @@ class FrameTable(NamedTuple):
     id: Integers
     parent: Integers
 
+    def intervals(self) -> Intervals:
+        """Their times. Ids order the outer before the inner of two at one time."""
+        return Intervals(self.thread, self.start, self.end, self.id)
+
 
 class _Path(NamedTuple):
     """Where a module is: number of the outermost module that holds it in the running model, -1 unknown; its path."""
@@ -40,74 +47,109 @@ class _Path(NamedTuple):
     path: str
 
 
-def module_ranges(frames: FrameTable, names: list[str], known: object, labels: Labels) -> Table:
-    """A row of `ranges` for each call of a module. names: by code; known: the trace's `pyprof_modules`, see `_checked`."""
-    is_module = np.array([name.startswith(MODULE_PREFIX) for name in names], np.bool_)[frames.name]
-    rows = np.flatnonzero(is_module)
-    around = _around(frames, is_module, rows)
-    bare = np.flatnonzero(around < 0)
-    around[bare] = _around_by_time(frames, rows, bare)
-    label = _labels(frames.name[rows], around, names, _checked(known), labels)
-    columns = {"start_ns": frames.start[rows], "end_ns": frames.end[rows], "thread": frames.thread[rows], "label": label}
-    return make_table("ranges", columns)
+def module_ranges(frames: FrameTable, names: list[str], known: object, labels: Labels) -> Iterator[Table]:
+    """Columns of `ranges` for each call of a module, some at a time. names: by code; known: the trace's `pyprof_modules`, see
+    `_checked`."""
+    of_module = np.array([name.startswith(MODULE_PREFIX) for name in names], np.bool_)
+    rows = rows_where(len(frames.name), lambda part: of_module[frames.name[part]])
+    if not len(rows):
+        return
+    around = _around(frames, of_module, rows)
+    _give_around_by_time(frames, rows, around)
+    label = _labels(taken(frames.name, rows), around, names, _checked(known), labels)
+    for part in pieces(len(rows)):
+        own = rows[part]
+        columns = {"start_ns": frames.start[own], "end_ns": frames.end[own], "thread": frames.thread[own]}
+        yield columns | {"label": label[part]}
+        release()
 
 
-def _around(frames: FrameTable, is_module: Bools, rows: Ints) -> Ints:
+def _around(frames: FrameTable, of_module: Bools, rows: Array) -> Array:
     """For each call of a module that of the module around it, by ids: place in rows, -1 unknown."""
-    order = np.argsort(frames.id, kind="stable")
-    sorted_ids = frames.id[order]
-    at = np.minimum(np.searchsorted(sorted_ids, frames.parent), max(len(order) - 1, 0))
-    found = (frames.parent >= 0) & (sorted_ids[at] == frames.parent)
-    up = np.where(found, order[at], -1)
-    up[found] = np.where(frames.thread[up[found]] == frames.thread[found], up[found], -1)
+    thread, name, parent = frames.thread, frames.name, frames.parent
+    up = first_rows(frames.id, parent)
+    for part in pieces(len(up)):
+        row = up[part]
+        up[part] = np.where((row >= 0) & (parent[part] >= 0) & (thread[row] == thread[part]), row, -1)
     for _ in range(_DEEPEST):  # each time to the caller's caller, as long as no module is met
-        plain = np.flatnonzero((up >= 0) & ~is_module[up])
-        if not len(plain):
+        changed = False
+        for part in pieces(len(up)):
+            row = up[part]
+            plain = np.flatnonzero((row >= 0) & ~of_module[name[row]])
+            row[plain] = up[row[plain]]
+            changed = changed or len(plain) > 0
+        release()
+        if not changed:
             break
-        up[plain] = up[up[plain]]
-    up[(up >= 0) & ~is_module[up]] = -1  # ids that go round in a ring
-    place = np.full(len(is_module) + 1, -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    return place[up[rows]]
+    # Ids that go round in a ring lead to no module.
+    at = computed(len(rows), up.dtype, lambda part: np.where(of_module[name[up[rows[part]]]], up[rows[part]], -1))
+    return first_rows(rows, at)
 
 
-def _around_by_time(frames: FrameTable, rows: Ints, bare: Ints) -> Ints:
+def _give_around_by_time(frames: FrameTable, rows: Array, around: Array) -> None:
     """The same by time on the thread, for those whose ids do not say it."""
-    result = np.full(len(bare), -1, np.int64)
-    thread = frames.thread[rows]
-    for number in distinct_values(thread[bare]).tolist():
-        mine = np.flatnonzero(thread == number)
-        own = rows[mine]
-        order = np.lexsort((frames.id[own], -frames.end[own], frames.start[own]))
-        mine, own = mine[order], own[order]
-        aside = crossing(frames.start[own], frames.end[own], np.zeros(len(own), np.bool_))
-        mine, own = mine[~aside], own[~aside]
-        parent = np.full(len(rows), -1, np.int64)
-        forest = nest(frames.start[own], frames.end[own])
-        parent[mine] = np.where(forest.parent >= 0, mine[forest.parent], -1)
-        here = np.flatnonzero(thread[bare] == number)
-        result[here] = parent[bare[here]]
-    return result
+    for _, places, forest in NestedParts(frames.intervals().take(rows)):
+        own = around[places]
+        inside = np.flatnonzero((own < 0) & (forest.parent >= 0))
+        around[places[inside]] = places[forest.parent[inside]]
 
 
-def _labels(name: Integers, around: Ints, names: list[str], known: dict[str, list[_Path]], labels: Labels) -> Ints:
+def _labels(name: Integers, around: Array, names: list[str], known: dict[str, list[_Path]], labels: Labels) -> Array:
     """The label of each call, level by level from the outside in; around: place of the call around each, -1 none."""
+    level = _levels(around)
     paths: list[_Path] = []
     code_of: dict[_Path, int] = {}
-    path = np.full(len(name) + 1, -1, np.int64)
-    level = np.flatnonzero(around < 0)
-    while (path[:-1] < 0).any():
-        level = level if len(level) else np.flatnonzero(path[:-1] < 0)[:1]  # ids that go round in a ring: begin anywhere
-        found = distinct_rows(path[around[level]], name[level])
-        codes = []
-        for outer, code in found.columns.T.tolist():
+    path = full(len(name), -1, np.int32)
+    for number in range(max((int(level[part].max()) for part in pieces(len(level))), default=-1) + 1):
+        chosen = rows_where(len(level), lambda part, number=number: level[part] == number)  # type: ignore[misc]
+        pairs = set[tuple[int, int]]()
+        for part in pieces(len(chosen)):
+            pairs |= {*map(tuple, distinct_rows(*_outer_and_name(path, around, name, chosen[part])).columns.T.tolist())}
+        code_of_pair = {}
+        for outer, code in sorted(pairs):
             one = _path(names[code].removeprefix(MODULE_PREFIX), paths[outer] if outer >= 0 else None, known)
-            codes.append(code_of.setdefault(one, len(paths)))
-            paths += [one] * (codes[-1] == len(paths))
-        path[level] = np.array(codes, np.int64)[found.inverse]
-        level = np.flatnonzero((path[:-1] < 0) & (around >= 0) & (path[around] >= 0))
+            code_of_pair[outer, code] = code_of.setdefault(one, len(paths))
+            paths += [one] * (code_of[one] == len(paths))
+        for part in pieces(len(chosen)):
+            found = distinct_rows(*_outer_and_name(path, around, name, chosen[part]))
+            codes = [code_of_pair[outer, code] for outer, code in found.columns.T.tolist()]
+            path[chosen[part]] = np.array(codes, np.int32)[found.inverse]
+        release()
     markers = [Marker(Kind.LAYER, one.path, one.path, scope="module") for one in paths]
-    return np.array([labels.add(("module", marker.name), marker) for marker in markers], np.int64)[path[:-1]]
+    label = np.array([labels.add(("module", marker.name), marker) for marker in markers], np.int32)
+    return computed(len(path), np.int32, lambda part: label[path[part]])
+
+
+def _outer_and_name(path: Array, around: Array, name: Integers, rows: Array) -> tuple[Array, Array]:
+    """The path around each of these calls, -1 none, and its name."""
+    outer = around[rows]
+    return np.where(outer >= 0, path[outer], -1), name[rows]
+
+
+def _levels(around: Array) -> Array:
+    """How many calls are around each, where ids go round in a ring from any of it on."""
+    level = full(len(around), -1, np.int32)
+    number = 0
+    missing = len(around)
+    for part in pieces(len(around)):
+        level[part][around[part] < 0] = 0
+        missing -= int((around[part] < 0).sum())
+    if missing == len(around) > 0:
+        level[0], missing = 0, missing - 1
+    while missing:
+        number += 1
+        found = 0
+        for part in pieces(len(around)):
+            outer = around[part]
+            next_ = (level[part] < 0) & (outer >= 0) & (level[outer] == number - 1)
+            level[part][next_] = number
+            found += int(next_.sum())
+        release()
+        if not found:  # ids that go round in a ring: begin anywhere
+            row = next(part.start + int(np.argmax(level[part] < 0)) for part in pieces(len(level)) if (level[part] < 0).any())
+            level[row], found = number, 1
+        missing -= found
+    return level
 
 
 def _path(name: str, outer: _Path | None, known: dict[str, list[_Path]]) -> _Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeGuard
 
@@ -16,7 +17,7 @@ import msgspec
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker, decode, is_backward_name
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
-from pyprof.parse.sources.kineto.events import Int
+from pyprof.parse.sources.kineto.events import Event, Int
 from pyprof.parse.sources.kineto.exported import RangeCodes
 from pyprof.parse.sources.trace import Labels
 
@@ -79,24 +80,30 @@ class OpLabels:
         self._codes: dict[tuple[object, ...], int] = {}
         self.shapes = False
 
-    def code(self, name: str, args: OpArgs, annotation: bool = False) -> int:
-        """The code of an op's marker; annotation: a range of the user's or a library's, which is an op only as a collective."""
-        dims = bytes(args.dims or args.dims_2021)
-        recorded = (dims, bytes(args.types), bytes(args.strides), bytes(args.concrete))
-        key: tuple[object, ...] = (name, args.seq >= 0, args.fwd > 0, annotation, recorded)
-        if args.kernel_backend or args.collective:
-            key += (args.collective, args.dtype, args.in_elements, args.out_elements, args.group, args.group_name)
-            key += tuple(getattr(args, fact) for fact in _KERNEL_FACTS)
-        found = self._codes.get(key)
-        if found is None:
-            self.shapes |= bool(dims)
-            inputs = _inputs(name, dims, args)
-            marker = _annotation(name, args, inputs) if annotation else _marker(name, args, inputs)
-            # Two spellings of the same inputs are one marker: the key is the decoded call.
-            same = (marker.kind, name, repr(marker.call))
-            found = self._labels.add(same, marker)
-            self._codes[key] = found
+    def codes(self, events: Sequence[Event], args: Sequence[OpArgs]) -> list[int]:
+        """The codes of the markers of ops and annotations, each with its args."""
+        codes, found = self._codes, []
+        for event, one in zip(events, args, strict=True):
+            inputs = b"\0".join((one.dims or one.dims_2021, one.types, one.strides, one.concrete))
+            # An annotation is a range of the user's or a library's, which is an op only as a collective.
+            annotation = event.cat == "user_annotation"
+            key: tuple[object, ...] = (event.name, inputs, one.seq >= 0, one.fwd > 0, annotation)
+            if one.kernel_backend or one.collective:
+                key += (one.collective, one.dtype, one.in_elements, one.out_elements, one.group, one.group_name)
+                key += tuple(getattr(one, fact) for fact in _KERNEL_FACTS)
+            code = codes.get(key)
+            if code is None:
+                code = codes[key] = self._add(event.name, one, annotation)
+            found.append(code)
         return found
+
+    def _add(self, name: str, args: OpArgs, annotation: bool) -> int:
+        dims = bytes(args.dims or args.dims_2021)
+        self.shapes |= bool(dims)
+        inputs = _inputs(name, dims, args)
+        marker = _annotation(name, args, inputs) if annotation else _marker(name, args, inputs)
+        # Two spellings of the same inputs are one marker: the key is the decoded call.
+        return self._labels.add((marker.kind, name, repr(marker.call)), marker)
 
 
 def _marker(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> Marker:

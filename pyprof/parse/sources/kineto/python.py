@@ -11,10 +11,12 @@ import sys
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values, narrowest
-from pyprof.arrays.nesting import crossing, nest
-from pyprof.arrays.types import Ints
+from pyprof.arrays.columns import Growing, narrowest
+from pyprof.arrays.nesting import Forest
+from pyprof.arrays.spool import computed, full
+from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.parse.sources.kineto.modules import FrameTable
+from pyprof.parse.sources.kineto.parts import NestedParts
 from pyprof.parse.sources.trace import Strings, Table, make_table
 
 # Patterns are compiled when they are first used: most traces have no frames.
@@ -63,7 +65,8 @@ class Frames:
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
         self._code: dict[str, int] = {}
-        self._parts: list[FrameTable] = []
+        self._growing = [*map(Growing, (np.int32, np.int64, np.int64, np.int32, np.int32, np.int32))]  # as in FrameTable
+        self._table: FrameTable | None = None
 
     def names(self) -> list[str]:
         """Distinct names in the order of their codes."""
@@ -71,13 +74,16 @@ class Frames:
 
     def add(self, thread: Ints, start: Ints, end: Ints, names: list[str], ids: tuple[Ints, Ints]) -> None:
         """More frames; ids: of each and of its caller. The first order the outer before the inner of two at one time."""
-        codes = np.array([self._code.setdefault(name, len(self._code)) for name in names], np.int64)
-        self._parts.append(FrameTable(thread.astype(np.int32), start, end, codes.astype(np.int32), *map(narrowest, ids)))
+        codes = np.array([self._code.setdefault(name, len(self._code)) for name in names], np.int32)
+        pieces: list[Array] = [thread.astype(np.int32), start, end, codes, *map(narrowest, ids)]
+        for column, piece in zip(self._growing, pieces, strict=True):
+            column.append(piece)
 
     def table(self) -> FrameTable | None:
-        """All of them, None where there are none."""
-        self._parts = [FrameTable(*map(np.concatenate, zip(*self._parts, strict=True)))] if self._parts else []
-        return self._parts[0] if self._parts else None
+        """All of them, None where there are none; none can be added after that."""
+        if self._table is None and self._code:
+            self._table = FrameTable(*(column.whole() for column in self._growing))
+        return self._table
 
     def kept(self) -> Table:
         """The trace's table of them, its threads as numbers of the reader's."""
@@ -85,24 +91,21 @@ class Frames:
         if frames is None:
             return make_table("frames")
         codes = np.array([self._strings.code(name) for name in self._code], np.int32)
-        columns = {"start_ns": frames.start, "end_ns": frames.end, "thread": frames.thread, "name": codes[frames.name]}
-        return make_table("frames", columns)
+        name = computed(len(frames.name), np.int32, lambda part: codes[frames.name[part]])
+        return make_table("frames", {"start_ns": frames.start, "end_ns": frames.end, "thread": frames.thread, "name": name})
 
-    def sources(self, thread: Ints, start: Ints) -> Ints:
+    def sources(self, thread: Integers, start: Ints) -> Array:
         """Code into strings of the source line at each (thread, time): the innermost user frame open then; -1 none."""
-        result = np.full(len(start), -1, np.int64)
+        result = full(len(start), -1, np.int32)
         frames = self.table()
         if frames is None or not len(start):
             return result
         rank, source = self._ranks()
-        for number in distinct_values(thread).tolist():
-            rows = np.flatnonzero(frames.thread == number)
-            queries = np.flatnonzero(thread == number)
-            if len(rows):
-                begin, end, name = frames.start[rows], frames.end[rows], frames.name[rows]
-                order = np.lexsort((frames.id[rows], -end, begin))
-                begin, end, name = begin[order], end[order], name[order]
-                result[queries] = _innermost(begin, end, rank[name], source[name], start[queries])
+        nested = NestedParts(frames.intervals())
+        asked = nested.parts.groups(thread, start)
+        for number, rows, forest in nested:
+            name, wanted = frames.name[rows], asked[number]
+            result[wanted] = _innermost(forest, rank[name], source[name], start[wanted])
         return result
 
     def _ranks(self) -> tuple[Ints, Ints]:
@@ -111,16 +114,15 @@ class Frames:
         return np.array([rank for rank, _ in ranked], np.int64), np.array(codes, np.int64)
 
 
-def _innermost(begin: Ints, end: Ints, rank: Ints, source: Ints, times: Ints) -> Ints:
-    """The source of the innermost frame of the best rank open at each time; frames sorted by (begin, -end)."""
-    aside = crossing(begin, end, np.zeros(len(begin), np.bool_))
-    begin, end, rank, source = (column[~aside] for column in (begin, end, rank, source))
-    forest = nest(begin, end)
-    nearest = {wanted: np.full(len(begin), -1, np.int64) for wanted in (USER, LIBRARY)}
+def _innermost(forest: Forest, rank: Ints, source: Ints, times: Ints) -> Ints:
+    """The source of the innermost frame of the best rank open at each time."""
+    nearest = {wanted: np.full(len(rank), -1, np.int64) for wanted in (USER, LIBRARY)}
     for level in forest.by_depth:
         above = forest.parent[level]
         for wanted, found in nearest.items():
             found[level] = np.where(rank[level] == wanted, level, np.where(above >= 0, found[above], -1))
     at = forest.innermost(times)
+    if not len(rank):
+        return at
     best = np.where(nearest[USER][at] >= 0, nearest[USER][at], nearest[LIBRARY][at])
     return np.where((at >= 0) & (best >= 0), source[best], -1)

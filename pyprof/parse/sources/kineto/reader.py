@@ -10,14 +10,17 @@ from __future__ import annotations
 import io
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.intervals import union
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.joining import copied, highest, mapped, rows_where
+from pyprof.arrays.spool import computed, pieces, release, taken
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.digits import integer
@@ -31,11 +34,10 @@ from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_o
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, number_nodes, process_of_activities, times
 from pyprof.parse.sources.kineto.modules import module_ranges
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels
+from pyprof.parse.sources.kineto.parts import Intervals, open_at
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
-from pyprof.parse.sources.trace import ActivityKind, Table, Trace, concatenated, make_table
-
-Ints = npt.NDArray[np.int64]
+from pyprof.parse.sources.trace import ActivityKind, GrowingTable, Table, Trace, chosen, concatenated, make_table
 
 _GPU = {
     "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
@@ -45,6 +47,7 @@ _GPU = {
 _ANNOTATION = "user_annotation"
 _OPS = ("cpu_op", "Operator", _ANNOTATION)
 _FRAMES = ("python_function", "Python")
+_KEYS, _THREAD = attrgetter("ph", "cat", "ts", "dur"), attrgetter("pid", "tid")
 
 
 def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
@@ -88,8 +91,7 @@ class _TraceReader:
         self.activities, self.launches = Activities(self.trace.strings), Launches(self.trace.strings)
         self.tasks = AscendTasks(self.trace.strings)
         self.arrows = Arrows()
-        self.ranges: list[Table] = []
-        self.memory: list[Table] = []
+        self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
         self.thread_names: dict[tuple[int, int], str] = {}
         self.counters = CounterEvents()
         self.lost = Lost()
@@ -98,10 +100,11 @@ class _TraceReader:
     def read(self) -> Trace:
         for block in self.file.blocks():
             by_category: dict[str, list[Event]] = defaultdict(list)
-            for event in block:
-                if not (-LAST_US < event.ts < LAST_US and 0 <= event.dur < LAST_US):
+            for event, (phase, category, begin, duration) in zip(block, map(_KEYS, block), strict=True):
+                if not (-LAST_US < begin < LAST_US and 0 <= duration < LAST_US):
                     self._mend(event)
-                by_category[event.cat if event.ph == "X" else event.ph].append(event)
+                    phase = event.ph
+                by_category[category if phase == "X" else phase].append(event)
             for category, events in by_category.items():
                 self._add(category, events)
         return self._finish()
@@ -121,8 +124,7 @@ class _TraceReader:
             of_category[category](events)
 
     def _rows(self, events: list[Event]) -> Ints:
-        threads = self.threads
-        return np.array([threads[e.pid, e.tid] for e in events], np.int64)
+        return np.array([*map(self.threads.__getitem__, map(_THREAD, events))], np.int64)
 
     # ------------------------------------------------------------------ events of one block
 
@@ -138,16 +140,18 @@ class _TraceReader:
             "op_id": np.array([max(a.external, a.external_2021) for a in args], np.int64),
         }
         columns |= exported.range_columns([a.codes for a in args]) or self._meanings(events, args)
-        self.ranges.append(make_table("ranges", columns))
+        self.ranges.add(columns)
 
     def _meanings(self, events: list[Event], args: list[OpArgs]) -> Table:
-        code = self.ops.code
+        stacks = [a.stack for a in args]
+        try:
+            sources = [*map(self._sources.__getitem__, stacks)]
+        except KeyError:
+            sources = [*map(self._source, stacks)]
         return {
-            "label": np.array(
-                [code(e.name, a, e.cat == "user_annotation") for e, a in zip(events, args, strict=True)], np.int64
-            ),
+            "label": np.array(self.ops.codes(events, args), np.int64),
             "fwd_thread": np.array([a.fwd for a in args], np.int64),  # torch's own number until _finish
-            "src": np.array([self._source(a.stack) for a in args], np.int64),
+            "src": np.array(sources, np.int64),
         }
 
     def _source(self, stack: str) -> int:
@@ -168,10 +172,9 @@ class _TraceReader:
         if of_tasks:
             self.tasks.add_arrows(of_tasks, self._rows([e for e in of_tasks if e.ph == "s"]))
         events = [e for e in events if e.cat == "fwdbwd"]
-        moments = nanoseconds([e.ts for e in events]).tolist()
-        for event, when, thread in zip(events, moments, self._rows(events).tolist(), strict=True):
-            ends = self.arrows.begin if event.ph == "s" else self.arrows.end
-            ends[_integer(event.pid), event.id] = (thread, when)
+        if events:  # all of one phase
+            moments, process = nanoseconds([e.ts for e in events]), [_integer(e.pid) for e in events]
+            self.arrows.add(events[0].ph == "s", process, [e.id for e in events], self._rows(events), moments)
 
     def _add_names(self, events: list[Event]) -> None:
         named = [e for e in events if e.name == "thread_name"]
@@ -187,7 +190,7 @@ class _TraceReader:
             "bytes": np.array([a.bytes for a in args], np.int64),
             "device": np.array([-1 if a.device_type == _HOST else a.device for a in args], np.int64),
         }
-        self.memory.append(make_table("memory", columns))
+        self.memory.add(columns)
 
     def _mend(self, event: Event) -> None:
         """Count an event whose time cannot be, and leave it out; one with a negative duration takes no time from here on."""
@@ -209,33 +212,34 @@ class _TraceReader:
         if (written := exported.given(facts.pyprof, self.file.name)) is not None:
             return self._restored(written)
         if (frames := self.frames.table()) is not None:
-            self.ranges.append(module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels))
+            for calls in module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels):
+                self.ranges.add(calls)
             trace.frames = self.frames.kept()
         self._join()
         give_facts(trace.ranges, trace.labels)
         self.launches.give_geometry(trace.activities)
         self._check()
-        self._give_sources()
-        self._give_frames_to_launches()
+        if frames is not None:
+            self._give_sources()
+            self._give_frames_to_launches()
         numbers, row = self._used_threads()
         trace.threads, trace.processes = tables_of_threads(numbers, self.thread_names, trace)
         self._give_forward_threads(numbers, row)
         processes = len(trace.processes["pid"])
-        owner, shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
-        trace.activities["process"] = owner.astype(np.int32)
+        trace.activities["process"], shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         number_nodes(trace)
         give_layers(trace, self.activities.layers(), self.activities.qualified)
         self._give_facts(processes, self.lost._replace(shared=shared))
+        release()
         return trace
 
     def _join(self) -> None:
         trace = self.trace
-        parts = self.ranges or [make_table("ranges")]  # columns that can be written to
-        trace.ranges = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
-        trace.memory = concatenated(self.memory or [make_table("memory")])
+        trace.ranges, trace.memory = self.ranges.whole(), self.memory.whole()
         trace.launches, trace.activities = self.launches.table(), self.activities.table()
-        tasks, launches = self.tasks.tables(int(trace.launches["corr"].max(initial=0)) + 1)
+        tasks, launches = self.tasks.tables(highest(trace.launches["corr"], 0) + 1)
         trace.activities, trace.launches = concatenated([trace.activities, tasks]), concatenated([trace.launches, launches])
+        release()
 
     def _restored(self, written: exported.Exported) -> Trace:
         """The trace of which `pyprof trace` wrote a timeline: nothing is derived from events again."""
@@ -265,69 +269,92 @@ class _TraceReader:
 
     def _give_sources(self) -> None:
         ranges = self.trace.ranges
-        rows = np.flatnonzero((self.trace.kinds != Kind.LAYER) & (ranges["src"] < 0))
-        ranges["src"][rows] = self.frames.sources(ranges["thread"][rows].astype(np.int64), ranges["start_ns"][rows])
+        layer, label, given = self._of_kinds(Kind.LAYER), ranges["label"], ranges["src"]
+        rows = rows_where(len(label), lambda part: ~layer[label[part]] & (given[part] < 0))
+        found = self.frames.sources(taken(ranges["thread"], rows), taken(ranges["start_ns"], rows))
+        ranges["src"] = source = copied(given)
+        for part in pieces(len(rows)):
+            source[rows[part]] = found[part]
+
+    def _of_kinds(self, *kinds: Kind) -> Bools:
+        """For each marker whether it is of one of these kinds."""
+        return np.array([marker.kind in kinds for marker in self.trace.markers], np.bool_)
 
     def _give_frames_to_launches(self) -> None:
         """A range of source lines alone for each launch outside ops, as by a library that torch does not know."""
         trace, ranges, launches = self.trace, self.trace.ranges, self.trace.launches
-        ops = np.isin(trace.kinds, (Kind.DISPATCH, Kind.BACKWARD))
-        covered = union(*(ranges[name][ops].astype(np.int64) for name in ("thread", "start_ns", "end_ns")))
-        thread, start = launches["thread"].astype(np.int64), launches["start_ns"]
-        outside = np.flatnonzero(covered.covered(thread, start + 1) == covered.covered(thread, start))
-        source = self.frames.sources(thread[outside], start[outside])
-        rows, label = outside[source >= 0], trace.labels.add(("launch", ""), Marker(Kind.TRACE, "", "launch"))
-        columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
-        columns |= {"src": source[source >= 0], "label": np.full(len(rows), label)}
-        trace.ranges = concatenated([ranges, make_table("ranges", columns)])
+        op, label = self._of_kinds(Kind.DISPATCH, Kind.BACKWARD), ranges["label"]
+        ops = rows_where(len(label), lambda part: op[label[part]])
+        within = Intervals(ranges["thread"], ranges["start_ns"], ranges["end_ns"], ranges["thread"]).take(ops)
+        thread, start = launches["thread"], launches["start_ns"]
+        inside = open_at(within, thread, start)
+        outside = rows_where(len(start), lambda part: ~inside[part])
+        source = self.frames.sources(taken(thread, outside), taken(start, outside))
+        bare = trace.labels.add(("launch", ""), Marker(Kind.TRACE, "", "launch"))
+        added = GrowingTable("ranges")
+        for part in pieces(len(outside)):
+            own = source[part] >= 0
+            rows = outside[part][own]
+            columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
+            added.add(columns | {"src": source[part][own], "label": np.full(len(rows), bare)})
+        trace.ranges = concatenated([ranges, added.whole()])
 
     def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
         """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
         thread there by its first number, -1 without one. Frames, and so modules, that ran on others are dropped: Kineto writes
         those of unknown threads under pid 0, tid 0."""
-        ranges, launches = self.trace.ranges, self.trace.launches
-        layer = self.trace.kinds == Kind.LAYER
-        used = distinct_values(np.concatenate([ranges["thread"][~layer], launches["thread"]]))
-        keep = ~layer | np.isin(ranges["thread"], used)
-        if not keep.all():
-            self.trace.ranges = ranges = {name: column[keep] for name, column in ranges.items()}
-        row = np.full(len(self.threads.numbers) + 1, -1, np.int32)
+        trace, every = self.trace, list(self.threads.numbers)
+        layer, label, thread = self._of_kinds(Kind.LAYER), trace.ranges["label"], trace.ranges["thread"]
+        is_used = np.zeros(len(every) + 1, np.bool_)
+        for part in pieces(len(label)):
+            is_used[thread[part][~layer[label[part]]]] = True
+        for part in pieces(len(trace.launches["thread"])):
+            is_used[trace.launches["thread"][part]] = True
+        used = np.flatnonzero(is_used)
+        row = np.full(len(every) + 1, -1, np.int32)
         row[used] = np.arange(len(used))
-        if not (known := np.isin(self.trace.frames["thread"], used)).all():
-            self.trace.frames = {name: column[known] for name, column in self.trace.frames.items()}
-        for table in (ranges, launches, self.trace.memory, self.trace.frames):
-            table["thread"] = row[table["thread"]]
-        every = list(self.threads.numbers)
+        trace.ranges = chosen(trace.ranges, lambda part: ~layer[label[part]] | is_used[thread[part]])
+        of_frames = trace.frames["thread"]
+        trace.frames = chosen(trace.frames, lambda part: is_used[of_frames[part]])
+        for table in (trace.ranges, trace.launches, trace.memory, trace.frames):
+            table["thread"] = mapped(row, table["thread"])
+        release()
         return [every[i] for i in used.tolist()], row.tolist()
 
     def _give_forward_threads(self, numbers: list[tuple[int, int]], row: list[int]) -> None:
         """Replace torch's own thread numbers by rows of `threads`; a forward thread outside the capture gets a row of its own,
         so that no op of another thread with the same sequence number is taken for the forward one."""
         trace, ranges = self.trace, self.trace.ranges
-        logical, thread = ranges["fwd_thread"].astype(np.int64), ranges["thread"].astype(np.int64)
-        rows = np.flatnonzero(ranges["seq"] >= 0)
         pids = {pid: i for i, pid in enumerate(trace.processes["pid"].tolist())}
-        ops = NumberedOps(
-            process=np.array([pid for pid, _ in numbers], np.int64)[thread[rows]] if len(rows) else rows,
-            thread=thread[rows],
-            start=ranges["start_ns"][rows],
-            seq=ranges["seq"][rows],
-            logical=logical[rows],
-            label=ranges["label"][rows],
-            names=[marker.name for marker in trace.markers],
-        )
-        known = forward_threads(ops, self.arrows.pairs(row))
-        result = np.full(len(logical), -1, np.int64)
+        process = np.array([pid for pid, _ in numbers], np.int64)
+        columns = [ranges[name] for name in ("thread", "start_ns", "seq", "fwd_thread", "label")]
+
+        def ops() -> Iterator[NumberedOps]:
+            for part in pieces(len(ranges["seq"])):
+                rows = np.flatnonzero(ranges["seq"][part] >= 0)
+                thread, *others = (column[part][rows] for column in columns)
+                yield NumberedOps(process[thread], thread, *others)
+                release()
+
+        known = forward_threads(ops, [marker.name for marker in trace.markers], self.arrows.pairs(row))
+        ids: set[tuple[int, int]] = set()
+        for some in ops():
+            backward = some.logical > 0
+            ids |= {*map(tuple, distinct_rows(some.process[backward], some.logical[backward]).columns.T.tolist())}
         absent: list[int] = []
-        backward = ops.logical > 0
-        ids = distinct_rows(ops.process[backward], ops.logical[backward]).columns
-        for pid, number in ids.T.tolist():
-            forward = known.get((pid, number))
-            if forward is None:
-                forward = len(numbers) + len(absent)
-                absent.append(pids[pid])
-            result[rows[(ops.process == pid) & (ops.logical == number)]] = forward
-        ranges["fwd_thread"] = result.astype(np.int32)
+        for pid, number in sorted(ids - known.keys()):
+            known[pid, number] = len(numbers) + len(absent)
+            absent.append(pids[pid])
+
+        def forward(part: slice) -> Array:
+            result = np.full(part.stop - part.start, -1, np.int32)
+            rows = np.flatnonzero((ranges["seq"][part] >= 0) & (columns[3][part] > 0))
+            found = distinct_rows(process[columns[0][part][rows]], columns[3][part][rows])
+            threads = [known[pid, number] for pid, number in found.columns.T.tolist()]
+            result[rows] = np.array(threads, np.int32)[found.inverse]
+            return result
+
+        ranges["fwd_thread"] = computed(len(columns[3]), np.int32, forward)
         if absent:
             trace.threads = concatenated([trace.threads, make_table("threads", {"process": np.array(absent)})])
 
@@ -343,8 +370,8 @@ class _TraceReader:
         trace.utc_ns = base if isinstance(base, int) and 0 <= base < 1 << 62 else 0
         trace.version = f"Kineto schema {facts.schemaVersion}"
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
-        ends = [int(t["end_ns"].max()) for t in (trace.ranges, trace.launches, trace.activities) if len(t["end_ns"])]
-        trace.session_end_ns = max(ends, default=-2) + 1
+        ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
+        trace.session_end_ns = max((highest(end, int(end[0])) for end in ends), default=-2) + 1
         trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1, lost)
 
 

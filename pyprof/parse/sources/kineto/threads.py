@@ -8,95 +8,159 @@ where most backward functions find an op that they are named after. It may be mi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pyprof.arrays.columns import Growing, distinct_rows
+from pyprof.arrays.joining import first_rows, last_rows
+from pyprof.arrays.sorting import order_of
+from pyprof.arrays.spool import pieces, taken
+from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
 
-Ints = npt.NDArray[np.int64]
+_MOST_ID = 1 << 44  # ids of arrows below it are numbered with their process, of which there are fewer than 1 << 19
 _SAMPLE = 5000
 _SHARE_NAMED = 0.5  # of the sequence numbers of a forward thread at least so many must lead to an op of the same name
 
 
 class Arrows:
-    """The two ends of fwdbwd arrows by (process, id): the thread as it is first numbered, and the time."""
+    """The two ends of fwdbwd arrows: process and id as one number, the thread as it is first numbered, and the time."""
 
     def __init__(self) -> None:
-        self.begin: dict[tuple[int, int | str | None], tuple[int, int]] = {}
-        self.end: dict[tuple[int, int | str | None], tuple[int, int]] = {}
+        self._begin = [Growing(np.int64), Growing(np.int32)]
+        self._end = [Growing(np.int64), Growing(np.int32), Growing(np.int64)]
+        self._processes: dict[int, int] = {}
+        self._odd: dict[tuple[int, int | str | None], int] = {}  # ids that are not whole numbers of a usual size
 
-    def pairs(self, row: list[int]) -> Iterator[tuple[int, int, int]]:
-        """(forward thread, backward thread, time of the backward range) of each whole arrow; row: of `threads`, by the first
-        number of each thread, -1 where it is left out."""
-        for key, (backward, when) in self.end.items():
-            forward, _ = self.begin.get(key, (-1, 0))
-            if forward >= 0 and row[forward] >= 0 and row[backward] >= 0:
-                yield row[forward], row[backward], when
+    def add(self, begins: bool, process: list[int], ids: list[int | str | None], thread: Ints, when: Ints) -> None:
+        """More begins, or more ends."""
+        key = np.array([self._key(*one) for one in zip(process, ids, strict=True)], np.int64)
+        columns = self._begin if begins else self._end
+        for column, piece in zip(columns, (key, thread.astype(np.int32), when)[: len(columns)], strict=True):
+            column.append(piece)
+
+    def _key(self, process: int, number: int | str | None) -> int:
+        if type(number) is not int or not 0 <= number < _MOST_ID:
+            return -1 - self._odd.setdefault((process, number), len(self._odd))
+        return self._processes.setdefault(process, len(self._processes)) * _MOST_ID + number
+
+    def pairs(self, row: list[int]) -> ArrowEnds:
+        """Whole arrows in order of the first of their ends. Of those with the same id the last begin and the last end count.
+        row: of `threads`, by the first number of each thread, -1 where it is left out."""
+        rows = np.array(row, np.int32)
+        (known, begun), (key, thread, when) = ([column.whole() for column in columns] for columns in (self._begin, self._end))
+        begin, first, last = last_rows(known, key), first_rows(key, key), last_rows(key, key)
+        found = [Growing(dtype) for dtype in (np.int32, np.int32, np.int64)]
+        for part in pieces(len(key)):
+            own = np.flatnonzero((begin[part] >= 0) & (first[part] == np.arange(part.start, part.stop)))
+            at, end = begin[part][own], last[part][own]
+            forward, backward = rows[begun[at]], rows[thread[end]]
+            used = (forward >= 0) & (backward >= 0)
+            for column, piece in zip(found, (forward, backward, when[end]), strict=True):
+                column.append(piece[used])
+        return ArrowEnds(*(column.whole() for column in found))
+
+
+class ArrowEnds(NamedTuple):
+    """Of each arrow the row of the forward thread, of the backward thread, and the time of the backward range."""
+
+    forward: Integers
+    backward: Integers
+    when: Ints
 
 
 class NumberedOps(NamedTuple):
-    """Ops that carry a sequence number; logical: `Fwd thread id`, 0 on forward ops; names[label]: the op's or function's."""
+    """Ops that carry a sequence number; logical: `Fwd thread id`, 0 on forward ops; label: code of their name."""
 
-    process: Ints
-    thread: Ints
-    start: Ints
-    seq: Ints
-    logical: Ints
-    label: Ints
-    names: Sequence[str]
+    process: Array
+    thread: Array
+    start: Array
+    seq: Array
+    logical: Array
+    label: Array
+
+    def take(self, rows: Array) -> NumberedOps:
+        """Some of them."""
+        return NumberedOps(*(column[rows] for column in self))
 
 
-def forward_threads(ops: NumberedOps, arrows: Iterable[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
+def forward_threads(
+    ops: Callable[[], Iterable[NumberedOps]], names: Sequence[str], arrows: ArrowEnds
+) -> dict[tuple[int, int], int]:
     """(process, logical id) -> row of its thread; ids whose forward ops the capture does not hold are left out.
 
-    arrows: `Arrows.pairs`.
+    ops: all of them, some at a time, each time that it is called; names: by label; arrows: `Arrows.pairs`.
     """
-    backward = np.flatnonzero(ops.logical > 0)
-    at: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in backward.tolist():
-        at[(int(ops.thread[row]), int(ops.start[row]))].append(row)
-    votes: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
-    for forward, thread, when in arrows:
-        for row in at.get((thread, when), ()):
-            votes[(int(ops.process[row]), int(ops.logical[row]))][forward] += 1
-    if votes:
-        return {key: count.most_common(1)[0][0] for key, count in votes.items()}
-    return _by_names(ops, backward)
+    return _by_arrows(ops, arrows) or _by_names(ops, names)
 
 
-def _by_names(ops: NumberedOps, backward: Ints) -> dict[tuple[int, int], int]:
+def _by_arrows(ops: Callable[[], Iterable[NumberedOps]], arrows: ArrowEnds) -> dict[tuple[int, int], int]:
+    """For each id the thread from which most arrows lead to its backward ops; of equals that of the first arrow."""
+    if not len(arrows.when):
+        return {}
+    order = order_of(arrows.when)
+    when = taken(arrows.when, order)
+    votes: dict[tuple[int, int, int], tuple[int, int]] = {}  # process, id, forward thread -> how many, the first arrow
+    for some in ops():
+        own = some.take(np.flatnonzero(some.logical > 0))
+        first, last = np.searchsorted(when, own.start, "left"), np.searchsorted(when, own.start, "right")
+        at = np.repeat(np.arange(len(own.start)), last - first)
+        arrow = order[np.arange(len(at)) + np.repeat(last - np.cumsum(last - first), last - first)]
+        same = arrows.backward[arrow] == own.thread[at]
+        arrow, at = arrow[same], at[same]
+        found = distinct_rows(own.process[at], own.logical[at], arrows.forward[arrow])
+        count, least = np.bincount(found.inverse), np.full(len(found.first), np.iinfo(np.int64).max)
+        np.minimum.at(least, found.inverse, arrow)
+        voters = ((process, logical, forward) for process, logical, forward in found.columns.T.tolist())
+        for voter, many, earliest in zip(voters, count.tolist(), least.tolist(), strict=True):
+            before = votes.get(voter, (0, earliest))
+            votes[voter] = before[0] + many, min(before[1], earliest)
+    best: dict[tuple[int, int], int] = {}
+    for (process, logical, forward), _ in sorted(votes.items(), key=lambda item: (-item[1][0], item[1][1])):
+        best.setdefault((process, logical), forward)
+    return best
+
+
+def _by_names(ops: Callable[[], Iterable[NumberedOps]], names: Sequence[str]) -> dict[tuple[int, int], int]:
     """Without arrows: the pairs of id and thread with most functions named after the op of their number, best first."""
-    backward = _sample(ops, backward)
-    forward = np.flatnonzero((ops.logical <= 0) & np.isin(ops.seq, ops.seq[backward]))
-    last: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # (process, number) -> thread -> its deepest op
-    for row in forward[np.argsort(ops.start[forward], kind="stable")].tolist():
-        last[(int(ops.process[row]), int(ops.seq[row]))][int(ops.thread[row])] = int(ops.label[row])
+    backward = _sample(ops())
+    last: dict[tuple[int, int], dict[int, tuple[int, int]]] = defaultdict(dict)  # (process, number) -> thread -> its deepest op
+    for some in ops():
+        forward = some.take(np.flatnonzero((some.logical <= 0) & np.isin(some.seq, backward.seq)))
+        for process, thread, start, seq, _, label in zip(*(column.tolist() for column in forward), strict=True):
+            deepest = last[process, seq].get(thread)
+            if deepest is None or start >= deepest[0]:
+                last[process, seq][thread] = start, label
     named: Counter[tuple[tuple[int, int], int]] = Counter()
     met: Counter[tuple[tuple[int, int], int]] = Counter()
-    for row in backward.tolist():
-        key = (int(ops.process[row]), int(ops.logical[row]))
-        for thread, label in last.get((key[0], int(ops.seq[row])), {}).items():
-            met[key, thread] += 1
-            named[key, thread] += same_function(ops.names[label], ops.names[ops.label[row]])
+    for process, _, _, seq, logical, own in zip(*(column.tolist() for column in backward), strict=True):
+        for thread, (_, label) in last.get((process, seq), {}).items():
+            met[(process, logical), thread] += 1
+            named[(process, logical), thread] += same_function(names[label], names[own])
     result: dict[tuple[int, int], int] = {}
-    taken: set[int] = set()
+    taken_: set[int] = set()
     for (key, thread), count in sorted(named.items(), key=lambda item: (-item[1], item[0])):
-        if key not in result and thread not in taken and count >= _SHARE_NAMED * met[key, thread]:
+        if key not in result and thread not in taken_ and count >= _SHARE_NAMED * met[key, thread]:
             result[key] = thread
-            taken.add(thread)
+            taken_.add(thread)
     return result
 
 
-def _sample(ops: NumberedOps, backward: Ints) -> Ints:
+def _sample(ops: Iterable[NumberedOps]) -> NumberedOps:
     """Of each (process, logical id) the _SAMPLE backward ranges with the smallest sequence numbers: enough to decide."""
-    order = backward[np.lexsort((ops.start[backward], ops.seq[backward], ops.logical[backward], ops.process[backward]))]
-    if not len(order):
-        return order
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (np.diff(ops.process[order]) != 0) | (np.diff(ops.logical[order]) != 0)
-    first = np.flatnonzero(new)
-    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-    return order[place < _SAMPLE]
+    kept: NumberedOps | None = None
+    for some in ops:
+        some = some.take(np.flatnonzero(some.logical > 0))
+        if kept is not None:
+            some = NumberedOps(*map(np.concatenate, zip(kept, some, strict=True)))
+        order = np.lexsort((some.start, some.seq, some.logical, some.process))
+        if len(order):
+            new = np.ones(len(order), np.bool_)
+            new[1:] = (np.diff(some.process[order]) != 0) | (np.diff(some.logical[order]) != 0)
+            first = np.flatnonzero(new)
+            place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+            order = order[place < _SAMPLE]
+        kept = some.take(order)
+    return kept if kept is not None else NumberedOps(*[np.empty(0, np.int64)] * 6)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
+from pyprof.parse.sources.kineto.events import Event
 from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, parse_concrete
 from pyprof.parse.sources.trace import Labels
 
@@ -19,7 +20,7 @@ from pyprof.parse.sources.trace import Labels
 def call_of(name: str, **args: Any) -> OpCall:
     labels = Labels()
     named = {key.replace("_", " "): value for key, value in args.items()}
-    code = OpLabels(labels).code(name, msgspec.json.decode(json.dumps(named), type=OpArgs))
+    code = OpLabels(labels).codes([Event(name=name)], [msgspec.json.decode(json.dumps(named), type=OpArgs)])[0]
     call = labels.markers[code].call
     assert call is not None
     return call
@@ -91,5 +92,6 @@ def test_equal_calls_are_one_marker() -> None:
     labels = Labels()
     ops = OpLabels(labels)
     texts = ('{"Input Dims": [[2,3]], "Input type": ["float"]}', '{"Input type":["float"],"Input Dims":[[2, 3]]}')
-    codes = {ops.code("aten::relu", msgspec.json.decode(text, type=OpArgs)) for text in texts}
+    args = [msgspec.json.decode(text, type=OpArgs) for text in texts]
+    codes = {*ops.codes([Event(name="aten::relu")] * 2, args)}
     assert codes == {0} and len(labels.markers) == 1 and ops.shapes

@@ -1,0 +1,118 @@
+"""Compressed bytes -> their text, decompressed on another core while the text before is being read.
+
+A thread does it: zlib and those that are faster (`isal`, `zlib_ng`, where they are installed) leave the rest of Python running.
+It stays a few megabytes ahead, so that memory does not grow with the file. What the text means is not known here.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import deque
+from importlib import import_module
+from typing import Any, BinaryIO
+
+MAGIC = b"\x1f\x8b"
+_FASTER = ("isal.isal_zlib", "zlib_ng.zlib_ng")  # with zlib's interface
+_READ_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 20
+_AHEAD = 16  # pieces that wait to be read
+
+
+class DamagedGzip(Exception):
+    """The bytes are not what a compressor wrote, or end too early; the text says which."""
+
+
+class Gunzip:
+    """The text of one or more gzip members, read from the first byte on. `close` it, also where not all was read.
+
+    stream: the compressed file; from here on only this reads it.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._ready: deque[bytes] = deque()
+        self._change = threading.Condition()
+        self._ended = self._closed = False
+        self._error: Exception | None = None
+        self._piece, self._at = b"", 0
+        self._thread = threading.Thread(target=self._run, name="gunzip", daemon=True)
+        self._thread.start()
+
+    def read(self, size: int) -> bytes:
+        """So many bytes; fewer only at the end of the text.
+
+        Raises DamagedGzip, and whatever reading the stream raises.
+        """
+        parts, missing = [], size
+        while missing and self._has_more():
+            parts.append(self._piece[self._at : self._at + missing])
+            self._at += len(parts[-1])
+            missing -= len(parts[-1])
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """End the thread, after what it is decompressing now."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+        self._thread.join()
+
+    def _has_more(self) -> bool:
+        if self._at < len(self._piece):
+            return True
+        with self._change:
+            self._change.wait_for(lambda: self._ready or self._ended)
+            self._piece, self._at = self._ready.popleft() if self._ready else b"", 0
+            self._change.notify_all()
+        if not self._piece and self._error is not None:
+            raise self._error
+        return bool(self._piece)
+
+    def _run(self) -> None:
+        try:
+            self._decompress()
+        except Exception as error:  # whatever it is, the reader of the text has to know
+            self._error = error
+        with self._change:
+            self._ended = True
+            self._change.notify_all()
+
+    def _decompress(self) -> None:
+        library = _fastest()
+        member, data = library.decompressobj(zlib.MAX_WBITS | 16), b""
+        whole, full = False, False  # whether a member ended and none began since; whether there may be more of the last bytes
+        while full or (data := data or self._stream.read(_READ_BYTES)):
+            if whole:
+                data = data.lstrip(b"\0")  # as tapes and some copies fill a file up
+                if not data:
+                    continue
+                member, whole = library.decompressobj(zlib.MAX_WBITS | 16), False
+            try:
+                text = member.decompress(data, _PIECE_BYTES)
+            except library.error as error:
+                raise DamagedGzip(str(error)) from error
+            whole, data = member.eof, member.unused_data if member.eof else member.unconsumed_tail
+            full = not whole and not data and len(text) == _PIECE_BYTES
+            if not self._hand_over(text):
+                return
+        if not whole:
+            raise DamagedGzip("it ends in the middle of the compressed data")
+
+    def _hand_over(self, text: bytes) -> bool:
+        """Give a piece to the reader, once it has room; False where nobody wants more."""
+        with self._change:
+            self._change.wait_for(lambda: self._closed or len(self._ready) < _AHEAD)
+            if text:
+                self._ready.append(text)
+                self._change.notify_all()
+            return not self._closed
+
+
+def _fastest() -> Any:
+    for name in _FASTER:
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    return zlib

@@ -1,0 +1,159 @@
+"""Long torch.profiler traces: parse to Parquet beside what decompressing and decoding alone take.
+
+    python scripts/bench/kineto.py TRACE.json[.gz] [--gigabytes 1 3 10] [--folder /tmp] [--keep]
+
+The trace is repeated to each size (of text; the file is compressed by gzip). The floor is one process that decompresses the
+file, by the fastest library that is installed, and decodes the events into msgspec's typed structs in blocks of 8 MB, with the
+args that parse needs. Memory is the sum over all processes of their proportional shares (PSS), looked at ten times a second.
+The last column is CPU seconds a gigabyte relative to the first size: 1 where time is proportional to length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+HERE = Path(__file__).parent
+BLOCK_BYTES = 8 << 20
+
+
+ARGS = {
+    "whole numbers": (
+        "External id", "Sequence number", "Fwd thread id", "correlation", "device", "stream", "bytes", "shared memory",
+        "registers per thread", "Python id", "Python parent id",
+    ),
+    "any": ("Input Dims", "Input type", "Input Strides", "Concrete Inputs", "grid", "block"),
+    "texts": ("Call stack", "kernel", "Collective name"),
+}  # fmt: skip
+NONE = msgspec.Raw(b"")
+
+
+def _struct() -> type[msgspec.Struct]:
+    """What every event has."""
+    kinds = {"whole numbers": (int | None, None), "any": (msgspec.Raw, NONE), "texts": (str, "")}
+    fields = [(name, *kinds[kind]) for kind, names in ARGS.items() for name in names]
+    args = msgspec.defstruct(
+        "Args",
+        [(f"a{n}", kind, msgspec.field(default=default, name=name)) for n, (name, kind, default) in enumerate(fields)],
+        gc=False,
+    )
+    texts = [("ph", str, ""), ("cat", str, ""), ("name", str, "")]
+    ids = [("pid", int | str, -1), ("tid", int | str, -1), ("id", int | str | None, None)]
+    return msgspec.defstruct(
+        "Event", [*texts, *ids, ("ts", float, 0.0), ("dur", float, 0.0), ("args", args | None, None)], gc=False
+    )
+
+
+class Run(NamedTuple):
+    """What a command took: seconds, CPU seconds of all its processes, and their memory at its most."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def pss_mib(process: int) -> float:
+    """The proportional share of memory of a process and all that it started."""
+    total, todo = 0, [process]
+    while todo:
+        one = todo.pop()
+        try:
+            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            todo += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
+        except (OSError, ValueError):  # it has ended
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+def measured(*command: str | Path) -> Run:
+    """Run a command. Raises CalledProcessError where it fails."""
+    begin, peak = time.perf_counter(), 0.0
+    process = subprocess.Popen([*map(str, command)], stderr=subprocess.DEVNULL)
+    while not (done := os.wait4(process.pid, os.WNOHANG))[0]:
+        peak = max(peak, pss_mib(process.pid))
+        time.sleep(0.1)
+    if done[1]:
+        raise subprocess.CalledProcessError(done[1], process.args)
+    return Run(time.perf_counter() - begin, done[2].ru_utime + done[2].ru_stime, peak)
+
+
+def decode_alone(path: Path) -> None:
+    """The floor: decompress, cut between two events, decode; nothing is kept."""
+    decoder = msgspec.json.Decoder(list[_struct()])  # type: ignore[misc]
+    rest, count = b"", 0
+    with fastest_gzip().open(path, "rb") as stream:
+        head = stream.read(1 << 20)
+        rest = head[head.index(b"[", head.index(b'"traceEvents"')) + 1 :]
+        while more := stream.read(BLOCK_BYTES):
+            rest += more
+            cut = rest.rindex(b"},\n{") + 1
+            count += len(decoder.decode(b"[" + rest[:cut] + b"]"))
+            rest = rest[cut + 1 :]
+    count += len(decoder.decode(b"[" + rest[: rest.rindex(b"]")] + b"]"))
+    print(f"{count} events")
+
+
+def fastest_gzip() -> Any:
+    """The fastest module with the interface of gzip that is installed."""
+    for name in ("isal.igzip", "zlib_ng.gzip_ng"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    return import_module("gzip")
+
+
+def main() -> None:
+    """Print a line for each size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[1.0, 3.0, 10.0], help="of text")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files lie meanwhile")
+    parser.add_argument("--keep", action="store_true", help="do not delete them, and use those that are there")
+    parser.add_argument("--floor", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.floor:
+        decode_alone(options.trace)
+        return
+    print(f"decompressed by {fastest_gzip().__name__}")
+    print("| GB | file MB | floor CPU s | wall s | parse CPU s | wall s | peak MiB | CPU to floor | wall to floor | a GB |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    first = 0.0
+    for size in options.gigabytes:
+        path = options.folder / f"kineto-{size:g}.json.gz"
+        out = path.with_suffix(".parquet")
+        if not path.exists():
+            megabytes = ["--megabytes", str(size * 1000)]
+            subprocess.run(
+                [sys.executable, HERE / "repeat_kineto.py", options.trace, path, *megabytes],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+        try:
+            floor = measured(sys.executable, __file__, path, "--floor")
+            parse = measured(sys.executable, "-m", "pyprof", "parse", path, "-o", out)
+            first = first or parse.cpu_s / size
+            print(
+                f"| {size:g} | {path.stat().st_size / 1e6:.0f} | {floor.cpu_s:.1f} | {floor.wall_s:.1f} | {parse.cpu_s:.1f} "
+                f"| {parse.wall_s:.1f} | {parse.peak_mib:.0f} | {parse.cpu_s / floor.cpu_s:.2f} "
+                f"| {parse.wall_s / floor.wall_s:.2f} | {parse.cpu_s / size / first:.2f} |",
+                flush=True,
+            )
+        finally:
+            out.unlink(missing_ok=True)
+            if not options.keep:
+                path.unlink()
+
+
+if __name__ == "__main__":
+    main()

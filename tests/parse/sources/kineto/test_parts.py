@@ -1,0 +1,74 @@
+"""pyprof.parse.sources.kineto.parts, and the reader: the same whatever is in memory at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyprof.arrays import joining, sorting, spool
+from pyprof.loading import open_trace
+from pyprof.parse.sources.kineto import parts
+from pyprof.parse.sources.kineto.parts import Intervals, NestedParts, open_at
+from pyprof.parse.sources.trace import TABLES
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 20)), max_size=60)
+
+
+@pytest.fixture
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (joining, parts, sorting, spool):
+        monkeypatch.setattr(module, "PIECE_ROWS", 7)
+
+
+def intervals(rows: list[tuple[int, int, int]]) -> Intervals:
+    thread, start, length = np.array(rows, np.int64).reshape(-1, 3).T
+    return Intervals(thread.astype(np.int32), start, start + length, np.arange(len(rows)))
+
+
+def innermost(rows: list[tuple[int, int, int]], thread: int) -> list[int]:
+    """The innermost row open at each time on a thread, one row after another."""
+    order = sorted((row for row in range(len(rows)) if rows[row][0] == thread), key=lambda r: (rows[r][1], -rows[r][2], r))
+    found, stack, todo = [], list[int](), list(order)
+    end = {row: rows[row][1] + rows[row][2] for row in order}
+    for time in range(62):
+        while todo and rows[todo[0]][1] <= time:
+            row = todo.pop(0)
+            while stack and end[stack[-1]] <= rows[row][1]:
+                stack.pop()
+            if not stack or end[stack[-1]] >= end[row]:
+                stack.append(row)
+        while stack and end[stack[-1]] <= time:
+            stack.pop()
+        found.append(stack[-1] if stack else -1)
+    return found
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ROWS)
+def test_what_is_open_at_each_time(few_rows: None, rows: list[tuple[int, int, int]]) -> None:
+    nested, times = NestedParts(intervals(rows)), np.arange(62)
+    for thread in range(4):
+        asked = nested.parts.groups(np.full(62, thread), times)
+        found = np.full(62, -1)
+        for number, own, forest in nested:
+            at = forest.innermost(times[asked[number]])
+            found[asked[number]] = np.where(at >= 0, np.append(own, -1)[at], -1)
+        assert found.tolist() == innermost(rows, thread)
+        covered = [any(one == thread and start <= time < start + length for one, start, length in rows) for time in range(62)]
+        assert open_at(intervals(rows), np.full(62, thread), times).tolist() == covered
+
+
+@pytest.mark.parametrize("name", ["h100_vit.json.gz", "normalization_layers.json.gz", "a100_triton_add.json.gz"])
+def test_captures_are_read_alike(captures: Path, request: pytest.FixtureRequest, name: str) -> None:
+    whole = open_trace(captures / "kineto" / name)
+    request.getfixturevalue("few_rows")
+    some = open_trace(captures / "kineto" / name)
+    assert (some.strings.values, some.notes) == (whole.strings.values, whole.notes)
+    assert [*map(repr, some.markers)] == [*map(repr, whole.markers)]
+    for table in TABLES:
+        for column, values in getattr(whole, table).items():
+            assert getattr(some, table)[column].tolist() == values.tolist(), f"{table}.{column}"

@@ -1,0 +1,68 @@
+"""pyprof.parse.sources.gunzip: the text that the gzip module gives, one line for what is damaged, an end at any time."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import threading
+from contextlib import closing
+
+import pytest
+
+from pyprof.parse.sources.gunzip import DamagedGzip, Gunzip
+
+PIECE = 1 << 20
+NOISE = random.Random(1).randbytes(2 * PIECE)
+
+
+def text_of(packed: bytes, size: int = 70_000) -> bytes:
+    with closing(Gunzip(io.BytesIO(packed))) as stream:
+        return b"".join(iter(lambda: stream.read(size), b""))
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 20 * PIECE])
+def test_texts_of_any_length(size: int) -> None:
+    assert text_of(gzip.compress(bytes(size), 1)) == bytes(size)
+
+
+def test_several_members_and_zeros_behind_them() -> None:
+    packed = gzip.compress(NOISE[:PIECE], 1) + bytes(600) + gzip.compress(b"", 1) + gzip.compress(NOISE[PIECE:], 6) + bytes(5)
+    assert text_of(packed) == NOISE == gzip.decompress(packed)
+
+
+def test_so_many_bytes_as_were_asked_for() -> None:
+    with closing(Gunzip(io.BytesIO(gzip.compress(NOISE, 1)))) as stream:
+        assert [len(stream.read(3 * PIECE // 2)) for _ in range(3)] == [3 * PIECE // 2, PIECE // 2, 0]
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        gzip.compress(NOISE)[:-1],
+        gzip.compress(NOISE)[:-9],
+        gzip.compress(NOISE)[:1000],
+        gzip.compress(NOISE)[:4],
+        gzip.compress(NOISE) + b"abcdefghijklmnopqrstuvwxyz",
+        gzip.compress(NOISE)[:-8] + bytes(8),
+        b"\x1f\x8b" + NOISE,
+    ],
+)
+def test_damaged_files(packed: bytes) -> None:
+    with pytest.raises(DamagedGzip):
+        text_of(packed)
+
+
+def test_errors_of_the_file_reach_the_reader() -> None:
+    stream = io.BytesIO(gzip.compress(NOISE))
+    stream.close()
+    with pytest.raises(ValueError, match="closed"), closing(Gunzip(stream)) as text:
+        text.read(1)
+
+
+def test_it_ends_before_all_was_read() -> None:
+    before = threading.active_count()
+    stream = Gunzip(io.BytesIO(gzip.compress(bytes(100 * PIECE), 1)))
+    stream.read(10)
+    stream.close()
+    assert threading.active_count() == before
