@@ -16,6 +16,7 @@ SHARED = ROOT.parent / "shared"
 # Machines are noisy, so no test asserts a time. The same examples in every run: what one run finds, the next finds too, whatever
 # ran beside it. `--hypothesis-profile explore` draws new ones.
 settings.register_profile("explore", deadline=None)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)  # scripts/compat.py
 settings.register_profile("pyprof", deadline=None, derandomize=True)
 settings.load_profile("pyprof")
 

@@ -7,6 +7,7 @@ import json
 import pydoc
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -139,3 +140,47 @@ def test_without_torch_there_is_one_error_with_a_hint() -> None:
     code = "import sys; sys.modules['torch'] = None; import pyprof\ntry: pyprof.init()\nexcept pyprof.PyprofError as e: print(e, e.hint)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0 and "torch" in done.stdout and "pip install torch" in done.stdout
+
+
+# Who calls pyprof from a program relies on these: names may be added at the end or by keyword, not taken away or moved.
+PUBLIC = {
+    "capture": "path, *, schedule, shapes, stacks, table, on_trace, **counters",
+    "formula": "*op_names, kind, composed",
+    "init": "*, mode, stack, backend, method",
+    "instrument": "*, stack, backend",
+    "load": "file, graphs",
+    "profile": "steps, *, shapes",
+    "schedule": "*, wait, warmup, active, repeat, skip",
+    "shutdown": "",
+    "step": "number",
+    "summary": "file, gpu",
+    "table": "file, columns, kinds",
+    "timeit": "fn, *args, seconds, warmup, calls, flush, device, launches",
+    "wrap": "owner, name",
+}
+METHODS = {
+    "compare": "other",
+    "counters": "trace",
+    "ops": "shapes",
+    "plot_layers": "",
+    "plot_roofline": "gpu",
+    "plot_timeline": "",
+    "summary": "gpu",
+    "to_pandas": "what, columns, kinds",
+}
+
+
+def _parameters(function: Callable[..., object]) -> str:
+    """`(self, a: int = 1, *, b: str) -> None` -> `a, *, b`."""
+    bare = [p.replace(annotation=p.empty, default=p.empty) for p in inspect.signature(function).parameters.values()]
+    return str(inspect.Signature([p for p in bare if p.name != "self"]))[1:-1]
+
+
+@pytest.mark.torch
+def test_the_public_names_and_what_they_take() -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    assert {*PUBLIC, "PyprofError", "__version__"} == set(pyprof.__all__)
+    assert {name: _parameters(getattr(pyprof, name)) for name in PUBLIC} == PUBLIC
+    public = {name: value for name, value in vars(Loaded).items() if not name.startswith("_") and callable(value)}
+    assert {name: _parameters(value) for name, value in public.items()} == METHODS
+    assert all(inspect.getdoc(getattr(pyprof, name)) for name in PUBLIC)

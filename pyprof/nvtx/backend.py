@@ -1,6 +1,6 @@
 """Range texts -> ranges that a tool records: the only place that calls NVTX.
 
-Uses what every release of the PyPI package `nvtx` has had since 0.2.5: a domain handle, a registered string, event attributes,
+Uses what every release of the PyPI package `nvtx` has had since 0.2.8: a domain handle, a registered string, event attributes,
 and the functions that push and pop. `nvtx.Domain` is not used: since 0.2.12 it calls nvtxDomainIsEnabled, which Nsight Systems
 2023.4 and older do not implement, and then returns a domain that silently drops every range.
 
