@@ -23,6 +23,9 @@ from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 _Table = dict[Function, Function]
 
+# torch 2.1 and 2.2 have it under another name.
+is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+
 
 def _written_in_python() -> Iterator[tuple[Function, OpName]]:
     """The functions of torch written in Python that reach a mode, with the names that they are recorded under."""
@@ -55,7 +58,7 @@ class RangeMode(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Function, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return func(*args, **(kwargs or {}))
         call = self.table.get(func, func) if self.state.on else func
         try:
