@@ -22,6 +22,7 @@ from typing import IO, BinaryIO, NoReturn
 from pyprof.errors import InputError, UsageError
 
 _HINT = "choose another name or place with -o"
+_unfinished: set[Path] = set()  # hidden files of this process
 _STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
 
 
@@ -76,7 +77,10 @@ def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]
 
 @contextmanager
 def terminated_by_exception() -> Iterator[None]:
-    """SIGTERM ends the block as an exception does (exit code 143), so that no half-written file stays. For commands."""
+    """SIGTERM ends the block as an exception does (exit code 143), and no half-written file stays. For commands.
+
+    An interrupt may fall between the making of a file and the `with` that is to remove it: what is there at the end is removed.
+    """
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(128 + signal.SIGTERM)
@@ -89,6 +93,8 @@ def terminated_by_exception() -> Iterator[None]:
     try:
         yield
     finally:
+        for hidden in (*_unfinished,):
+            _forget(hidden)
         signal.signal(signal.SIGTERM, before)
 
 
@@ -108,6 +114,7 @@ def _target(path: Path) -> Path:
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     _remove_leftovers(target)
     hidden = target.parent / f".{target.name}.{os.urandom(4).hex()}.part"
+    _unfinished.add(hidden)
     try:
         with _locked(hidden) as stream:
             yield stream
@@ -117,9 +124,16 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             _keep(stream.fileno())  # a name on the disk before its contents would be an empty file after a loss of power
         os.replace(hidden, target)
     except BaseException:
-        hidden.unlink(missing_ok=True)
+        _forget(hidden)
         raise
+    _unfinished.discard(hidden)
     _keep_folder(target.parent)
+
+
+def _forget(hidden: Path) -> None:
+    """Remove a hidden file, if it is there."""
+    hidden.unlink(missing_ok=True)
+    _unfinished.discard(hidden)
 
 
 def _locked(hidden: Path) -> BinaryIO:

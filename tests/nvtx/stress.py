@@ -196,10 +196,10 @@ def processes(way: str, number: int, folder: Path, seed: int, ends: float, given
 
 
 def in_threads(cases: list[Case], expected: Expected, seed: int, ends: float, tally: Tally, number: int) -> None:
-    """Many threads at once, which Python switches between as often as it can."""
+    """Many threads at once, which Python switches between often."""
     threads = [threading.Thread(target=many, args=(cases, expected, seed + i, ends, tally)) for i in range(number)]
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(2e-4)
     for thread in threads:
         thread.start()
     for thread in threads:

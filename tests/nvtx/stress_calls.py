@@ -84,7 +84,9 @@ def read_cases(most: int = 2) -> list[Case]:
                 torch.manual_seed(seed)
                 results.append(outcome(lambda a=args, k=kwargs, f=op.op: f(*copies(a), **copies(k))))
             if results[0] == results[1] and op.name not in UNINITIALISED:
-                steady = len({*results}) == 1 and op.name not in RANDOM
+                # torch 2.13 may wait for ever where one thread seeds while another one saves the generator's state.
+                seeds = "wrapper_set_seed" in getattr(getattr(op.op, "__code__", None), "co_names", ())
+                steady = len({*results}) == 1 and op.name not in RANDOM and not seeds
                 found.append(Case(op.formatted_name, op.op, args, kwargs, results[0], steady))
     return found
 
