@@ -51,12 +51,15 @@ class Input(ExitStack):
         super().__init__()
         self.path, self.standard = Path(name), name == "-"
         self.name = "standard input" if self.standard else name
-        self.head, self.is_file, self.folder = b"", False, False
+        self.head, self.is_file, self.folder, endless = b"", False, False, False
         try:
             with _waiting(self.path):
                 self._stream = _standard_input() if self.standard else self.enter_context(self.path.open("rb"))
                 self.head = self._stream.read(HEAD_BYTES)
-            self.is_file = not self.standard and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode)
+            if not self.standard:
+                facts = os.fstat(self._stream.fileno())
+                self.is_file = stat.S_ISREG(facts.st_mode)
+                endless = not facts.st_size if self.is_file else not stat.S_ISFIFO(facts.st_mode)
         except IsADirectoryError:
             self.folder = True
         except FileNotFoundError as error:
@@ -66,6 +69,9 @@ class Input(ExitStack):
         except (OSError, ValueError) as error:
             self.close()
             raise InputError(f"{name}: cannot be read: {getattr(error, 'strerror', error)}", "check the path") from error
+        if self.head and endless and not os.isatty(self._stream.fileno()):
+            self.close()
+            raise InputError(f"{name}: a device or a file of the kernel, which may have no end", "copy it to a file first")
         if not self.head and not self.folder:
             self.close()
             raise NotACapture(f"{self.name}: the file is empty", "record or export the capture again")

@@ -57,7 +57,7 @@ def _is_torch_trace(given: Input) -> bool:
         text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
         if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
             return False
-        header = b'"deviceProperties"' in text and (b'"schemaVersion"' in text or len(text) > _FIRST_BYTES)
+        header = sum(key in text for key in (b'"schemaVersion"', b'"deviceProperties"')) > (len(text) <= _FIRST_BYTES)
         listed = text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text
         if listed or (text[:1] == b"{" and (b'"traceEvents"' in text or header)):
             return True
@@ -173,7 +173,7 @@ def _read_ncu_report(given: Input) -> Measured:
 
 
 def _is_ncu_report(given: Input) -> bool:
-    return given.path.suffix in _NCU_NAMES or given.head.startswith(_NCU)
+    return (not given.folder and given.path.suffix in _NCU_NAMES) or given.head.startswith(_NCU)
 
 
 def _is_ncu_csv(given: Input) -> bool:
@@ -248,7 +248,7 @@ def format_of(given: Input, formats: tuple[Format, ...]) -> str:
 
 def _format(given: Input, formats: tuple[Format, ...]) -> Format:
     for form in formats:
-        if form.sniff(given):
+        if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever the folder is called
             return form
     name = str(given.path)
     if any(form.sniff(given) for form in COUNTERS if form not in formats):
@@ -404,36 +404,34 @@ def _with_graphs(run: Trace | Records, name: str, graphs: str | None) -> Trace |
     graphs = _GRAPHS.get() if graphs is None else graphs
     if not isinstance(run, Trace) or (graphs is None and not (run.activities["graph_node"] >= 0).any()):
         return run
-    from pyprof.parse.attribution.captured import GraphTrace
     from pyprof.parse.attribution.graphs import explained, unexplained
-    from pyprof.parse.sources import graph_captures
 
-    if graphs is not None:
-        files, notes = graph_captures.given(Path(graphs), Path(name)), list[str]()
-        captures = [GraphTrace(str(one.path), open_trace(one.path), *one[1:]) for one in files]
-    else:
-        captures, notes = _captures_beside(name) if unexplained(run).any() else ([], [])
+    captures, notes = _captures(name, graphs) if graphs is not None or unexplained(run).any() else ([], [])
     found = explained(run, captures)
     if graphs is not None and not found.kernels:
-        raise InputError(found.refused[0], "give the trace of the capture of the graphs that this run replays")
+        raise InputError((found.refused or notes)[0], "give the trace of the capture of the graphs that this run replays")
     notes += found.notes
     return replace(found.trace, notes=[*found.trace.notes, *notes]) if notes else found.trace
 
 
-def _captures_beside(name: str) -> tuple[list[GraphTrace], list[str]]:
-    """The traces of captures that stand beside a run's, and what is to be said of those that cannot be read: the run can be."""
+def _captures(name: str, graphs: str | None) -> tuple[list[GraphTrace], list[str]]:
+    """Traces of captures, named or beside a run, and notes on the others. Raises InputError where what was named holds none."""
     from pyprof.parse.attribution.captured import GraphTrace
     from pyprof.parse.sources import graph_captures
 
+    where = "it stands beside the capture" if graphs is None else "it is among those of --graphs"
     found, notes = list[GraphTrace](), list[str]()
     try:
-        for one in graph_captures.beside(Path(name)):
+        files = graph_captures.beside(Path(name)) if graphs is None else graph_captures.given(Path(graphs), Path(name))
+        for one in files:
             try:
                 found.append(GraphTrace(str(one.path), open_trace(one.path), *one[1:]))
             except InputError as error:
-                notes.append(f"{error}: it stands beside the capture and was not used")
+                notes.append(f"{error}: {where} and was not used")
     except InputError as error:  # the list of them
-        notes.append(f"{error}: it stands beside the capture and was not used")
+        if graphs is not None:
+            raise
+        notes.append(f"{error}: {where} and was not used")
     return found, notes
 
 

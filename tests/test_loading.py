@@ -122,6 +122,25 @@ def test_a_trace_is_known_by_its_devices_where_the_events_come_late(tmp_path: Pa
     assert len(load(str(tmp_path / "late.json"))) == len(load(str(tmp_path / "net.json")))
 
 
+@pytest.mark.parametrize("name", ["net.dict", "net.jsonl", "net.nsys-rep", "net.ncu-rep", "net.sqlite", "net.json"])
+@pytest.mark.parametrize("command", ["prof", "counters", "timers"])
+def test_a_folder_is_none_of_the_files_whose_name_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    assert main([command, str(tmp_path / name)]) == 1
+    assert "directory" in capsys.readouterr().err or command == "counters"
+
+
+@pytest.mark.parametrize("command", ["prof", "counters", "timers", "scrub"])
+@pytest.mark.parametrize("endless", ["/dev/zero", "/proc/self/pagemap"])
+def test_what_has_no_end_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, endless: str) -> None:
+    link = tmp_path / "net.dict"
+    link.symlink_to(endless)
+    assert main([command, str(link), *(["-o", str(tmp_path / "out.dict")] if command == "scrub" else [])]) == 1
+    assert "which may have no end" in capsys.readouterr().err
+
+
 def test_a_name_that_is_too_long_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("x" * 5000, "a/" * 3000):
         for command in ("prof", "parse", "summary"):

@@ -56,6 +56,21 @@ def _written(form: str, texts: list[str], terminal: bool) -> str:
     return stream.getvalue()
 
 
+@pytest.mark.parametrize(
+    "command", ["prof", "prof --group-by kernel", "prof --tree layer", "summary", "gaps", "inductor", "ranks"]
+)
+def test_every_table_cuts_a_name_of_megabytes(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    n = Nsys()
+    n.range("layer:" + "y" * 3_000_000, 5, 80)
+    n.range("aten::mm, seq = 1, op_id = 1, sizes = [[4, 8], [8, 2]]", 10, 50)
+    n.kernel("k" * 3_000_000, 20, 1000, 1100)
+    n.kernel("b", 60, 500_000, 500_100)
+    name, *options = command.split()
+    assert main([name, str(n.write(tmp_path / "net.sqlite")), *options]) == 0
+    shown = capsys.readouterr()
+    assert max(map(len, (shown.out + shown.err).splitlines())) < 5 * MOST
+
+
 @given(st.lists(st.text(), min_size=1, max_size=4), st.sampled_from(["plain", "table", "csv", "jsonl", "json", "markdown"]))
 def test_no_format_passes_to_a_terminal_what_it_would_obey(texts: list[str], form: str) -> None:
     for line in _written(form, texts, terminal=True).replace("\r\n", "\n").split("\n"):

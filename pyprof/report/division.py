@@ -23,6 +23,7 @@ BUSY = ("compute", "communication", "copy")  # what holds a device, first what h
 COMPUTE, COMMUNICATION, COPY = range(3)
 _COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
 _LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
+_FAR_NS = 1 << 62  # beyond any time that is real
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class Division:
         count, runs = int(self.run.max(initial=-1)) + 1, self.run[self.row]
         begins, ends = spans(runs, self._begin, self._end, count)
         launched = np.bincount(self.run[self.launched], minlength=count)
-        slack = (ends - begins - launched * self.pace_ns).astype(np.int64)
+        slack = np.clip(ends - begins - launched * self.pace_ns, -_FAR_NS, _FAR_NS).astype(np.int64)  # damaged times are huge
         return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 
 

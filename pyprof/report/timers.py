@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pyprof.errors import InputError, UsageError
+from pyprof.inputs import Input
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, selected
 from pyprof.timers import proton, timeline
@@ -62,15 +63,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace) -> Readings:
-    path = Path(options.file)
-    try:
-        with path.open("rb") as stream:
-            archive = stream.read(2) == b"PK"
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}", "give block timers (.npz) or a trace of Proton") from error
-    if not archive:
-        return proton.read(path, options.hz)
-    buffer = load(path)
+    with Input(options.file) as given:
+        if given.folder:
+            raise InputError(f"{given.name}: is a directory", "give block timers (.npz) or a trace of Proton")
+        path = given.path if given.is_file else given.file()[1]
+        if not given.head.startswith(b"PK"):
+            return proton.read(path, options.hz)
+        buffer = load(path)
     buffer.bits = options.bits or buffer.bits
     buffer.hz = options.hz or buffer.hz
     buffer.kernel = options.kernel or buffer.kernel

@@ -52,6 +52,9 @@ class Readings(NamedTuple):
     notes: list[str]
 
 
+_MOST_TICKS = 1 << 62  # a cost beyond it was invented
+
+
 def readings_of(buffer: Buffer) -> Readings:
     """The readings of a buffer."""
     raw = buffer.array()
@@ -63,7 +66,7 @@ def readings_of(buffer: Buffer) -> Readings:
     lane, iteration, block = np.nonzero(usable[numbers].transpose(2, 1, 0))
     at = (np.array(numbers, np.int64)[block], iteration, lane)
     measured = raw[at]
-    ticks = np.maximum(measured - round(cost or 0), 0)
+    ticks = np.maximum(measured - min(round(cost or 0), _MOST_TICKS), 0)
     clock_works = bool(len(measured))
     flags = [_flags(raw[number], usable[number], clock_works, buffer.clock) for number in numbers]
     for code in np.flatnonzero(short(block, measured, len(numbers), cost)).tolist():

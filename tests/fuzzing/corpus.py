@@ -15,13 +15,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pyprof.loading import load_capture
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.write import lines
-from tests import graph_traces
+from pyprof.timers.buffer import Buffer
+from tests import graph_traces, rank_traces
 from tests.parse.sources import test_nvprof
 from tests.parse.sources.measured.test_ncu_csv import _BEFORE, _DETAILS, launch
 from tests.parse.sources.measured.test_proton import kernel, kernel_event, node
+from tests.report.compiled import test_compiled_module
 from tests.test_engine_steps import CASES
 from tests.tiny import Nsys
 
@@ -233,6 +237,44 @@ def _chrome(folder: Path) -> Files:
     return {"p.chrome_trace": json.dumps({"displayTimeUnit": "us", "traceEvents": events}).encode()}
 
 
+def _timers(folder: Path) -> Files:
+    buffer = Buffer({"Load": 1, "Solve": 2, "Store": 3, "Whole": 4}, 5, 4, kernel="k", whole=4)
+    ticks = np.arange(100, dtype=np.int64).reshape(5, 5, 4) * 7 + 30
+    pairs = np.array([[10, 1000], [5_000_010, 6_000_000]])
+    buffer.ingest(ticks, starts=ticks * 3 + 9, sms=np.arange(4)).calibrate(pairs=pairs).save(folder / "timers.npz")
+    return {"timers.npz": (folder / "timers.npz").read_bytes()}
+
+
+def _module(folder: Path) -> Files:
+    """A generated module with kernels for both devices, and a trace in which they ran."""
+    events: list[Event] = []
+    for number, name in enumerate(("triton_poi_fused_add_0", "cpp_fused_add_0")):
+        at = 1000.0 + 100 * number
+        events += [
+            _x("user_annotation", "## Call CompiledFxGraph fabc ##", at, 90),
+            _x("cpu_op", name, at + 5, 50, kernel_file="module.py", kernel_backend="triton", grid="grid(64,)",
+               **{"Input Dims": [[6, 10], [10]], "Input type": ["float", "float"]}),
+            _x("cuda_runtime", "cuLaunchKernel", at + 20, 5, correlation=number + 1),
+            _x("kernel", name, at + 30, 20, 7, 0, device=0, stream=7, correlation=number + 1),
+        ]  # fmt: skip
+    head = test_compiled_module.HEAD.format(graph="0_forward")
+    text = "\n".join([head, test_compiled_module.BIAS, test_compiled_module.CPP, test_compiled_module.CALL])
+    return {"module.py": text.encode(), "net.json": _trace(events)}
+
+
+def _pair(folder: Path) -> Files:
+    return {"net.json": _trace(kineto_events()), "kept/main.json": _trace(kineto_events())}
+
+
+def _ranks(folder: Path) -> Files:
+    written = rank_traces.Steps(3).write(folder)
+    return {path.name: path.read_bytes() for path in sorted(written.iterdir())}
+
+
+def _every_format(folder: Path) -> Files:
+    return _nsys(folder) | _nvprof(folder) | _kineto(folder) | _records("net.dict")(folder) | _parquet(folder)
+
+
 _CAPTURE = ("prof", "prof", "summary", "gaps", "parse", "parse", "other")
 _RECORDS = ("prof", "prof", "summary", "other")
 READERS = {
@@ -250,6 +292,12 @@ READERS = {
     "ncu-details": Reader("csv", ("counters",), _ncu_details, 5),
     "proton": Reader("json", ("counters",), _hatchet, 8),
     "proton-trace": Reader("json", ("counters",), _chrome, 6),
+    "timers": Reader("npz", ("timers",), _timers, 4),
+    "inductor": Reader("python", ("inductor",), _module, 3),
+    "diff": Reader("json", ("diff",), _pair, 1),
+    "ranks": Reader("json", ("ranks",), _ranks, 1),
+    "places": Reader("places", ("prof", "summary", "parse", "gaps", "scrub"), _every_format, 2),
+    "written": Reader("written", ("prof", "parse"), _nsys, 1),
 }
 
 

@@ -1,4 +1,4 @@
-"""Changes to files, drawn from a random number generator: of bytes and gzip, JSON, lines of records, CSV, and Parquet.
+"""Changes to files, drawn from a random number generator: of bytes and gzip, JSON, lines of records, CSV, Parquet, arrays and programs.
 
 Each function takes a file's bytes and gives others. What SQLite needs is in databases.py.
 """
@@ -9,11 +9,13 @@ import gzip
 import io
 import json
 import math
+import re
 from collections.abc import Callable
 from functools import cache
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -295,3 +297,72 @@ def _odd_column(random: Random, column: pa.ChunkedArray, rows: int) -> pa.Array:
             pass
     one = random.choice((1, -1, 2**40, 0.5, math.nan, "x", "9" * 40, b"\xff", [1], ["a"], {"a": 1}, True, None))
     return pa.array([one] * rows)
+
+
+# ---------------------------------------------------------------------------------------------- block timers, generated modules
+
+
+def of_npz(random: Random, content: bytes) -> bytes:
+    """Arrays left out, of another shape or type, with other values."""
+    with np.load(io.BytesIO(content)) as stored:
+        found = {name: stored[name] for name in stored.files}
+    for _ in range(random.choice((1, 1, 3))):
+        name = random.choice([*found])
+        array = found[name]
+        action = random.randrange(7)
+        if action == 0 and len(found) > 1:
+            del found[name]
+        elif action == 1:
+            found[name] = array.reshape(random.choice(((-1,), (1, -1), (-1, 1), (*array.shape, 1))))
+        elif action == 2:
+            found[name] = array.astype(random.choice(("U20", "S9", "b1")))
+        elif action == 3 and array.ndim:
+            found[name] = np.resize(array, [random.choice((0, 1, 3, 70)) for _ in array.shape])
+        elif action == 4:
+            found[random.choice(("ticks", "starts", "pairs", "sms", "names", "other"))] = array
+        else:
+            changed = np.array(array)
+            at = tuple(random.randrange(max(size, 1)) for size in array.shape)
+            if changed.size and changed.dtype.kind in "iuf":
+                changed[at if random.random() < 0.7 else ...] = random.choice(
+                    (0, -1, 1, 2**31, 2**40, 2**62, -(2**63), 2**63 - 1)
+                )
+            elif changed.size and changed.dtype.kind in "US":
+                changed[at] = random.choice(("", "\x1b[31m", "a\nb", "x" * 99, "na"))
+            found[name] = changed
+    out = io.BytesIO()
+    np.savez(out, **found)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+_WORD = re.compile(r"\w+")
+_PIECES = ("(", ")", "[", "]", "'''", '"', "\\", "\n", "\x00", ":", ",", "{", "*", "(" * 3000, "-" * 3000, "lambda: ", "x0 + " * 4000, "xindex % ", "async ",
+           "@", "f'{", "for(;;){", "while(1)", "if (x0) ", "tmp0 ? tmp0 : ")  # fmt: skip
+_LITERALS = (*map(str, NUMBERS[:15]), "1e400", "1.5", "True", "None", "-x0", "(1 << 100)", "10**10**10", "9" * 5000)
+
+
+def of_python(random: Random, content: bytes) -> bytes:
+    """Words, numbers and lines of a program changed, left out, repeated."""
+    text = content.decode()
+    for _ in range(random.choice((1, 1, 3, 6))):
+        action = random.randrange(6)
+        words = list(_WORD.finditer(text)) or [re.match("", "")]
+        one, other = random.choice(words), random.choice(words)
+        if one is None or other is None:
+            break
+        if action == 0:
+            lines = text.splitlines(keepends=True)
+            at = random.randrange(len(lines))
+            repeated = random.choice(([], [lines[at]] * random.choice((2, 300)), [random.choice(lines)]))
+            text = "".join([*lines[:at], *repeated, *lines[at + random.choice((1, 1, 4)) :]])
+        elif action == 1:
+            text = text[: one.start()] + other[0] + text[one.end() :]
+        elif action == 2:
+            text = text.replace(one[0], other[0]) if len(one[0]) > 1 else text
+        elif action == 3:
+            one = random.choice([word for word in words if word and word[0][:1].isdigit()] or [one])
+            text = text[: one.start()] + random.choice(_LITERALS) + text[one.end() :]
+        else:
+            text = text[: one.start()] + random.choice(_PIECES) + text[one.start() :]
+        text = text[:500_000]
+    return text.encode("utf-8", "surrogatepass")

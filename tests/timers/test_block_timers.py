@@ -81,6 +81,12 @@ def test_a_block_without_work_and_one_that_never_ran() -> None:
     assert any("--hz" in note for note in readings.readings_of(buffer).notes)
 
 
+def test_a_cost_that_no_timer_has_leaves_nothing(tmp_path: Path) -> None:
+    buffer = Buffer(Time, 3, 2).ingest(np.full((3, 3, 2), 2**63 - 1)).calibrate(hz=1e9, cost=1e300)
+    buffer.save(tmp_path / "t.npz")
+    assert main(["timers", str(tmp_path / "t.npz"), "--csv"]) == 0
+
+
 def test_a_clock_that_returns_0_is_unsupported() -> None:
     buffer = Buffer(Time, 3, 2).ingest(np.zeros((3, 3, 2), np.int64)).calibrate(hz=1e9)
     assert {row["flags"] for row in blocks(buffer).values()} == {"unsupported"}

@@ -376,6 +376,18 @@ def test_vllm_decode_with_shuffled_names_or_of_another_size(captures: Path, tmp_
         load(run, str(larger))
 
 
+def test_an_empty_trace_among_those_that_were_named_is_said_and_the_others_are_used(tmp_path: Path) -> None:
+    run, folder = write(tmp_path / "run.json", replayed()), tmp_path / "graphs"
+    write(folder / "graph.json", captured())
+    (folder / "empty.json").write_text("")
+    found = load(str(run), str(folder))
+    assert "mm" in ops(found)
+    assert [note.split(": ")[0] for note in found.notes if "among those of --graphs" in note] == [str(folder / "empty.json")]
+    (folder / "graph.json").write_text("{")
+    with pytest.raises(InputError, match="the file is empty"):
+        load(str(run), str(folder))
+
+
 @pytest.mark.parametrize("name", ["execution_details.json", "graph.json", "pipe.json"])
 def test_what_cannot_be_read_beside_a_run_keeps_nobody_from_reading_the_run(tmp_path: Path, name: str) -> None:
     run, folder = write(tmp_path / "run.json", replayed()), tmp_path / "capture_traces"
