@@ -114,7 +114,8 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
     module = import_module(command.module)
     parser = _parser(command, prog)
     parser.set_defaults(command_line=(*prog.split(), *arguments))
-    between = command.name in _READERS  # names of files may stand between options
+    # Names of files may stand between options; asked for help, argparse would wrap the usage in another way then.
+    between = command.name in _READERS and not {"-h", "--help"} & {*arguments}
     options = parser.parse_intermixed_args(arguments) if between else parser.parse_args(arguments)
     if getattr(options, "max_memory", None) is not None:
         from pyprof.memory import limit
