@@ -95,7 +95,7 @@ def measured(options: argparse.Namespace) -> list[dict[str, float]]:
                 rows = write(capture, ranges, depth)
                 command = [sys.executable, "-m", "pyprof", "parse", str(capture), "-o", str(output)]
                 runs = [measure(command, Path(os.devnull)) for _ in range(options.repeat)]
-                cpu, memory = (statistics.median(run[i] for run in runs) for i in range(2))
+                _, cpu, memory = (statistics.median(run[i] for run in runs) for i in range(3))
                 table.append({"depth": depth or ranges, "ranges": ranges, "rows": rows, "cpu_s": cpu, "peak_mib": memory,
                               "us_per_row": cpu / rows * 1e6, "output_mb": output.stat().st_size / 1e6})  # fmt: skip
     return table

@@ -11,16 +11,15 @@ The last column is CPU seconds a gigabyte relative to the first size: 1 where ti
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
-import time
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from processes import measured
 
 HERE = Path(__file__).parent
 BLOCK_BYTES = 8 << 20
@@ -51,40 +50,6 @@ def _struct() -> type[msgspec.Struct]:
     return msgspec.defstruct(
         "Event", [*texts, *ids, ("ts", float, 0.0), ("dur", float, 0.0), ("args", args | None, None)], gc=False
     )
-
-
-class Run(NamedTuple):
-    """What a command took: seconds, CPU seconds of all its processes, and their memory at its most."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
-
-
-def pss_mib(process: int) -> float:
-    """The proportional share of memory of a process and all that it started."""
-    total, todo = 0, [process]
-    while todo:
-        one = todo.pop()
-        try:
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
-            todo += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
-        except (OSError, ValueError):  # it has ended
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1024
-
-
-def measured(*command: str | Path) -> Run:
-    """Run a command. Raises CalledProcessError where it fails."""
-    begin, peak = time.perf_counter(), 0.0
-    process = subprocess.Popen([*map(str, command)], stderr=subprocess.DEVNULL)
-    while not (done := os.wait4(process.pid, os.WNOHANG))[0]:
-        peak = max(peak, pss_mib(process.pid))
-        time.sleep(0.1)
-    if done[1]:
-        raise subprocess.CalledProcessError(done[1], process.args)
-    return Run(time.perf_counter() - begin, done[2].ru_utime + done[2].ru_stime, peak)
 
 
 def decode_alone(path: Path) -> None:
@@ -140,8 +105,8 @@ def main() -> None:
                 stdout=subprocess.DEVNULL,
             )
         try:
-            floor = measured(sys.executable, __file__, path, "--floor")
-            parse = measured(sys.executable, "-m", "pyprof", "parse", path, "-o", out)
+            floor = measured([sys.executable, __file__, path, "--floor"])
+            parse = measured([sys.executable, "-m", "pyprof", "parse", path, "-o", out])
             first = first or parse.cpu_s / size
             print(
                 f"| {size:g} | {path.stat().st_size / 1e6:.0f} | {floor.cpu_s:.1f} | {floor.wall_s:.1f} | {parse.cpu_s:.1f} "

@@ -49,7 +49,7 @@ def main() -> int:
                 out = str(Path(temporary) / f"{number}-{jobs}")
                 command = [sys.executable, "-m", "pyprof", "parse", *options.files, "-o", out, "--jobs", str(jobs)]
                 before = busy_s()
-                cpu, _, wall = measure(command, Path(temporary) / "out")
+                wall, cpu, _ = measure(command, Path(temporary) / "out")
                 runs[jobs] = (wall, cpu, max(busy_s() - before - cpu, 0.0) / wall)
             one, many = runs[1], runs[options.jobs]
             pairs.append({"one by one s": round(one[0], 2), "at once s": round(many[0], 2), "ratio": round(one[0] / many[0], 2),

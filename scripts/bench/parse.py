@@ -2,11 +2,12 @@
 
     python scripts/bench/parse.py CAPTURE [--repeat 5] [--only NAME...] [--before CHECKOUT] [--json]
 
-The floor is SQLite computing max() of every needed column of an nsys export or an nvprof file, measured in the same run; of a
-torch.profiler trace it is reading the bytes (repeat_kineto.py and repeat_nvprof.py make captures of any length). On a shared
-machine ratios to it mean more than seconds. Each figure is the median of `repeat` processes. nsys's own projection report runs
-on the same file where nsys is on PATH, and with --original the original PyProf. That one reads no op_id and no registered
-texts: where an export has the latter, it runs on a copy in which they are written out.
+Memory is that of all processes of a command together (PSS). The floor is SQLite computing max() of every needed column of an
+nsys export or an nvprof file, measured in the same run; of a torch.profiler trace it is reading the bytes (repeat_kineto.py
+and repeat_nvprof.py make captures of any length). On a shared machine ratios to it mean more than seconds. Each figure is the
+median of `repeat` processes. nsys's own projection report runs on the same file where nsys is on PATH, and with --original
+the original PyProf. That one reads no op_id and no registered texts: where an export has the latter, it runs on a copy in
+which they are written out.
 
 --before runs the same commands of another checkout of pyprof in turn with this one's, run by run, and prints the ratio of the
 medians: the machine's speed may drift, and both drift alike.
@@ -28,6 +29,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from processes import Run, measured
 
 NSYS = {
     "CUPTI_ACTIVITY_KIND_KERNEL": (
@@ -76,24 +79,17 @@ PEERS = ("original PyProf parse", "nsys nvtx_gpu_proj_trace")
 LEAST_LINES = 100
 
 
-def measure(command: Sequence[str], output: Path, checkout: Path = HERE) -> tuple[float, float, float]:
-    """Run a command with the pyprof of a checkout; CPU seconds, peak memory in MiB, seconds of the clock, with its children.
-
-    SystemExit if it fails.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    actions = [(os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o644), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+def measure(command: Sequence[str], output: Path, checkout: Path = HERE) -> Run:
+    """Run a command with the pyprof of a checkout. SystemExit if it fails."""
     # With bytecode kept, as where a package is installed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPATH"] = str(checkout)
-    begin = os.times().elapsed
-    # In the checkout: Python looks for modules where it starts before it looks at PYTHONPATH.
-    there = ["/usr/bin/env", "-C", str(checkout.resolve()), *command]
-    child = os.posix_spawn(there[0], there, environment, file_actions=actions)
-    _, status, used = os.wait4(child, 0)
-    if status:
-        raise SystemExit(f"failed with status {status}: {' '.join(command)}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, os.times().elapsed - begin
+    try:
+        with output.open("wb") as stream:
+            # In the checkout: Python looks for modules where it starts before it looks at PYTHONPATH.
+            return measured(command, stream, checkout.resolve(), environment)
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(f"failed with status {error.returncode}: {' '.join(command)}") from error
 
 
 def commands(capture: str, folder: Path, original: str | None, checkout: Path = HERE) -> dict[str, list[str]]:
@@ -103,8 +99,9 @@ def commands(capture: str, folder: Path, original: str | None, checkout: Path = 
     own = [python, "-m", "pyprof"]
     found = {
         "floor": [python, str(Path(__file__).resolve()), capture, "--read-floor"],
-        "parse to Parquet": [*own, "parse", capture, "-o", parquet],
-        "parse to net.dict": [*own, "parse", capture, "-o", text],
+        "parse to Parquet": [*own, "parse", capture, "-o", parquet, "--jobs", "1"],
+        "parse to Parquet, two processes": [*own, "parse", capture, "-o", parquet, "--jobs", "2"],
+        "parse to net.dict": [*own, "parse", capture, "-o", text, "--jobs", "1"],
         "prof of Parquet, all columns, CSV": [*own, "prof", parquet, "--csv", "-c", columns],
         "prof of Parquet, all columns, JSONL": [*own, "prof", parquet, "--format", "jsonl", "-c", columns],
         "prof of Parquet, 4 columns": [*own, "prof", parquet, "-c", "idx,op,kernel,sil"],
@@ -188,9 +185,12 @@ def main() -> None:
     if options.json:
         print(json.dumps({"figures": table, "versions": versions(), "repeat": options.repeat}, indent=1))
         return
-    print(f"{'':40} {'CPU s':>8} {'peak MiB':>9} {'clock s':>8} {'to floor':>9}" + "  to before: CPU" * bool(options.before))
+    print(
+        f"{'':40} {'CPU s':>8} {'peak MiB':>9} {'clock s':>8} {'to floor':>9}"
+        + "  to before: CPU, its MiB" * bool(options.before)
+    )
     for name, row in table.items():
-        ratio = f"{row['to_before']:16.2f}" if "to_before" in row else ""
+        ratio = f"{row['to_before']:16.2f} {row['before_mib']:8.0f}" if "to_before" in row else ""
         print(f"{name:40} {row['cpu_s']:8.2f} {row['peak_mib']:9.0f} {row['clock_s']:8.2f} {row['to_floor']:9.1f}{ratio}")
     print(f"medians of {options.repeat}; " + ", ".join(f"{key} {value}" for key, value in versions().items()))
 
@@ -218,11 +218,12 @@ def figures(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             if name in PEERS and output.read_bytes().count(b"\n") < LEAST_LINES:  # nsys ends well without its report
                 print(f"{name}: it wrote nothing", file=sys.stderr)
                 continue
-            cpu, memory, clock = (statistics.median(run[i] for run in runs) for i in range(3))
+            clock, cpu, memory = (statistics.median(run[i] for run in runs) for i in range(3))
             floor = table["floor"]["cpu_s"] if table else cpu
             table[name] = {"cpu_s": cpu, "peak_mib": memory, "clock_s": clock, "to_floor": cpu / floor}
             if earlier:
-                table[name]["to_before"] = cpu / statistics.median(run[0] for run in earlier)
+                table[name]["before_mib"] = statistics.median(run.peak_mib for run in earlier)
+                table[name]["to_before"] = cpu / statistics.median(run.cpu_s for run in earlier)
     return table
 
 

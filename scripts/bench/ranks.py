@@ -28,7 +28,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "bench")]
 
-from parse import measure  # noqa: E402
+from parse import Run, measure  # noqa: E402
 
 from tests.rank_records import Job, write_rank  # noqa: E402
 
@@ -121,19 +121,18 @@ def main() -> int:
             folder = Path(temporary) / "set"
             job = job_of(ranks, options.kernels)
             script = [sys.executable, str(Path(__file__).resolve()), str(folder)]
-            # In a process of its own: the peak that the system tells of a child is never below what its parent held.
             size_of = ["--ranks", str(ranks), "--kernels", str(options.kernels)]
-            spent = measure([*script, "--generate", *size_of], Path(temporary) / "out")[2]
+            spent = measure([*script, "--generate", *size_of], Path(temporary) / "out").wall_s
             size = sum(path.stat().st_size for path in folder.rglob("*.parquet")) / 1e6
             own = [sys.executable, "-m", "pyprof", "ranks", str(folder)]
             floor = [*script, "--read-floor"]
-            runs: dict[str, list[tuple[float, float, float]]] = {"floor": [], "ranks": []}
+            runs: dict[str, list[Run]] = {"floor": [], "ranks": []}
             for _ in range(options.repeat):
                 runs["floor"].append(measure(floor, Path(temporary) / "out"))
                 runs["ranks"].append(measure(own, Path(temporary) / "out"))
             check(folder, job)
-        cpu, memory, wall = (statistics.median(run[i] for run in runs["ranks"]) for i in range(3))
-        least = statistics.median(run[0] for run in runs["floor"])
+        wall, cpu, memory = (statistics.median(run[i] for run in runs["ranks"]) for i in range(3))
+        least = statistics.median(run.cpu_s for run in runs["floor"])
         rows.append({"ranks": ranks, "MB": round(size, 1), "generated in s": round(spent, 1), "cpu_s": round(cpu, 2),
                      "ms a rank": round(1e3 * cpu / ranks, 1), "wall_s": round(wall, 2), "peak_mib": round(memory),
                      "floor_s": round(least, 2), "to floor": round(cpu / least, 1)})  # fmt: skip
