@@ -93,7 +93,8 @@ def test_ddp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(captures) == 2
     late = rows(capsys, "ranks", *captures, "--table", "ranks", "-c", "rank,late,met")
     assert [row["Rank"] for row in late] == ["0", "1"]
-    assert int(late[1]["Late"]) > int(late[0]["Late"]) and int(late[0]["Met"]) == int(late[1]["Met"]) > 0
+    # Rank 1 sleeps before each step; which comes last on a busy machine is not sure.
+    assert int(late[0]["Met"]) == int(late[1]["Met"]) >= int(late[0]["Late"]) + int(late[1]["Late"]) > 0
 
 
 @pytest.mark.slow

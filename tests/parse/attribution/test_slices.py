@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyprof.loading import op_rules, open_trace
 from pyprof.parse.attribution import slices
 from pyprof.parse.attribution.attribute import attribute
-from pyprof.parse.attribution.slices import Slices
+from pyprof.parse.attribution.slices import Slice, Slices
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import make_table
@@ -22,12 +22,13 @@ from tests.tiny import Nsys, tid
 USER, ENGINE = 0, 1  # labels: what may be taken apart, and what may not
 
 
-def plan(ranges: list[tuple[int, int, int, int]], when: list[int], most: int, kept: list[bool] | None = None) -> Slices:
+def plan(ranges: list[tuple[int, int, int, int]], when: list[int], most: int, kept: list[bool] | None = None) -> list[Slice]:
     """Slices of ranges (begin, end, thread, label) and kernels at these times."""
     columns = np.array(ranges, np.int64).reshape(-1, 4).T
     table = make_table("ranges", dict(zip(("start_ns", "end_ns", "thread", "label"), columns, strict=True)))
     known = np.ones(len(ranges), np.bool_) if kept is None else np.array(kept, np.bool_)
-    return Slices(table, known, np.array([False, True]), np.array(when, np.int64), most)
+    slices = Slices(table, known, np.array([False, True]), np.array(when, np.int64), most)
+    return [*slices.some(range(len(slices)))]
 
 
 @st.composite
