@@ -278,7 +278,8 @@ class Case:
         """AssertionError unless the command said in a line that it cannot write, and left what was."""
         where = (self.command, left.code, left.said, sorted(left.files))
         assert left.code == 1 and (left.said.startswith("pyprof: error: ") or "failed: " in left.said), where
-        assert "cannot be written" in left.said and "Traceback" not in left.said and left.said.count("\n") <= 3, where
+        said = "cannot be written" in left.said or "cannot be made" in left.said
+        assert said and "Traceback" not in left.said and left.said.count("\n") <= 3, where
         assert left.files == ({} if self.old is None else {self.name: self.old}) and not self.leftovers(left), where
 
     def fill_disk(self, pages: int) -> None:

@@ -131,9 +131,10 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _forget(hidden: Path) -> None:
-    """Remove a hidden file, if it is there."""
-    hidden.unlink(missing_ok=True)
+    """Remove a hidden file, if it is there; what ends its writing is told, not that it cannot be removed."""
     _unfinished.discard(hidden)
+    with suppress(OSError):
+        hidden.unlink()
 
 
 def _locked(hidden: Path) -> BinaryIO:
