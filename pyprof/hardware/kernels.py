@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -110,7 +110,7 @@ _CUTLASS_TILE = re.compile(r"cutlass_(\d\d)_(?:wmma_)?(?:sp)?tensorop")
 _LONGEST = 1 << 13  # characters; no compiler writes longer names, and the rules can take time of the square of it
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def classify(name: str) -> KernelClass:
     """The class of a kernel by its name in any tool's spelling, mangled or not. Cached."""
     text = normalise(demangle(name))[:_LONGEST]
