@@ -124,7 +124,7 @@ def _drawn(rows: Sequence[Row], width: int, units: Units) -> list[Line]:
     times = {row.time_ns: units.ns(row.time_ns) for row in rows if row.time_ns is not None}
     longest = max(map(len, times.values()), default=0)
     widest = max((len(_percent(row.share)) for row in rows), default=0)
-    room = width - longest - widest - 2 - (_BAR + 1) * units.bars
+    room = max(width - longest - widest - 2 - (_BAR + 1) * units.bars, 1)  # times of a damaged capture may be longer
     names = shortened([one_line(f"|{row.name}")[1:] for row in rows if row.time_ns is not None], room)
     result: list[Line] = []
     for row in rows:

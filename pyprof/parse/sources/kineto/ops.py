@@ -188,7 +188,7 @@ def _inputs(name: str, dims: bytes, args: OpArgs) -> tuple[object, ...] | None:
 def _list(text: bytes) -> list[object]:
     try:
         found = msgspec.json.decode(text) if text else []
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return []
     if isinstance(found, str) and found:  # torch_npu joins sizes and types: `64,128;128,256`
         return [[*map(int, part.split(","))] if _SIZES.fullmatch(part) else part or [] for part in re.split(r";\s*", found)]
