@@ -48,7 +48,8 @@ class Place(contextlib.ExitStack):
             self.as_is = True
             for _ in range(random.choice((1, 1, 3))):
                 beside = folder / random.choice(COMPANIONS).format(name, stem=self.path.stem)
-                beside.parent.mkdir(exist_ok=True)
+                with contextlib.suppress(FileExistsError):  # one before it may have made a file or a link there
+                    beside.parent.mkdir()
                 if not beside.exists() and not beside.is_symlink() and beside.parent.is_dir():
                     self._odd(beside)
                 if beside.name.startswith(f"{name}-"):

@@ -6,8 +6,10 @@ file leaves here as an error of ours; this module must not know what a table mea
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyprof.parse.sources.rows import RowReader
 
 _LEAST_ROW_BYTES = 8
+_COMPANIONS = ("-journal", "-wal", "-shm")  # files that belong to a database, by SQLite's names
 # A damaged file can put bytes that are not text into SQLite's own message, which Python then fails to decode.
 _FAULTS = (sqlite3.Error, UnicodeDecodeError, DamagedFile)
 
@@ -59,6 +62,7 @@ class Database:
         self.name = name
         self._bytes = os.fstat(descriptor).st_size
         self._check_whole(os.pread(descriptor, 100, 0))
+        self._check_companions(path)
         # An export beside which a journal was left, or in a folder without write permission, opens only as immutable.
         immutable = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
         uri = f"file:{quote(str(path.absolute()))}?mode=ro{immutable}"
@@ -93,6 +97,17 @@ class Database:
         expected = 100 if len(header) < 100 else (65_536 if page == 1 else page) * pages if counted else 0
         if self._bytes < expected:
             raise InputError(f"{self.name}: cut short: {self._bytes} of {expected} bytes are there", "copy or export it again")
+
+    def _check_companions(self, path: Path) -> None:
+        """Raise InputError where what SQLite would open beside the file is no file: it would wait for a pipe for ever."""
+        for suffix in _COMPANIONS:
+            beside = os.path.realpath(path) + suffix
+            with contextlib.suppress(OSError):
+                if not stat.S_ISREG(os.stat(beside).st_mode):
+                    raise InputError(
+                        f"{self.name}: {os.path.basename(beside)} beside it is not a file",
+                        "remove it, or copy the capture elsewhere",
+                    )
 
     def _fault(self, error: Exception) -> InputError:
         text = str(error)
