@@ -12,7 +12,7 @@ import argparse
 import re
 from importlib import import_module
 
-from pyprof.errors import ToolError
+from pyprof.errors import unusable
 from pyprof.help import topics
 
 SHELLS = ("bash", "zsh", "fish")
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError as error:
-        raise ToolError("completion needs the package shtab", "pip install shtab") from error
+        raise unusable("completion", "shtab", error, "pip install shtab") from error
     print(shtab.complete(_whole_parser(), options.shell))
     return 0
 

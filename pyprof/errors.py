@@ -47,6 +47,15 @@ class ToolError(PyprofError):
     """A tool or a package that the task needs is missing or does not work here."""
 
 
+def unusable(need: str, package: str, error: ImportError, hint: str) -> ToolError:
+    """The error where a package that `need` needs is not installed, or installed and cannot be imported."""
+    absent = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == package.lower().replace(
+        "-", "_"
+    )
+    why = "is not installed" if absent else f"cannot be imported here: {error}"
+    return ToolError(f"{need} needs {package}, which {why}", hint)
+
+
 class UsageError(PyprofError):
     """An option, name or argument that does not exist."""
 

@@ -23,7 +23,7 @@ from pyprof.nvtx.wrapper import OpName, make_wrapper
 
 _Table = dict[Function, Function]
 
-# torch 2.1 and 2.2 have it under another name.
+# torch 2.2 has it under another name.
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
 
 

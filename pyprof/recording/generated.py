@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from pyprof.errors import InputError, ToolError, UsageError
+from pyprof.errors import InputError, ToolError, UsageError, unusable
 from pyprof.recording.results import Staging
 from pyprof.recording.run import INDUCTOR
 from pyprof.recording.tools import environment_with_pyprof
@@ -50,7 +50,7 @@ def load_module(path: Path) -> ModuleType:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise ToolError("this needs torch, which is not installed", "pip install torch") from error
+        raise unusable("this", "torch", error, "pip install torch") from error
     import importlib.util
 
     spec = importlib.util.spec_from_file_location(f"generated_{path.stem}", path)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pyprof.errors import ToolError, UsageError
+from pyprof.errors import ToolError, UsageError, unusable
 from pyprof.recording.exclusive import Exclusive, next_kind
 from pyprof.recording.metrics import measuring
 from pyprof.recording.modules import Names, add_names, names_of_modules
@@ -349,7 +349,7 @@ def _check_torch() -> None:
         import torch
         import torch.profiler
     except ImportError as error:
-        raise ToolError("capture needs torch, which is not installed", "pip install torch") from error
+        raise unusable("capture", "torch", error, "pip install torch") from error
     if torch.autograd._profiler_enabled() and Capture.program is not None:
         Capture.program.give_way()
     if torch.autograd._profiler_enabled():

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from pyprof.errors import ToolError, UsageError
+from pyprof.errors import UsageError, unusable
 from pyprof.tables.table import AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
 from pyprof.visible import one_line, visible
 
@@ -186,7 +186,7 @@ def write_parquet(table: AnyTable, stream: IO[str]) -> None:
     try:
         from pyprof.tables.parquet import write
     except ImportError as error:
-        raise ToolError("Parquet needs pyarrow, which is not installed", "pip install 'pyprof[parquet]', or --csv") from error
+        raise unusable("Parquet", "pyarrow", error, "pip install 'pyprof[parquet]', or --csv") from error
     write(_each_key_once(table), cast(BinaryIO, cast(TextIOWrapper, stream).buffer))
 
 

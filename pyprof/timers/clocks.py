@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 
 from pyprof.arrays.types import Ints
-from pyprof.errors import ToolError, UsageError
+from pyprof.errors import ToolError, UsageError, unusable
 
 EMPTY = int(np.iinfo(np.int64).min)  # an entry that no kernel wrote
 _READINGS = 512
@@ -28,7 +28,7 @@ def quadrants() -> ModuleType:
         import quadrants as module
         from quadrants.lang import impl
     except ImportError as error:
-        raise ToolError("this needs Quadrants, which is not installed", "pip install quadrants") from error
+        raise unusable("this", "Quadrants", error, "pip install quadrants") from error
     if impl.get_runtime()._prog is None:
         raise ToolError("Quadrants is not initialised", "call quadrants.init(arch=...) first")
     found: ModuleType = module

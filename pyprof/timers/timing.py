@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from pyprof.errors import ToolError, UsageError
+from pyprof.errors import ToolError, UsageError, unusable
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +127,7 @@ def torch_for(purpose: str) -> ModuleType:
         import torch
         import torch.profiler
     except ImportError as error:
-        raise ToolError(f"{purpose} needs torch, which is not installed", "pip install torch") from error
+        raise unusable(purpose, "torch", error, "pip install torch") from error
     module: ModuleType = torch
     return module
 

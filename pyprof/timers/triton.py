@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import time
 
-from pyprof.errors import ToolError
+from pyprof.errors import unusable
 
 try:
     import triton
     import triton.language as tl
 except ImportError as error:
-    raise ToolError("pyprof.timers.triton needs Triton, which is not installed", "pip install triton") from error
+    raise unusable("pyprof.timers.triton", "Triton", error, "pip install triton") from error
 
 
 @triton.jit

@@ -121,7 +121,7 @@ def test_patched_functions_pickle_by_name(recorder: Recorder) -> None:
     assert api._patches is not None
     replaced = [new for _, _, _, new in api._patches._done if isinstance(new, StandIn)]
     assert len(replaced) > 1200
-    # A few builtins of torch 2.1 (`torch.vitals_enabled`) belong to a capsule, which no pickle holds, without us either.
+    # A few builtins of old torches (`torch.vitals_enabled`) belong to a capsule, which no pickle holds, without us either.
     replaced = [new for new in replaced if type(getattr(new._pyprof_original, "__self__", None)).__name__ != "PyCapsule"]
     # Tensor.__pow__ cannot be pickled without us either: its name is that of another method.
     unlike = {new.__name__ for new in replaced if pickle.loads(pickle.dumps(new)) is not new}

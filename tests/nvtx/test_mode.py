@@ -82,7 +82,8 @@ def test_the_default_device_is_heeded(recorder: Recorder) -> None:
     torch.set_default_device("meta")
     try:
         assert torch.empty(2).is_meta
-        assert "empty(2)" in recorder.calls()
+        # Up to torch 2.4 a default device that is set later is seen before the mode, as an argument.
+        assert {"empty(2)", 'empty(2, device="meta")'} & {*recorder.calls()}
     finally:
         torch.set_default_device(None)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyprof.errors import InputError, PyprofError, ToolError, UsageError
+from pyprof.errors import InputError, PyprofError, ToolError, UsageError, unusable
 
 _REMOVAL_S = 0.5  # an interrupt is answered within a second
 _URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")
@@ -63,7 +63,7 @@ def _store(remote: Remote) -> Iterator[tuple[Any, str]]:
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise ToolError(f"{remote}: such names need fsspec, which is not installed", "pip install 'pyprof[remote]'") from error
+        raise unusable(f"{remote}: such a name", "fsspec", error, "pip install 'pyprof[remote]'") from error
     try:
         yield url_to_fs(remote.url)
     except ImportError as error:

@@ -17,7 +17,7 @@ from functools import partial
 from types import FrameType
 from typing import NoReturn, TypeVar
 
-from pyprof.errors import ToolError
+from pyprof.errors import ToolError, unusable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -55,7 +55,7 @@ def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> 
     try:
         from distributed import Client, KilledWorker
     except ImportError as error:
-        raise ToolError("--dask needs distributed, which is not installed", "pip install 'pyprof[dask]'") from error
+        raise unusable("--dask", "distributed", error, "pip install 'pyprof[dask]'") from error
     try:
         client = Client(scheduler)
     except (OSError, ValueError) as error:

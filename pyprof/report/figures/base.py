@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from pyprof.errors import ToolError
+from pyprof.errors import unusable
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -25,7 +25,7 @@ def plotly() -> Any:
     try:
         import plotly.graph_objects
     except ImportError as error:
-        raise ToolError("figures need plotly, which is not installed", "pip install 'pyprof[notebook]'") from error
+        raise unusable("a figure", "plotly", error, "pip install 'pyprof[notebook]'") from error
     return plotly.graph_objects
 
 

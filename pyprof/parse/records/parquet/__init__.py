@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from pyprof.errors import ToolError
+from pyprof.errors import unusable
 from pyprof.parse.records.records import Records
 
 __all__ = ["need_pyarrow", "read", "write"]
@@ -16,9 +16,7 @@ def need_pyarrow() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise ToolError(
-            "Parquet needs pyarrow, which is not installed", "pip install 'pyprof[parquet]', or use .dict"
-        ) from error
+        raise unusable("Parquet", "pyarrow", error, "pip install 'pyprof[parquet]', or use .dict") from error
 
 
 def read(path: Path) -> Records:
