@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
-from urllib.parse import quote
 
 from pyprof.errors import InputError
-from pyprof.parse.sources.sqlite import Database
+from pyprof.parse.sources.sqlite import Database, uri_of
 from pyprof.scrub.identities import Identities
 
 Columns: TypeAlias = dict[str, dict[str, str]]  # of each table each column with its declared type
@@ -136,7 +135,7 @@ def _fill(target: sqlite3.Connection, source: Path, columns: Columns, kept: Kept
     for pragma in ("journal_mode = OFF", "synchronous = OFF", "trusted_schema = OFF"):
         target.execute(f"PRAGMA {pragma}")
     target.create_function("scrubbed", 1, lambda text: identities.scrubbed(_text(text)), deterministic=True)
-    target.execute("ATTACH DATABASE ? AS source", (f"file:{quote(str(source.absolute()))}?mode=ro&immutable=1",))
+    target.execute("ATTACH DATABASE ? AS source", (uri_of(source),))
     for table, declared in columns.items():
         listed = ", ".join(f"{_quoted(column)} {kind}" for column, kind in declared.items())
         target.execute(f"CREATE TABLE {_quoted(table)} ({listed})")

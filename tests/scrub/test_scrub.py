@@ -235,3 +235,22 @@ def test_a_name_found_in_a_home_folder_is_nowhere_a_word_afterwards(text: str, n
         again = Identities(Rules())
         again.find(scrubbed)
         assert again.scrubbed(scrubbed) == scrubbed
+
+
+def test_what_a_log_beside_an_export_holds_is_scrubbed_too(
+    export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with sqlite3.connect(export, isolation_level=None) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 1")
+        (tmp_path / "left").mkdir()
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{export}{suffix}", tmp_path / "left" / f"net.sqlite{suffix}")
+    db.close()
+    assert main(["scrub", str(tmp_path / "left" / "net.sqlite"), "-o", str(tmp_path / "shared.sqlite")]) == 0
+    tables = []
+    for path in (tmp_path / "left" / "net.sqlite", tmp_path / "shared.sqlite"):
+        capsys.readouterr()
+        assert main(["prof", str(path), "--csv"]) == 0
+        tables.append(capsys.readouterr().out)
+    assert tables[0] == tables[1]

@@ -51,6 +51,31 @@ class _Parted(_Collector, Protocol):
 Collector = TypeVar("Collector", bound=_Collector)
 
 
+def uri_of(path: Path) -> str:
+    """What SQLite is to open so that a capture is read and never written to; a log beside it is part of it."""
+    # In a folder without write permission a file that once had a log opens only as immutable, which is blind to a log.
+    immutable = "" if os.access(path.parent, os.W_OK) or _log_of(path) else "&immutable=1"
+    return f"file:{quote(str(path.absolute()))}?mode=ro{immutable}"
+
+
+def check_no_log(path: Path) -> None:
+    """Raise InputError where SQLite keeps changes beside a file: the file alone is another capture."""
+    if log := _log_of(path):
+        raise InputError(
+            f"{path}: {log} beside it holds changes that are not in the file",
+            "let what writes it end, then try again; after a crash: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'",
+        )
+
+
+def _log_of(path: Path) -> str | None:
+    """The name of a log that is not empty."""
+    for suffix in ("-journal", "-wal"):
+        beside = os.path.realpath(path) + suffix
+        if os.path.isfile(beside) and os.path.getsize(beside):
+            return os.path.basename(beside)
+    return None
+
+
 class Database:
     """A capture in SQLite, never written to; `close` it.
 
@@ -63,11 +88,9 @@ class Database:
         self._bytes = os.fstat(descriptor).st_size
         self._check_whole(os.pread(descriptor, 100, 0))
         self._check_companions(path)
-        # An export beside which a journal was left, or in a folder without write permission, opens only as immutable.
-        immutable = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
-        uri = f"file:{quote(str(path.absolute()))}?mode=ro{immutable}"
+        self._log = _log_of(path)
         try:
-            self._driver = sqlite3.connect(uri, uri=True, isolation_level=None)
+            self._driver = sqlite3.connect(uri_of(path), uri=True, isolation_level=None)
         except _FAULTS as error:
             raise self._fault(error) from error
         # A text that is not UTF-8 must not end the whole parse.
@@ -118,6 +141,8 @@ class Database:
         if "readonly" in text:  # SQLite would have to roll back what an interrupted program wrote
             hint = f"export it again, or let `sqlite3 {self.name} .tables` repair it"
             return InputError(f"{self.name}: a program was interrupted while writing to it: {text}", hint)
+        if self._log and "unable to open" in text:
+            return InputError(f"{self.name}: {self._log} beside it cannot be used here", "copy both to a folder of yours")
         return InputError(f"{self.name}: cannot be read: {text}", "the file is damaged or cut short: export or copy it again")
 
     # ------------------------------------------------------------------ schema

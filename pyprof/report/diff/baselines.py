@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from pyprof.errors import InputError, UsageError
+from pyprof.parse.sources.sqlite import check_no_log
 from pyprof.tables.files import whole_file
 
 FOLDER = ".pyprof-baselines"
@@ -16,7 +17,8 @@ _NAME = re.compile(r"\w[\w.-]{0,99}")
 def save(capture: Path, name: str, folder: Path) -> Path:
     """Copy a capture into the folder, in place of one that was kept under the name; returns the copy's path.
 
-    Raises UsageError for a name that is none, InputError where it cannot be written or is a folder.
+    Raises UsageError for a name that is none, InputError where it cannot be written, is a folder, or is not whole
+    without a log beside it.
     """
     _check(name)
     if not capture.is_file():
@@ -25,6 +27,7 @@ def save(capture: Path, name: str, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}", "name another folder with --baselines") from error
+    check_no_log(capture)
     target = folder / f"{name}{''.join(capture.suffixes[-2:])}"
     with capture.open("rb") as source, whole_file(target) as stream:
         shutil.copyfileobj(source, stream)

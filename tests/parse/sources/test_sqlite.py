@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.errors import InputError
-from pyprof.parse.sources.sqlite import Database
+from pyprof.parse.sources.sqlite import Database, check_no_log
 
 
 def _read(path: Path) -> list[str]:
@@ -44,3 +45,42 @@ def test_companions_are_those_of_the_file_that_a_link_names(path: Path, tmp_path
     os.mkfifo(f"{path}-journal")
     with pytest.raises(InputError, match=r"link.sqlite: net.sqlite-journal beside it is not a file"):
         _read(link)
+
+
+@pytest.fixture
+def logged(path: Path, tmp_path: Path) -> Path:
+    """A database of a writer that was killed: what it wrote last, another table, is in the log alone."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE later (a INT)")
+        (tmp_path / "left").mkdir()
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{path}{suffix}", tmp_path / "left" / f"net.sqlite{suffix}")
+    return tmp_path / "left" / "net.sqlite"
+
+
+def test_a_log_is_part_of_the_capture(logged: Path) -> None:
+    assert _read(logged) == ["t", "later"]
+    with pytest.raises(InputError, match=r"net.sqlite-wal beside it holds changes that are not in the file"):
+        check_no_log(logged)
+
+
+def test_a_log_in_a_folder_without_write_permission_is_read_or_said(logged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert _read(logged) == ["t", "later"]  # here SQLite may write
+    os.unlink(f"{logged}-wal")
+    check_no_log(logged)
+    assert _read(logged) == ["t"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's folder is needed")
+def test_a_log_that_cannot_be_opened_is_named(logged: Path) -> None:
+    os.chmod(logged.parent, 0o555)
+    for folder in (logged.parent, *logged.parent.parents[:3]):
+        os.chmod(folder, os.stat(folder).st_mode | 0o055)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(InputError, match=r"net.sqlite: net.sqlite-wal beside it cannot be used here"):
+            _read(logged)
+    finally:
+        os.seteuid(0)

@@ -134,6 +134,40 @@ def test_a_fused_op_is_removed_and_tensor_cores_are_seen(tmp_path: Path, capsys:
     assert "blocks.*" in text and "removed: vectorized_elementwise_kernel" in text
 
 
+def _attention(path: Path, ops: Sequence[tuple[str, str, int]]) -> str:
+    """Four steps of these ops of torch.nn.functional: (name, shapes, ns of its kernel)."""
+    n = Nsys()
+    for step in range(4):
+        at = device = 1_000_000 + step * 10_000_000
+        n.range(f'step {step} #pyprof{{"step":{step}}}', at - 1000, at + 9_998_000)
+        for op, shapes, time in ops:
+            n.range(f'{op}({shapes}) #pyprof{{"mod":"torch.nn.functional"}}', at, at + 400)
+            n.kernel(f"{op}_kernel", at + 20, device, device + time)
+            at, device = at + 1000, device + time
+    n.rows["ANALYSIS_DETAILS"] = [(1_000_000_000,)]
+    n.rows["TARGET_INFO_GPU"].append((0, "NVIDIA A100-SXM4-80GB", 0, 108, 8, 0))
+    return str(n.write(path))
+
+
+def test_attention_in_place_of_products_and_softmax_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    q, linear = "fp32[2,4,128,64]", ("linear", "fp32[64,512], fp32[512,512], None", 100_000)
+    products = [
+        ("matmul", f"{q}, fp32[2,4,64,128]", 300_000),
+        ("softmax", "fp32[2,4,128,128], -1", 200_000),
+        ("matmul", f"fp32[2,4,128,128], {q}", 250_000),
+    ]
+    written_out = _attention(tmp_path / "a.sqlite", [*products, linear])
+    fused = _attention(tmp_path / "b.sqlite", [("scaled_dot_product_attention", f"{q}, {q}, {q}", 150_000), linear])
+    _, found = compared(capsys, written_out, fused)
+    assert sorted(op for op, _ in named(found, "removed")) == ["matmul", "matmul", "softmax"]
+    assert [op for op, _ in named(found, "added")] == ["scaled_dot_product_attention"]
+    assert main(["diff", written_out, fused]) == 0
+    text = capsys.readouterr().out
+    assert "1 ops in both: 1 same; 1 added, 3 removed" in text and "3.40 ms -> 1.00 ms" in text
+    where = [line.split()[0] for line in text.partition("Where the difference is\n")[2].splitlines()]
+    assert where == ["Op", "matmul", "matmul", "softmax", "scaled_dot_product_attention", "linear", "sum"]
+
+
 def test_an_op_that_repeats_is_matched_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = Program(steady(layers=3)), Program(steady(layers=4))
     before.layers, after.layers = ["head"] * 3, ["head"] * 4
@@ -180,6 +214,10 @@ def test_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
         ["--fail-over", "x", before, after],
     ):
         assert main(["diff", *wrong]) == 2
+    Path(f"{before}-wal").write_bytes(b"changes")
+    capsys.readouterr()
+    assert main(["diff", "--save", "main", before]) == 1
+    assert "a.sqlite-wal beside it holds changes that are not in the file" in capsys.readouterr().err
 
 
 def test_random_halves_of_one_program_raise_no_alarm() -> None:
