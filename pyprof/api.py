@@ -237,7 +237,7 @@ class Ops(Rows):
 
     @cached_property
     def _table(self) -> Table:
-        from pyprof.loading import op_rules
+        from pyprof.formats import op_rules
         from pyprof.parse.attribution.op_executions import executions
         from pyprof.prof.averages import averages
 

@@ -53,8 +53,10 @@ COMMANDS = (
     Command("completion", "pyprof.completion", "print what makes bash, zsh or fish complete commands and options"),
     Command("help", "pyprof.help", "explain a topic or a command: getting-started, terms, columns, run, ..."),
 )
+# Those that read captures, and can keep what they found in them.
+_CACHED = ("prof", "summary", "report", "diff", "ranks", "gaps", "trace", "counters")
 # Those that read files in this process, and run no program.
-_READERS = ("parse", "prof", "summary", "report", "diff", "ranks", "gaps", "trace", "counters", "scrub")
+_READERS = ("parse", *_CACHED, "scrub")
 _BY_NAME = {command.name: command for command in COMMANDS}
 
 
@@ -88,6 +90,8 @@ def _parser(command: Command, prog: str) -> _Parser:
     module.add_arguments(parser)
     if command.name in _READERS:
         parser.add_argument("--max-memory", metavar="SIZE", help="end with an error rather than take more: 500M, 4G")
+    if command.name in _CACHED:
+        parser.add_argument("--cache", action="store_true", help="parse a capture once: keep its records in ~/.cache/pyprof")
     return parser
 
 
@@ -121,12 +125,15 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
         from pyprof.memory import limit
 
         limit(options.max_memory)
-    if getattr(options, "graphs", None) is not None:
-        from pyprof.loading import graphs_from
+    with contextlib.ExitStack() as settings:
+        if getattr(options, "graphs", None) is not None or getattr(options, "cache", False):
+            from pyprof.loading import cached, graphs_from
 
-        with graphs_from(options.graphs):
-            return _run_module(module, options, own_streams=own_streams)
-    return _run_module(module, options, own_streams=own_streams)
+            if options.cache:
+                settings.enter_context(cached())
+            if getattr(options, "graphs", None) is not None:
+                settings.enter_context(graphs_from(options.graphs))
+        return _run_module(module, options, own_streams=own_streams)
 
 
 def _run_module(module: ModuleType, options: argparse.Namespace, *, own_streams: bool) -> int:

@@ -1,276 +1,46 @@
 """A name -> Records, and the Trace that they were made from: the only door for what is read, be it a capture or records.
 
-A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. Its format is decided here, by one list, from
-its first bytes or, in an SQLite file, its tables. Only the module that reads this format is imported.
+A name is a file, a folder of records, a pipe, `-` for standard input, or a URL. Which formats there are says `formats`.
 """
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, NotACapture
-from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
+from pyprof.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, read_any
 from pyprof.progress import stage
 
 if TYPE_CHECKING:
-    from pyprof.opcall import OpRules
     from pyprof.parse.attribution.captured import GraphTrace
+    from pyprof.parse.records.cache import Entry
     from pyprof.parse.records.records import Records
     from pyprof.parse.sources.measured.launches import Measured
     from pyprof.parse.sources.trace import Trace
 
-_FIRST_BYTES = 1 << 14
-_PARQUET = b"PAR1"
-_NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
-_REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
-_NVPROF_TABLE = "StringTable"
 _NO_COUNTERS = "give what `ncu --csv` or `ncu -o` wrote; `pyprof counters --metrics` prints the command line"
-_BLOCK_TIMES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+\b')  # of kernels that Proton instrumented
-_TIMERS = "pyprof timers {}"
-_NSYS_TABLES = {
-    "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
-}  # fmt: skip
-
-
-class Format(NamedTuple):
-    """One input format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself.
-
-    `parse FOLDER` takes the files whose names end as captures do: see `parse/records/dataset.py`.
-    """
-
-    name: str
-    sniff: Callable[[Input], bool]
-    read: Callable[[Input], Trace | Records | Measured]
-
-
-def _is_torch_trace(given: Input) -> bool:
-    for most in (_FIRST_BYTES, HEAD_BYTES):  # the fewer nearly always suffice
-        text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
-        if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
-            return False
-        header = sum(key in text for key in (b'"schemaVersion"', b'"deviceProperties"')) > (len(text) <= _FIRST_BYTES)
-        listed = text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text
-        if listed or (text[:1] == b"{" and (b'"traceEvents"' in text or header)):
-            return True
-    return False
-
-
-def _is_data_set(given: Input) -> bool:
-    if not given.folder:
-        return False
-    from pyprof.parse.records.dataset import stored
-
-    return bool(stored(given.path))
-
-
-_RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # of the original's keys those that every record has
-
-
-def _is_records(given: Input) -> bool:
-    """An object with one of the original's keys in the first line.
-
-    Other text under the name of records, or on standard input, passes too, so that the error names the line that is wrong.
-    """
-    first, _, _ = given.text(HEAD_BYTES).decode(given.encoding, "replace").lstrip().partition("\n")
-    named = given.standard or given.path.suffix in (".dict", ".jsonl")
-    found = named or (first.startswith("{") and re.search(_RECORD_KEY, first) is not None)
-    if found and given.head.startswith(GZIP):
-        raise InputError(f"{given.name}: records are not read compressed", "gunzip -c net.dict.gz | python -m pyprof.prof -")
-    return found
-
-
-def _read_nsys(given: Input) -> Trace:
-    from pyprof.parse.sources import nsys
-
-    return nsys.read(given.database)
-
-
-def _read_nvprof(given: Input) -> Trace:
-    from pyprof.parse.sources import nvprof
-
-    return nvprof.read(given.database)
-
-
-def _read_report(given: Input) -> Trace:
-    from pyprof.parse.sources import nsys
-    from pyprof.parse.sources.nsys_report import exported
-    from pyprof.parse.sources.sqlite import Database
-
-    with exported(given.file()[1], given.name) as path, path.open("rb") as stream:
-        with closing(Database(stream.fileno(), path, given.name)) as database:
-            return nsys.read(database)
-
-
-def _read_torch_trace(given: Input) -> Trace:
-    from pyprof.parse.sources.kineto import reader
-
-    return reader.read(given.stream(), given.path, given.name)
-
-
-def _read_parquet(given: Input) -> Records:
-    from pyprof.parse.records import parquet
-
-    return parquet.read(given.file()[1])
-
-
-def _read_folder(given: Input) -> Records:
-    from pyprof.parse.records import parquet
-    from pyprof.parse.records.dataset import stored
-    from pyprof.parse.records.records import concatenate
-
-    return concatenate([parquet.read(file) for file in stored(given.path)])
-
-
-def _read_records(given: Input) -> Records:
-    from pyprof.parse.records.netdict.read import read_lines
-
-    text = io.TextIOWrapper(given.stream(), given.encoding, "replace")
-    records = read_lines(text, given.name, op_rules())
-    text.detach()  # the stream is not ours to close
-    if not len(records):
-        raise InputError(
-            f"{given.name}: no records in it", "give the output of `python -m pyprof.parse`, or the capture itself"
-        )
-    return records
-
-
-def _read_measured(given: Input, read: Callable[[IO[bytes]], Measured]) -> Measured:
-    """What a module reads from the decompressed bytes."""
-    import gzip
-    import zlib
-
-    try:
-        return read(gzip.GzipFile(fileobj=given.stream()) if given.head.startswith(GZIP) else given.stream())  # type: ignore[arg-type]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{given.name}: damaged gzip data: {error}", "write or copy the file again") from error
-
-
-def _read_ncu_csv(given: Input) -> Measured:
-    from pyprof.parse.sources.measured.ncu_csv import read
-
-    def decoded(stream: IO[bytes]) -> Measured:
-        text = io.TextIOWrapper(stream, given.encoding, "replace", newline="")
-        found = read(text, given.name)
-        text.detach()
-        return found
-
-    return _read_measured(given, decoded)
-
-
-def _read_ncu_report(given: Input) -> Measured:
-    from pyprof.parse.sources.measured.ncu_report import read
-
-    return read(given.file()[1], given.name)
-
-
-def _is_ncu_report(given: Input) -> bool:
-    return (not given.folder and given.path.suffix in _NCU_NAMES) or given.head.startswith(_NCU)
-
-
-def _is_ncu_csv(given: Input) -> bool:
-    from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv
-
-    return is_ncu_csv(given.decoded()) or (given.path.suffix == ".csv" and len(given.text(HEAD_BYTES)) == HEAD_BYTES)
-
-
-CAPTURES = (
-    Format("nvprof database", lambda given: _NVPROF_TABLE in given.tables, _read_nvprof),
-    Format("nsys export", lambda given: not _NSYS_TABLES.isdisjoint(given.tables), _read_nsys),
-    Format("torch.profiler trace", _is_torch_trace, _read_torch_trace),
-    Format("nsys report", lambda given: given.head.startswith(_REPORT) or given.path.suffix in _REPORT_NAMES, _read_report),
-)
-RECORDS = (
-    Format("folder of Parquet files", _is_data_set, _read_folder),
-    Format("Parquet file", lambda given: given.head.startswith(_PARQUET), _read_parquet),
-    Format("net.dict", _is_records, _read_records),
-)
-
-
-def _is_hatchet(given: Input) -> bool:
-    from pyprof.parse.sources.measured.proton import is_hatchet
-
-    return is_hatchet(given.decoded())
-
-
-def _read_hatchet(given: Input) -> Measured:
-    from pyprof.parse.sources.measured.proton import read_hatchet
-
-    return _read_measured(given, lambda stream: read_hatchet(stream, given.name))
-
-
-def _is_proton_trace(given: Input) -> bool:
-    from pyprof.parse.sources.measured.proton import is_chrome_trace
-
-    return is_chrome_trace(given.decoded())
-
-
-def _read_proton_trace(given: Input) -> Measured:
-    from pyprof.parse.sources.measured.proton import read_chrome_trace
-
-    return _read_measured(given, lambda stream: read_chrome_trace(stream, given.name))
-
-
-COUNTERS = (
-    Format("report of Nsight Compute", _is_ncu_report, _read_ncu_report),
-    Format("CSV of Nsight Compute", _is_ncu_csv, _read_ncu_csv),
-    Format("profile of Proton", _is_hatchet, _read_hatchet),
-    Format("trace of Proton", _is_proton_trace, _read_proton_trace),
-)
-FORMAT_NAMES, COUNTER_NAMES = (tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS))
-
-
-def _read(name: str, formats: tuple[Format, ...]) -> Trace | Records:
-    """What an input of one of these formats holds. Raises NotACapture where it has none of them."""
-    return cast("Trace | Records", _read_any(name, formats))
-
-
-@columns_on_disk()
-def _read_any(name: str, formats: tuple[Format, ...]) -> Trace | Records | Measured:
-    with Input(name) as given:
-        form = _format(given, formats)
-        with stage(f"reading {given.name}", given.read_share):
-            return form.read(given)
-
-
-def format_of(given: Input, formats: tuple[Format, ...]) -> str:
-    """The name of the one of these formats that an input has. Raises NotACapture, with what it is where that is known."""
-    return _format(given, formats).name
-
-
-def _format(given: Input, formats: tuple[Format, ...]) -> Format:
-    for form in formats:
-        if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever the folder is called
-            return form
-    name = str(given.path)
-    if any(form.sniff(given) for form in COUNTERS if form not in formats):
-        raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
-    if _BLOCK_TIMES.search(given.text(_FIRST_BYTES)):
-        raise NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", _TIMERS.format(name))
-    if given.folder:
-        raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
-    if given.head.startswith(SQLITE):
-        raise NotACapture(
-            f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
-            "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
-        )
-    raise NotACapture(
-        f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
-        "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
-    )
-
-
-# ---------------------------------------------------------------------------------------------- what callers get
 
 _GRAPHS: ContextVar[str | None] = ContextVar("graphs", default=None)
+_CACHED: ContextVar[bool] = ContextVar("records of captures are kept", default=False)
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Whatever is read inside is looked for among the records that were kept, and kept. Raises ToolError without pyarrow."""
+    from pyprof.parse.records.cache import check
+
+    check()
+    token = _CACHED.set(True)
+    try:
+        yield
+    finally:
+        _CACHED.reset(token)
 
 
 @contextmanager
@@ -283,6 +53,35 @@ def graphs_from(name: str) -> Iterator[None]:
         _GRAPHS.reset(token)
 
 
+class _Kept:
+    """What `--cache` keeps of one file: its entry and the records in it, None where nothing is kept of it."""
+
+    def __init__(self, graphs: str | None) -> None:
+        from pyprof.prof.formulas.user import any_loaded
+
+        self.asked = _CACHED.get() and graphs is None and _GRAPHS.get() is None and not any_loaded()
+        self.entry: Entry | None = None
+        self.records: Records | None = None
+
+    def find(self, path: Path) -> Records | None:
+        """The records of a file that were kept."""
+        if self.asked:
+            from pyprof.parse.records.cache import entry_of
+
+            self.entry = entry_of(path)
+            self.records = None if self.entry is None else self.entry.find()
+        return self.records
+
+    def only_find(self, path: Path) -> None:
+        """The same for those that read the file in any case."""
+        self.find(path)
+
+    def keep(self, records: Records) -> None:
+        """Keep what was found."""
+        if self.entry is not None and self.records is None:
+            self.entry.keep(records)
+
+
 def load(name: str, graphs: str | None = None) -> Records:
     """Records of a capture, or of a file or folder that parse wrote; `-` is standard input.
 
@@ -291,7 +90,8 @@ def load(name: str, graphs: str | None = None) -> Records:
     """
     if "://" in name:
         return load_with_trace(name, graphs)[0]
-    return _attributed([_with_graphs(_read(name, CAPTURES + RECORDS), name, graphs)], name)
+    kept = _Kept(graphs)
+    return _attributed([_with_graphs(read(name, CAPTURES + RECORDS, kept.find), name, graphs, kept)], name, kept)
 
 
 def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False) -> tuple[Records, Trace | None]:
@@ -304,15 +104,16 @@ def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False
             return load_with_trace(str(path), graphs, whole=whole)
     from pyprof.parse.sources.trace import Trace
 
-    found = _read(name, CAPTURES + RECORDS)
-    known = _with_graphs(found, name, graphs)
+    kept = _Kept(graphs)
+    found = read(name, CAPTURES + RECORDS, kept.only_find)
+    known = _with_graphs(found, name, graphs, kept)
     trace = known if whole else found
-    return _attributed([known], name), trace if isinstance(trace, Trace) else None
+    return _attributed([known], name, kept), trace if isinstance(trace, Trace) else None
 
 
 def load_capture(path: Path, graphs: str | None = None) -> Records:
     """Records of a capture only. Raises as `load` does, and NotACapture where it is none."""
-    return _attributed([_with_graphs(_read(str(path), CAPTURES), str(path), graphs)], str(path))
+    return _attributed([_with_graphs(read(str(path), CAPTURES), str(path), graphs)], str(path))
 
 
 def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trace | None, Measured | None]:
@@ -321,7 +122,7 @@ def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trac
 
     if "://" in name:
         return *load_with_trace(name, graphs), None
-    found = _read_any(name, CAPTURES + RECORDS + COUNTERS)
+    found = read_any(name, CAPTURES + RECORDS + COUNTERS)
     if isinstance(found, Measured):
         from pyprof.parse.records.records import empty
 
@@ -346,9 +147,9 @@ def load_counters(name: str) -> tuple[Measured, Trace | None]:
         with fetched(locate(name)) as path:
             return load_counters(str(path))
     try:
-        found = _read_any(name, (*COUNTERS, *CAPTURES))
+        found = read_any(name, (*COUNTERS, *CAPTURES))
     except NotACapture as error:
-        if error.hint == _TIMERS.format(name):
+        if error.hint == TIMERS.format(name):
             raise
         raise NotACapture(f"{name}: there are no counters in it", _NO_COUNTERS) from error
     if isinstance(found, Measured):
@@ -361,25 +162,32 @@ def load_counters(name: str) -> tuple[Measured, Trace | None]:
 
 def open_trace(path: Path) -> Trace:
     """The tables of a capture. Raises as `load_capture` does, ToolError where an nsys report needs an nsys that is missing."""
-    return _read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
+    return read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
 
 
 @columns_on_disk()
-def _attributed(found: list[Trace | Records], name: str) -> Records:
+def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = None) -> Records:
     """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used."""
     from pyprof.parse.sources.trace import Trace
 
-    if not isinstance(found[0], Trace):
+    known = None if kept is None else kept.records
+    if known is None and not isinstance(found[0], Trace):
         return found[0]
+    records = _made(found, name) if known is None else known
+    if kept is not None:
+        kept.keep(records)
+    return _with_lines(records, Path(name)) if records.source == "kineto" else records
+
+
+def _made(found: list[Trace | Records], name: str) -> Records:
+    """The records of the trace in a list, which is taken out."""
     from pyprof.parse.attribution.attribute import attribute
 
-    compiled = found[0].source == "kineto"
     try:
         with stage("finding ops"):
-            records = attribute(cast("Trace", found.pop()), op_rules())
+            return attribute(cast("Trace", found.pop()), op_rules())
     except InputError as error:
         raise type(error)(f"{name}: {error}", error.hint) from error
-    return _with_lines(records, Path(name)) if compiled else records
 
 
 def _with_lines(records: Records, path: Path) -> Records:
@@ -394,9 +202,10 @@ def _with_lines(records: Records, path: Path) -> Records:
     return records
 
 
-def _with_graphs(run: Trace | Records, name: str, graphs: str | None) -> Trace | Records:
+def _with_graphs(run: Trace | Records, name: str, graphs: str | None, kept: _Kept | None = None) -> Trace | Records:
     """A capture with what it replays of graphs: from the traces that were named, else from those beside it or in itself.
 
+    kept: what is kept of it, which is nothing where other files were looked at.
     Raises InputError where those that were named explain none of its replays.
     """
     from pyprof.parse.sources.trace import Trace
@@ -406,7 +215,10 @@ def _with_graphs(run: Trace | Records, name: str, graphs: str | None) -> Trace |
         return run
     from pyprof.parse.attribution.graphs import explained, unexplained
 
-    captures, notes = _captures(name, graphs) if graphs is not None or unexplained(run).any() else ([], [])
+    outside = graphs is not None or bool(unexplained(run).any())
+    captures, notes = _captures(name, graphs) if outside else ([], [])
+    if outside and kept is not None:
+        kept.entry = None
     found = explained(run, captures)
     if graphs is not None and not found.kernels:
         raise InputError((found.refused or notes)[0], "give the trace of the capture of the graphs that this run replays")
@@ -438,11 +250,3 @@ def _captures(name: str, graphs: str | None) -> tuple[list[GraphTrace], list[str
 def attributed(trace: Trace, name: str, graphs: str | None = None) -> Records:
     """The records of a trace that is kept. Raises InputError as `load` does."""
     return _attributed([_with_graphs(trace, name, graphs)], name)
-
-
-def op_rules() -> OpRules:
-    """What attribution must know of ops, from the formulas: which ops have one decides where an op instance begins."""
-    from pyprof.opcall import OpRules
-    from pyprof.prof import formulas
-
-    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves, formulas.asks)

@@ -14,12 +14,15 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LEAST_BYTES = 64 << 20  # an interpreter with numpy takes about as much
 
 
-def bytes_of(text: str) -> int:
-    """A size as people write it: 500M, 4G, 4GiB, in powers of 1024. Raises UsageError for others and for less than 64M."""
+def bytes_of(text: str, option: str = "--max-memory") -> int:
+    """A size as people write it: 500M, 4G, 4GiB, in powers of 1024. Raises UsageError for others and for less than 64M.
+
+    option: the name that the error gives it.
+    """
     found = re.fullmatch(r"(\d{1,15})([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     size = int(found[1]) * _UNITS[found[2].upper()] if found else 0
     if size < _LEAST_BYTES:
-        raise UsageError(f"--max-memory {text}: not a size of at least 64M", "write --max-memory 500M or --max-memory 4G")
+        raise UsageError(f"{option} {text}: not a size of at least 64M", "write 500M or 4G")
     return size
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load_capture, op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import load_capture, open_trace
 from pyprof.parse.attribution.attribute import innermost_ranges
 from pyprof.parse.sources.trace import ActivityKind
 from tests.tiny import Nsys, tid

@@ -29,6 +29,7 @@ ORDER = [
     {"parse/records", "inputs"},
     {"parse/attribution"},
     {"prof/formulas"},
+    {"formats"},
     {"loading"},
     {"parse"},
     {"prof"},

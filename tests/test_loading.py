@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.errors import InputError, NotACapture
-from pyprof.loading import Input, load, load_with_trace
+from pyprof.inputs import Input
+from pyprof.loading import load, load_with_trace
 from tests.tiny import Nsys
 
 SHOW = ["-c", "idx,op,kernel,sil"]

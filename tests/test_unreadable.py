@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pyprof.calltext import call_text, parse_call_text
 from pyprof.cli import main
 from pyprof.errors import PyprofError
-from pyprof.loading import load, load_capture, op_rules
+from pyprof.formats import op_rules
+from pyprof.loading import load, load_capture
 from pyprof.markers import Kind, decode, split_ids
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, parse_call
 from pyprof.parse.records.netdict.read import read_lines

@@ -28,9 +28,10 @@ from pyprof.counters.samples import sample_table
 from pyprof.counters.table import HEADERS, CounterTable, Ops
 from pyprof.counters.trace import ops_of_ranges, ops_of_records, with_kernels
 from pyprof.errors import GateError, UsageError
+from pyprof.formats import op_rules
 from pyprof.hardware import gpus
 from pyprof.hardware.devices import Gpu
-from pyprof.loading import attributed, load_counters, load_with_trace, op_rules
+from pyprof.loading import attributed, load_counters, load_with_trace
 from pyprof.parse.records.selection import add_graphs, choose_kinds
 from pyprof.parse.sources.measured.launches import Measured, joined
 from pyprof.parse.sources.trace import Trace

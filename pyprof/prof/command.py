@@ -108,7 +108,8 @@ def _is_of_torch(options: argparse.Namespace) -> bool:
 
 def _torch_table(options: argparse.Namespace) -> int:
     """The rows of torch's own key_averages, of a capture: every op that was called, those inside others too."""
-    from pyprof.loading import load_with_trace, op_rules
+    from pyprof.formats import op_rules
+    from pyprof.loading import load_with_trace
     from pyprof.parse.attribution.op_executions import executions
     from pyprof.prof.averages import averages, keys_of
 

@@ -28,7 +28,8 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import depth, quantiles, spans, summed
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
-from pyprof.loading import load_with_trace, op_rules
+from pyprof.formats import op_rules
+from pyprof.loading import load_with_trace
 from pyprof.parse.records.selection import add_graphs, add_window, first_ns, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.columns import HEADERS, RecordTable

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from pyprof.errors import InputError, UsageError
+from pyprof.formats import CAPTURES, RECORDS, format_of
 from pyprof.inputs import GZIP, Input
-from pyprof.loading import CAPTURES, RECORDS, format_of
 from pyprof.parse.sources.graph_captures import beside
 from pyprof.parse.sources.kineto.events import TraceFile
 from pyprof.progress import stage

@@ -13,7 +13,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from pyprof.loading import op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import open_trace
 from pyprof.markers import split_ids
 from pyprof.parse.attribution.attribute import innermost_ranges
 from pyprof.parse.sources.trace import ActivityKind

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyprof.loading import load_capture, op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import load_capture, open_trace
 from pyprof.markers import decode, is_backward_name, split_ids
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.write import lines

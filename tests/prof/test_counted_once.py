@@ -19,7 +19,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
-from pyprof.loading import load, op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import load, open_trace
 from pyprof.opcall import CONVERSIONS, OpCall
 from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.ranges import CaptureFacts

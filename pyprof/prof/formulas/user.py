@@ -35,6 +35,11 @@ def load_user_formulas(path: str) -> None:
     _LOADED.add(file)
 
 
+def any_loaded() -> bool:
+    """Whether there are formulas of the user's, which change what is an op."""
+    return bool(_LOADED)
+
+
 def _place(error: BaseException, file: Path, path: str) -> str:
     """The file and its line at which the error occurred."""
     import traceback

@@ -13,7 +13,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
-from pyprof.loading import op_rules
+from pyprof.formats import op_rules
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, Place
 from pyprof.report.advice.idle_time import IdleTime, counted, idle_time, ms

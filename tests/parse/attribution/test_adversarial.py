@@ -13,7 +13,8 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.errors import PyprofError
-from pyprof.loading import load_capture, op_rules
+from pyprof.formats import op_rules
+from pyprof.loading import load_capture
 from pyprof.parse.records.netdict.read import read_lines
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.records import Records

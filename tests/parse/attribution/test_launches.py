@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import load_capture, op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import load_capture, open_trace
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.launches import launch_of_activity
 from pyprof.parse.records.netdict.write import lines

@@ -11,7 +11,8 @@ import pytest
 
 from pyprof.arrays import sorting, spool
 from pyprof.arrays.processes import several
-from pyprof.loading import load, op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import load, open_trace
 from pyprof.parse.attribution import attribute, in_slices, launches
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.parquet.writer import write_file

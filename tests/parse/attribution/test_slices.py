@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.loading import op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import open_trace
 from pyprof.parse.attribution import slices
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.attribution.slices import Slice, Slices

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.loading import load, op_rules
+from pyprof.formats import op_rules
+from pyprof.loading import load
 from pyprof.opcall import OpCall
 from pyprof.parse.records import parquet
 from pyprof.parse.records.netdict.read import read_lines

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError
-from pyprof.loading import load_capture, op_rules, open_trace
+from pyprof.formats import op_rules
+from pyprof.loading import load_capture, open_trace
 from pyprof.opcall import OpCall, TensorSpec, format_call
 from pyprof.parse.attribution.attribute import attribute
 from pyprof.parse.records.netdict.read import read_lines

@@ -1,0 +1,282 @@
+"""An input -> what it holds: the one list of formats, decided by the first bytes or, in an SQLite file, the tables.
+
+Only the module that reads a format is imported. What becomes of a capture's tables is not known here.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
+
+from pyprof.arrays.spool import columns_on_disk
+from pyprof.errors import InputError, NotACapture
+from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
+from pyprof.progress import stage
+
+if TYPE_CHECKING:
+    from pyprof.opcall import OpRules
+    from pyprof.parse.records.records import Records
+    from pyprof.parse.sources.measured.launches import Measured
+    from pyprof.parse.sources.trace import Trace
+
+_FIRST_BYTES = 1 << 14
+_PARQUET = b"PAR1"
+_NCU, _NCU_NAMES = b"NVR\0", (".ncu-rep", ".ncu-repz")
+_REPORT, _REPORT_NAMES = b"NVIDIA Tegra Profiler Report", (".nsys-rep", ".qdrep")
+_NVPROF_TABLE = "StringTable"
+_BLOCK_TIMES = re.compile(rb'"pid"\s*:\s*"[^"]* Core\d+ CTA\d+\b')  # of kernels that Proton instrumented
+TIMERS = "pyprof timers {}"
+_NSYS_TABLES = {
+    "StringIds", "META_DATA_EXPORT", "ANALYSIS_DETAILS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_RUNTIME",
+}  # fmt: skip
+
+
+class Format(NamedTuple):
+    """One input format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself;
+    alone: whether the bytes of a file in it say all that is read.
+
+    `parse FOLDER` takes the files whose names end as captures do: see `parse/records/dataset.py`.
+    """
+
+    name: str
+    sniff: Callable[[Input], bool]
+    read: Callable[[Input], Trace | Records | Measured]
+    alone: bool = False
+
+
+def _is_torch_trace(given: Input) -> bool:
+    for most in (_FIRST_BYTES, HEAD_BYTES):  # the fewer nearly always suffice
+        text = given.text(most).lstrip(b"\xef\xbb\xbf \t\r\n")
+        if (b'"call_stack"' in text and _is_proton_trace(given)) or _BLOCK_TIMES.search(text):
+            return False
+        header = sum(key in text for key in (b'"schemaVersion"', b'"deviceProperties"')) > (len(text) <= _FIRST_BYTES)
+        listed = text[:1] == b"[" and b'"ph"' in text and b'"ts"' in text
+        if listed or (text[:1] == b"{" and (b'"traceEvents"' in text or header)):
+            return True
+    return False
+
+
+def _is_data_set(given: Input) -> bool:
+    if not given.folder:
+        return False
+    from pyprof.parse.records.dataset import stored
+
+    return bool(stored(given.path))
+
+
+_RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # of the original's keys those that every record has
+
+
+def _is_records(given: Input) -> bool:
+    """An object with one of the original's keys in the first line.
+
+    Other text under the name of records, or on standard input, passes too, so that the error names the line that is wrong.
+    """
+    first, _, _ = given.text(HEAD_BYTES).decode(given.encoding, "replace").lstrip().partition("\n")
+    named = given.standard or given.path.suffix in (".dict", ".jsonl")
+    found = named or (first.startswith("{") and re.search(_RECORD_KEY, first) is not None)
+    if found and given.head.startswith(GZIP):
+        raise InputError(f"{given.name}: records are not read compressed", "gunzip -c net.dict.gz | python -m pyprof.prof -")
+    return found
+
+
+def _read_nsys(given: Input) -> Trace:
+    from pyprof.parse.sources import nsys
+
+    return nsys.read(given.database)
+
+
+def _read_nvprof(given: Input) -> Trace:
+    from pyprof.parse.sources import nvprof
+
+    return nvprof.read(given.database)
+
+
+def _read_report(given: Input) -> Trace:
+    from pyprof.parse.sources import nsys
+    from pyprof.parse.sources.nsys_report import exported
+    from pyprof.parse.sources.sqlite import Database
+
+    with exported(given.file()[1], given.name) as path, path.open("rb") as stream:
+        with closing(Database(stream.fileno(), path, given.name)) as database:
+            return nsys.read(database)
+
+
+def _read_torch_trace(given: Input) -> Trace:
+    from pyprof.parse.sources.kineto import reader
+
+    return reader.read(given.stream(), given.path, given.name)
+
+
+def _read_parquet(given: Input) -> Records:
+    from pyprof.parse.records import parquet
+
+    return parquet.read(given.file()[1])
+
+
+def _read_folder(given: Input) -> Records:
+    from pyprof.parse.records import parquet
+    from pyprof.parse.records.dataset import stored
+    from pyprof.parse.records.records import concatenate
+
+    return concatenate([parquet.read(file) for file in stored(given.path)])
+
+
+def _read_records(given: Input) -> Records:
+    from pyprof.parse.records.netdict.read import read_lines
+
+    text = io.TextIOWrapper(given.stream(), given.encoding, "replace")
+    records = read_lines(text, given.name, op_rules())
+    text.detach()  # the stream is not ours to close
+    if not len(records):
+        raise InputError(
+            f"{given.name}: no records in it", "give the output of `python -m pyprof.parse`, or the capture itself"
+        )
+    return records
+
+
+def _read_measured(given: Input, read: Callable[[IO[bytes]], Measured]) -> Measured:
+    """What a module reads from the decompressed bytes."""
+    import gzip
+    import zlib
+
+    try:
+        return read(gzip.GzipFile(fileobj=given.stream()) if given.head.startswith(GZIP) else given.stream())  # type: ignore[arg-type]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{given.name}: damaged gzip data: {error}", "write or copy the file again") from error
+
+
+def _read_ncu_csv(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.ncu_csv import read
+
+    def decoded(stream: IO[bytes]) -> Measured:
+        text = io.TextIOWrapper(stream, given.encoding, "replace", newline="")
+        found = read(text, given.name)
+        text.detach()
+        return found
+
+    return _read_measured(given, decoded)
+
+
+def _read_ncu_report(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.ncu_report import read
+
+    return read(given.file()[1], given.name)
+
+
+def _is_ncu_report(given: Input) -> bool:
+    return (not given.folder and given.path.suffix in _NCU_NAMES) or given.head.startswith(_NCU)
+
+
+def _is_ncu_csv(given: Input) -> bool:
+    from pyprof.parse.sources.measured.ncu_csv import is_ncu_csv
+
+    return is_ncu_csv(given.decoded()) or (given.path.suffix == ".csv" and len(given.text(HEAD_BYTES)) == HEAD_BYTES)
+
+
+CAPTURES = (
+    Format("nvprof database", lambda given: _NVPROF_TABLE in given.tables, _read_nvprof, alone=True),
+    Format("nsys export", lambda given: not _NSYS_TABLES.isdisjoint(given.tables), _read_nsys, alone=True),
+    Format("torch.profiler trace", _is_torch_trace, _read_torch_trace, alone=True),
+    Format("nsys report", lambda given: given.head.startswith(_REPORT) or given.path.suffix in _REPORT_NAMES, _read_report),
+)
+RECORDS = (
+    Format("folder of Parquet files", _is_data_set, _read_folder),
+    Format("Parquet file", lambda given: given.head.startswith(_PARQUET), _read_parquet),
+    Format("net.dict", _is_records, _read_records),
+)
+
+
+def _is_hatchet(given: Input) -> bool:
+    from pyprof.parse.sources.measured.proton import is_hatchet
+
+    return is_hatchet(given.decoded())
+
+
+def _read_hatchet(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.proton import read_hatchet
+
+    return _read_measured(given, lambda stream: read_hatchet(stream, given.name))
+
+
+def _is_proton_trace(given: Input) -> bool:
+    from pyprof.parse.sources.measured.proton import is_chrome_trace
+
+    return is_chrome_trace(given.decoded())
+
+
+def _read_proton_trace(given: Input) -> Measured:
+    from pyprof.parse.sources.measured.proton import read_chrome_trace
+
+    return _read_measured(given, lambda stream: read_chrome_trace(stream, given.name))
+
+
+COUNTERS = (
+    Format("report of Nsight Compute", _is_ncu_report, _read_ncu_report),
+    Format("CSV of Nsight Compute", _is_ncu_csv, _read_ncu_csv),
+    Format("profile of Proton", _is_hatchet, _read_hatchet),
+    Format("trace of Proton", _is_proton_trace, _read_proton_trace),
+)
+FORMAT_NAMES, COUNTER_NAMES = (tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS))
+
+
+Known = Callable[[Path], "Records | None"]
+
+
+def read(name: str, formats: tuple[Format, ...], known: Known | None = None) -> Trace | Records:
+    """What an input of one of these formats holds. Raises NotACapture where it has none of them.
+
+    known: asked for the records of a capture whose bytes say all, before it is read; where it has them they are the result.
+    """
+    return cast("Trace | Records", read_any(name, formats, known))
+
+
+@columns_on_disk()
+def read_any(name: str, formats: tuple[Format, ...], known: Known | None = None) -> Trace | Records | Measured:
+    """The same where measured counters are among the formats."""
+    with Input(name) as given:
+        form = _format(given, formats)
+        if known is not None and form.alone and given.is_file and (records := known(given.path)) is not None:
+            return records
+        with stage(f"reading {given.name}", given.read_share):
+            return form.read(given)
+
+
+def format_of(given: Input, formats: tuple[Format, ...]) -> str:
+    """The name of the one of these formats that an input has. Raises NotACapture, with what it is where that is known."""
+    return _format(given, formats).name
+
+
+def _format(given: Input, formats: tuple[Format, ...]) -> Format:
+    for form in formats:
+        if (form.sniff is _is_data_set or not given.folder) and form.sniff(given):  # whatever the folder is called
+            return form
+    name = str(given.path)
+    if any(form.sniff(given) for form in COUNTERS if form not in formats):
+        raise NotACapture(f"{given.name}: measured counters, not a capture", f"pyprof counters {name} --trace CAPTURE")
+    if _BLOCK_TIMES.search(given.text(_FIRST_BYTES)):
+        raise NotACapture(f"{given.name}: times inside kernels, by Proton, not a capture", TIMERS.format(name))
+    if given.folder:
+        raise InputError(f"{name}: is a directory, not a capture", "name one file in it")
+    if given.head.startswith(SQLITE):
+        raise NotACapture(
+            f"{given.name}: an SQLite database, but of neither nsys nor nvprof",
+            "pass the file that `nsys export --type sqlite` or `nvprof -o` wrote",
+        )
+    raise NotACapture(
+        f"{given.name}: neither an SQLite capture of nsys or nvprof nor a torch.profiler trace",
+        "nsys: `nsys export --type sqlite REPORT`; nvprof: the file of `nvprof -o`; torch.profiler: its .json trace",
+    )
+
+
+def op_rules() -> OpRules:
+    """What attribution must know of ops, from the formulas: which ops have one decides where an op instance begins."""
+    from pyprof.opcall import OpRules
+    from pyprof.prof import formulas
+
+    return OpRules(formulas.known, formulas.is_copy, formulas.is_structural, formulas.gives_way, formulas.moves, formulas.asks)
