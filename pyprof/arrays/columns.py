@@ -6,17 +6,32 @@ number, which sorts as the rows do. What the numbers mean is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import sys
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.spool import Lengthening, computed, full, kept, pieces, running_count, taken, touched
+from pyprof.arrays.spool import (
+    PIECE_ROWS,
+    Lengthening,
+    computed,
+    empty,
+    full,
+    kept,
+    pieces,
+    row_type,
+    running_count,
+    taken,
+    touched,
+)
 from pyprof.arrays.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
+_HASHED_ROWS = 1 << 14
 
 
 class Columns(dict[str, Array]):
@@ -51,6 +66,10 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     """The distinct rows of columns of equal length."""
     if not len(columns[0]):
         return Distinct(np.empty((len(columns), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+    rows = len(columns[0])
+    if rows > PIECE_ROWS and (bounds := _bounds(columns)) is not None:
+        first, inverse = _of_pieces(columns, *bounds)
+        return Distinct(np.stack([*map(itemgetter(first), columns)]).astype(np.int64), first, inverse)
     key, size = _packed(columns[0])
     for column in columns[1:]:
         values, width = _packed(column)
@@ -94,6 +113,58 @@ def _packed(column: Array) -> tuple[Ints, int]:
     return np.subtract(column, low, dtype=np.int64), high - low + 1
 
 
+def _bounds(columns: Sequence[Array]) -> tuple[list[int], list[int]] | None:
+    """The least value of each column and how many it could have; None where all together are too many for one number."""
+    lows, highs = ([int(bound(column)) for column in columns] for bound in (np.min, np.max))
+    widths = [high - low + 1 for low, high in zip(lows, highs, strict=True)]
+    return (lows, widths) if math.prod(widths) < 1 << 62 else None
+
+
+def _of_pieces(columns: Sequence[Array], lows: Sequence[int], widths: Sequence[int]) -> tuple[Ints, Ints]:
+    """`first` and `inverse` of long columns: each piece has its own distinct rows, which are put together at the end."""
+    rows = len(columns[0])
+    if (size := math.prod(widths)) <= 4 * rows:
+        return _by_table(columns, lows, widths, size)
+    inverse, found = empty(rows, np.int64), list[tuple[Ints, Ints]]()
+    for part in pieces(rows):
+        key = _key(columns, lows, widths, part)
+        first, inverse[part] = _first_and_inverse(key, size)
+        found.append((key[first], first + part.start))
+    values, first = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.argsort(values, kind="stable")
+    new = np.append(True, np.diff(values[order]) != 0)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(new) - 1
+    begin = 0
+    for part, (own, _) in zip(pieces(rows), found, strict=True):
+        inverse[part] = number[begin : begin + len(own)][inverse[part]]
+        begin += len(own)
+    return first[order[new]], inverse
+
+
+def _key(columns: Sequence[Array], lows: Sequence[int], widths: Sequence[int], part: slice) -> Ints:
+    """The number from 0 on of each row of a piece."""
+    key = np.zeros(part.stop - part.start, np.int64)
+    for column, low, width in zip(columns, lows, widths, strict=True):
+        key *= width
+        key += column[part]
+        key -= low
+    return key
+
+
+def _by_table(columns: Sequence[Array], lows: Sequence[int], widths: Sequence[int], size: int) -> tuple[Ints, Ints]:
+    """`first` and `inverse` by a table of all numbers that rows could have."""
+    rows = len(columns[0])
+    where = full(size, -1, row_type(rows))
+    for part in pieces(rows):
+        key = _key(columns, lows, widths, part)[::-1]
+        new = where[key] < 0
+        where[key[new]] = np.arange(part.stop - 1, part.start - 1, -1)[new]
+    number = running_count(computed(size, np.bool_, lambda part: where[part] >= 0))
+    inverse = computed(rows, np.int64, lambda part: number[_key(columns, lows, widths, part)] - np.int64(1))
+    return where[where >= 0].astype(np.int64), inverse
+
+
 def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     rows = len(key)
     if size <= 4 * rows:  # a table of all values instead of sorting
@@ -104,8 +175,24 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
         number: Array = np.cumsum(present, dtype=narrow)
         number -= 1
         return where[present].astype(np.int64), number[key].astype(np.int64)
+    if rows >= _HASHED_ROWS and "pyarrow" in sys.modules and len(distinct_values(key[:: rows // 1024])) < 512:
+        return _hashed(key)  # several times as fast as sorting where many are equal
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     return first, inverse.ravel()
+
+
+def _hashed(key: Ints) -> tuple[Ints, Ints]:
+    """The same by a table of hashes."""
+    import pyarrow as pa
+
+    encoded = pa.array(key).dictionary_encode()
+    values, codes = encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+    first = np.empty(len(values), np.int64)
+    first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
+    order = np.argsort(values)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return first[order], number[codes]
 
 
 def map_distinct(values: Ints, function: Callable[[int], int]) -> Array:

@@ -6,15 +6,19 @@ Groups are whole numbers from 0, times whole nanoseconds. Rows of one group stan
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.nesting import stable_order
+from pyprof.arrays.spool import computed, empty, kept, pieces, row_type
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -33,19 +37,43 @@ class Segments:
         """Time covered in a group before each time."""
         if not len(self.start):
             return np.zeros(len(times), np.int64)
-        at = count_before(self.group, self.start, group, times, inclusive=True) - 1
-        good = (at >= 0) & (self.group[np.maximum(at, 0)] == group)
-        at = np.maximum(at, 0)
-        before = np.concatenate([[0], np.cumsum(self.end - self.start)[:-1]])
-        first = np.searchsorted(self.group, group, "left")
-        inside = before[at] - before[np.minimum(first, len(before) - 1)] + np.minimum(times, self.end[at]) - self.start[at]
-        return np.where(good, inside, 0)
+        place = count_before(self.group, self.start, group, times, inclusive=True)
+        before, groups = self._before, distinct_groups(self.group)
+        first = before[np.searchsorted(self.group, groups, "left")]
+
+        def of_part(part: slice) -> Ints:
+            own = group[part]
+            at = place[part] - 1
+            good = (at >= 0) & (self.group[np.maximum(at, 0)] == own)
+            at = np.maximum(at, 0)
+            begin = first[np.minimum(np.searchsorted(groups, own), len(groups) - 1)]
+            return np.where(good, before[at] - begin + np.minimum(times[part], self.end[at]) - self.start[at], 0)
+
+        return computed(len(times), np.int64, of_part)
+
+    @cached_property
+    def _before(self) -> Ints:
+        """The time that all intervals before each cover."""
+        result, done = empty(len(self.start), np.int64), 0
+        for part in pieces(len(result)):
+            ends = np.cumsum(self.end[part] - self.start[part]) + done
+            result[part.start] = done
+            result[part.start + 1 : part.stop] = ends[:-1]
+            done = ends[-1]
+        return result
+
+
+def distinct_groups(group: Ints) -> Ints:
+    """The distinct groups of sorted rows, ascending."""
+    first: Ints = group[np.append(0, np.flatnonzero(group[1:] != group[:-1]) + 1)]
+    return first
 
 
 def summed(group: Ints, values: Ints, groups: int) -> Ints:
     """The exact sum of the values of each group; rows in any order."""
     result = np.zeros(groups, np.int64)
-    np.add.at(result, group, values)
+    for part in pieces(len(group)):
+        np.add.at(result, group[part], values[part])
     return result
 
 
@@ -75,10 +103,15 @@ def latest(group: Ints, end: Ints) -> Ints:
     """For each row that row of its group, up to it, which ends last; the first of equals. Rows of a group stand together."""
     if not len(end):
         return np.empty(0, np.int64)
-    code = _numbered(group, end)
-    new = np.ones(len(code), np.bool_)
-    new[1:] = code[1:] > np.maximum.accumulate(code)[:-1]
-    return np.maximum.accumulate(np.where(new, np.arange(len(code)), 0))
+    number = _numbering((group,), (end,))
+    result, most, last = empty(len(end), row_type(len(end))), np.int64(-1), 0
+    for part in pieces(len(end)):
+        code = number(group[part], end[part])
+        before = np.maximum.accumulate(np.append(most, code))
+        places = np.where(code > before[:-1], np.arange(part.start, part.stop), last)
+        result[part] = np.maximum.accumulate(places, out=places)
+        most, last = before[-1], places[-1]
+    return result
 
 
 def between(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -95,11 +128,17 @@ def union(group: Ints, start: Ints, end: Ints) -> Segments:
     if not len(start):
         return Segments(group, start, end)
     holder = latest(group, end)
-    new = np.ones(len(start), np.bool_)
-    new[1:] = (group[1:] != group[:-1]) | (start[1:] > end[holder[:-1]])
-    first = np.flatnonzero(new)
-    last = np.append(first[1:], len(start)) - 1
-    return Segments(group[first], start[first], end[holder[last]])
+
+    def begins(part: slice) -> Bools:
+        rows = np.arange(max(part.start, 1), part.stop)
+        new = (group[rows] != group[rows - 1]) | (start[rows] > end[holder[rows - 1]])
+        return new if part.start else np.append(True, new)
+
+    first = np.flatnonzero(computed(len(start), np.bool_, begins))
+    ends = computed(
+        len(first), np.int64, lambda part: end[holder[np.append(first, len(start))[part.start + 1 : part.stop + 1] - 1]]
+    )
+    return Segments(kept(group[first]), kept(start[first]), ends)
 
 
 def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusive: bool) -> Ints:
@@ -109,32 +148,36 @@ def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusiv
     low, high = int(value.min()), int(value.max())
     # A time after all rows is as good as the first such one; up to and with a time is before the next.
     at = np.clip(times + np.int64(inclusive), low, high + 1)
-    groups = np.concatenate([group, asked])
-    rows, wanted = np.split(_numbered(groups, np.concatenate([value, at])), [len(value)])
-    return np.searchsorted(rows, wanted, "left")
+    number = _numbering((group, asked), (value, at))
+    rows = computed(len(value), np.int64, lambda part: number(group[part], value[part]))
+    return computed(len(at), np.int64, lambda part: np.searchsorted(rows, number(asked[part], at[part]), "left"))
 
 
 def order_of(*keys: Ints) -> Ints | None:
     """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
-    ascends, same = np.zeros(max(len(keys[0]) - 1, 0), np.bool_), np.ones(max(len(keys[0]) - 1, 0), np.bool_)
-    for key in keys:
-        ascends |= same & (key[1:] > key[:-1])
-        same &= key[1:] == key[:-1]
-    return None if (ascends | same).all() else np.lexsort(keys[::-1])
+    for part in pieces(max(len(keys[0]) - 1, 0)):
+        after = slice(part.start + 1, part.stop + 1)
+        ascends, same = np.zeros(part.stop - part.start, np.bool_), np.ones(part.stop - part.start, np.bool_)
+        for key in keys:
+            ascends |= same & (key[after] > key[part])
+            same &= key[after] == key[part]
+        if not (ascends | same).all():
+            return np.lexsort(keys[::-1])
+    return None
 
 
-def _numbered(group: Ints, value: Ints) -> Ints:
-    """Numbers in the order of (group, value), equal ones for equal pairs."""
-    low, first = int(value.min()), int(group.min())
-    width = int(value.max()) - low + 1
-    if width * (int(group.max()) - first + 1) < 1 << 62:
-        result = np.subtract(group, first, dtype=np.int64)
-        result *= width
-        result += value
-        result -= low
-        return result
-    values, rank = np.unique(value, return_inverse=True)
-    return np.asarray(group * len(values) + rank.ravel(), np.int64)
+def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints, Ints], Ints]:
+    """A function of (group, value) whose numbers have the order of these pairs, equal ones for equal pairs, none below 0.
+    groups, values: columns of all that it is asked for."""
+    low, high = (int(bound([bound(each) for each in values if len(each)])) for bound in (np.min, np.max))
+    first, last = (int(bound([bound(each) for each in groups if len(each)])) for bound in (np.min, np.max))
+    width = high - low + 1
+    if width * (last - first + 1) < 1 << 62:
+        return lambda group, value: (np.subtract(group, first, dtype=np.int64) * width + value) - low
+    known = np.unique(np.concatenate(values), return_counts=True)[0]
+    return lambda group, value: np.asarray(
+        np.subtract(group, first, dtype=np.int64) * len(known) + np.searchsorted(known, value)
+    )
 
 
 def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64], Ints]:

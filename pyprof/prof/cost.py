@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values, repeated
+from pyprof.arrays.spool import computed, kept
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import KernelClass, classify
@@ -58,8 +59,13 @@ class Costs:
     @property
     def flops(self) -> Ints:
         """Matrix and vector operations together; unknown where either is."""
-        known = (self.matmul_flops >= 0) & (self.vector_flops >= 0)
-        return np.where(known, self.matmul_flops + self.vector_flops, -1)
+        matmul, vector = self.matmul_flops, self.vector_flops
+
+        def of_part(part: slice) -> Ints:
+            known = (matmul[part] >= 0) & (vector[part] >= 0)
+            return np.where(known, matmul[part] + vector[part], -1)
+
+        return computed(len(matmul), np.int64, of_part)
 
     @property
     def bytes_or_least(self) -> Ints:
@@ -133,8 +139,9 @@ class _Costing:
         reasons = self._reasons(cost, compute)
         records.release("dur_ns", "name")
         least = self.part.pop("at_least", np.broadcast_to(np.int64(-1), len(records)))
-        matmul, vector, moved = self.part.values()
-        return Costs(matmul, vector, moved, least, self.inferred, main, self.problem, self.problems, kernel, kernels, reasons)
+        matmul, vector, moved = map(kept, self.part.values())
+        rest = kept(least), kept(self.inferred), kept(main), kept(self.problem)
+        return Costs(matmul, vector, moved, *rest, self.problems, kept(kernel), kernels, reasons)
 
     # ------------------------------------------------------------------ which cost
 

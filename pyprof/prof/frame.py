@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, repeated
+from pyprof.arrays.spool import empty, kept, touched
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
@@ -143,8 +144,13 @@ class Frame:
         rows = self.rows
         if len(rows) <= PART_ROWS:
             return self._roofline()
-        parts = [Part(self, rows[start : start + PART_ROWS])._roofline() for start in range(0, len(rows), PART_ROWS)]
-        return Roofline(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Roofline)))
+        whole = Roofline(*(empty(len(rows), dtype) for dtype in (np.float64, np.float64, np.int64, np.int64)))
+        for start in range(0, len(rows), PART_ROWS):
+            part = Part(self, rows[start : start + PART_ROWS])._roofline()
+            for field in fields(Roofline):
+                getattr(whole, field.name)[start : start + PART_ROWS] = getattr(part, field.name)
+            touched(PART_ROWS * 32)
+        return whole
 
     def _roofline(self) -> Roofline:
         return roofline(self.records["dur_ns"], self.of_instance, self._peaks.l2_bytes)
@@ -246,7 +252,7 @@ class Frame:
         for key in (keys := [*map(tuple, distinct.T.tolist())]):
             if key not in known:
                 known[key] = self._verdict(*key)
-        return inverse, [known[key] for key in keys]
+        return kept(inverse), [known[key] for key in keys]
 
     def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
         op = self.records.calls[call] if call >= 0 else None

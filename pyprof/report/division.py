@@ -15,6 +15,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
 from pyprof.arrays.intervals import Segments, count_before, latest, order_of, spans, summed, union
+from pyprof.arrays.spool import computed, empty, full, joined, kept, pieces, row_type, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -61,19 +62,26 @@ class Division:
         self.records, self.begin_ns, self.end_ns = records, begin_ns, max(end_ns, begin_ns)
         kind, start, end = records["kind"], records["start_ns"], ends_ns
         self.on_gpu = bool((kind != ActivityKind.CPU).any())
-        inside = (start >= 0) & (start < self.end_ns) & (end > begin_ns)
-        if self.on_gpu:
-            inside &= kind != ActivityKind.CPU
-        row = np.flatnonzero(inside)
-        kinds, phase = kind[row], records["phase"][row]
-        role = np.where(np.isin(kinds, _COPIES), COPY, np.where(phase == PHASES.index("communication"), COMMUNICATION, COMPUTE))
-        pid, ordinal = records["pid"][row], records["device"][row]
-        (self.pids, self.devices), _, device = distinct_rows(pid, ordinal)
-        begin, end = np.maximum(start[row], begin_ns), np.minimum(end[row], self.end_ns)
+
+        def inside(part: slice) -> Bools:
+            found: Bools = (start[part] >= 0) & (start[part] < self.end_ns) & (end[part] > begin_ns)
+            return found & (kind[part] != ActivityKind.CPU) if self.on_gpu else found
+
+        row = kept(narrowest(np.flatnonzero(computed(len(records), np.bool_, inside))))
+        phase = records["phase"]
+
+        def roles(part: slice) -> Ints:
+            communicates = phase[row[part]] == PHASES.index("communication")
+            return np.where(np.isin(kind[row[part]], _COPIES), COPY, np.where(communicates, COMMUNICATION, COMPUTE))
+
+        role = computed(len(row), np.int8, roles)
+        (self.pids, self.devices), _, device = distinct_rows(taken(records["pid"], row), taken(records["device"], row))
+        begin = computed(len(row), np.int64, lambda part: np.maximum(start[row[part]], begin_ns))
+        end = computed(len(row), np.int64, lambda part: np.minimum(ends_ns[row[part]], self.end_ns))
         if (order := order_of(device, begin, end)) is not None:
             row, role, device, begin, end = row[order], role[order], device[order], begin[order], end[order]
-        self.row, self.role = narrowest(row), role.astype(np.int8)
-        self._device, self._begin, self._end = device, begin, end
+        self.row, self.role = kept(row), kept(role)
+        self._device, self._begin, self._end = kept(device), kept(begin), kept(end)
 
     @property
     def wall_ns(self) -> int:
@@ -88,32 +96,38 @@ class Division:
     @cached_property
     def device(self) -> Ints:
         """The device of each record, -1 for those outside of the window."""
-        result = np.full(len(self.records), -1, np.min_scalar_type(-max(self.count, 1)))
+        result = full(len(self.records), -1, np.min_scalar_type(-max(self.count, 1)))
         result[self.row] = self._device
         return result
 
     @cached_property
     def held_ns(self) -> Ints:
         """For each record the time in which it holds its device; 0 outside of the window."""
-        result = np.zeros(len(self.records), np.int64)
+        result = full(len(self.records), 0, np.int64)
         covered: Segments | None = None
-        for role in range(len(BUSY)):
-            mine = np.flatnonzero(self.role == role)
-            device, end = self._device[mine], self._end[mine]
-            begin = _after_earlier(device, self._begin[mine], end)
-            time = end - begin
+        there = [role for role in range(len(BUSY)) if (self.role == role).any()]
+        for role in there:
+            mine = narrowest(np.flatnonzero(self.role == role))
+            device, end = taken(self._device, mine), taken(self._end, mine)
+            begin = _after_earlier(device, taken(self._begin, mine), end)
             if covered is not None and len(covered.start):
-                time = time - (covered.covered(device, end) - covered.covered(device, begin))
-            result[self.row[mine]] = time
-            upto = self.role <= role
-            covered = union(self._device[upto], self._begin[upto], self._end[upto]) if role < COPY else None
+                before, after = covered.covered(device, begin), covered.covered(device, end)
+            for part in pieces(len(mine)):
+                time = end[part] - begin[part]
+                if covered is not None and len(covered.start):
+                    time -= after[part] - before[part]
+                result[self.row[mine[part]]] = time
+            if role != there[-1]:
+                upto = narrowest(np.flatnonzero(self.role <= role))
+                covered = union(*(taken(column, upto) for column in (self._device, self._begin, self._end)))
         return result
 
     @cached_property
     def busy_ns(self) -> Ints:
         """(BUSY, devices): the time that each role holds each device."""
-        held, result = self.held_ns[self.row], np.zeros((len(BUSY), self.count), np.int64)
-        np.add.at(result, (self.role, self._device), held)
+        result = np.zeros((len(BUSY), self.count), np.int64)
+        for part in pieces(len(self.row)):
+            np.add.at(result, (self.role[part], self._device[part]), self.held_ns[self.row[part]])
         return result
 
     @cached_property
@@ -126,61 +140,80 @@ class Division:
         first = np.flatnonzero(np.diff(device, prepend=-1) != 0)
         final = np.append(first[1:], len(device)) - 1
         # The gap ahead of each row: from the last end before it (for a device's first row the window's begin) to its begin.
-        ahead = np.append(0, end[last[:-1]])
-        before = np.append(0, last[:-1])
+        ahead, before = empty(len(last), np.int64), empty(len(last), last.dtype)
+        for part in pieces(len(last)):
+            before[part] = last[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
+            ahead[part] = end[before[part]]
         ahead[first], before[first] = self.begin_ns, -1
-        rows = np.flatnonzero(begin > ahead)
+        rows = narrowest(np.flatnonzero(computed(len(last), np.bool_, lambda part: begin[part] > ahead[part])))
         tail = final[end[last[final]] < self.end_ns]
-        ended = np.where(before >= 0, self.row[before], -1)
+
+        def ended(part: slice) -> Ints:
+            place = before[rows[part]]
+            return np.where(place >= 0, self.row[place], -1)
+
         columns = (
-            np.concatenate([device[rows], device[tail]]),
-            np.concatenate([ahead[rows], end[last[tail]]]),
-            np.concatenate([begin[rows], np.full(len(tail), self.end_ns)]),
-            narrowest(np.concatenate([ended[rows], self.row[last[tail]]])),
-            narrowest(np.concatenate([self.row[rows], np.full(len(tail), -1)])),
+            joined([taken(device, rows), device[tail]]),
+            joined([taken(ahead, rows), end[last[tail]]]),
+            joined([taken(begin, rows), np.full(len(tail), self.end_ns)]),
+            joined([computed(len(rows), self.row.dtype, ended), self.row[last[tail]]]),
+            joined([taken(self.row, rows), np.full(len(tail), -1, self.row.dtype)]),
         )
         order = order_of(*columns[:2])
-        return DeviceGaps(*(columns if order is None else (column[order] for column in columns)))
+        return DeviceGaps(*(columns if order is None else (taken(column, order) for column in columns)))
 
     @cached_property
     def run(self) -> Ints:
         """For each record the number of its run: the activities of a device between one gap in which it waited for the host and
         the next, -1 outside of the window."""
-        gaps, result = self.gaps, np.full(len(self.records), -1, np.int64)
+        gaps, result = self.gaps, full(len(self.records), -1, row_type(len(self.records)))
         late = np.flatnonzero(self.waits_for_host)
         ended = count_before(gaps.device[late], gaps.end_ns[late], self._device, self._begin, inclusive=True)
-        result[self.row] = ended + self._device
-        return narrowest(result)
+        for part in pieces(len(self.row)):
+            result[self.row[part]] = ended[part] + self._device[part]
+        return result
 
     @cached_property
     def waits_for_host(self) -> Bools:
         """Before which gaps' next activity the device waited for its launch: it had not returned when the device ran dry."""
         after, launch = self.gaps.after, self.records["launch_ns"]
-        known = (after >= 0) & (launch[after] >= 0)
-        returned = launch[after] + np.maximum(self.records["launch_dur_ns"][after], 0)
-        return known & (returned > self.gaps.start_ns)
+        took, begin = self.records["launch_dur_ns"], self.gaps.start_ns
+
+        def waits(part: slice) -> Bools:
+            row = after[part]
+            returned = launch[row] + np.maximum(took[row], 0)
+            return (row >= 0) & (launch[row] >= 0) & (returned > begin[part])
+
+        return computed(len(after), np.bool_, waits)
 
     @cached_property
     def pace_ns(self) -> float:
         """How long the host usually takes from one launch to the next: the median over all of one thread. Where a launch waits,
         as for room in the device's queue, that is not the host's time. 0 where less than two launches are known."""
-        rows, launch = self._launches()
+        rows = self.launched
+        launch = taken(self.records["launch_ns"], rows)
         took = self.records["launch_dur_ns"][rows]
         same = (np.diff(self.records["pid"][rows]) == 0) & (np.diff(self.records["tid"][rows]) == 0)
         between = (np.diff(launch) - np.maximum(took - _LAUNCH_NS, 0)[:-1])[same]
         return float(np.median(between)) if len(between) else 0.0
 
-    def _launches(self) -> tuple[Ints, Ints]:
-        """One row for each launch in the window, in order of process, thread and time, and that time."""
-        known = self.row[self.records["launch_ns"][self.row] >= 0]
-        keys = (self.records[name][known] for name in ("pid", "tid", "launch_ns"))
-        (_, _, launch), first, _ = distinct_rows(*keys)
-        return known[first], launch
-
     @cached_property
     def launched(self) -> Ints:
-        """One record of each launch in the window."""
-        return narrowest(self._launches()[0])
+        """One record of each launch in the window, in order of process, thread and time."""
+        times = self.records["launch_ns"]
+        known = self.row[computed(len(self.row), np.bool_, lambda part: times[self.row[part]] >= 0)]
+        keys = [taken(self.records[name], known) for name in ("pid", "tid", "launch_ns")]
+        if (order := order_of(*keys)) is not None:
+            known, *keys = (taken(values, order) for values in (known, *keys))
+
+        def begins(part: slice) -> Bools:
+            row = np.arange(part.start, part.stop)
+            new: Bools = row == 0
+            for values in keys:
+                new |= values[part] != values[np.maximum(row - 1, 0)]
+            return new
+
+        return kept(known[computed(len(known), np.bool_, begins)])
 
     @cached_property
     def slack_ns(self) -> Ints:
@@ -198,10 +231,14 @@ def _after_earlier(device: Ints, begin: Ints, end: Ints) -> Ints:
     if not len(begin):
         return begin
     last = latest(device, end)
-    result = begin.copy()
-    same = device[1:] == device[:-1]
-    result[1:] = np.where(same, np.minimum(np.maximum(begin[1:], end[last[:-1]]), end[1:]), begin[1:])
-    return result
+
+    def of_part(part: slice) -> Ints:
+        row = np.arange(part.start, part.stop)
+        before = np.maximum(row - 1, 0)
+        same = (row > 0) & (device[part] == device[before])
+        return np.where(same, np.minimum(np.maximum(begin[part], end[last[before]]), end[part]), begin[part])
+
+    return computed(len(begin), np.int64, of_part)
 
 
 def mean_parts(parts: Ints, total: int) -> list[int]:

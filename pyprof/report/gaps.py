@@ -26,6 +26,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import depth, quantiles, spans, summed
+from pyprof.arrays.spool import columns_on_disk
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.formats import op_rules
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser)
 
 
+@columns_on_disk()
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     require_table(options, TABLES)

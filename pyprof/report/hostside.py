@@ -11,6 +11,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
 from pyprof.arrays.intervals import Segments, union
+from pyprof.arrays.spool import kept
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.calls import Calls
@@ -82,8 +83,8 @@ def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, st
         time = np.where(cause == code, gaps.time_ns, 0)
         time[rows] = divided[:, code]
         if time.any():
-            times[name] = narrowest(time)
-    return Idle(times, narrowest(wait))
+            times[name] = kept(narrowest(time))
+    return Idle(times, kept(narrowest(wait)))
 
 
 def unrecorded(division: Division) -> Ints:

@@ -15,6 +15,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import spans
+from pyprof.arrays.spool import kept
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind, Trace
@@ -87,7 +88,7 @@ class Overview:
     def _launches(self) -> Ints:
         """When each record was launched (an op on the CPU: begun), -1 unknown."""
         records = self.records
-        return np.where(records["kind"] == ActivityKind.CPU, records["start_ns"], records["launch_ns"]).astype(np.int64)
+        return kept(np.where(records["kind"] == ActivityKind.CPU, records["start_ns"], records["launch_ns"]).astype(np.int64))
 
     @cached_property
     def _set_up_end(self) -> int:
@@ -97,7 +98,7 @@ class Overview:
     def _ends(self) -> Ints:
         """The end of each record; of an op on the CPU with the ops inside it, where the capture is there."""
         records = self.records
-        ends: Ints = records["start_ns"] + np.maximum(records["dur_ns"], 0)
+        ends: Ints = kept(records["start_ns"] + np.maximum(records["dur_ns"], 0))
         if self.trace is None or not (records["kind"] == ActivityKind.CPU).any():
             return ends
         activities = self.trace.activities
@@ -180,7 +181,7 @@ class Overview:
     @cached_property
     def inside(self) -> Bools:
         """Which records run in the window."""
-        return np.asarray(self.division.device >= 0)
+        return kept(np.asarray(self.division.device >= 0))
 
     @cached_property
     def idle(self) -> Idle:

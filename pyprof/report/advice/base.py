@@ -14,6 +14,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.spool import empty, full, kept
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
@@ -59,9 +60,10 @@ class Budget:
 
     def __init__(self, division: Division) -> None:
         self._division = division
-        self._left = division.held_ns.copy()
-        self._slack = division.slack_ns.copy()
-        self.free_gaps = np.ones(len(division.gaps), np.bool_)
+        self._left = empty(len(division.held_ns), np.int64)
+        self._left[:] = division.held_ns
+        self._slack = kept(division.slack_ns.copy())
+        self.free_gaps = full(len(division.gaps), True, np.bool_)
 
     def left_ns(self, rows: Ints) -> Ints:
         """What each of these records can still give, its run aside."""

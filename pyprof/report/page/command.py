@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import UsageError
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.visible import tell
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser)
 
 
+@columns_on_disk()
 def run(options: argparse.Namespace) -> int:
     """Read, compute, write. Returns the exit code."""
     from pyprof.hardware import gpus

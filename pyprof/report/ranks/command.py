@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.report.ranks.results import PER_STEP, TABLES, matrix_of
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_graphs(parser)
 
 
+@columns_on_disk()
 def run(options: argparse.Namespace) -> int:
     """Read, compare, print. Returns the exit code: 1 where a file could not be used."""
     if options.table is not None and options.matrix is not None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.spool import computed, kept, pieces, row_type, taken
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -31,10 +32,11 @@ class Kernels:
     """Some records of a frame with their times. time_ns: 0 where unknown; lost_ns: above the roofline, -1 unknown."""
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
-        self.frame, self.rows = frame, rows
-        self.time_ns: Ints = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
+        dur_ns = frame.records["dur_ns"]
+        self.frame, self.rows = frame, kept(rows)
+        self.time_ns: Ints = computed(len(rows), np.int64, lambda part: np.maximum(dur_ns[rows[part]], 0))
         self.total_ns = int(self.time_ns.sum())
-        self.lost_ns: Ints = frame.roofline.lost_ns[rows]
+        self.lost_ns: Ints = taken(frame.roofline.lost_ns, rows)
         if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
             self.lost_ns[frame.records["kind"][rows] == ActivityKind.CPU] = -1
 
@@ -61,15 +63,18 @@ class Kernels:
 
     @property
     def _flops(self) -> Ints:
-        flops: Ints = self.frame.costs.flops[self.rows]
-        return flops
+        return taken(self.frame.costs.flops, self.rows)
 
     def _sums(self, values: Ints, group: Ints, rows: Ints | slice, total: Ints) -> list[int | None]:
         """Sums of numbers of which those below 0 are unknown; None where too little of a group's time is known."""
-        known = values >= 0
-        of_known = summed(group, np.where(known, self.time_ns[rows], 0), len(total))
-        enough = (of_known > LEAST_KNOWN * total) & (np.bincount(group[known], minlength=len(total)) > 0)
-        sums = exact_sum(np.where(known, values, 0), group, len(total))
+        of_known, often, sums = (np.zeros(len(total), np.int64) for _ in range(3))
+        time_ns = self.time_ns[rows]
+        for part in pieces(len(values)):
+            known, own = values[part] >= 0, group[part]
+            of_known += summed(own, np.where(known, time_ns[part], 0), len(total))
+            often += np.bincount(own[known], minlength=len(total))
+            sums = sums + exact_sum(np.where(known, values[part], 0), own, len(total))
+        enough = (of_known > LEAST_KNOWN * total) & (often > 0)
         return [number if good else None for number, good in zip(sums.tolist(), enough.tolist(), strict=True)]
 
     def by(self, column: str) -> tuple[Share, ...]:
@@ -99,10 +104,13 @@ class Kernels:
         """(the distinct paths of layers, first that of none; of each row its number)."""
         known: dict[tuple[str, ...], int] = {(): 0}
         codes = [known.setdefault(layer_names(stack.layer), len(known)) for stack in self.frame.records.stacks]
-        number = np.array([*codes, 0], np.int64)[self.frame.records["scope"][self.rows]]
-        used, inverse = np.unique(np.append(number, 0), return_inverse=True)
+        number, scope = np.array([*codes, 0], np.int64), self.frame.records["scope"]
+        of_row = computed(len(self.rows), row_type(len(known)), lambda part: number[scope[self.rows[part]]])
+        used, place = distinct_places(of_row, len(known))
         paths = list(known)
-        return [paths[at] for at in used.tolist()], inverse.ravel()[:-1]
+        if not len(used) or used[0]:  # that of none is there always
+            used, place = np.append(0, used), place + 1
+        return [paths[at] for at in used.tolist()], place
 
     def _around(self, paths: Sequence[tuple[str, ...]], path: Ints) -> tuple[str, ...]:
         """The deepest layer that nearly all that lies in any layer lies in, and in one of its own layers too."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser, TABLES)
 
 
+@columns_on_disk()
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.hardware import gpus

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_numpy
+from pyprof.arrays.spool import empty, kept, on_disk, touched
+from pyprof.arrays.spool import release as release_pages
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import InputError
 from pyprof.opcall import OpCall
@@ -63,10 +65,12 @@ class _Store:
 
     def column(self, name: str, rows: Array | None = None) -> Array:
         """A column, or these rows of it, of which the whole is then not kept."""
-        if rows is None:
+        if rows is None or on_disk():
             if name not in self.columns:
                 self.columns[name] = self._read(name, range(len(self.begins) - 1))[0]
-            return self.columns[name]
+            if rows is None:
+                return self.columns[name]
+        touched(len(rows) * 8)
         first, (values,) = (0, [self.columns[name]]) if name in self.columns else self._around(name, rows)
         if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all():
             return values[rows[0] - first : rows[-1] - first + 1].copy()  # a view would keep the whole
@@ -109,7 +113,7 @@ class _Store:
             numbers = [to_numpy(chunk.flatten()) for chunk in lists]
             return [np.concatenate([np.empty(0, np.int64), *parts]) for parts in (lengths, numbers)]
         dtype, column = COLUMNS[name][0], _NAMES[name]
-        parts = [np.empty(0, dtype)]
+        result, rows = empty(int(self.begins[groups.stop] - self.begins[groups.start]), dtype), 0
         for chunk in self._chunks(column, groups):
             if _TYPES[column] == "text":
                 values = self._codes(name, chunk)
@@ -117,8 +121,10 @@ class _Store:
                 values = to_numpy(chunk, -1)
                 if name in POOLED and ((values < -1) | (values >= len(self.pool(POOLED[name])))).any():
                     raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
-            parts.append(values.astype(dtype))  # a copy, so that Arrow's memory serves for the next piece
-        return [np.concatenate(parts)]
+            result[rows : rows + len(values)] = values  # a copy, so that Arrow's memory serves for the next piece
+            rows += len(values)
+            touched(2 * values.nbytes)
+        return [result]
 
     def _codes(self, name: str, chunk: pa.Array) -> Array:
         """Texts as codes of Records."""
@@ -164,7 +170,7 @@ class _Columns(dict[str, Array]):
         self.store, self.rows = store, rows
 
     def __missing__(self, name: str) -> Array:
-        self[name] = found = self.store.column(name, self.rows)
+        self[name] = found = kept(self.store.column(name, self.rows))
         return found
 
 
@@ -201,7 +207,8 @@ class _Stored(Records):
             return self
         selected = _Stored(self._store, positions if self._rows is None else self._rows[positions])
         selected._changed = self._changed
-        return selected._with({name: self.columns[name][positions] for name in self.columns}, vars(self).get("calls"))
+        known = self._changed if self._rows is None and on_disk() else self.columns  # the others are in the store
+        return selected._with({name: self.columns[name][positions] for name in known}, vars(self).get("calls"))
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._store, self._rows)
@@ -209,6 +216,9 @@ class _Stored(Records):
         return changed._with({name: self.columns[name] for name in self.columns} | columns, calls)
 
     def release(self, *names: str) -> None:
+        if on_disk():  # where they take no memory; reading them from the file again would take time
+            release_pages()
+            return
         for name in set(names) - self._changed:
             self.columns.pop(name, None)
             self._store.columns.pop(name, None)
