@@ -141,8 +141,9 @@ class Database:
         if "readonly" in text:  # SQLite would have to roll back what an interrupted program wrote
             hint = f"export it again, or let `sqlite3 {self.name} .tables` repair it"
             return InputError(f"{self.name}: a program was interrupted while writing to it: {text}", hint)
-        if self._log and "unable to open" in text:
-            return InputError(f"{self.name}: {self._log} beside it cannot be used here", "copy both to a folder of yours")
+        if self._log and ("unable to open" in text or "disk I/O" in text):  # SQLite keeps an index of a log in a file beside it
+            hint = "copy both to a folder of yours that has free space"
+            return InputError(f"{self.name}: {self._log} beside it cannot be used here: {text}", hint)
         return InputError(f"{self.name}: cannot be read: {text}", "the file is damaged or cut short: export or copy it again")
 
     # ------------------------------------------------------------------ schema
