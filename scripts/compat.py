@@ -157,11 +157,6 @@ def above_bounds(versions: dict[str, str]) -> list[str]:
 def test(cell: Cell, venv: Path, work: Path) -> tuple[str, bool]:
     """Run the tests against the installed package: how many did what, and whether all is well."""
     folder = work / "tests_alone"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name in ("tests", "scripts", "README.md", "pyproject.toml"):
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
     env = {**os.environ, "PATH": f"{venv / 'bin'}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1"}
     env.pop("PYTHONPATH", None)
     paths = [f"tests/{name}" for name in f"{READING} {RECORDING if cell.torch else ''}".split()]
@@ -184,6 +179,18 @@ def test(cell: Cell, venv: Path, work: Path) -> tuple[str, bool]:
         (work / f"{cell.name.replace(' ', '_')}.log").write_text(done.stdout + done.stderr)
     counts = ", ".join(re.findall(r"\d+ (?:passed|failed|skipped|errors?)", last))
     return counts or last, done.returncode == 0
+
+
+def build(uv: Path, work: Path) -> Path:
+    """The wheel. Its tests are put beside it once: all rows test one state of the checkout, however long they take."""
+    must(uv, "build", "-q", "--wheel", "-o", work / "dist", ROOT)
+    folder = work / "tests_alone"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name in ("tests", "scripts", "README.md", "pyproject.toml"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
+    return next((work / "dist").glob("*.whl"))
 
 
 def one(uv: Path, wheel: Path, cell: Cell, work: Path, keep: bool) -> Row:
@@ -265,11 +272,10 @@ def main() -> int:
     try:
         cells = [cell for cell in CELLS if not words or any(word in cell.name for word in words)]
         uv = find_uv(work) if cells else Path()
-        rows = []
-        if cells:
-            must(uv, "build", "-q", "--wheel", "-o", work / "dist", ROOT)
+        rows: list[Row] = []
+        wheel = build(uv, work) if cells else Path()
         for cell in cells:
-            rows.append(one(uv, next((work / "dist").glob("*.whl")), cell, work, options.keep))
+            rows.append(one(uv, wheel, cell, work, options.keep))
             print(table(rows)[-1], file=sys.stderr, flush=True)
         if not words or "nsys" in words:
             lines, good = exporters(work)
