@@ -1,8 +1,9 @@
 """The bytes of a capture -> the records that were made of them before, kept as Parquet in a folder of the user's.
 
 The folder is the user's own and not one beside the capture: whoever sends a capture could send records with it that it does not
-hold. An entry is named by a digest of the capture's bytes and of the code that made it, and by a digest of itself, so that
-neither another capture, nor another version, nor a damaged entry can be taken for it. What a capture means is not known here.
+hold. An entry is named by a digest of the capture's bytes, of its file name and of the code that made it, and by one of
+itself, so that neither another capture, nor another version, nor a damaged entry can be taken for it. The file name counts,
+since a rank may stand only there. What a capture means is not known here.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Entry:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.facts = _facts(path)
-        self.key = f"{_digest(path)}-{_code()}"
+        self.key = f"{_digest(path)}-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}-{_code()}"
 
     def find(self) -> Records | None:
         """Its records, None where there are none. A damaged entry is removed."""

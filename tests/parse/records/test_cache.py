@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -81,6 +82,18 @@ def test_another_capture_or_another_code_finds_nothing(capture: Path, run: Run, 
     monkeypatch.setattr(cache, "_code", lambda: "0" * 16)
     run("prof", "--cache", capture)
     assert len(_entries()) == 3
+
+
+def test_a_rank_that_only_the_name_tells_is_that_of_each_copy(capture: Path, run: Run) -> None:
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5.0, "dur": 2.0, "args": {"correlation": 3}}
+    launch = event | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": 1}
+    text = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [event, launch]})
+    for rank in (0, 1):
+        copy = capture.with_name(f"rank{rank}.json")
+        copy.write_text(text)
+        expected = run("prof", copy, "-c", "idx,rank,kernel")
+        assert expected[0].splitlines()[1].split() == ["1", str(rank), "k"]
+        assert [run("prof", copy, "-c", "idx,rank,kernel", "--cache") for _ in range(2)] == [expected] * 2
 
 
 @pytest.mark.parametrize(
