@@ -11,7 +11,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
 from pyprof.arrays.intervals import Segments, union
-from pyprof.arrays.spool import kept
+from pyprof.arrays.spool import computed, kept
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.calls import Calls
@@ -90,10 +90,12 @@ def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, st
 def unrecorded(division: Division) -> Ints:
     """The gaps whose next activity had been launched long before the device began it, although it had nothing else to do."""
     gaps, records = division.gaps, division.records
-    launch = records["launch_ns"][gaps.after]
-    returned = launch + np.maximum(records["launch_dur_ns"][gaps.after], 0)
-    early = (gaps.after >= 0) & (launch >= 0) & (returned < gaps.end_ns - _UNRECORDED_NS)
-    return np.flatnonzero(early & (gaps.time_ns > _UNRECORDED_NS))
+    long = computed(len(gaps), np.bool_, lambda part: gaps.end_ns[part] - gaps.start_ns[part] > _UNRECORDED_NS)
+    rows = np.flatnonzero(long)
+    after, end = gaps.after[rows], gaps.end_ns[rows]
+    launch = records["launch_ns"][after]
+    returned = launch + np.maximum(records["launch_dur_ns"][after], 0)
+    return rows[(after >= 0) & (launch >= 0) & (returned < end - _UNRECORDED_NS)]
 
 
 def _in_replays(division: Division) -> Ints:

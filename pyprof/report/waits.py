@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import Segments, count_before, latest, union
+from pyprof.arrays.columns import distinct_values, narrowest
+from pyprof.arrays.intervals import Segments, count_before, latest, order_of, union
+from pyprof.arrays.spool import computed, kept, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.calls import Calls, waiting_call
@@ -76,18 +77,27 @@ def last_wait(division: Division, calls: Calls, waits: Ints, late: Ints) -> Ints
 def silences(division: Division) -> Segments:
     """When each process, by place in the distinct pids, launched nothing for long: for records, which hold no other calls."""
     records = division.records
-    rows = np.flatnonzero(records["launch_ns"] >= 0)
-    process = _process(division, records["pid"][rows])
-    rows, process = rows[process >= 0], process[process >= 0]
-    order = np.lexsort((records["launch_ns"][rows], process))
-    rows, group = rows[order], process[order]
-    launch = records["launch_ns"][rows]
-    returned = launch + np.maximum(records["launch_dur_ns"][rows], 0)
-    before = returned[latest(group, returned)][:-1]
-    silent = (group[1:] == group[:-1]) & (launch[1:] - before >= _SILENT_NS)
-    begin, end = np.maximum(before[silent], division.begin_ns), np.minimum(launch[1:][silent], division.end_ns)
+    times, took, pid = (records[name] for name in ("launch_ns", "launch_dur_ns", "pid"))
+    known = computed(len(times), np.bool_, lambda part: (times[part] >= 0) & (_process(division, pid[part]) >= 0))
+    rows = kept(narrowest(np.flatnonzero(known)))
+    group = computed(len(rows), np.int64, lambda part: _process(division, pid[rows[part]]))
+    if (order := order_of(group, taken(times, rows))) is not None:
+        rows, group = taken(rows, order), taken(group, order)
+    launch = taken(times, rows)
+    returned = computed(len(rows), np.int64, lambda part: launch[part] + np.maximum(took[rows[part]], 0))
+    last = latest(group, returned)
+
+    def is_silent(part: slice) -> Bools:
+        before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
+        found: Bools = (group[part] == group[before]) & (launch[part] - returned[last[before]] >= _SILENT_NS)
+        return found
+
+    silent = np.flatnonzero(computed(len(rows), np.bool_, is_silent))
+    silent = silent[silent > 0]
+    begin = np.maximum(returned[last[silent - 1]], division.begin_ns)
+    end = np.minimum(launch[silent], division.end_ns)
     inside = end > begin
-    return union(group[1:][silent][inside], begin[inside], end[inside])
+    return union(group[silent][inside], begin[inside], end[inside])
 
 
 def fall_into(division: Division, segments: Segments, late: Ints) -> Bools:
@@ -106,7 +116,8 @@ def relieved(division: Division, waited: Segments, late: Ints) -> Ints:
         return result
     for device in range(division.count):
         rows = division.row[division.device[division.row] == device]
-        rows = rows[np.argsort(records["start_ns"][rows], kind="stable")]
+        if (order := order_of(taken(records["start_ns"], rows))) is not None:
+            rows = taken(rows, order)
         mine = np.flatnonzero(gaps.device[late] == device)
         time, ends = gaps.time_ns[late[mine]], gaps.end_ns[late[mine]]
         begin = np.maximum(records["start_ns"][rows], division.begin_ns)

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.columns import distinct_values, narrowest
+from pyprof.arrays.intervals import order_of
+from pyprof.arrays.spool import computed, full, kept, row_type, running_count, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
@@ -123,12 +125,13 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
     """Kernels between two neighbouring products of a batch, a softmax among them, where no problem is known."""
     order, boundary, place = _in_order(overview, products)
     nothing = _Found(*np.zeros((3, 0), np.int64))
-    first, last = np.flatnonzero(boundary)[:-1], np.flatnonzero(boundary)[1:]
+    ends = narrowest(np.flatnonzero(boundary))
+    first, last = ends[:-1], ends[1:]
     if not len(first):
         return nothing
     same = _same_batch(overview, products, place[order[first]], place[order[last]])
     marks = _marks(overview)
-    softmax, loss, exp, reduce = (_within(mark[order], first, last) for mark in marks)
+    softmax, loss, exp, reduce = (_within(taken(mark, order), first, last) for mark in marks)
     chosen = np.flatnonzero(
         same & _one_stream(overview, order[first], order[last]) & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (loss == 0)
     )
@@ -138,7 +141,7 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
     for begin, end in zip(first[chosen].tolist(), last[chosen].tolist(), strict=True):
         between = order[begin + 1 : end]
         rows.append(between[held[between] >= _SHORT * held[between].max(initial=0)])
-    ends = np.stack([place[order[first[chosen]]], place[order[last[chosen]]]])
+    ends = np.stack([place[order[first[chosen]]], place[order[last[chosen]]]]).astype(np.int64)
     time = products.held_ns[ends]
     theirs, at = np.unique(ends.ravel(), return_index=True)
     return _Found(distinct_values(np.concatenate(rows)), theirs, (time - time.min(axis=0)).ravel()[at])
@@ -146,22 +149,29 @@ def _by_neighbours(overview: Overview, products: Products) -> _Found:
 
 def _in_order(overview: Overview, products: Products) -> tuple[Ints, Bools, Ints]:
     """Kernels of the window in order of their streams, which of them are products, and for each record its place there."""
-    records = overview.records
-    chosen = overview.inside & (records["kind"] == ActivityKind.KERNEL)
-    rows = np.flatnonzero(chosen & (records["phase"] != PHASES.index("communication")))
-    order = rows[
-        np.lexsort((records["start_ns"][rows], records["stream"][rows], records["device"][rows], records["pid"][rows]))
-    ]
-    place = np.full(len(records), -1, np.int64)
+    records, inside = overview.records, overview.inside
+    kind, phase = records["kind"], records["phase"]
+
+    def chosen(part: slice) -> Bools:
+        found: Bools = (kind[part] == ActivityKind.KERNEL) & (phase[part] != PHASES.index("communication"))
+        return found & inside[part]
+
+    rows = kept(narrowest(np.flatnonzero(computed(len(records), np.bool_, chosen))))
+    keys = (taken(records[name], rows) for name in ("pid", "device", "stream", "start_ns"))
+    order = rows if (found := order_of(*keys)) is None else taken(rows, found)
+    place = full(len(records), -1, row_type(len(records)))
     place[products.rows] = np.arange(len(products.rows))
-    return order, place[order] >= 0, place
+    return order, computed(len(order), np.bool_, lambda part: place[order[part]] >= 0), place
 
 
 def _one_stream(overview: Overview, first: Ints, last: Ints) -> Bools:
-    same: Bools = np.all(
-        [overview.records[name][first] == overview.records[name][last] for name in ("pid", "device", "stream")], axis=0
-    )
-    return same
+    columns = [overview.records[name] for name in ("pid", "device", "stream")]
+
+    def same(part: slice) -> Bools:
+        found: Bools = np.all([values[first[part]] == values[last[part]] for values in columns], axis=0)
+        return found
+
+    return computed(len(first), np.bool_, same)
 
 
 def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints) -> Bools:
@@ -183,16 +193,16 @@ def _marks(overview: Overview) -> tuple[Bools, Bools, Bools, Bools]:
     name = overview.frame.of_name(str)
 
     def of(pattern: re.Pattern[str]) -> Bools:
-        by_name = np.array([pattern.search(text) is not None for text in name.pool] + [False])[name.codes]
-        by_op = np.array([pattern.search(call.op) is not None for call in records.calls] + [False])[records["call"]]
-        either: Bools = by_name | by_op
-        return either
+        by_name = np.array([pattern.search(text) is not None for text in name.pool] + [False])
+        by_op = np.array([pattern.search(call.op) is not None for call in records.calls] + [False])
+        call = records["call"]
+        return computed(len(call), np.bool_, lambda part: by_name[name.codes[part]] | by_op[call[part]])
 
     return of(_SOFTMAX), of(_LOSS), of(_EXP), of(_REDUCE)
 
 
 def _within(mark: Bools, first: Ints, last: Ints) -> Ints:
     """How many are marked between each two places."""
-    count = np.append(0, np.cumsum(mark))
-    inside: Ints = count[last] - count[first + 1]
+    count = running_count(mark)  # up to each place: the last is no kernel between, nor is the first
+    inside: Ints = count[last] - mark[last] - count[first]
     return inside

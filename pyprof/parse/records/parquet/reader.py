@@ -198,6 +198,7 @@ class _Stored(Records):
 
     def of_rows(self, name: str, rows: Array) -> Array:
         if name in self.columns:
+            touched(len(rows) * 8)
             return super().of_rows(name, rows)
         return self._store.column(name, rows if self._rows is None else self._rows[rows])
 
