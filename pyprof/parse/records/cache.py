@@ -77,10 +77,11 @@ class Entry:
             return
         try:
             _own_folder(make=True)
-            unnamed = folder() / f"{self.key}.{os.getpid()}.new"
+            unnamed = folder() / f"{self.key}.new"  # what a killed process left is removed by the next that writes it
             with whole_file(unnamed) as stream:
                 parquet.write(records, stream)
-            os.replace(unnamed, folder() / f"{self.key}.{_digest(unnamed)}.parquet")
+            with suppress(FileNotFoundError):  # another process has written the same bytes, and named them
+                os.replace(unnamed, folder() / f"{self.key}.{_digest(unnamed)}.parquet")
             _make_room()
         except (OSError, InputError) as error:
             tell(f"note: not kept by --cache: {error}")
@@ -122,7 +123,7 @@ def _code() -> str:
 
     root = Path(pyprof.__file__).parent
     digest = hashlib.sha256(pyprof.__version__.encode())
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(path for path in root.rglob("*.*") if path.suffix in (".py", ".csv")):
         facts = path.stat()
         digest.update(f"{path.relative_to(root)} {facts.st_size} {facts.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
