@@ -175,7 +175,7 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
         number: Array = np.cumsum(present, dtype=narrow)
         number -= 1
         return where[present].astype(np.int64), number[key].astype(np.int64)
-    if rows >= _HASHED_ROWS and "pyarrow" in sys.modules and len(distinct_values(key[:: rows // 1024])) < 512:
+    if rows >= _HASHED_ROWS and "pyarrow" in sys.modules and len(distinct_values(key[:: max(rows // 1024, 1)])) < 512:
         return _hashed(key)  # several times as fast as sorting where many are equal
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     return first, inverse.ravel()

@@ -98,7 +98,7 @@ def _is_kernel(value: Any) -> bool:
 def _count(content: bytes) -> int | None:
     try:
         found = json.loads(content)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, MemoryError):  # within the limit of memory that the readers have
         return None
     if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -75,12 +76,12 @@ def test_a_log_in_a_folder_without_write_permission_is_read_or_said(logged: Path
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's folder is needed")
 def test_a_log_that_cannot_be_opened_is_named(logged: Path) -> None:
-    os.chmod(logged.parent, 0o555)
-    for folder in (logged.parent, *logged.parent.parents[:3]):
-        os.chmod(folder, os.stat(folder).st_mode | 0o055)
-    os.seteuid(65534)
-    try:
-        with pytest.raises(InputError, match=r"net.sqlite: net.sqlite-wal beside it cannot be used here"):
-            _read(logged)
-    finally:
-        os.seteuid(0)
+    with tempfile.TemporaryDirectory() as folder:  # others may not enter pytest's own
+        shutil.copytree(logged.parent, folder, dirs_exist_ok=True)
+        os.chmod(folder, 0o555)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(InputError, match=r"net.sqlite: net.sqlite-wal beside it cannot be used here"):
+                _read(Path(folder, logged.name))
+        finally:
+            os.seteuid(0)

@@ -14,7 +14,9 @@ import pytest
 
 from pyprof.arrays.nesting import nest
 from pyprof.errors import EmptyCapture, InputError, NotACapture
-from pyprof.loading import Input, _is_torch_trace, load_capture, open_trace
+from pyprof.formats import _is_torch_trace
+from pyprof.inputs import Input
+from pyprof.loading import load_capture, open_trace
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.parse.sources.kineto import events as kineto_json
