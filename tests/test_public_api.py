@@ -130,7 +130,7 @@ def test_help_shows_real_signatures_and_documents() -> None:
         # Python 3.13 breaks long signatures into lines, 3.14 leaves out the quotes.
         text = "".join(pydoc.plain(pydoc.render_doc(function)).replace("'", "").split())
         assert f"{function.__name__}(file:str|os.PathLike[str]" in text and len(inspect.getdoc(function) or "") > 80
-    assert "to_pandas(self,what" in "".join(pydoc.plain(pydoc.render_doc(Loaded)).split())
+    assert "to_pandas(self,what" in "".join(pydoc.plain(pydoc.render_doc(Loaded)).replace("|", "").split())
 
 
 def test_errors_are_those_of_the_command_line(tmp_path: Path) -> None:
