@@ -83,4 +83,5 @@ def measure(job: Job) -> list[str]:
 def count(job: Job, metrics: str) -> list[str]:
     """The program under ncu, the window alone, in which every kernel runs again and again."""
     ncu = ["ncu", "--csv", "--page", "raw", "--nvtx", "--target-processes", "all", "--profile-from-start", "off"]
+    ncu += ["--clock-control", "none"]  # the clocks are those of the recordings, and of others on the GPU
     return [*ncu, "--log-file", f"{job.base}.csv", "--metrics", metrics, sys.executable, *job.program("profile")]
