@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("jsonschema")
+
 from jsonschema import Draft202012Validator
 
 from pyprof.cli import main

@@ -5,7 +5,7 @@ What no GPU has confirmed yet are the limits below: they are what should hold, c
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -86,32 +86,51 @@ def times(busy: int, recorded_ns: int, queued_ns: int | None) -> Outcome:
 
 
 def same(rows: pd.DataFrame, others: pd.DataFrame) -> Outcome:
-    """Whether two ways saw the same kernels under the same ops, shapes and FLOPs; unknown in one of them is no difference."""
-    found, expected = _grouped(rows), _grouped(others)
-    unlike, unknown = [], 0
-    for key in sorted(found.keys() | expected.keys()):
-        mine, theirs = found.get(key, []), expected.get(key, [])
-        if len(mine) != len(theirs):
-            unlike.append(f"{' '.join(key)}: {len(mine)} rows and {len(theirs)}")
-        elif None in mine or None in theirs:
-            unknown += len(mine)
-        elif sorted(filter(None, mine)) != sorted(filter(None, theirs)):
-            unlike.append(f"{' '.join(key)}: other FLOPs")
-    if not found or not expected:
+    """Whether two ways saw the same kernels under the same ops and shapes, and the same FLOPs of these ops.
+
+    What is unknown in one of the two is no difference. FLOPs are of all kernels of an op together: which of two kernels that
+    take about as long carries them is decided by their times.
+    """
+    if not len(rows) or not len(others):
         return Outcome("fail", f"{len(rows)} rows and {len(others)}: nothing to compare")
+    unsized = _unsized(rows) ^ _unsized(others)
+    found, expected = _kernels(rows, unsized), _kernels(others, unsized)
+    kinds = found.keys() | expected.keys()
+    unlike = [f"{' '.join(kind)}: {found[kind]} rows and {expected[kind]}" for kind in sorted(kinds)]
+    unlike = [text for text, kind in zip(unlike, sorted(kinds), strict=True) if found[kind] != expected[kind]]
+    mine, theirs = _flops(rows, unsized), _flops(others, unsized)
+    known = sorted(call for call, count in mine.items() if count is not None and theirs.get(call) is not None)
+    unlike += [f"{' '.join(call)}: {mine[call]} FLOPs and {theirs[call]}" for call in known if mine[call] != theirs[call]]
     if unlike:
-        return Outcome("fail", f"{len(unlike)} of {len(found.keys() | expected.keys())} kinds differ, as {unlike[0]}")
-    more = f"; of {unknown} FLOPs are unknown in one of the two" if unknown else ""
-    return Outcome("pass", f"{len(rows)} rows alike in {len(found)} kinds{more}")
+        return Outcome("fail", f"of {len(kinds)} kinds of rows and {len(known)} of calls {len(unlike)} differ, as {unlike[0]}")
+    unknown = len(mine) - len(known)
+    more = f"; FLOPs of {unknown} kinds of calls are unknown in one of the two" if unknown else ""
+    return Outcome("pass", f"{len(rows)} rows alike in {len(kinds)} kinds{more}")
 
 
-def _grouped(rows: pd.DataFrame) -> dict[tuple[str, str, str], list[int | None]]:
-    groups: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
-    columns = (rows[key] for key in ("op", "shapes", "kernel", "kind", "flops"))
-    for op, shapes, kernel, kind, count in zip(*columns, strict=True):
-        key = str(op), shapes, "" if kind == "cpu" else str(kernel)  # of an op on the CPU the name is the tool's own
-        groups[key].append(None if pd.isna(count) else int(count))
-    return dict(groups)
+def _unsized(rows: pd.DataFrame) -> set[str]:
+    """The ops of which no shape is known: not every way records those of generated kernels."""
+    sized = rows["op"][rows["shapes"] != ""]
+    return {str(op) for op in rows["op"][~rows["op"].isin(sized)]}
+
+
+def _kernels(rows: pd.DataFrame, unsized: set[str]) -> Counter[tuple[str, str, str]]:
+    """How many rows have this op, these shapes, this kernel; for some ops without shapes."""
+    found: Counter[tuple[str, str, str]] = Counter()
+    for op, shapes, kernel, kind in zip(*(rows[key] for key in ("op", "shapes", "kernel", "kind")), strict=True):
+        name = "" if kind == "cpu" else str(kernel)  # of an op on the CPU it is the tool's own
+        found[str(op), "" if str(op) in unsized else shapes, name] += 1
+    return found
+
+
+def _flops(rows: pd.DataFrame, unsized: set[str]) -> dict[tuple[str, str], int | None]:
+    """Of all rows of an op with these shapes, None where one of them is unknown."""
+    found: dict[tuple[str, str], int | None] = {}
+    for op, shapes, count in zip(rows["op"], rows["shapes"], rows["flops"], strict=True):
+        call = str(op), "" if str(op) in unsized else shapes
+        before = found.get(call, 0)
+        found[call] = None if before is None or pd.isna(count) else before + int(count)
+    return found
 
 
 def overhead(recorded_ns: int, alone_ns: int) -> Outcome:

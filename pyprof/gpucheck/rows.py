@@ -19,7 +19,9 @@ from pyprof.prof.frame import Frame
 
 COLUMNS = "op,kernel,sil,flops,bound,tc,phase,kind,start"
 # What a Python call is called, and the dispatcher's op which it becomes.
-_ALIASES = {"cross_entropy": "cross_entropy_loss", "__add__": "add"}
+_ALIASES = {"cross_entropy": "cross_entropy_loss", "__add__": "add"} | dict.fromkeys(
+    ("float", "half", "bfloat16", "double"), "to"
+)
 
 
 def rows_of(capture: Path) -> pd.DataFrame:

@@ -180,11 +180,24 @@ class _Costing:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
             if forward >= 0 and forward != own:
+                if self._forward_says_more(call, forward):
+                    continue
                 call = with_dtype(call, records.calls[forward])
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
             codes[index] = self._evaluate(call, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
         return np.where(compute, codes[inverse], np.int32(-1))
+
+    def _forward_says_more(self, own: OpCall, forward: int) -> bool:
+        """Whether a backward op was recorded without what it computes, and its forward with which inputs want a gradient."""
+        wanted = any(tensor.grad for tensor in self.records.calls[forward].tensors)
+        return wanted and formulas.lacks(own, "output_mask") and bool(self._backward(forward))
+
+    def _backward(self, call: int) -> tuple[formulas.Piece, ...]:
+        """The parts of the backward of a call."""
+        if call not in self.pieces_of:
+            self.pieces_of[call] = formulas.evaluate_backward(self.records.calls[call])
+        return self.pieces_of[call]
 
     def _evaluate(self, call: OpCall, inferred: bool) -> int:
         cost, reason = formulas.evaluate(call)
@@ -210,7 +223,8 @@ class _Costing:
         free = int(records["instance"].max(initial=-1)) + 1
         pieces = [*dict.fromkeys(_PIECE_OF.values())]
         named = np.array([pieces.index(name) if name in pieces else -1 for name in self.piece_of], np.int64)
-        trait = 2 * named[records["inner"][rows]] + product[rows]
+        sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)[records["inner"][rows]]
+        trait = 4 * named[records["inner"][rows]] + 2 * sums + product[rows]
         reversed_ = np.array([*map(_weights_first, records.stacks), False], np.bool_)[records["stack"][rows[first]]]
         call, dur_ns = records["call"][rows[first]], records["dur_ns"][rows]
         for size in distinct_values(sizes).tolist():
@@ -233,10 +247,7 @@ class _Costing:
 
     def _given(self, members: Ints, product: Bools) -> _Given | None:
         """What the kernels of one backward carry, None where the forward op says nothing of it."""
-        call = int(self.records["call"][members[0]])
-        if call not in self.pieces_of:
-            self.pieces_of[call] = formulas.evaluate_backward(self.records.calls[call])
-        pieces = self.pieces_of[call]
+        pieces = self._backward(int(self.records["call"][members[0]]))
         if not pieces:
             return None
         products = [p for p in pieces if p.cost.matmul_flops]
@@ -247,7 +258,13 @@ class _Costing:
             return named
         if _weights_first(self.records.stacks[int(self.records["stack"][members[0]])]):
             products = sorted(products, key=lambda piece: piece.name == "dgrad")
-        return self._products(members, product[members], products)
+        inner = [self.records.calls[code].op if code >= 0 else "" for code in self.records["inner"][members].tolist()]
+        bias = [p for p in pieces if p.name == "bias"] if any(op in _SUMS for op in inner) else []
+        codes, groups, count = self._products(members, product[members], products)
+        if bias:  # the sum in a convolution's backward
+            at = [index for index, op in enumerate(inner) if op in _SUMS]
+            codes[at], groups[at], count = self._piece_code(bias[0]), count, count + 1
+        return codes, groups, count
 
     def _named_products(self, members: Ints, pieces: tuple[formulas.Piece, ...]) -> _Given | None:
         """Give each kernel the piece that its inner op is named after; None where one is not."""
@@ -377,6 +394,8 @@ def _first_heaviest(of: Ints, weight: Ints | Floats, groups: int) -> Ints:
     result[of[rows]] = rows  # the last written of a group is its first
     return result
 
+
+_SUMS = ("sum", "sum_out")  # what a bias's gradient is, inside the backward of a convolution
 
 # Ops that compute one gradient of a convolution each -> the piece of the backward that it is.
 _PIECE_OF = {

@@ -262,6 +262,7 @@ class Session:
 
         def end() -> None:
             clock.stop()
+            window.close()  # torch warns of an emit_nvtx that is left open
             if recorder.problem:
                 self.notes.append(f"the backward pass is not recorded: {recorder.problem}")
             if clock.strayed:

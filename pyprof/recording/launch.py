@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 
 _IGNORED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
@@ -39,6 +40,8 @@ def main() -> int:
         os.close(given)
     with open(os.path.join(folder, "environment.json")) as stream:
         os.environ.update(json.load(stream))
+    # Python 3.12 warns of forks beside threads, which nsys has here: the child does nothing but become the program.
+    warnings.simplefilter("ignore", DeprecationWarning)
     child = os.fork()
     if child == 0:
         _become(program)

@@ -171,6 +171,8 @@ class Capture:
             experimental_config=_configuration(self.exclusive.all_threads, self._options),
         )
         self.profiler.step_num, self.profiler.record_steps = self.steps, self.begins_in_step
+        if self.recording():
+            _finish_earlier_work()
         with _quiet(), self.exclusive.ours():
             self.profiler.__enter__()
         self.exclusive.watch()
@@ -211,6 +213,8 @@ class Capture:
                 self.exclusive.all_threads = next_kind() is not False
                 self.profiler.experimental_config = _configuration(self.exclusive.all_threads, self._options)
             self.profiler.record_steps = True
+            if self.recording() and not (self.schedule and self.schedule.action(self.steps - 1) == "RECORD"):
+                _finish_earlier_work()
             with _quiet(), self.exclusive.ours():
                 self.profiler.step()
 
@@ -311,6 +315,14 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
         yield
+
+
+def _finish_earlier_work() -> None:
+    """Wait for the GPU before a recording begins: what was launched before would be in the trace without its launches."""
+    import torch
+
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.synchronize()
 
 
 def _cuda_is_there() -> bool:

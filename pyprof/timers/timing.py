@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ Seconds: TypeAlias = tuple[float, ...]  # one for each call
 
 _MIN_CALLS, _MAX_CALLS = 10, 10_000
 _MIN_FLUSH_BYTES, _MAX_FLUSH_BYTES = 32 << 20, 512 << 20
+_REMEMBERED, _MARGIN = 16, 1.5  # the last calls of which launching took so long; the device waits longer by that factor
+_EVENTS_S, _LONGEST_WAIT_S = 10e-6, 2e-3  # of recording two events; a call that waits for the device never ends launching
+_CYCLES_PER_S = 2e9  # of a clock that few GPUs exceed
 
 
 def quantile(values: Seconds, share: float) -> float:
@@ -200,7 +204,11 @@ class CpuClock:
 
 
 class _CudaClock:
-    """Times the work of a call on its stream between two events; the host runs ahead while the cache is flushed."""
+    """Times the work of a call on its stream between two events.
+
+    The host should have queued a call before the device comes to it: the device clears its cache meanwhile, and waits for as
+    long as launching took when the queue was empty.
+    """
 
     def __init__(self, torch: ModuleType, device: str, flush: bool) -> None:
         if not torch.cuda.is_available():
@@ -211,6 +219,13 @@ class _CudaClock:
         self.current: AbstractContextManager[object] = torch.cuda.device(index)
         cache = getattr(torch.cuda.get_device_properties(index), "L2_cache_size", None)
         self._buffer = torch.empty(_flush_bytes(cache), dtype=torch.int8, device=self.device) if flush else None
+        self._launching_s: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def _wait(self) -> None:
+        """Keep the device busy until a call is likely to be in its queue."""
+        if self._launching_s:
+            wait = min(_MARGIN * quantile(tuple(self._launching_s), 0.5) + _EVENTS_S, _LONGEST_WAIT_S)
+            self._torch.cuda._sleep(int(wait * _CYCLES_PER_S))
 
     def measure(self, fn: Callable[..., object], args: Sequence[object], count: int) -> tuple[Seconds, Seconds]:
         """Seconds of each of `count` calls on the device, and on the host until each returned."""
@@ -219,12 +234,15 @@ class _CudaClock:
         for begin, end in events:
             if self._buffer is not None:
                 self._buffer.zero_()
+            self._wait()
             begin.record()
             begun = now()
             fn(*args)
             hosts.append(now() - begun)
             end.record()
         cuda.synchronize()
+        if count == 1:  # of several calls the later ones wait for a place in the queue
+            self._launching_s.append(hosts[0])
         return tuple(begin.elapsed_time(end) / 1e3 for begin, end in events), tuple(hosts)
 
 
@@ -243,9 +261,11 @@ def _record(torch: ModuleType, gpu: bool, fn: Callable[..., object], args: Seque
     if torch.autograd._profiler_enabled():
         return None
     activity, on_gpu = torch.profiler.ProfilerActivity, torch.autograd.DeviceType.CUDA
-    with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if gpu else [activity.CPU]) as profiler:
-        fn(*args)
-        if gpu:
-            torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # of one cycle there are no others
+        with torch.profiler.profile(activities=[activity.CPU, activity.CUDA] if gpu else [activity.CPU]) as profiler:
+            fn(*args)
+            if gpu:
+                torch.cuda.synchronize()
     events: Iterable[FunctionEvent] = profiler.events()
     return dict(Counter(e.name for e in events if (e.device_type == on_gpu if gpu else e.cpu_parent is None)))

@@ -20,7 +20,7 @@ import triton.language as tl
 from pyprof.timers import Buffer, readings
 from pyprof.timers.triton import arrived, clock64, globaltimer, smid
 
-STEPS, SIZE, LANES, WARM_UP = 20_000, 1024, 512, 3
+STEPS, SIZE, WARM_UP = 20_000, 1024, 3
 
 
 class Time(IntEnum):
@@ -67,12 +67,14 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("torch has no GPU here", file=sys.stderr)
         return 1
-    buffer = Buffer(Time, 1, LANES, backend="torch", device="cuda", kernel="timed")
-    x = torch.ones(LANES * SIZE, device="cuda")
+    # one block a multiprocessor: of several that share one, the scheduler lets the older go first
+    lanes = torch.cuda.get_device_properties(0).multi_processor_count
+    buffer = Buffer(Time, 1, lanes, backend="torch", device="cuda", kernel="timed")
+    x = torch.ones(lanes * SIZE, device="cuda")
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for _ in range(WARM_UP):
         begin.record()
-        timed[(LANES,)](x, buffer.ticks, buffer.starts, buffer.pairs, buffer.sms, STEPS, LANES, SIZE)
+        timed[(lanes,)](x, buffer.ticks, buffer.starts, buffer.pairs, buffer.sms, STEPS, lanes, SIZE)
         end.record()
     torch.cuda.synchronize()
     event_ns = 1e6 * begin.elapsed_time(end)
@@ -85,7 +87,7 @@ def main() -> int:
     assert pairs is not None and buffer.hz is not None
     timer_ns = int(pairs[1, 1].max() - pairs[0, 1].min())
     lane_ns = float((pairs[1, 1] - pairs[0, 1]).mean())
-    blocks_ns = float(found.ns.sum()) / LANES
+    blocks_ns = float(found.ns.sum()) / lanes
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}\n{buffer}")
     print(f"clock {buffer.hz / 1e6:.1f} MHz, a reading takes {buffer.timer_cost()} ticks, {len(set(buffer.sms.tolist()))} SMs")
     print(

@@ -116,6 +116,10 @@ class Gpu:
     def synchronize(self) -> None:
         self.order.append("synchronize")
 
+    def _sleep(self, cycles: int) -> None:
+        assert 20_000 <= cycles <= 4_000_000  # 10 us for the events at least, 2 ms at most
+        self.order.append("sleep")
+
     def Event(self, enable_timing: bool) -> Any:
         event = SimpleNamespace(at=0.0)
 
@@ -143,8 +147,9 @@ def test_events_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "torch_for", lambda _: fake)
     found = timeit(work, device="cuda", calls=2, warmup=0, launches=False)
     assert found.device == "cuda:2" and found.times_s == pytest.approx((3e-6, 3e-6)) and buffers == [(100 << 20, "cuda:2")]
-    call = ["flush", "record", "call", "record"]
-    assert gpu.order == ["device 2", *[*call, "synchronize"] * 3, *call * 2, "synchronize"]
+    call = ["record", "call", "record"]
+    first, later = ["flush", *call, "synchronize"], ["flush", "sleep", *call]
+    assert gpu.order == ["device 2", *first, *[*later, "synchronize"] * 2, *later * 2, "synchronize"]
 
 
 def test_the_device_is_where_the_arguments_are(monkeypatch: pytest.MonkeyPatch) -> None:

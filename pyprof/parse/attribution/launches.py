@@ -135,7 +135,8 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     process = take(trace.threads["process"], nodes["thread"])
     tid = take(trace.threads["tid"], nodes["thread"])
     row_of: dict[tuple[int, int], int] = {}
-    for row in np.lexsort((nodes["origin"], tid, nodes["start_ns"])).tolist():
+    # nsys writes a clone twice, as a node of its own and, a moment later, with what it was cloned from: this says more.
+    for row in np.lexsort((nodes["origin"], tid, nodes["start_ns"], nodes["origin"] < 0)).tolist():
         row_of.setdefault((int(process[row]), int(nodes["node"][row])), row)
     origin = nodes["origin"].tolist()
     distinct, _, inverse = distinct_rows(activities["process"][rows], activities["graph_node"][rows])

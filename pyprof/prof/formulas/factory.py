@@ -73,17 +73,23 @@ for _name, _weight in {"zeros": 0, "ones": 0, "rand": 1, "randn": 3}.items():
 
 @op("new_zeros", "new_ones", places="Ta")
 def new_filled(input: TensorSpec, *sizes: object, **more: object) -> Cost:
+    if sizes[:1] == (UNKNOWN,):
+        return Cost(0, 0, None)
     return copy_cost(spec(made_shape(sizes, more), _sized_dtype(sizes, more, input.dtype)))
 
 
 @op("full", places="ta", order="size fill_value dtype ...")
 def full(size: object, fill_value: object, dtype: object = None, out: object = None) -> Cost:
+    if size is UNKNOWN and opt(out) is None:
+        return Cost(0, 0, None)
     by_value = {bool: "bool", int: "int64", complex: "complex64"}.get(type(fill_value), DEFAULT_FLOAT)
     return copy_cost(opt(out) or spec(made_shape((size,), {}), _chosen(dtype, by_value)))
 
 
 @op("new_full", places="Ta")
 def new_full(input: TensorSpec, size: object, dtype: object = None) -> Cost:
+    if size is UNKNOWN:
+        return Cost(0, 0, None)
     return copy_cost(spec(made_shape((size,), {}), _chosen(dtype, input.dtype)))
 
 

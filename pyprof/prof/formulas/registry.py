@@ -211,6 +211,21 @@ def asks(name: str) -> frozenset[str]:
     return frozenset(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
 
 
+def lacks(call: OpCall, parameter: str) -> bool:
+    """Whether an op's formula asks for an argument that the call does not have."""
+    declared = _find(call.name)
+    if declared is None:
+        return False
+    code = declared.function.__code__
+    if parameter not in code.co_varnames[: code.co_argcount]:
+        return False
+    try:
+        values, _ = bind(_plan(call.name, declared), call)
+    except Missing:
+        return False
+    return values.get(parameter, UNKNOWN) is UNKNOWN
+
+
 def gives_way(call: OpCall) -> bool:
     """Whether the cost follows from the ops that this one calls, not from its own arguments (einsum without its equation)."""
     declared = _find(call.name)

@@ -74,27 +74,72 @@ def _readable(rows: _Rows, name: str) -> _Rows:
 
 def _rows(stream: Iterable[str]) -> _Rows:
     """The rows of each table of a file, with the table's header; lines that are neither are passed over."""
-    header: list[str] | None = None
+    cells: _Cells | None = None
     begins, pending, quotes = re.compile(""), list[str](), 0
     for line in stream:
         if found := _HEADER.match(line):
             quote, delimiter = found[1], found[2]
             # ncu quotes every cell, so that what a program prints looks otherwise.
             begins = re.compile(rf"({quote})\d*\1{delimiter}\1\d*\1{delimiter}")
-            header, pending = _cells(line.lstrip("\ufeff"), delimiter), []
-        elif header is not None and ((first := begins.match(line)) or pending):
+            cells, pending = _Cells(line.lstrip("\ufeff"), quote, delimiter), []
+        elif cells is not None and ((first := begins.match(line)) or pending):
             if first:
+                if pending:  # a name with one quote of its own
+                    yield cells.header, cells.of("".join(pending))
                 pending, quotes = [], 0
             pending.append(line)
             quotes += line.count('"')
             if quotes % 2 == 0:  # a quoted text may hold line ends
-                yield header, _cells("".join(pending), delimiter)
+                yield cells.header, cells.of("".join(pending))
                 pending = []
 
 
-def _cells(text: str, delimiter: str) -> list[str]:
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    return next(csv.reader([text], delimiter=delimiter))
+class _Cells:
+    """A table's header, and how a row becomes cells.
+
+    Within NVTX cells ncu writes the quotes of a range's name as they are, so that a name can hold what ends a cell: these are
+    what is left between the cells before and behind them, which have no quotes.
+    """
+
+    def __init__(self, line: str, quote: str, delimiter: str) -> None:
+        self.delimiter, self.between = delimiter, f"{quote}{delimiter}{quote}"
+        self.header = self._parsed(line)
+        nvtx = [at for at, cell in enumerate(self.header) if _is_nvtx(cell)]
+        apart = bool(quote) and nvtx == [*range(nvtx[0], nvtx[0] + len(nvtx))] if nvtx else False
+        self.before, self.nvtx = (nvtx[0], len(nvtx)) if apart else (0, 0)
+        self.behind = len(self.header) - self.before - self.nvtx
+
+    def of(self, text: str) -> list[str]:
+        """The cells of a row. Raises csv.Error for one with more cells than the header has."""
+        row = self._apart(text) if self.nvtx else self._parsed(text)
+        if len(row) > len(self.header):
+            raise csv.Error(f"{len(row)} cells in a row of {len(self.header)} columns")
+        return row
+
+    def _parsed(self, text: str) -> list[str]:
+        csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+        return next(csv.reader([text], delimiter=self.delimiter))
+
+    def _apart(self, text: str) -> list[str]:
+        text = text.rstrip("\r\n")
+        left = text[1:].split(self.between, self.before)
+        right = left[-1].removesuffix('"').rsplit(self.between, self.behind) if text.endswith('"') else []
+        if len(left) <= self.before or len(right) <= self.behind:
+            return self._parsed(text)  # cut off
+        return [cell.replace('""', '"') for cell in (*left[:-1], *self._ranges(right[0]), *right[1:])]
+
+    def _ranges(self, text: str) -> list[str]:
+        """The NVTX cells, each empty or the id of a thread or a range before the ranges, in doubled quotes."""
+        found = list[str]()
+        while len(found) < self.nvtx - 1:
+            ends = [m.start() for m in re.finditer(re.escape(self.between), text)]
+            good = [at for at in ends if not text[:at] or text[:at].endswith(('"" ', '""'))] or ends
+            cut = next((at for at in good if re.match(r"\d+ |$|\"", text[at + len(self.between) :])), None)
+            if cut is None:
+                break
+            found.append(text[:cut])
+            text = text[cut + len(self.between) :]
+        return [*found, text, *[""] * (self.nvtx - 1 - len(found))]
 
 
 def _metrics(header: Sequence[str]) -> Sequence[str]:
