@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -151,7 +152,7 @@ class Checks:
         if on_gpu:
             cc = self.alone["cc"]
             yield "rates", judge.rates(taken.rows)
-            yield "overhead", judge.overhead(taken.window_ns() // recorded, sum(self.alone["steps_ns"]) // ways.STEPS)
+            yield "overhead", judge.overhead(min(taken.steps_ns[slice(*ways.WINDOW)]), int(median(self.alone["steps_ns"])))
             yield "tensor cores", judge.tensor_cores(taken.rows, self.network.math, cc and tuple(cc))
         else:
             yield from ((check, _on_gpu(check)) for check in _ON_GPU if check != "counters")

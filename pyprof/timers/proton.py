@@ -23,7 +23,7 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.errors import InputError, NotACapture
 from pyprof.timers.readings import Lane, Readings, short
 
-_HINT = 'record it: proton.start(name, backend="instrumentation", data="trace")'
+_HINT = 'record it: proton.start(name, backend="instrumentation", data="trace"); its counters: pyprof counters FILE'
 _GAP_CYCLES = 10_000_000
 _PLACE = re.compile(r"(?P<kernel>.*) (?P<cta>Core\d+ CTA\d+)\b")
 _FIRST_LINE = " (line 0)"

@@ -155,15 +155,14 @@ def _device(torch: ModuleType, args: Iterable[object]) -> str:
 
 
 def _warm_up(clock: Clock, fn: Callable[..., object], args: Sequence[object], seconds: float) -> float:
-    """Call for that time, three times at least; returns the seconds of one call, including the cost of measuring it."""
+    """Call for that time, three times at least; returns the seconds of the last call, including the cost of measuring it."""
     begun, done = time.perf_counter(), 0
     while True:
+        before = time.perf_counter()  # the first calls may compile, load and allocate
         clock.measure(fn, args, 1)
-        done += 1
-        if done == 1:  # the first call may compile and allocate
-            first = time.perf_counter()
-        elif done >= 3 and time.perf_counter() - begun >= seconds:
-            return (time.perf_counter() - first) / (done - 1)
+        done, now = done + 1, time.perf_counter()
+        if done >= 3 and now - begun >= seconds:
+            return now - before
 
 
 def cache_bytes(root: str = "/sys/devices/system/cpu/cpu0/cache") -> int | None:

@@ -199,6 +199,20 @@ def test_asking_for_a_gpu_leaves_the_environment_alone(monkeypatch: pytest.Monke
     assert asked == ["1", "1"]
 
 
+def test_each_window_begins_when_the_gpu_has_finished_what_came_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else kernels would be in the trace whose launches are not."""
+    waited: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waited.append(recording.steps))
+    recording = capture(tmp_path / "net", schedule=schedule(wait=1, warmup=1, active=2, repeat=2), table=0)
+    with recording:
+        for _ in range(9):
+            work()
+            recording.step()
+    assert waited == [2, 6]
+
+
 _QUADRANTS = """
 import sys
 import numpy as np, quadrants as qd, pyprof

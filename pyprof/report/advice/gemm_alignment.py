@@ -1,16 +1,21 @@
 """Products whose rows do not begin at multiples of 16 bytes, so that their kernels load few elements at once, or fell off the
 Tensor Cores altogether: padding the sizes saves what they take above the least of the padded product.
 
-Silent where a kernel's name says nothing of its loads, and about vectors, which gain nothing by it.
+What other kernels read or write of such a product's result (its bias, a cast, the loss) has the same rows: padding saves what
+they take above the least time of their bytes. Silent where a kernel's name says nothing of its loads, and about vectors, which
+gain nothing by it.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall, TensorSpec
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import HALVES, Products
@@ -30,39 +35,77 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     off = np.isin(products.precision, HALVES) & products.off & (products.of_kernel("family") != "cublas_gemv")
     peak = products.own_peak
     likely = np.flatnonzero((narrow | off) & products.shaped & ~np.isnan(peak))
-    growth, texts = _padded(overview, products.rows[likely], whole[likely])
-    chosen, growth = likely[growth > 0], growth[growth > 0]
+    padded = _padded(overview, products.rows[likely], whole[likely])
+    chosen, growth = likely[padded.growth > 0], padded.growth[padded.growth > 0]
     if not len(chosen):
         return None
     held = products.held_ns[chosen]
     left = budget.left_ns(products.rows[chosen])
     least = products.least_ns(peak)[chosen] * growth
     granted = budget.take(products.rows[chosen], left - least)
-    saves = budget.wall_ns(granted)
+    others = _on_results(overview, padded.results)
+    held_there = overview.division.held_ns[others]
+    saves = budget.wall_ns(granted) + budget.wall_ns(budget.take(others, held_there - _least_ns(overview, others)))
     if not is_worth(overview, saves):
         return None
     time, found = budget.wall_ns(held), places(overview, products.rows[chosen], held)
+    there = f"; {len(others)} kernels on their results take {human(budget.wall_ns(held_there), 'ns')}" if len(others) else ""
     evidence = (
         f"{len(chosen)} products whose rows do not begin at multiples of 16 bytes take {human(time, 'ns')}, "
-        f"{human(budget.wall_ns(np.minimum(least, held)), 'ns')} at the roofline of padded sizes: {named(found)}"
+        f"{human(budget.wall_ns(np.minimum(least, held)), 'ns')} at the roofline of padded sizes{there}: {named(found)}"
     )
-    return Advice("gemm_alignment", saves, time, evidence, f"pad {', '.join(texts[:3])}: multiples of 16 bytes", found)
+    do = f"pad {', '.join(padded.texts[:3])}: multiples of 16 bytes"
+    return Advice("gemm_alignment", saves, time + budget.wall_ns(held_there), evidence, do, found)
 
 
-def _padded(overview: Overview, rows: Ints, whole: Ints) -> tuple[Floats, list[str]]:
-    """By how much the work of each grows with its sizes padded, 0 where none would be; the sizes in words, most time first."""
+class _Padded(NamedTuple):
+    """growth: how much the work of each product grows with its sizes padded, 0 where none would be; texts: the sizes in words,
+    most time first; results: elements and last side of the matrices that they write, where that side is padded."""
+
+    growth: Floats
+    texts: list[str]
+    results: set[tuple[int, int]]
+
+
+def _padded(overview: Overview, rows: Ints, whole: Ints) -> _Padded:
+    """What padding to whole loads changes of these products."""
     records = overview.records
     distinct, _, inverse = distinct_rows(records["call"][rows], whole)
-    growth, texts = np.zeros(distinct.shape[1]), [""] * distinct.shape[1]
+    growth, texts, results = np.zeros(distinct.shape[1]), [""] * distinct.shape[1], set[tuple[int, int]]()
     for at, (code, to) in enumerate(distinct.T.tolist()):
         sizes = _sizes(records.calls[code]) if code >= 0 else {}
         odd = {name: size for name, size in sizes.items() if size % to}
         if odd:
             growth[at] = np.prod([-(-size // to) * to / size for size in odd.values()])
             texts[at] = ", ".join(f"{name} {size} to {-(-size // to) * to}" for name, size in odd.items())
+        cost = formulas.evaluate(records.calls[code]).cost if "N" in odd else None
+        if cost is not None and cost.mnk is not None:
+            results.add((cost.mnk[0] * cost.mnk[1] * cost.batch, cost.mnk[1]))
     time = np.bincount(inverse, overview.division.held_ns[rows], distinct.shape[1])
     order = [texts[at] for at in np.argsort(-time, kind="stable").tolist() if texts[at]]
-    return growth[inverse], list(dict.fromkeys(order))
+    return _Padded(growth[inverse], list(dict.fromkeys(order)), results)
+
+
+def _on_results(overview: Overview, results: set[tuple[int, int]]) -> Ints:
+    """The kernels, products aside, of ops on a matrix of one of these sizes whose bytes are known."""
+    records, costs = overview.records, overview.frame.costs
+    calls = [not formulas.matmul_class(call.name) and _has(call, results) for call in records.calls]
+    on = np.array([*calls, False], np.bool_)
+    kernel = overview.inside & (records["kind"] == ActivityKind.KERNEL)
+    return np.flatnonzero(on[records["call"]] & kernel & (costs.bytes > 0))
+
+
+def _has(call: OpCall, results: set[tuple[int, int]]) -> bool:
+    return any(tensor.shape and (tensor.numel, tensor.shape[-1]) in results for tensor in call.tensors)
+
+
+def _least_ns(overview: Overview, rows: Ints) -> Floats:
+    """The least time of the bytes of each record; NaN where the device is not known."""
+    frame = overview.frame
+    dram = np.array([np.nan if gpu.dram_bytes_per_s is None else gpu.dram_bytes_per_s for gpu, _ in frame.gpus] + [np.nan])
+    gpu = overview.records["gpu"][rows]
+    least: Floats = frame.costs.bytes[rows] / dram[np.zeros_like(gpu) if frame.given is not None else gpu] * 1e9
+    return least
 
 
 def _sizes(call: OpCall) -> dict[str, int]:

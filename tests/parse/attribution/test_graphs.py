@@ -91,6 +91,19 @@ def test_of_a_node_told_twice_the_first_recording_counts_and_clones_of_clones_le
         assert ops(found)[0] == "mm" and ops(found)[1] == "add"
 
 
+def test_a_clone_told_twice_is_the_one_that_says_what_it_was_cloned_from(tmp_path: Path) -> None:
+    """nsys 2024 writes each clone as a node of its own first, under the range that instantiates the graph."""
+    n = Nsys()
+    n.range("aten::mm, op_id = 1", 10, 50)
+    node(n, 20, 500)
+    n.range("aten::add, op_id = 2", 60, 90)
+    node(n, 70, 501)
+    node(n, 71, 501, 500)
+    replay(n, 1000, 40, (GEMM, 1100, 501))
+    for shuffle in (None, 1, 2):
+        assert ops(load(n, tmp_path, shuffle)) == ["mm"]
+
+
 def test_a_graph_whose_launch_is_lost_still_has_its_ops_and_no_launch(tmp_path: Path) -> None:
     n = Nsys()
     n.range("aten::mm, op_id = 1", 10, 50)

@@ -18,6 +18,7 @@ from pyprof.prof.formulas import (
     is_copy,
     is_structural,
     known,
+    lacks,
     matmul_class,
     names,
     op,
@@ -129,6 +130,22 @@ def test_options_known_from_elsewhere_can_be_given_by_name() -> None:
     assert evaluate(call("aten::batch_norm", *bare.args, training=True)).cost.flops == 8 * sizes[0].numel
     pool = call("aten::max_pool2d", sizes[0], UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, out=t(32, 64, 28, 28))
     assert (evaluate(pool).cost.flops, evaluate(pool).cost.bytes) == (None, 4 * sizes[0].numel * 5 // 4 + 2 * sizes[0].numel)
+
+
+def test_an_argument_that_the_formula_asks_for_and_the_call_lacks() -> None:
+    norm = "aten::native_layer_norm_backward"
+    full = [t(4, 8), t(4, 8), [8], t(4, 1), t(4, 1), t(8), t(8)]
+    assert lacks(call(norm, *full), "output_mask") and lacks(call(norm, *full, UNKNOWN), "output_mask")
+    assert not lacks(call(norm, *full, [True, False, True]), "output_mask")
+    assert not lacks(call("aten::mm", t(2, 3), t(3, 4)), "output_mask")
+    assert not lacks(call("aten::of_nobody"), "output_mask")
+
+
+@pytest.mark.parametrize("name", ["new_zeros", "new_ones", "new_full", "full"])
+def test_filling_a_tensor_of_unknown_size_computes_nothing(name: str) -> None:
+    given = (UNKNOWN, 1.0) if "full" in name else (UNKNOWN,)
+    result = evaluate(call(f"aten::{name}", *(() if name == "full" else (t(4, 8),)), *given))
+    assert (result.cost.flops, result.cost.bytes) == (0, None)
 
 
 def test_what_is_missing_is_named() -> None:

@@ -25,6 +25,16 @@ def test_a_vocabulary_is_padded_and_tokens_are_not(tmp_path: Path) -> None:
     assert "take 2.00 ms, 507 us at the roofline" in advice.evidence and "reduced_precision" not in found
 
 
+def test_what_else_is_done_to_the_rows_gains_as_well(tmp_path: Path) -> None:
+    timeline = Timeline().op("F.linear(bf16[2047,768], bf16[50257,768])", (_kernel(1), 2_000))
+    timeline.op("log_softmax(fp32[2047,50257])", ("cunn_SoftMaxForward", 900))  # 0.82 GB: 404 us at 2039 GB/s
+    timeline.op("log_softmax(fp32[2048,50257])", ("cunn_SoftMaxForward", 900))  # of something else
+    advice = timeline.advice(tmp_path)["gemm_alignment"]
+    alone = 2e6 - 2 * 2047 * 768 * 50264 / 312e12 * 1e9
+    assert advice.saves_ns == pytest.approx(alone + 9e5 - 2 * 4 * 2047 * 50257 / 2039e9 * 1e9, rel=0.01)
+    assert "; 1 kernels on their results take 900 us: 1 x linear" in advice.evidence and advice.time_ns == 2_900_000
+
+
 @pytest.mark.parametrize(
     ("op", "padded"),
     [

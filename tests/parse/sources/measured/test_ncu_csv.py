@@ -198,6 +198,41 @@ def test_a_marker_of_ours_among_the_nvtx_columns() -> None:
     assert found.launches[0].scopes == ("step 3", marker, 'say "x" now')
 
 
+_OF_A_RANGE = "PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+_TWO_NVTX = _BEFORE.replace(
+    '"Kernel Name"', f'"thread Domain:Push/Pop_Range:{_OF_A_RANGE}","Id:Domain:Start/Stop_Range:{_OF_A_RANGE}","Kernel Name"'
+)
+_NONE = ":none" * 6
+
+
+def nvtx_launch(number: int, pushed: str, started: str = "", value: int = 1) -> str:
+    """A row as ncu writes it: the cells' own quotes doubled, those of the ranges' names as they are."""
+    return launch(number).replace('"host",', f'"host","{pushed}","{started}",') + f',"{value}"\n'
+
+
+def test_quotes_of_a_name_that_ncu_writes_as_they_are() -> None:
+    ours = 'linear(fp32[64,1024]) #pyprof{"mod":"torch.nn.functional","src":"net.py:42"}'
+    ends = 'a","b","c'  # what would end a cell
+    rows = [
+        nvtx_launch(0, f'7  ""<default domain>:step 3{_NONE}""  ""<default domain>:{ours}{_NONE}""', value=1),
+        nvtx_launch(1, f'7  ""<default domain>:{ends}{_NONE}""', f'5  ""mine:{ends}{_NONE}""', value=2),
+        nvtx_launch(2, "", f'5  ""mine:{ours}{_NONE}""', value=3),
+        nvtx_launch(3, f'7  ""<default domain>:one " alone{_NONE}""', value=4),
+        nvtx_launch(4, "", value=5),
+    ]
+    found = measured(f'{_TWO_NVTX},"x__y.sum"\n{"," * 13}\n{"".join(rows)}')
+    assert found.of("x__y.sum").tolist() == [1, 2, 3, 4, 5]
+    assert {(one.name, one.grid, one.stream) for one in found.launches} == {("k", (152, 4, 1), 13)}
+    assert found.launches[0].scopes == ("step 3", ours) and found.launches[4].scopes == ()
+
+
+def test_a_row_with_more_cells_than_columns_is_refused() -> None:
+    """Its numbers would be those of other columns."""
+    shifted = launch(0).replace('"k"', '"k","of","a","name"')
+    with pytest.raises(InputError, match="15 cells in a row of 12 columns"):
+        measured(f'{_BEFORE},"x__y.sum"\n{"," * 11}\n{shifted},"7"\n{launch(1)},"1"\n')
+
+
 def test_what_is_no_table_of_launches() -> None:
     assert is_ncu_csv(f"loss 1\n{_DETAILS}\n") and not is_ncu_csv('"ID","Name"\n1,2\n')
     with pytest.raises(InputError, match="no launch was measured"):
