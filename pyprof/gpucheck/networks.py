@@ -32,7 +32,7 @@ class Network(NamedTuple):
     make: builds it on a device ("cuda" or "cpu"). math: what its products multiply in (fp32, tf32, bf16). training: has a
     backward pass. gpu: needs a GPU; compiled: by torch.compile. runs_before: steps that `make` itself runs; then the whole
     program is recorded, since a graph's kernels are known from its capture. masked_flops: what a causal mask leaves out of a
-    step, which FlopCounterMode counts.
+    step, which FlopCounterMode counts. own_backward: Python code of the user's runs in the backward pass.
     """
 
     make: Callable[[str], Work]
@@ -43,6 +43,7 @@ class Network(NamedTuple):
     compiled: bool = False
     runs_before: int = 0
     masked_flops: int = 0
+    own_backward: bool = False
 
 
 class Perceptron(nn.Sequential):
@@ -233,7 +234,7 @@ NETWORKS = {
     ),
     "train_attention": Network(_training(_self_attention, _sequences, "bf16"), "bf16", True, "attention in one op"),
     "train_fused_adam": Network(_training(Perceptron, _vectors, optimizer=_fused_adam), "fp32", True, "a fused optimizer"),
-    "train_custom": Network(_training(Custom, _vectors), "fp32", True, "an autograd function of the user's"),
+    "train_custom": Network(_training(Custom, _vectors), "fp32", True, "an autograd function of the user's", own_backward=True),
     "train_compiled": Network(
         _training(Perceptron, _vectors, "tf32", compiled=True), "tf32", True, "torch.compile", compiled=True
     ),
