@@ -20,6 +20,7 @@ from types import FrameType
 from typing import IO, BinaryIO, NoReturn
 
 from pyprof.errors import InputError, UsageError
+from pyprof.interrupts import answered
 
 _HINT = "choose another name or place with -o"
 _unfinished: set[Path] = set()  # hidden files of this process
@@ -80,6 +81,7 @@ def terminated_by_exception() -> Iterator[None]:
     """SIGTERM ends the block as an exception does (exit code 143), and no half-written file stays. For commands.
 
     An interrupt may fall between the making of a file and the `with` that is to remove it: what is there at the end is removed.
+    Where a file system does not answer, SIGTERM and SIGINT end the process without an exception.
     """
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -91,11 +93,17 @@ def terminated_by_exception() -> Iterator[None]:
         yield
         return
     try:
-        yield
+        with answered(remove_unfinished):
+            yield
     finally:
-        for hidden in (*_unfinished,):
-            _forget(hidden)
+        remove_unfinished()
         signal.signal(signal.SIGTERM, before)
+
+
+def remove_unfinished() -> None:
+    """Remove the hidden files that this process is writing."""
+    for hidden in (*_unfinished,):
+        _forget(hidden)
 
 
 def is_direct(path: Path) -> bool:

@@ -18,6 +18,8 @@ from types import FrameType
 from typing import NoReturn, TypeVar
 
 from pyprof.errors import ToolError, unusable
+from pyprof.interrupts import answered
+from pyprof.tables.files import remove_unfinished
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -124,7 +126,8 @@ def _interruptible(task: Task[Item, Result], item: Item) -> Result:
     """In a process of the pool: SIGTERM ends the task as an exception does, so that it leaves no partial file."""
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        return task(item)
+        with answered(remove_unfinished):
+            return task(item)
     finally:
         signal.signal(signal.SIGTERM, before)
 
