@@ -58,6 +58,7 @@ _CACHED = ("prof", "summary", "report", "diff", "ranks", "gaps", "trace", "count
 # Those that read files in this process, and run no program.
 _READERS = ("parse", *_CACHED, "scrub")
 _BY_NAME = {command.name: command for command in COMMANDS}
+_OBJECTS = 30_000  # made between two searches for garbage; Python's 700 make a twentieth of a short run
 
 
 def _overview() -> str:
@@ -115,6 +116,7 @@ def _run_command(command: Command, arguments: Sequence[str], prog: str) -> int:
             from pyprof import progress
 
             progress.watch()
+        gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     module = import_module(command.module)
     parser = _parser(command, prog)
     parser.set_defaults(command_line=(*prog.split(), *arguments))

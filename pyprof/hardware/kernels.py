@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import csv
 import re
-from functools import lru_cache
+from collections.abc import Collection
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -52,14 +53,16 @@ class KernelClass(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One row of kernels.csv. kernel: the class of kernels that match, without what is read from their names; contains: texts
-    of which one is in every name that matches."""
+    """One row of kernels.csv. kernel: the class of kernels that match, without what is read from their names."""
 
     regex: str
-    contains: tuple[str, ...]
     reads: str
     example: str
     kernel: KernelClass
+
+    def may_match(self, text: str) -> bool:
+        """Whether one of the texts is in the name of which one is in every name that matches."""
+        return any(part in text for part in _contained(self.regex))
 
 
 _TENSOR_CORE: dict[str, _TensorCore] = {"yes": "yes", "no": "no", "arch": "arch"}
@@ -69,10 +72,7 @@ _TENSOR_CORE: dict[str, _TensorCore] = {"yes": "yes", "no": "no", "arch": "arch"
 def rules() -> tuple[Rule, ...]:
     """The rows of kernels.csv in order."""
     text = Path(__file__).with_name("kernels.csv").read_text(encoding="utf-8")
-    return tuple(
-        Rule(row["regex"], _contained(row["regex"]), row["reads"], row["example"], _class_of(row))
-        for row in csv.DictReader(text.splitlines())
-    )
+    return tuple(Rule(row["regex"], row["reads"], row["example"], _class_of(row)) for row in csv.DictReader(text.splitlines()))
 
 
 _NO_TEXT = re.compile(r"\\.|\[[^]]*\]|[.^$]")  # what matches other characters than itself, or none
@@ -80,6 +80,7 @@ _GROUP = re.compile(r"\([^()]*\)")
 _OPTIONAL = re.compile(r".(?:[?*]|\{[^}]*\})")
 
 
+@cache
 def _contained(regex: str) -> tuple[str, ...]:
     """The longest literal of each alternative of a regex outside its groups; "", which is in every name, where it has none."""
     text, groups = _NO_TEXT.sub(" ", regex), 1
@@ -116,9 +117,17 @@ def classify(name: str) -> KernelClass:
     text = normalise(demangle(name))[:_LONGEST]
     for rule in rules():
         # Compiling all the patterns would take longer than reading a small capture; `re` keeps those that are used.
-        if any(part in text for part in rule.contains) and re.search(rule.regex, text):
+        if rule.may_match(text) and re.search(rule.regex, text):
             return _read(rule, text)
     return _UNKNOWN
+
+
+def is_of(name: str, families: Collection[str]) -> bool:
+    """Whether the kernel of this name is of one of the families; most others are told without trying all rules."""
+    text = normalise(demangle(name))[:_LONGEST]
+    if not any(rule.may_match(text) for rule in rules() if rule.kernel.family in families):
+        return False
+    return classify(name).family in families
 
 
 def _read(rule: Rule, text: str) -> KernelClass:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import Segments, union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.markers import Kind
@@ -71,7 +72,7 @@ class HostWork:
         frames, texts = self._trace.frames, self._trace.strings.values
         if not len(frames["name"]):
             return union(*np.zeros((3, 0), np.int64))
-        used = np.unique(frames["name"])
+        used = distinct_values(frames["name"])
         good = used[np.array([_PREPARING.search(texts[name]) is not None for name in used.tolist()], np.bool_)]
         rows = np.flatnonzero(np.isin(frames["name"], good) & self._leading[frames["thread"]])
         return union(self._process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows])

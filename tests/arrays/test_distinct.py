@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.columns import distinct_places, distinct_rows, map_distinct
+from pyprof.arrays.columns import among, distinct_places, distinct_rows, map_distinct
 
 small, wide = st.integers(-2, 5), st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -27,6 +27,17 @@ def test_a_table_of_values_gives_the_same_as_sorting() -> None:
     found = distinct_rows(*table)
     distinct, first, inverse = np.unique(table, axis=1, return_index=True, return_inverse=True)
     assert (found.columns == distinct).all() and (found.first == first).all() and (found.inverse == inverse.ravel()).all()
+
+
+@given(st.lists(small | wide), st.lists(small | wide))
+def test_values_among_others(values: list[int], wanted: list[int]) -> None:
+    found = among(np.array(values, np.int64), np.array(wanted, np.int64))
+    assert found.tolist() == [value in wanted for value in values]
+
+
+@given(st.lists(st.sampled_from(["bf16", "fp16", "fp32", ""])))
+def test_texts_among_others(values: list[str]) -> None:
+    assert among(np.array(values, np.str_), ("bf16", "fp16")).tolist() == [value in ("bf16", "fp16") for value in values]
 
 
 @given(st.integers(1, 9).flatmap(lambda size: st.tuples(st.just(size), st.lists(st.integers(-1, size - 1)))))

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.dtypes import lookup
-from pyprof.hardware.kernels import classify, has_tensor_path, rules, verdict
+from pyprof.hardware.kernels import classify, has_tensor_path, is_of, rules, verdict
 from pyprof.hardware.precision import READERS
 
 
@@ -37,7 +37,15 @@ def test_every_rule_is_the_first_to_match_its_own_example(rule: Any) -> None:
 def test_a_name_that_matches_a_rule_holds_one_of_its_texts(data: st.DataObject) -> None:
     rule = data.draw(st.sampled_from(rules()))
     name = data.draw(st.from_regex(rule.regex))
-    assert any(part in name for part in rule.contains)
+    assert rule.may_match(name)
+
+
+@pytest.mark.parametrize(
+    "families", [{"nccl"}, {"nccl", "symm_mem_collective", "expert_parallel_comm"}, {"cutlass", "memset"}, set()]
+)
+def test_a_kernel_is_of_the_families_that_hold_its_class(families: set[str]) -> None:
+    names = [*(rule.example for rule in rules()), "add", "", "nccl", "record_param_comms"]
+    assert [is_of(name, families) for name in names] == [classify(name).family in families for name in names]
 
 
 CUTLASS75 = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>(cutlass_75_tensorop::Params)"

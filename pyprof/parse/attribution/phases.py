@@ -17,7 +17,7 @@ from pyprof.arrays.columns import Columns
 from pyprof.arrays.sorting import Groups, order_by, same_as_before
 from pyprof.arrays.spool import computed, full, pieces, release, running_count, taken
 from pyprof.arrays.types import Array, Bools, Ints
-from pyprof.hardware.kernels import classify
+from pyprof.hardware.kernels import is_of
 from pyprof.opcall import OpCall
 from pyprof.parse.attribution.ops import OpTable
 from pyprof.parse.attribution.ranges import CaptureFacts
@@ -58,7 +58,7 @@ def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpT
         _fill_by_name(columns, phase, inferred)
     forward = np.int8(DIRECTIONS.index("fprop"))  # of the first two phases the codes are those of directions
     columns["dir"] = computed(count, np.int8, lambda part: np.where(phase[part] == OPTIMIZER, forward, phase[part]))
-    communicates = _texts_where(capture, columns, lambda text: classify(text).family in _COMMUNICATION)
+    communicates = _texts_where(capture, columns, lambda text: is_of(text, _COMMUNICATION))
     collective = _in_ops(capture, rows, ops, lambda call: call.module == "c10d")  # of gloo: ops and no kernels
     for part in pieces(count):
         own, of_kind = phase[part], kind[part]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values, narrowest
+from pyprof.arrays.columns import among, distinct_values, narrowest
 from pyprof.arrays.intervals import order_of
 from pyprof.arrays.spool import computed, full, kept, row_type, running_count, taken
 from pyprof.arrays.types import Bools, Ints
@@ -79,7 +79,7 @@ def _by_shapes(overview: Overview, products: Products) -> _Found:
     records, problem = overview.records, overview.frame.costs.problem[products.rows]
     calls, problems = _on_scores(overview)
     batched = np.array([call.op in _BATCHED for call in records.calls] + [False])[records["call"][products.rows]]
-    theirs = np.flatnonzero(np.isin(problem, problems) & batched)
+    theirs = np.flatnonzero(among(problem, problems) & batched)
     chosen = np.isin(records["call"], calls) & overview.inside & (records["kind"] == ActivityKind.KERNEL)
     chosen[products.rows] = False
     excess = np.nan_to_num(products.held_ns - products.least_ns(products.own_peak, 0.0))[theirs]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import among, distinct_rows
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.sources.trace import ActivityKind
@@ -32,7 +32,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     whole = np.array([_WHOLE.get(name, 0) for name in products.precision.tolist()], np.int64)
     align = np.array([0 if one is None else one for one in products.of_kernel("align").tolist()], np.int64)
     narrow = products.used & (align > 0) & (align < whole)
-    off = np.isin(products.precision, HALVES) & products.off & (products.of_kernel("family") != "cublas_gemv")
+    off = among(products.precision, HALVES) & products.off & (products.of_kernel("family") != "cublas_gemv")
     peak = products.own_peak
     likely = np.flatnonzero((narrow | off) & products.shaped & ~np.isnan(peak))
     padded = _padded(overview, products.rows[likely], whole[likely])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pyprof.arrays.columns import among
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
@@ -28,7 +29,7 @@ _THIN = ("cublas_gemv", "cuda_core_gemm")  # of vectors and a few columns: bound
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """Products that would run in a half type."""
     products = Products(overview)
-    full = np.isin(products.math, _FULL) & np.isin(products.precision, _FULL)
+    full = among(products.math, _FULL) & among(products.precision, _FULL)
     single, half = products.peak("fp32"), products.peak("bf16")
     half = np.where(np.isnan(half), products.peak("fp16"), half)
     unknown = np.isnan(single) & np.isnan(half)  # of the device the names of its kernels tell the architecture alone
@@ -71,7 +72,7 @@ def _transforms(overview: Overview, products: Ints) -> Ints:
 def _time_ns(products: Products, left: Ints, single: Floats, peak: Floats, share: float) -> Floats:
     """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save;
     single: the peak in fp32."""
-    vectors = np.isin(products.of_kernel("family").astype(np.str_), _THIN)
+    vectors = among(products.of_kernel("family").astype(np.str_), _THIN)
     full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, single)
     moved = full / products.dram * _FULL_BYTES * share / products.reuse  # the time of its bytes over that of its FLOPs now
     ratio = np.where(vectors, share, np.maximum(full / peak, np.nan_to_num(np.minimum(moved, share))))
@@ -85,7 +86,7 @@ def _evidence(overview: Overview, products: Products, able: Bools, transforms: i
     text = f"{what} take {human(time_ns, 'ns')}, {share:.0f} % of the busy time"
     if not products.shaped[able].all():
         text += " (FLOPs not known: by their kernels' names)"
-    other = ~able & products.used & np.isin(products.precision, HALVES)
+    other = ~able & products.used & among(products.precision, HALVES)
     if products.held_ns[other].sum() > products.held_ns[able].sum():
         text += ", beside others that run in half precision"
     return text
@@ -94,7 +95,7 @@ def _evidence(overview: Overview, products: Products, able: Bools, transforms: i
 def _do(overview: Overview, name: str, tf32_ns: int) -> str:
     """The line to write."""
     phase = overview.records["phase"][overview.inside]
-    training = np.isin(phase, (PHASES.index("backward"), PHASES.index("optimizer"))).any()
+    training = among(phase, (PHASES.index("backward"), PHASES.index("optimizer"))).any()
     dtype = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[name]
     text = f'torch.autocast("cuda", dtype={dtype}) around forward and loss'
     if name == "fp16" and training:
