@@ -192,10 +192,10 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
 
 def _hashed(key: Ints) -> tuple[Ints, Ints]:
     """The same by a table of hashes."""
-    import pyarrow as pa
+    from pyprof.arrays.arrow import to_arrow, to_numpy
 
-    encoded = pa.array(key).dictionary_encode()
-    values, codes = encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+    encoded = to_arrow(key).dictionary_encode()
+    values, codes = to_numpy(encoded.dictionary), to_numpy(encoded.indices)
     first = np.empty(len(values), np.int64)
     first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
     order = np.argsort(values)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pyprof.hardware.literals import may_match
 from pyprof.hardware.occupancy import SmLimits, architectures, limits
 
 Capability = tuple[int, int]
@@ -136,16 +137,18 @@ def _number(text: str, scale: float) -> float | None:
 
 
 @lru_cache(maxsize=1)
-def load() -> tuple[tuple[Gpu, re.Pattern[str]], ...]:
-    """The rows of gpus.csv, each with the pattern of its names."""
+def load() -> tuple[tuple[Gpu, str], ...]:
+    """The rows of gpus.csv, each with the regex of its names."""
     text = Path(__file__).with_name("gpus.csv").read_text(encoding="utf-8")
-    return tuple((_row(row), _pattern(row["match"])) for row in csv.DictReader(text.splitlines()))
+    return tuple((_row(row), row["match"]) for row in csv.DictReader(text.splitlines()))
 
 
-def _pattern(names: str) -> re.Pattern[str]:
-    return re.compile(
-        rf"(?:NVIDIA |AMD )?(?:GeForce |Tesla |(?:Radeon )?Instinct )?(?:{names})(?: MIG .+|(?:[ _]OAM)?(?: [VH]F)*)"
-    )
+def is_named(names: str, name: str) -> bool:
+    """Whether tools give this name to a device of which this is the regex of its names."""
+    if not may_match(names, name):
+        return False
+    whole = rf"(?:NVIDIA |AMD )?(?:GeForce |Tesla |(?:Radeon )?Instinct )?(?:{names})(?: MIG .+|(?:[ _]OAM)?(?: [VH]F)*)"
+    return re.fullmatch(whole, name) is not None
 
 
 def _row(row: dict[str, str]) -> Gpu:

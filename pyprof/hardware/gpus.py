@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 from pyprof.errors import InputError
-from pyprof.hardware.devices import PRECISIONS, Capability, Gpu, load, ops_per_clock, peaks_from_clock
+from pyprof.hardware.devices import PRECISIONS, Capability, Gpu, is_named, load, ops_per_clock, peaks_from_clock
 
 
 class Recorded(NamedTuple):
@@ -57,7 +57,7 @@ def _find(name: str, recorded: Recorded) -> tuple[Gpu, list[str]]:
 
 def _called(name: str) -> list[Gpu]:
     """The rows that have this name."""
-    return [gpu for gpu, pattern in load() if pattern.fullmatch(name.strip())]
+    return [gpu for gpu, names in load() if is_named(names, name.strip())]
 
 
 _SLICE = re.compile(r"\bMIG\b")

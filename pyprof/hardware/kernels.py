@@ -14,11 +14,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pyprof.dtypes import lookup
+from pyprof.hardware.literals import may_match
 from pyprof.hardware.names import demangle, normalise
 from pyprof.hardware.precision import read_precision
 
@@ -60,10 +61,6 @@ class Rule(NamedTuple):
     example: str
     kernel: KernelClass
 
-    def may_match(self, text: str) -> bool:
-        """Whether one of the texts is in the name of which one is in every name that matches."""
-        return any(part in text for part in _contained(self.regex))
-
 
 _TENSOR_CORE: dict[str, _TensorCore] = {"yes": "yes", "no": "no", "arch": "arch"}
 
@@ -73,20 +70,6 @@ def rules() -> tuple[Rule, ...]:
     """The rows of kernels.csv in order."""
     text = Path(__file__).with_name("kernels.csv").read_text(encoding="utf-8")
     return tuple(Rule(row["regex"], row["reads"], row["example"], _class_of(row)) for row in csv.DictReader(text.splitlines()))
-
-
-_NO_TEXT = re.compile(r"\\.|\[[^]]*\]|[.^$]")  # what matches other characters than itself, or none
-_GROUP = re.compile(r"\([^()]*\)")
-_OPTIONAL = re.compile(r".(?:[?*]|\{[^}]*\})")
-
-
-@cache
-def _contained(regex: str) -> tuple[str, ...]:
-    """The longest literal of each alternative of a regex outside its groups; "", which is in every name, where it has none."""
-    text, groups = _NO_TEXT.sub(" ", regex), 1
-    while groups:
-        text, groups = _GROUP.subn(" ", text)
-    return tuple(max(re.split("[ +]+", one), key=len) for one in _OPTIONAL.sub(" ", text).split("|"))
 
 
 def _class_of(row: dict[str, str]) -> KernelClass:
@@ -117,7 +100,7 @@ def classify(name: str) -> KernelClass:
     text = normalise(demangle(name))[:_LONGEST]
     for rule in rules():
         # Compiling all the patterns would take longer than reading a small capture; `re` keeps those that are used.
-        if rule.may_match(text) and re.search(rule.regex, text):
+        if may_match(rule.regex, text) and re.search(rule.regex, text):
             return _read(rule, text)
     return _UNKNOWN
 
@@ -125,7 +108,7 @@ def classify(name: str) -> KernelClass:
 def is_of(name: str, families: Collection[str]) -> bool:
     """Whether the kernel of this name is of one of the families; most others are told without trying all rules."""
     text = normalise(demangle(name))[:_LONGEST]
-    if not any(rule.may_match(text) for rule in rules() if rule.kernel.family in families):
+    if not any(may_match(rule.regex, text) for rule in rules() if rule.kernel.family in families):
         return False
     return classify(name).family in families
 

@@ -33,13 +33,6 @@ def test_every_rule_is_the_first_to_match_its_own_example(rule: Any) -> None:
         assert rule.kernel.tensor_core == "no"
 
 
-@given(st.data())
-def test_a_name_that_matches_a_rule_holds_one_of_its_texts(data: st.DataObject) -> None:
-    rule = data.draw(st.sampled_from(rules()))
-    name = data.draw(st.from_regex(rule.regex))
-    assert rule.may_match(name)
-
-
 @pytest.mark.parametrize(
     "families", [{"nccl"}, {"nccl", "symm_mem_collective", "expert_parallel_comm"}, {"cutlass", "memset"}, set()]
 )

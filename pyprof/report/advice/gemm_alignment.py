@@ -29,8 +29,10 @@ _SMALLEST = 16  # a product of vectors or of a few columns is bound by its bytes
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """Products that padding would speed up."""
     products = Products(overview)
-    whole = np.array([_WHOLE.get(name, 0) for name in products.precision.tolist()], np.int64)
-    align = np.array([0 if one is None else one for one in products.of_kernel("align").tolist()], np.int64)
+    whole = np.zeros(len(products.rows), np.int64)
+    for precision, elements in _WHOLE.items():
+        whole[products.precision == precision] = elements
+    align = products.of_kernel("align", 0)
     narrow = products.used & (align > 0) & (align < whole)
     off = among(products.precision, HALVES) & products.off & (products.of_kernel("family") != "cublas_gemv")
     peak = products.own_peak

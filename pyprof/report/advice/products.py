@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,9 +57,10 @@ class Products:
             found.append(tag if complex_ else costs.kernels[kernel].precision or tag)
         return np.array([*found, ""], np.str_)[inverse]
 
-    def of_kernel(self, attribute: str) -> npt.NDArray[np.object_]:
-        """An attribute of each one's class of kernel."""
-        pool = np.array([getattr(kernel, attribute) for kernel in self._frame.costs.kernels] + [None], np.object_)
+    def of_kernel(self, attribute: str, unknown: str | int = "") -> npt.NDArray[Any]:
+        """An attribute of each one's class of kernel, `unknown` where that is None."""
+        found = [getattr(kernel, attribute) for kernel in self._frame.costs.kernels]
+        pool = np.array([unknown if value is None else value for value in (*found, None)])
         return pool[self._frame.costs.kernel[self.rows]]
 
     def peak(self, precision: str) -> Floats:
@@ -78,7 +80,8 @@ class Products:
     @property
     def least_faster(self) -> Floats:
         """How many times as fast as fp32 half types are at least on a device of which only the names of its kernels tell."""
-        return np.array([_FASTER.get(major, np.nan) for major in self.major.tolist()], np.float64)
+        major = self.major
+        return np.array([_FASTER.get(one, np.nan) for one in range(int(major.max(initial=0)) + 1)], np.float64)[major]
 
     @property
     def own_peak(self) -> Floats:

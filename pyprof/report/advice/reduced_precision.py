@@ -72,7 +72,7 @@ def _transforms(overview: Overview, products: Ints) -> Ints:
 def _time_ns(products: Products, left: Ints, single: Floats, peak: Floats, share: float) -> Floats:
     """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save;
     single: the peak in fp32."""
-    vectors = among(products.of_kernel("family").astype(np.str_), _THIN)
+    vectors = among(products.of_kernel("family"), _THIN)
     full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, single)
     moved = full / products.dram * _FULL_BYTES * share / products.reuse  # the time of its bytes over that of its FLOPs now
     ratio = np.where(vectors, share, np.maximum(full / peak, np.nan_to_num(np.minimum(moved, share))))
