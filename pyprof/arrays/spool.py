@@ -187,7 +187,7 @@ def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
 
 def taken(values: Array, index: Array) -> Array:
     """values[index], some rows at a time."""
-    return computed(len(index), values.dtype, lambda part: values[index[part]])
+    return computed(len(index), values.dtype, lambda part: values.take(index[part]))
 
 
 def is_constant(values: Array) -> bool:
