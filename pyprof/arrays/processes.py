@@ -7,6 +7,7 @@ exception of a task is raised here. What a column means is not known here.
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import pickle
@@ -16,7 +17,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
+
+import numpy as np
 
 from pyprof.arrays import spool
 from pyprof.errors import ToolError
@@ -58,7 +61,7 @@ def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
             if status:
                 raise ToolError("a process that worked on the capture was killed", "give it more memory, or run with --jobs 1")
         for _, stream in children:
-            found = _loaded(stream)
+            found = loaded(stream)
             if isinstance(found, BaseException):
                 raise found
             results.append(cast("Result", found))
@@ -90,7 +93,7 @@ def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
             result: object = task()
         except Exception as error:
             result = error
-        _store(stream, result)
+        store(stream, result)
         status = 0
     finally:
         os._exit(status)
@@ -106,10 +109,20 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _store(stream: BinaryIO, result: object) -> None:
+class _Pickler(pickle.Pickler):
+    """Arrays of one value for all rows take no more room than that."""
+
+    def reducer_override(self, value: object) -> Any:
+        if type(value) is np.ndarray and value.strides == (0,) and len(value):
+            return np.broadcast_to, (value[0], value.shape)
+        return NotImplemented
+
+
+def store(stream: BinaryIO, result: object) -> None:
     """Arrays one after another, then the rest, then where all of these begin."""
     buffers: list[pickle.PickleBuffer] = []
-    rest = pickle.dumps(result, protocol=5, buffer_callback=buffers.append)
+    rest = io.BytesIO()
+    _Pickler(rest, protocol=5, buffer_callback=buffers.append).dump(result)
     places = []
     for buffer in buffers:
         stream.seek(-(-stream.tell() // _ALIGNMENT) * _ALIGNMENT)
@@ -117,14 +130,15 @@ def _store(stream: BinaryIO, result: object) -> None:
         places.append((stream.tell(), raw.nbytes))
         stream.write(raw)
     begin = stream.tell()
-    stream.write(pickle.dumps((places, rest)))
+    stream.write(pickle.dumps((places, rest.getvalue())))
     stream.write(begin.to_bytes(8, "little"))
     stream.flush()
 
 
-def _loaded(stream: BinaryIO) -> object:
+def loaded(stream: BinaryIO, *, writable: bool = True) -> object:
+    """What `store` wrote; its arrays are mapped. writable: whether they and the file can be written to."""
     size = os.fstat(stream.fileno()).st_size
-    mapped = mmap.mmap(stream.fileno(), size)
+    mapped = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     spool.watch(mapped)
     whole = memoryview(mapped)
     begin = int.from_bytes(whole[-8:], "little")

@@ -23,7 +23,8 @@ from pyprof.errors import InputError, UsageError
 from pyprof.interrupts import answered
 
 _HINT = "choose another name or place with -o"
-_unfinished: set[Path] = set()  # hidden files of this process
+_unfinished: set[Path] = set()  # hidden files and folders of this process
+_LOCK = "lock"  # in a hidden folder: locked by the process that made it
 _STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
 
 
@@ -64,6 +65,34 @@ def whole_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}", _HINT) from error
+
+
+@contextmanager
+def hidden_folder(target: Path) -> Iterator[Path]:
+    """A folder beside an output for what is written on the way to it; removed with all that is in it, however the block ends.
+
+    What a killed process left of the same output is removed first. Raises InputError where it cannot be made.
+    """
+    _remove_left_folders(target)
+    folder = target.parent / f".{target.name}.{os.urandom(4).hex()}.parts"
+    _unfinished.add(folder)
+    try:
+        try:
+            folder.mkdir()
+            lock = _locked(folder / _LOCK)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written: {error.strerror or error}", _HINT) from error
+        with lock:
+            yield folder
+    finally:
+        _forget(folder)
+
+
+def _remove_left_folders(target: Path) -> None:
+    for left in target.parent.glob(f".{escape(target.name)}.*.parts"):
+        with suppress(OSError), (left / _LOCK).open("r+b") as stream:
+            _lock(stream)
+            _forget(left)
 
 
 @contextmanager
@@ -139,10 +168,15 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _forget(hidden: Path) -> None:
-    """Remove a hidden file, if it is there; what ends its writing is told, not that it cannot be removed."""
+    """Remove a hidden file or folder, if it is there; what ends its writing is told, not that it cannot be removed."""
     _unfinished.discard(hidden)
     with suppress(OSError):
-        hidden.unlink()
+        if hidden.is_dir():
+            import shutil
+
+            shutil.rmtree(hidden)
+        else:
+            hidden.unlink()
 
 
 def _locked(hidden: Path) -> BinaryIO:

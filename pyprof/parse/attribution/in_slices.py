@@ -1,5 +1,5 @@
 """Rules 2 and 3 for all kernels, slice by slice: where each was launched, its stack, its op instance; large captures in several
-processes, which share the columns of rows.
+processes, which share the columns of rows or, on other machines, give back those of their kernels.
 
 Each slice adds to the rows of its kernels and to `SliceResults`. No file formats, no formulas.
 """
@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from pyprof.arrays import processes
+from pyprof.arrays import elsewhere
 from pyprof.arrays.columns import Columns
 from pyprof.arrays.spool import release
 from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
@@ -22,7 +22,7 @@ from pyprof.parse.attribution.derived import with_inside
 from pyprof.parse.attribution.ops import OpsAround, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.run_types import retyped
-from pyprof.parse.attribution.slices import Part, Slice, SliceResults, Slices, add_columns
+from pyprof.parse.attribution.slices import FOUND, Part, Slice, SliceResults, Slices, add_columns
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
 from pyprof.progress import done
 
@@ -33,7 +33,7 @@ def attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceRe
     """Rules 2 and 3 for all kernels."""
     whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
     slices = Slices(capture.ranges, capture.kept, whole, rows["when"], most)
-    jobs = min(processes.most(), len(slices)) if len(rows["when"]) >= _LEAST_AMONG_PROCESSES else 1
+    jobs = min(elsewhere.most(), len(slices)) if len(rows["when"]) >= _LEAST_AMONG_PROCESSES else 1
     add_columns(rows, among_processes=jobs > 1)
     edges = [len(slices) * number // jobs for number in range(jobs + 1)]
     results, known, labels = no_results(capture), len(capture.trace.markers), capture.trace.labels
@@ -41,12 +41,11 @@ def attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceRe
     def first() -> Part | bool:
         return _attribute_some(capture, rows, slices, range(edges[1]), results)
 
-    def other(numbers: range) -> Part | bool:
-        own = no_results(capture)
-        return _attribute_some(capture, rows, slices, numbers, own) and own.as_part(labels.since(known))
-
-    tasks: list[Callable[[], Part | bool]] = [first, *(partial(other, range(*edge)) for edge in pairwise(edges[1:]))]
-    parts = processes.in_processes(tasks)
+    tasks: list[Callable[[], Part | bool]] = [first]
+    if jobs > 1:
+        work = elsewhere.Lent(_Work(capture, rows, slices))
+        tasks += [partial(_attribute_others, work, range(*edge), known) for edge in pairwise(edges[1:])]
+    parts = elsewhere.in_processes(tasks)
     if not all(parts):  # some ranges cross, and are not set aside yet
         # Which of several that cross goes may depend on others far away: look at all of them at once.
         capture.set_aside(nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1])
@@ -54,6 +53,31 @@ def attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceRe
     for part in parts[1:]:
         results.add_part(rows, cast("Part", part), labels, known)
     return results
+
+
+class _Work:
+    """What slices are attributed from. One that is sent to another process has columns of its own for what is found."""
+
+    def __init__(self, capture: CaptureFacts, rows: Columns, slices: Slices) -> None:
+        self.capture, self.rows, self.slices, self.sent = capture, rows, slices, False
+
+    def __getstate__(self) -> dict[str, object]:
+        rows = Columns({name: self.rows[name] for name in ("range_thread", "when")})
+        return {"capture": self.capture, "rows": rows, "slices": self.slices, "sent": True}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        add_columns(self.rows, among_processes=False)
+
+
+def _attribute_others(lent: elsewhere.Lent[_Work], numbers: range, known: int) -> Part | bool:
+    """In another process: what some slices show, False where ranges of theirs cross; known: how many labels there were."""
+    work = lent.thing
+    capture, rows, own = work.capture, work.rows, no_results(work.capture)
+    if not _attribute_some(capture, rows, work.slices, numbers, own):
+        return False
+    part = own.as_part(capture.trace.labels.since(known))
+    return part._replace(columns={name: rows[name][part.counts[0]] for name in FOUND}) if work.sent else part
 
 
 def no_results(capture: CaptureFacts) -> SliceResults:

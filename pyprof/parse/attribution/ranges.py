@@ -297,6 +297,11 @@ class CaptureFacts:
         self.main[-1] = -1
         self.set_aside(Rows(self._leaked[:0]))
 
+    def __getstate__(self) -> dict[str, object]:
+        """For a process that attributes slices: without the activities, of which these have columns of their own."""
+        bare = Columns()
+        return vars(self) | {"activities": bare, "trace": replace(self.trace, activities=bare)}
+
     def set_aside(self, crossed: Rows) -> None:
         """Take out ranges that cross others."""
         self.kept[crossed] = False

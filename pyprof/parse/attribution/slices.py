@@ -195,11 +195,14 @@ class SliceResults:
 
     def as_part(self, labels: list[tuple[Hashable, Marker]]) -> Part:
         """All of it, to be given to another process; labels: those that were made meanwhile."""
-        tables = [table.take() for table in (self.forward, self.retyped, self._counts, self._numbers)]
-        return Part(labels, self.stacks.known(), self.stacks.cut, self.threads, *tables)
+        tables = (table.take() for table in (self.forward, self.retyped, self._counts, self._numbers))
+        forward, ran, counts, numbers = tables
+        return Part(labels, self.stacks.known(), self.stacks.cut, self.threads, forward, ran, counts, numbers, {})
 
     def add_part(self, rows: Columns, part: Part, labels: Labels, known: int) -> None:
         """What another process found in slices after those so far; known: how many labels both began with."""
+        for name, values in part.columns.items():
+            rows[name][part.counts[0]] = values
         of_label = np.array([*range(known), *(labels.add(*made) for made in part.labels)], np.int64)
         of_stack = np.append(self.stacks.add(part.stacks, part.cut), -1)
         self.threads.add(part.threads)
@@ -236,7 +239,8 @@ class SliceResults:
 
 
 class Part(NamedTuple):
-    """`SliceResults` of some slices, with the labels and stacks that their codes mean; columns as they stand there."""
+    """`SliceResults` of some slices, with the labels and stacks that their codes mean; its tables as they stand there. columns:
+    those of rows for the kernels of these slices, as in `counts`, where the other process does not share the rows."""
 
     labels: list[tuple[Hashable, Marker]]
     stacks: list[tuple[Hashable, Stack]]
@@ -246,19 +250,23 @@ class Part(NamedTuple):
     retyped: list[Array]
     counts: list[Array]
     numbers: list[Array]
+    columns: dict[str, Array]
+
+
+FOUND: dict[str, tuple[object, type[np.generic]]] = {
+    **dict.fromkeys(("stack", "range_row", "op_row", "function_row", "inner"), (-1, np.int32)),
+    "state": (-1, np.int8),
+    **dict.fromkeys(("in_engine", "optimizer", "by_time"), (False, np.bool_)),
+}
+"""The columns that slices add to rows: what stands there before, and the type."""
 
 
 def add_columns(rows: Columns, *, among_processes: bool) -> None:
     """The columns of `SliceResults`, in which nothing is found yet."""
     count = len(rows["when"])
-    for names, unknown, dtype in (
-        (("stack", "range_row", "op_row", "function_row", "inner"), -1, np.int32),
-        (("state",), -1, np.int8),
-        (("in_engine", "optimizer", "by_time"), False, np.bool_),
-    ):
-        for name in names:
-            values = full(count, unknown, dtype)
-            rows[name] = shared(values) if among_processes else values
+    for name, (unknown, dtype) in FOUND.items():
+        values = full(count, unknown, dtype)
+        rows[name] = shared(values) if among_processes else values
 
 
 class _GrowingTable:

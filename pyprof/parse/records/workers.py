@@ -1,4 +1,5 @@
-"""One task on many items -> their results as they are ready: here, in processes of this machine, or on a dask cluster.
+"""One task on many items -> their results as they are ready: here, in processes of this machine, or on a dask cluster. Or the
+parts of one large capture on such a cluster.
 
 All through the interface of concurrent.futures. A task that raises, or whose process dies, is
 reported with its item and the others go on. Nothing here knows captures.
@@ -13,13 +14,22 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from pyprof.arrays.elsewhere import spread
 from pyprof.errors import ToolError, unusable
 from pyprof.interrupts import answered
 from pyprof.tables.files import remove_unfinished
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_NO_WORKER_S = 30
+_PARTS_OF_WORKER = 3  # at least, for each of its threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,16 +64,9 @@ def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> 
 
     Raises ToolError where dask is not installed or the scheduler does not answer.
     """
-    try:
-        from distributed import Client, KilledWorker
-    except ImportError as error:
-        raise unusable("--dask", "distributed", error, "pip install 'pyprof[dask]'") from error
-    try:
-        client = Client(scheduler)
-    except (OSError, ValueError) as error:
-        raise ToolError(
-            f"no dask scheduler answers at {scheduler}: {error}", "give its address, such as tcp://host:8786"
-        ) from error
+    client = _client(scheduler)
+    from distributed import KilledWorker
+
     with client:
         again = []
         for item, result in _gathered(client.get_executor(pure=False), task, items):
@@ -76,11 +79,51 @@ def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> 
             yield item, _explained(result, scheduler)
 
 
-def _explained(result: Result | Exception, scheduler: str) -> Result | Exception:
+@contextmanager
+def parts_on_dask(scheduler: str, folder: Path) -> Iterator[None]:
+    """Work on one capture inside is parted among the workers of a dask cluster, which must have pyprof and see the same files.
+
+    folder: for what they are given and give back, of this command alone. A part whose worker is lost is done again by another.
+    Raises ToolError where dask is not installed, the scheduler does not answer or has no workers, or a part ends its workers.
+    """
+    client = _client(scheduler)
+    from distributed import KilledWorker
+
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=_NO_WORKER_S)
+            threads = sum(client.nthreads().values())
+            # Several parts of each: one that is lost costs little, and none waits long for the last.
+            with spread(client.get_executor(pure=False), 1 + _PARTS_OF_WORKER * threads, folder):
+                yield
+        except KilledWorker as error:
+            raise ToolError(f"several dask workers died of one part: {error}", "give them more memory") from error
+        except (CancelledError, TimeoutError) as error:
+            raise _without_cluster(error, scheduler) from error
+
+
+def _client(scheduler: str) -> Client:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise unusable("--dask", "distributed", error, "pip install 'pyprof[dask]'") from error
+    try:
+        return Client(scheduler)
+    except (OSError, ValueError) as error:
+        raise ToolError(
+            f"no dask scheduler answers at {scheduler}: {error}", "give its address, such as tcp://host:8786"
+        ) from error
+
+
+def _without_cluster(error: Exception, scheduler: str) -> ToolError:
     """dask cancels every task when it loses its scheduler, and gives no reason."""
-    if isinstance(result, CancelledError):
+    if isinstance(error, CancelledError):
         return ToolError(f"the dask scheduler at {scheduler} is gone", "start it and run the same command again")
-    return result
+    return ToolError(f"the dask scheduler at {scheduler} has no workers", f"dask worker {scheduler}")
+
+
+def _explained(result: Result | Exception, scheduler: str) -> Result | Exception:
+    return _without_cluster(result, scheduler) if isinstance(result, CancelledError) else result
 
 
 def _tried(task: Task[Item, Result], item: Item) -> Result | Exception:

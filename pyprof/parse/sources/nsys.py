@@ -107,6 +107,10 @@ class _Export:
         starts = db.integers("TARGET_INFO_SESSION_START_TIME", {"start": "utcEpochNs"})["start"]
         self.trace.session_end_ns, self.trace.utc_ns = max(ends.tolist(), default=-1), next(iter(starts.tolist()), -1)
 
+    def __getstate__(self) -> dict[str, object]:
+        """For a process that collects ranges: without the database, and without the tables that were read before."""
+        return vars(self) | {"db": None, "trace": Trace(self.trace.source, labels=self.trace.labels)}
+
     # ------------------------------------------------------------------ codes
 
     def _string(self, string_id: int) -> int:

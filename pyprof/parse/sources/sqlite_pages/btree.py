@@ -100,7 +100,7 @@ class PageFile:
     def __init__(self, descriptor: int, path: Path) -> None:
         if sys.byteorder != "little" or not hasattr(os, "preadv"):
             raise OddFile("this machine is not little-endian, or has no preadv")
-        self._file = descriptor
+        self._file, self._path = descriptor, path
         self._read_header(path)
         self._tree_of = np.zeros(self.pages + 1, np.int32)  # root of the table that each page read so far belongs to
 

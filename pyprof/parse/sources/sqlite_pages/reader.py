@@ -10,7 +10,7 @@ where values begin from sums of bytes within 8-byte words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import NamedTuple
@@ -18,10 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import Growing, narrowest
-from pyprof.arrays.processes import in_processes, most
+from pyprof.arrays.elsewhere import in_processes, most
 from pyprof.arrays.spool import joined
 from pyprof.arrays.types import Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
+from pyprof.parse.sources.sqlite_pages.reopened import identity, reopened
 
 Cell = int | float | str | bytes | None  # what SQLite can hold in one cell
 NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the cell holds a fraction, a text or a blob
@@ -105,6 +106,9 @@ class Schema(NamedTuple):
 class PageReader(PageFile):
     """The tables of a database file. Every method raises OddFile where the file is unusual or broken, DamagedFile where tables
     share pages."""
+
+    def __reduce__(self) -> tuple[Callable[..., PageReader], tuple[type[PageReader], str, tuple[int, int]]]:
+        return reopened, (PageReader, str(self._path.absolute()), identity(self._file))
 
     def integers(self, schema: Schema, columns: Sequence[str], *, narrow: bool = False) -> list[Ints]:
         """Integer columns of a table in the order of its rows; NULL, and a column that the table lacks, is -1.
