@@ -1,6 +1,6 @@
 """Long torch.profiler traces: parse to Parquet beside what decompressing and decoding alone take.
 
-    python scripts/bench/kineto.py TRACE.json[.gz] [--gigabytes 1 3 10] [--folder /tmp] [--keep]
+    python scripts/bench/kineto.py TRACE.json[.gz] [--gigabytes 1 3 10] [--jobs 2] [--folder /tmp] [--keep]
 
 The trace is repeated to each size (of text; the file is compressed by gzip). The floor is one process that decompresses the
 file, by the fastest library that is installed, and decodes the events into msgspec's typed structs where they stand, with the
@@ -98,6 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[1.0, 3.0, 10.0], help="of text")
+    parser.add_argument("--jobs", default="2", help="processes of parse")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the files lie meanwhile")
     parser.add_argument("--keep", action="store_true", help="do not delete them, and use those that are there")
     parser.add_argument("--floor", action="store_true", help=argparse.SUPPRESS)
@@ -121,7 +122,7 @@ def main() -> None:
             )
         try:
             floor = measured([sys.executable, __file__, path, "--floor"])
-            parse = measured([sys.executable, "-m", "pyprof", "parse", path, "-o", out])
+            parse = measured([sys.executable, "-m", "pyprof", "parse", path, "-o", out, "--jobs", options.jobs])
             first = first or parse.cpu_s / size
             print(
                 f"| {size:g} | {path.stat().st_size / 1e6:.0f} | {floor.cpu_s:.1f} | {floor.wall_s:.1f} | {parse.cpu_s:.1f} "

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_MOST_PROCESSES = 4  # as many as one core can decompress for, and join the results of
 _BEGUN_TOGETHER = 2  # texts that a process has: the next one is there when it has done with one
 
 
@@ -105,10 +106,10 @@ class _Worker(NamedTuple, Generic[Result]):
 
 
 class Team(Generic[Result]):
-    """Processes, started when there is enough to do for them. work: begins the work in one; count: of them."""
+    """Processes, started when there is enough to do for them. work: begins the work in one; count: how many at most."""
 
     def __init__(self, work: Callable[[], Callable[[list[Event]], Result]], count: int) -> None:
-        self._work, self._count = work, count
+        self._work, self._count = work, min(count, _MOST_PROCESSES)
         self._workers: list[_Worker[Result]] = []
         self._buffers: list[Buffer] = []
 
