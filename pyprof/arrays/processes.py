@@ -11,7 +11,6 @@ import mmap
 import os
 import pickle
 import signal
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -74,6 +73,8 @@ def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
 
 def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
     """The number of a process that does the task, and the file with its result when that has ended."""
+    import tempfile  # of several libraries, where there are processes alone
+
     stream = cast("BinaryIO", tempfile.TemporaryFile(prefix=".pyprof-", dir=spool.folder()))
     parent = os.getpid()
     with warnings.catch_warnings():
