@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from pyprof.arrays.spool import (
     touched,
 )
 from pyprof.arrays.types import Array, Ints
+from pyprof.tuples import NamedTuple
 
 _FIRST_ROWS = 1 << 16
 _HASHED_ROWS = 1 << 14
@@ -259,9 +260,11 @@ class Growing:
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:
         self._rows = 0
-        self._file: Lengthening | None = None
-        self._values: Array = np.empty(0, dtype)
-        self._lengthen(max(rows, _FIRST_ROWS), self._values.dtype)
+        rows = max(rows, _FIRST_ROWS)
+        self._values: Array = np.empty(rows, dtype)
+        self._file = Lengthening.of(rows, dtype)
+        if self._file is not None:
+            self._values = self._file.lengthened(rows, dtype)
 
     def append(self, piece: Array) -> None:
         """Put numbers to the end."""

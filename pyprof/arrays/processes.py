@@ -12,7 +12,6 @@ import mmap
 import os
 import pickle
 import signal
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -80,6 +79,8 @@ def killed() -> ToolError:
 
 def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
     """The number of a process that does the task, and the file with its result when that has ended."""
+    import tempfile  # of several libraries, where there are processes alone
+
     stream = cast("BinaryIO", tempfile.TemporaryFile(prefix=".pyprof-", dir=spool.folder()))
 
     def stored() -> None:

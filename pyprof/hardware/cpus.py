@@ -11,7 +11,8 @@ import math
 import os
 import platform
 from pathlib import Path
-from typing import NamedTuple
+
+from pyprof.tuples import NamedTuple
 
 
 class CpuPeak(NamedTuple):

@@ -13,7 +13,9 @@ from __future__ import annotations
 import csv
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from pyprof.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import numpy.typing as npt

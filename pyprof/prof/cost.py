@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
 from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
+from pyprof.tuples import NamedTuple
 
 Codes = npt.NDArray[np.int32]
 
@@ -35,7 +35,7 @@ BYTES_BOUNDS = ("", "inferred", "lower")
 _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Costs:
     """Per record: matmul_flops, vector_flops, bytes (-1 unknown), at_least (a lower bound of bytes that are unknown, -1 none),
     inferred (whether bytes were), main (does the main work of its op), problem (row of `problems`: the matrix product it is

@@ -7,7 +7,6 @@ for the rows taken. Texts are made once for each distinct value, never for each 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import cached_property
 from operator import attrgetter
 from typing import TypeVar
@@ -147,8 +146,8 @@ class Frame:
         whole = Roofline(*(empty(len(rows), dtype) for dtype in (np.float64, np.float64, np.int64, np.int64)))
         for start in range(0, len(rows), PART_ROWS):
             part = Part(self, rows[start : start + PART_ROWS])._roofline()
-            for field in fields(Roofline):
-                getattr(whole, field.name)[start : start + PART_ROWS] = getattr(part, field.name)
+            for column, values in zip(whole, part, strict=True):
+                column[start : start + PART_ROWS] = values
             touched(PART_ROWS * 32)
         return whole
 

@@ -27,7 +27,7 @@ _LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
 _FAR_NS = 1 << 62  # beyond any time that is real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class DeviceGaps:
     """One row a time in which nothing runs on a device, in order of device and begin.
 

@@ -5,8 +5,6 @@ MEANINGS holds the causes; what an expert would name first comes before what is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
@@ -19,6 +17,7 @@ from pyprof.report.division import Division
 from pyprof.report.hostwork import HostWork
 from pyprof.report.steps import Steps
 from pyprof.report.waits import blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
+from pyprof.tuples import NamedTuple
 
 # unrecorded: more than 1 ms before an activity whose launch had returned more than 1 ms before; inside of a graph's replay, or
 # behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.
@@ -45,8 +44,7 @@ _TO_DEVICE = 1  # CUDA's number of a copy from the host to a device
 _OFTEN = 3  # pauses before copies to the device that make them a habit where no steps are marked
 
 
-@dataclass(frozen=True)
-class Idle:
+class Idle(NamedTuple):
     """times: for each cause that any gap has how long each gap is for it; wait: for each gap the row of Calls of the call whose
     wait it is for, -1 none."""
 

@@ -14,9 +14,7 @@ window is found and how anything is printed is not known here.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +28,7 @@ from pyprof.prof import formulas
 from pyprof.prof.frame import Frame, operand_tag
 from pyprof.prof.group import LEAST_KNOWN, exact_sum
 from pyprof.tables.table import PART_ROWS
+from pyprof.tuples import NamedTuple
 
 _COMPUTE = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 _OPTIMIZER = PHASES.index("optimizer")
@@ -37,8 +36,7 @@ _Device = tuple[int, int, int]  # rank, process, number
 _CPU = (-1, -1, -1)
 
 
-@dataclass(frozen=True)
-class Utilisation:
+class Utilisation(NamedTuple):
     """What the devices did in a window and could have done. None is unknown.
 
     wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products

@@ -13,17 +13,18 @@ from functools import partial
 from io import TextIOWrapper
 from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import IO, BinaryIO, NamedTuple, cast
+from typing import IO, BinaryIO, cast
 
 import numpy as np
 
 from pyprof.errors import UsageError, unusable
 from pyprof.tables.table import AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
+from pyprof.tuples import NamedTuple
 from pyprof.visible import one_line, visible
 
 _BATCH_ROWS = 2_000
 _ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
-_EXECUTED = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠].)", re.DOTALL)  # where a spreadsheet sees a formula
+_EXECUTED = r"(?s)(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠].)"  # where a spreadsheet sees a formula
 
 
 class Lines(NamedTuple):
@@ -125,7 +126,7 @@ def write_csv(table: AnyTable, stream: IO[str]) -> None:
 
 def write_csv_safe(table: AnyTable, stream: IO[str]) -> None:
     """The same; a text that a spreadsheet would take for a formula begins with an apostrophe, which makes it a text there."""
-    _write_csv(table, stream, lambda text: _quoted(_EXECUTED.sub("'", text)))
+    _write_csv(table, stream, lambda text: _quoted(re.sub(_EXECUTED, "'", text)))
 
 
 def _write_csv(table: AnyTable, stream: IO[str], change: Callable[[str], str]) -> None:

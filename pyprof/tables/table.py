@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
+from pyprof.tuples import NamedTuple
 
 Rows: TypeAlias = Ints | slice
 PART_ROWS = 1 << 15  # of a table whose columns are computed while it is written
@@ -197,7 +198,7 @@ AnyTable: TypeAlias = Table | LazyTable
 _Made = TypeVar("_Made")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PerPool(Generic[_Made]):
     """What is made of the distinct texts of a column, once for all parts of a table that share them."""
 

@@ -6,7 +6,7 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,7 @@ from pyprof.arrays.types import Array
 from pyprof.engine_steps import EngineStep, read_together
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
+from pyprof.tuples import NamedTuple
 
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")
@@ -79,8 +80,7 @@ KEYS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class GpuInfo:
+class GpuInfo(NamedTuple):
     """A device as the capture describes it: name as the driver gives it, compute capability, multiprocessors (-1 unknown)."""
 
     name: str = ""
@@ -92,12 +92,11 @@ class GpuInfo:
     memory_bytes: int = -1
 
 
-GPU_NUMBERS = tuple(one.name for one in fields(GpuInfo))[2:]
+GPU_NUMBERS = GpuInfo._fields[2:]
 """The fields of GpuInfo that are numbers, -1 unknown, and columns of a trace's `devices`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(NamedTuple):
     """One distinct stack of ranges, each list outermost first.
 
     mod, op, marker: Python-level calls and their texts; layer: named layers, or where none was named the user's ranges; trace:
@@ -118,8 +117,7 @@ class Stack:
     open: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedStep:
+class MarkedStep(NamedTuple):
     """One step that a serving engine made. pid: its process; number: from 0 in order of begin in its process; begin_ns,
     end_ns: from the begin of its first annotation to the end of its last; texts: of these, the outermost and first before."""
 
@@ -135,7 +133,7 @@ class MarkedStep:
         return read_together(self.texts)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Records:
     """All records of one capture, or of several one after another.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import computed, joined, kept, taken
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Marker, decode, split_ids
+from pyprof.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.kineto.counters import Samples
@@ -342,7 +343,7 @@ class Labels:
         return found
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Trace:
     """One capture.
 

@@ -8,7 +8,6 @@ the tensors of both. It keeps quiet where the step is fused already.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,11 +22,9 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import function
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
+from pyprof.tuples import NamedTuple
 
-_FUSED = re.compile(
-    r"fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam",
-    re.IGNORECASE,
-)
+_FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
 _FEW = 8  # kernels of a device: a step with fewer is that of a small model
 # Tensors that one pass reads and writes for each parameter: parameter, gradient, parameter again, and each state twice.
 _TENSORS = {"adam": 7, "lamb": 7, "adagrad": 5, "rmsprop": 5, "sgd": 5}
@@ -48,7 +45,7 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     """What one pass over the parameters saves at most, None where it is not worth it."""
     records, frame = overview.records, overview.frame
     named_fused = frame.of_name(str)
-    fused = np.array([_FUSED.search(name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
+    fused = np.array([re.search(_FUSED, name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
     kernel = (records["kind"] == ActivityKind.KERNEL) & (records["phase"] == PHASES.index("optimizer"))
     stepping = overview.inside & kernel & ~fused
     name = _optimizer(overview)

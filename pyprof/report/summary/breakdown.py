@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -97,7 +96,7 @@ class Kernels:
             inside.setdefault(name[:-1], []).append(share)
         outer_code[outer_code < 0] = len(outer)
         found = self.shares(outer_code[path], [*map(_text, outer), None])
-        whole = [replace(share, inside=_longest(inside.get(name, []))) for name, share in zip([*outer, ()], found, strict=True)]
+        whole = [share._replace(inside=_longest(inside.get(name, []))) for name, share in zip([*outer, ()], found, strict=True)]
         return _longest(whole) if len(paths) > 1 else (), _text(around)
 
     def _paths(self) -> tuple[list[tuple[str, ...]], Ints]:

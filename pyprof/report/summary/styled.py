@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from pyprof.tables.units import human
+from pyprof.tuples import NamedTuple
 
 Line: TypeAlias = list[tuple[str, str]]
 

@@ -18,8 +18,8 @@ from pyprof.parse.sources.trace import ActivityKind, Strings, Table, concatenate
 
 ARROWS = "async_npu"
 _MARKED = b"Task Type"
-_IDLE = re.compile(r"EVENT|NOTIFY|WAIT|RECORD|PLACE_HOLDER|PROFILER|MODEL_|STREAM|LABEL|FLIP|MAINTENANCE")
-_COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA")
+_IDLE = r"EVENT|NOTIFY|WAIT|RECORD|PLACE_HOLDER|PROFILER|MODEL_|STREAM|LABEL|FLIP|MAINTENANCE"
+_COPIES = r"MEMCPY|SDMA|PCIE_DMA"
 
 
 class _TaskArgs(msgspec.Struct, gc=False):
@@ -46,14 +46,14 @@ class AscendTasks:
         """Those of some events that `is_marked` that are tasks."""
         args = decode_args(_TaskArgs, events)
         work = [
-            (event, one) for event, one in zip(events, args, strict=True) if one.type and not _IDLE.search(one.type.upper())
+            (event, one) for event, one in zip(events, args, strict=True) if one.type and not re.search(_IDLE, one.type.upper())
         ]
         if not work:
             return
         events, args = [event for event, _ in work], [one for _, one in work]
         start = nanoseconds([event.ts for event in events])
         end = start + np.maximum(nanoseconds([event.dur for event in events]), 0)
-        copy = np.array([_COPIES.search(one.type.upper()) is not None for one in args])
+        copy = np.array([re.search(_COPIES, one.type.upper()) is not None for one in args])
         self._places += [(event.pid, event.tid, begin) for event, begin in zip(events, start.tolist(), strict=True)]
         columns = {
             "kind": np.where(copy, ActivityKind.MEMCPY, ActivityKind.KERNEL),

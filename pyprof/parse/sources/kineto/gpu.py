@@ -32,8 +32,8 @@ _COPY_CODE = {name: code for code, name in COPY_KINDS.items()} | {
     "HostToDevice": 1, "DeviceToHost": 2, "DeviceToDevice": 8, "HostToHost": 9, "PeerToPeer": 10,
     "M2D": 1, "H2D": 1, "D2M": 2, "D2H": 2, "D2D": 8, "M2M": 9, "H2H": 9, "M2H": 9, "H2M": 9,  # Intel: M, H: the host
 }  # fmt: skip
-_GRAPH_LAUNCH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
-_COPY = re.compile(r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer)|[MHD]2[MHD])(?![A-Za-z])")
+_GRAPH_LAUNCH = r"^(?:cuda|cu|hip)GraphLaunch"
+_COPY = r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer)|[MHD]2[MHD])(?![A-Za-z])"
 
 
 class _ActivityArgs(msgspec.Struct, gc=False):
@@ -202,7 +202,7 @@ def _taken(values: Array, row: Array, part: slice) -> Array:
 def number_nodes(trace: Trace) -> None:
     """Give what one call replayed of a graph numbers from 1 in order of begin as nodes, where their own were not recorded."""
     activities, launches = trace.activities, trace.launches
-    graphs = [code for code, name in enumerate(trace.strings.values) if _GRAPH_LAUNCH.match(name)]
+    graphs = [code for code, name in enumerate(trace.strings.values) if re.match(_GRAPH_LAUNCH, name)]
     calls = rows_where(len(launches["name"]), lambda p: np.isin(launches["name"][p], graphs) & (launches["corr"][p] >= 0))
     if not len(calls):
         return
@@ -252,7 +252,7 @@ def _sizes(found: list[list[int] | None], names: Sequence[str]) -> Table:
 
 
 def _copy_kind(name: str) -> int:
-    found = _COPY.search(name)
+    found = re.search(_COPY, name)
     return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
 
 
