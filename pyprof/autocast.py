@@ -18,10 +18,10 @@ import csv
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import DTypeArg, OpCall, TensorSpec, dense_strides
-from pyprof.tuples import NamedTuple
 
 # Devices that share CUDA's lists.
 _LIKE_CUDA = frozenset({"cuda", "xpu", "mtia", "maia"})

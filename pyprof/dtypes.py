@@ -5,7 +5,7 @@ Turns any spelling (`torch.bfloat16`, `c10::BFloat16`, `bfloat16`, `bf16`) into 
 
 from __future__ import annotations
 
-from pyprof.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class DType(NamedTuple):

@@ -19,8 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
-
-from pyprof.tuples import NamedTuple
+from typing import NamedTuple
 
 PREFILL, DECODE, MIXED, IDLE = STEP_PHASES = ("prefill", "decode", "mixed", "idle")
 

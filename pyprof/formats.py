@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, NotACapture
 from pyprof.inputs import GZIP, HEAD_BYTES, SQLITE, Input
 from pyprof.progress import stage
-from pyprof.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pyprof.opcall import OpRules

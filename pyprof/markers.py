@@ -24,11 +24,11 @@ from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from pyprof.autocast import Cast, run_call
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown, checked_shape, format_call, parse_call, sound_text, sound_value
-from pyprof.tuples import NamedTuple
 
 # What reading hostile text as a literal can raise: syntax, unhashable keys, huge integers, deep nesting.
 UNREADABLE = (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError)

@@ -21,10 +21,9 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyprof.dtypes import lookup
-from pyprof.tuples import NamedTuple
 
 # Limits for hostile text: no real call exceeds them, and beyond them reading would cost time, memory or the stack.
 _MAX_DEPTH = 64  # lists within lists

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "pyprof"
 # Rooms in their order: a file imports from its own room and from those above it in this list. Of nested rooms the deepest counts.
 ORDER = [
-    {"errors", "tuples", "visible", "__init__"},
+    {"errors", "visible", "__init__"},
     {"arrays", "dtypes", "engine_steps", "help", "interrupts", "memory", "progress"},
     {"tables", "hardware"},
     {"opcall"},

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from pyprof.arrays.spool import (
     touched,
 )
 from pyprof.arrays.types import Array, Ints
-from pyprof.tuples import NamedTuple
 
 _FIRST_ROWS = 1 << 16
 _HASHED_ROWS = 1 << 14

@@ -11,8 +11,7 @@ import math
 import os
 import platform
 from pathlib import Path
-
-from pyprof.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class CpuPeak(NamedTuple):

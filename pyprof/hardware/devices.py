@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pyprof.hardware.literals import may_match
 from pyprof.hardware.occupancy import SmLimits, architectures, limits
-from pyprof.tuples import NamedTuple
 
 Capability = tuple[int, int]
 

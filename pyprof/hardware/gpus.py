@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from pyprof.errors import InputError
 from pyprof.hardware.devices import PRECISIONS, Capability, Gpu, is_named, load, ops_per_clock, peaks_from_clock
-from pyprof.tuples import NamedTuple
 
 
 class Recorded(NamedTuple):

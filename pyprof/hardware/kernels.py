@@ -16,13 +16,12 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.hardware.literals import may_match
 from pyprof.hardware.names import demangle, normalise
 from pyprof.hardware.precision import read_precision
-from pyprof.tuples import NamedTuple
 
 Capability = tuple[int, int]
 

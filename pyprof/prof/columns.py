@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from os.path import basename
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from pyprof.prof.cost import BYTES_BOUNDS
 from pyprof.prof.frame import Frame, Part, params
 from pyprof.prof.roofline import BOUNDS
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
-from pyprof.tuples import NamedTuple
 
 DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
 

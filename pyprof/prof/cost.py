@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,6 @@ from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
 from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
-from pyprof.tuples import NamedTuple
 
 Codes = npt.NDArray[np.int32]
 

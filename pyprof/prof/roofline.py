@@ -9,11 +9,10 @@ and no formats here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from pyprof.tuples import NamedTuple
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

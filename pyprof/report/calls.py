@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from pyprof.parse.attribution.launches import launch_of_activity
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
 from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
-from pyprof.tuples import NamedTuple
 
 _LAUNCHES = re.compile(r"Launch|Memcpy|Memset")
 _WAITS = re.compile(

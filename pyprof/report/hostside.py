@@ -5,6 +5,8 @@ MEANINGS holds the causes; what an expert would name first comes before what is 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
@@ -17,7 +19,6 @@ from pyprof.report.division import Division
 from pyprof.report.hostwork import HostWork
 from pyprof.report.steps import Steps
 from pyprof.report.waits import blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
-from pyprof.tuples import NamedTuple
 
 # unrecorded: more than 1 ms before an activity whose launch had returned more than 1 ms before; inside of a graph's replay, or
 # behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from pyprof.report.calls import Calls, calls_of
 from pyprof.report.division import BUSY, Division, by_code, mean_parts
 from pyprof.report.hostside import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.steps import ENDING, Steps, find_steps, set_up_end, steps_of_records
-from pyprof.tuples import NamedTuple
 
 _LEAST = np.iinfo(np.int64).min
 _BEGINNING = 0.01  # of the time of kernels: with less of it ahead of a loss the window begins after the loss

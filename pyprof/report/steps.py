@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from pyprof.arrays.types import Bools, Ints
 from pyprof.markers import Kind, Marker
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import Trace
-from pyprof.tuples import NamedTuple
 
 _WARM_UP = re.compile(r"(?:^|[|/.:])\W*warm[-_ ]?up\b", re.IGNORECASE)  # a name, or one part of it
 ENDING = ("ProfilerStep", "pyprof.step", "optimizer")  # kinds whose last step has an end of its own

@@ -9,6 +9,8 @@ the API begins or ends are left out, long ones too, since those may be work: wha
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
@@ -16,7 +18,6 @@ from pyprof.arrays.intervals import Segments, quantiles, union
 from pyprof.arrays.nesting import crossing, nest
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import Trace
-from pyprof.tuples import NamedTuple
 
 _C_FUNCTION = ("<built-in", "<method", "<slot wrapper")
 _EDGES = ("start_ns", "end_ns")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,6 @@ from pyprof.prof import formulas
 from pyprof.prof.frame import Frame, operand_tag
 from pyprof.prof.group import LEAST_KNOWN, exact_sum
 from pyprof.tables.table import PART_ROWS
-from pyprof.tuples import NamedTuple
 
 _COMPUTE = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 _OPTIMIZER = PHASES.index("optimizer")

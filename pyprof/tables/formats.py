@@ -13,13 +13,12 @@ from functools import partial
 from io import TextIOWrapper
 from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
 from pyprof.errors import UsageError, unusable
 from pyprof.tables.table import AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
-from pyprof.tuples import NamedTuple
 from pyprof.visible import one_line, visible
 
 _BATCH_ROWS = 2_000

@@ -10,14 +10,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pyprof.errors import UsageError
 from pyprof.tables.formats import FORMATS, Format, write_aligned, write_csv_safe, write_tables
 from pyprof.tables.table import AnyTable, Header, LazyTable, Source, Table, Values, choose, sort_key
-from pyprof.tuples import NamedTuple
 from pyprof.visible import visible
 
 if TYPE_CHECKING:

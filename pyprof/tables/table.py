@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
-from pyprof.tuples import NamedTuple
 
 Rows: TypeAlias = Ints | slice
 PART_ROWS = 1 << 15  # of a table whose columns are computed while it is written

@@ -2,11 +2,11 @@
 
     python scripts/bench/peers.py --nsys EXPORT.sqlite --kineto TRACE.json.gz --python PYTHON --original DIR [--repeat 3]
 
-Of an nsys export: parse to Parquet and `summary`, NVIDIA's `nsys stats` (the report that projects NVTX ranges onto the GPU, where
-nsys is on PATH) and the original PyProf's parse (--original: a checkout; it reads no op_id: generate the export with --emit old).
-Of a torch.profiler trace: parse to Parquet and `summary`, TraceLens's report and HTA's temporal breakdown and kernel breakdown
-(--python: the Python of an environment that has TraceLens and HolisticTraceAnalysis). They do different things: each is the
-command that comes nearest to where the time of a capture goes. Memory is that of all processes of a command together (PSS).
+Of an nsys export: parse to Parquet and `summary`, NVIDIA's `nsys stats` (the report that projects NVTX ranges onto the GPU,
+where nsys is on PATH) and the original PyProf's parse (--original: a checkout; it reads no op_id: generate the export with
+--emit old). Of a torch.profiler trace: parse to Parquet and `summary`, TraceLens's report and HTA's temporal breakdown and
+kernel breakdown (--python: the Python of an environment that has both). They do different things: each is the command that
+comes nearest to where the time of a capture goes. Memory is that of all processes of a command together (PSS).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ annotations launched, that of the step which its process makes then. What the te
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from pyprof.engine_steps import EngineStep, form, read
 from pyprof.markers import Kind
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts
 from pyprof.parse.records.records import MarkedStep
-from pyprof.tuples import NamedTuple
 
 
 class _Annotation(NamedTuple):

@@ -6,6 +6,8 @@ Arrays by position in `Nested` have one element more, for position -1: it is -1,
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
@@ -16,7 +18,6 @@ from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested, nest_order
 from pyprof.parse.sources.trace import Trace
-from pyprof.tuples import NamedTuple
 
 UNSETTLED = -2  # a state of recomputation: not 1; 0 or -1 depends on the whole thread
 

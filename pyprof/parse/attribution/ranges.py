@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ from pyprof.markers import Kind, Marker
 from pyprof.opcall import CONVERSIONS, OpCall, OpRules
 from pyprof.parse.attribution.launches import gather, ranks
 from pyprof.parse.sources.trace import Trace
-from pyprof.tuples import NamedTuple
 
 NEVER = np.iinfo(np.int64).max  # the end of a range that was never closed
 CONTEXT = (Kind.USER, Kind.LAYER, Kind.STEP, Kind.OPTIMIZER)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from pyprof.markers import Marker
 from pyprof.opcall import DTypeArg, OpCall
 from pyprof.parse.attribution.ops import OpsAround
 from pyprof.parse.sources.trace import Trace
-from pyprof.tuples import NamedTuple
 
 _FP32 = 6  # c10's number of the type, as it is recorded among an op's arguments
 

@@ -9,6 +9,7 @@ may cross another here. No texts, no ops.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
 from pyprof.parse.records.records import Stack
 from pyprof.parse.sources.trace import Labels, Table
-from pyprof.tuples import NamedTuple
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14

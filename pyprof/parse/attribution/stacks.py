@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left, insort
 from collections.abc import Hashable
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ from pyprof.parse.attribution.launches import gather
 from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside, by_thread
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind, Trace
-from pyprof.tuples import NamedTuple
 
 _Number = TypeVar("_Number", int, Ints)
 

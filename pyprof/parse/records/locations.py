@@ -12,10 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyprof.errors import InputError, PyprofError, ToolError, UsageError, unusable
-from pyprof.tuples import NamedTuple
 
 _REMOVAL_S = 0.5  # an interrupt is answered within a second
 _URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,6 @@ from pyprof.arrays.types import Array
 from pyprof.engine_steps import EngineStep, read_together
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
-from pyprof.tuples import NamedTuple
 
 DIRECTIONS = ("fprop", "bprop")
 PHASES = ("forward", "backward", "optimizer", "communication", "copy")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import partial
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from pyprof.markers import Marker
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
-from pyprof.tuples import NamedTuple
 
 _TID_BITS = 24
 _TID_MASK = (1 << _TID_BITS) - 1

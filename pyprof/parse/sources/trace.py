@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import computed, joined, kept, taken
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Marker, decode, split_ids
-from pyprof.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.kineto.counters import Samples

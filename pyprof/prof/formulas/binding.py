@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
-from pyprof.tuples import NamedTuple
 
 
 class Missing(Exception):

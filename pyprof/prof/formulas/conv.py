@@ -9,12 +9,12 @@ those of the implicit GEMM of one group: N·P·Q by K/g by (C/g)·R·S.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import grad, gradient, nbytes, need, opt, pair, product, spec, wants
 from pyprof.prof.formulas.registry import Cost, Missing, Op, Piece, op
-from pyprof.tuples import NamedTuple
 
 
 class _Options(NamedTuple):

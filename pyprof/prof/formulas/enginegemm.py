@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import dtype_from, need, product, spec
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, op
-from pyprof.tuples import NamedTuple
 
 _FLOATS = ("float16", "bfloat16", "float32")
 

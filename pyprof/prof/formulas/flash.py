@@ -9,13 +9,14 @@ requests are read. A causal mask and a window begin at the bottom right. Signatu
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pyprof import engine_steps
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.prof.formulas.algebra import nbytes, need, opt, product, spec
 from pyprof.prof.formulas.attention import Heads, mask_pairs, rows_first
 from pyprof.prof.formulas.registry import Cost, Missing, Op, op
-from pyprof.tuples import NamedTuple
 
 _RAGGED = "lengths of sequences are data: neither all of one length nor in the annotation of an engine's step"
 _NO_SUMS = "the annotation of the engine's step has no sums over requests"

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, need, opt, product, spec, vector
 from pyprof.prof.formulas.gemm import product_cost
 from pyprof.prof.formulas.registry import Cost, Missing, op
-from pyprof.tuples import NamedTuple
 
 _PACKED = (1, 2, 8)  # values in a stored element: two of 4 bits in a byte, eight in an int32
 

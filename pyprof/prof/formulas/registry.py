@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyprof.dtypes import lookup
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
 from pyprof.prof.formulas.binding import Missing as Missing  # formulas raise it
 from pyprof.prof.formulas.binding import Plan, bind, invoke, plan
-from pyprof.tuples import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)

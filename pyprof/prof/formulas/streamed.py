@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from pyprof.opcall import TensorSpec
 from pyprof.prof.formulas.algebra import gradient, nbytes, spec
 from pyprof.prof.formulas.registry import Cost, Missing, op
-from pyprof.tuples import NamedTuple
 
 
 class Row(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from pyprof.parse.records.records import Stack
 from pyprof.prof.frame import params
 from pyprof.report.division import Division
 from pyprof.report.overview import Overview
-from pyprof.tuples import NamedTuple
 
 _NUMBER = re.compile(r"(?:(?<=[._])|^)\d+(?=\.|$)")  # of a layer
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence

@@ -7,6 +7,8 @@ stages of a pipeline that is waiting.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
@@ -18,7 +20,6 @@ from pyprof.report.division import COMPUTE
 from pyprof.report.overview import Overview
 from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
 from pyprof.tables.units import human
-from pyprof.tuples import NamedTuple
 
 _SHOWN = 3  # kinds of collectives
 _HIDDEN, _LITTLE = 0.25, 0.02  # of all communication, of the wall time: of less than both the last bucket is seldom hidden

@@ -7,6 +7,8 @@ keeps quiet of products, of kernels that are fused already and of optimizers, an
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
@@ -17,7 +19,6 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import Kernels, kernels_of
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
-from pyprof.tuples import NamedTuple
 
 _ALIKE = 2.2  # two kernels go over tensors of one size if these differ by less: halves of a tensor, and what a grid tells
 _SMALL = 64  # times smaller than the largest tensor of a run: scalars and statistics of rows

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import Products
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
-from pyprof.tuples import NamedTuple
 
 _SHORTEST = 128  # sequence: below it the scores stay in the caches
 _BATCHED = frozenset({"bmm", "baddbmm", "matmul", "__matmul__", "einsum", "baddbmm_", "scaled_dot_product_attention",

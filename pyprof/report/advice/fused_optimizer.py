@@ -8,6 +8,7 @@ the tensors of both. It keeps quiet where the step is fused already.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import function
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
-from pyprof.tuples import NamedTuple
 
 _FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
 _FEW = 8  # kernels of a device: a step with fewer is that of a small model

@@ -8,6 +8,8 @@ gain nothing by it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.columns import among, distinct_rows
@@ -19,7 +21,6 @@ from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import HALVES, Products
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
-from pyprof.tuples import NamedTuple
 
 _WHOLE = {"bf16": 8, "fp16": 8, "tf32": 4}  # elements of 16 bytes: what one load of an aligned kernel takes
 _SMALLEST = 16  # a product of vectors or of a few columns is bound by its bytes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.report.advice.base import Budget
 from pyprof.report.overview import Overview
-from pyprof.tuples import NamedTuple
 
 _SEVERAL = 3  # steps that show what is usual
 

@@ -7,6 +7,7 @@ recorded, else what the grid says: torch's pointwise kernels give a fixed number
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.overview import Overview
-from pyprof.tuples import NamedTuple
 
 # Families of kernels that compilers fuse; what a library or a compiler has fused already is of other families or names.
 _FAMILIES = frozenset({"elementwise", "activation", "dropout", "norm", "batchnorm", "softmax", "reduce", "cat"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES, Records
-from pyprof.tuples import NamedTuple
 
 # By the letters of a name, in this order: the longer name before the one that is part of it.
 _KINDS = {

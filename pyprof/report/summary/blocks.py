@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyprof.prof.group import LEAST_KNOWN
 from pyprof.report.summary.model import Figures, Share, StepPhase
 from pyprof.report.summary.styled import Line, Units
 from pyprof.tables.shorten import shortened
 from pyprof.tables.units import bar
-from pyprof.tuples import NamedTuple
 from pyprof.visible import one_line
 
 _GAP = 3  # between columns

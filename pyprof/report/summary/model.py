@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyprof.report.advice.base import Advice
 from pyprof.report.overview import Window
-from pyprof.tuples import NamedTuple
 
 SCHEMA = 1
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pyprof.tables.units import human
-from pyprof.tuples import NamedTuple
 
 Line: TypeAlias = list[tuple[str, str]]
 

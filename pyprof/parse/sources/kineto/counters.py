@@ -7,7 +7,7 @@ write `hardware_counters`: what a device did in the time before each sample. Mus
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
-from pyprof.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pyprof.parse.sources.measured.launches import Launch, Measured

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from pyprof.arrays.spool import pieces
 from pyprof.markers import Kind
 from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
-from pyprof.tuples import NamedTuple
 
 _RANK = r"(?i)(?:rank|worker)[-_.]?(\d+)"
 _LIMITS = {

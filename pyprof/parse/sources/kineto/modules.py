@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto.parts import Intervals, NestedParts
 from pyprof.parse.sources.trace import Labels, Table
-from pyprof.tuples import NamedTuple
 
 MODULE_PREFIX = "nn.Module: "
 _DEEPEST = 64  # doublings of the way to the module around a frame, more than any stack needs

@@ -7,6 +7,7 @@ No texts and no meaning.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from pyprof.arrays.nesting import Forest, crossing, nest
 from pyprof.arrays.sorting import Groups
 from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, release, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
-from pyprof.tuples import NamedTuple
 
 _SAMPLES = 256  # of each part
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
 from pyprof.parse.sources.trace import Table
-from pyprof.tuples import NamedTuple
 
 _MOST_ID = 1 << 44  # ids of arrows below it are numbered with their process, of which there are fewer than 1 << 19
 _SAMPLE = 5000

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from pyprof.arrays.spool import joined
 from pyprof.arrays.types import Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
 from pyprof.parse.sources.sqlite_pages.reopened import identity, reopened
-from pyprof.tuples import NamedTuple
 
 Cell = int | float | str | bytes | None  # what SQLite can hold in one cell
 NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the cell holds a fraction, a text or a blob
