@@ -111,8 +111,10 @@ class Frame:
     def _alternatives(self) -> Texts:
         """The distinct numbers of each record's stack but the one that counts, and but 0 where there are others."""
         records = self.records
-        lengths = np.diff(records.seq_offsets)
-        row, number = distinct_rows(np.repeat(np.arange(len(records)), lengths), records.seq_numbers).columns
+        row, number = np.repeat(np.arange(len(records)), np.diff(records.seq_offsets)), records.seq_numbers
+        others = np.zeros(len(records), np.bool_)
+        others[row[number != records["seq"][row]]] = True
+        row, number = distinct_rows(row[others[row]], number[others[row]]).columns
         several = np.bincount(row, minlength=len(records))[row] > 1
         shown = (number != records["seq"][row]) & ~(several & (number == 0))
         row, number = row[shown], number[shown]
