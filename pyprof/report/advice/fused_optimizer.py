@@ -62,13 +62,16 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         least = _least_ns(overview, mine, tensors)
         rows = np.append(rows, mine)
         wish = np.append(wish, budget.left_ns(mine) * max(1 - least / max(time, 1), 0))
+    if not len(rows):
+        return None
     granted = budget.take(rows, wish)
-    gaps = budget.free_gaps & _before_each(overview, rows)
-    idle = np.where(gaps, overview.idle.of("launch"), 0)
+    gaps, idle = overview.idle.rows_of("launch")
+    own = budget.free_gaps[gaps] & _before_each(overview, rows, gaps)
+    gaps, idle = gaps[own], idle[own]
     saves, waits = budget.wall_ns(granted) + budget.wall_ns(idle), budget.wall_ns(idle)
     if not is_worth(overview, saves):
         return None
-    budget.free_gaps &= ~gaps
+    budget.free_gaps[gaps] = False
     budget.drop_launches(rows)
     held = budget.wall_ns(overview.division.held_ns[rows])
     where = places(overview, rows, overview.division.held_ns[rows])
@@ -79,11 +82,12 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     return Advice("fused_optimizer", saves, held + waits, evidence, _do(name), where)
 
 
-def _before_each(overview: Overview, rows: Ints) -> Bools:
-    """The gaps before these of the kernels that go over one parameter each: a pass has few launches, as those of lists have."""
+def _before_each(overview: Overview, rows: Ints, gaps: Ints) -> Bools:
+    """Which of some gaps are before these of the kernels that go over one parameter each: a pass has few launches, as those of
+    lists have."""
     texts = overview.frame.of_name(str)
     lists = np.array(["multi_tensor" in text for text in texts.pool] + [False], np.bool_)[texts.codes[rows]]
-    return np.isin(overview.division.gaps.after, rows[~lists])
+    return np.isin(overview.division.gaps.after[gaps], rows[~lists])
 
 
 def _optimizer(overview: Overview) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_WIDTH = 120
+_IN_MEMORY = 0 << 20  # bytes of columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser, TABLES)
 
 
-@columns_on_disk()
+@columns_on_disk(in_memory=_IN_MEMORY)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.hardware import gpus
