@@ -241,12 +241,6 @@ def taken(values: Array, index: Array) -> Array:
     return computed(len(index), values.dtype, lambda part: values[index[part]])
 
 
-def positions(rows: int, mask: Callable[[slice], Array]) -> Array:
-    """The rows for which a function of slices of rows is true, in numbers as narrow as row numbers are."""
-    found = [np.flatnonzero(mask(part)).astype(row_type(rows)) + row_type(rows)(part.start) for part in pieces(rows)]
-    return joined(found) if found else np.empty(0, row_type(rows))
-
-
 def is_constant(values: Array) -> bool:
     """Whether there are rows, all with one value."""
     return (

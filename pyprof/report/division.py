@@ -16,7 +16,8 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
 from pyprof.arrays.intervals import Segments, count_before, order_of, reaches, summed, union
-from pyprof.arrays.spool import computed, full, joined, kept, pieces, positions, row_type, taken
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, full, joined, kept, pieces, row_type, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -88,7 +89,7 @@ class Division:
             found: Bools = (start[part] >= 0) & (start[part] < self.end_ns) & (ends_ns(part) > begin_ns)
             return found & (kind[part] != ActivityKind.CPU) if self.on_gpu else found
 
-        row = positions(len(records), inside)
+        row = rows_where(len(records), inside)
         (self.pids, self.devices), _, device = distinct_rows(*(taken(records[name], row) for name in ("pid", "device")))
         device = device.astype(np.min_scalar_type(-max(self.count, 1)))
         if (order := order_of(device, _Of(row, self._begins), _Of(row, self._ends))) is not None:
@@ -136,7 +137,7 @@ class Division:
         """For each record the time in which it holds its device; 0 outside of the window."""
         result = full(len(self.records), 0, np.int32 if self._longest_ns < 1 << 31 else np.int64)
         for role in (role for role in range(len(BUSY)) if (self.role == role).any()):
-            mine = positions(len(self.row), lambda part, role=role: self.role[part] == role)  # type: ignore[misc]
+            mine = rows_where(len(self.row), lambda part, role=role: self.role[part] == role)  # type: ignore[misc]
             device = taken(self._device, mine)
             covered = self._covered_by(role, mine, device)
             for part, end, reach, _ in reaches(device, lambda part, mine=mine: self._ends(self.row[mine[part]])):  # type: ignore[misc]
@@ -166,7 +167,7 @@ class Division:
             ended = count_before(when.group, when.end, own, self._begins(rows), inclusive=True)
             return np.asarray((self.role[part] < role) & (begun > ended))
 
-        others = positions(len(self.row), meets)
+        others = rows_where(len(self.row), meets)
         found = union(self._device[others], self._begins(self.row[others]), self._ends(self.row[others]))
         return found if len(found.start) else None
 
@@ -244,7 +245,7 @@ class Division:
     def launched(self) -> Ints:
         """One record of each launch in the window, in order of process, thread and time."""
         times = self.records["launch_ns"]
-        known = self.row[positions(len(self.row), lambda part: times[self.row[part]] >= 0)]
+        known = self.row[rows_where(len(self.row), lambda part: times[self.row[part]] >= 0)]
         thread = distinct_rows(*(taken(self.records[name], known) for name in ("pid", "tid"))).inverse
         thread, launch = narrowest(thread), taken(times, known)
         if (order := order_of(thread, launch)) is not None:
@@ -257,7 +258,7 @@ class Division:
                 new[0] = True
             return new
 
-        return kept(known[positions(len(known), begins)])
+        return kept(known[rows_where(len(known), begins)])
 
     @cached_property
     def slack_ns(self) -> Ints:

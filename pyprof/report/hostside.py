@@ -12,7 +12,8 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import Segments, summed, union
-from pyprof.arrays.spool import computed, pieces, positions
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.calls import Calls
@@ -61,7 +62,7 @@ class Idle:
     def rows_of(self, cause: str) -> tuple[Ints, Ints]:
         """(the gaps that have time for a cause, ascending; how long it is)."""
         code = CAUSES.index(cause)
-        whole = positions(len(self.cause), lambda part: (self.cause[part] == code) & (self.gaps.time_ns[part] > 0))
+        whole = rows_where(len(self.cause), lambda part: (self.cause[part] == code) & (self.gaps.time_ns[part] > 0))
         some = np.flatnonzero(self.divided[:, code])
         rows = np.concatenate([whole, self.late[some]])
         time = np.concatenate([self.gaps.time_ns[whole], self.divided[some, code]])
@@ -89,10 +90,12 @@ class Idle:
             result[code * count : (code + 1) * count] += summed(device, self.divided[:, code], count)
         return result.reshape(len(CAUSES), count)
 
-    @property
-    def times(self) -> dict[str, Ints]:
-        """For each cause that any gap has how long each gap is for it."""
-        return {cause: self.of(cause) for cause in CAUSES if self.by_device[CAUSES.index(cause)].any()}
+    def causes_of(self, gap: int) -> list[tuple[int, str]]:
+        """(ns, cause) of each cause of one gap."""
+        if self.cause[gap] >= 0:
+            return [(int(self.gaps.time_ns[gap]), CAUSES[self.cause[gap]])]
+        times = self.divided[np.searchsorted(self.late, gap)].tolist()
+        return [(ns, cause) for ns, cause in zip(times, CAUSES, strict=True) if ns]
 
     def waits(self, rows: Ints) -> Ints:
         """For each of these gaps the row of Calls of the call whose wait it is for, -1 none."""
@@ -132,7 +135,7 @@ def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, st
 def unrecorded(division: Division) -> Ints:
     """The gaps whose next activity had been launched long before the device began it, although it had nothing else to do."""
     gaps, records = division.gaps, division.records
-    rows = positions(len(gaps), lambda part: gaps.time_ns[part] > _UNRECORDED_NS)
+    rows = rows_where(len(gaps), lambda part: gaps.time_ns[part] > _UNRECORDED_NS)
     after, end = gaps.after[rows], gaps.ends(rows)
     launch = records["launch_ns"][after]
     returned = launch + np.maximum(records["launch_dur_ns"][after], 0)
@@ -143,7 +146,7 @@ def _in_replays(division: Division) -> Ints:
     """The gaps inside of the replay of a graph, which runs one node after another, and those behind a replay of which next to
     nothing but sets and copies of memory was recorded."""
     gaps, records = division.gaps, division.records
-    long = positions(len(gaps), lambda part: gaps.time_ns[part] > _QUEUED_NS)
+    long = rows_where(len(gaps), lambda part: gaps.time_ns[part] > _QUEUED_NS)
     before, after = gaps.before[long], gaps.after[long]
     known = np.flatnonzero((before >= 0) & (after >= 0))
     one, other = ({name: records.of_rows(name, rows[known]) for name in ("corr", "pid")} for rows in (before, after))

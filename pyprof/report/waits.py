@@ -11,7 +11,8 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import Segments, count_before, order_of, reaches, union
-from pyprof.arrays.spool import computed, pieces, positions, taken
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.calls import Calls, waiting_call
@@ -78,7 +79,7 @@ def silences(division: Division) -> Segments:
     """When each process, by place in the distinct pids, launched nothing for long: for records, which hold no other calls."""
     records = division.records
     times, took, pid = (records[name] for name in ("launch_ns", "launch_dur_ns", "pid"))
-    rows = positions(len(times), lambda part: (times[part] >= 0) & (_process(division, pid[part]) >= 0))
+    rows = rows_where(len(times), lambda part: (times[part] >= 0) & (_process(division, pid[part]) >= 0))
     group = computed(len(rows), np.int16, lambda part: _process(division, pid[rows[part]]))
     if (order := order_of(group, taken(times, rows))) is not None:
         rows, group = taken(rows, order), taken(group, order)
@@ -109,7 +110,7 @@ def relieved(division: Division, waited: Segments, late: Ints) -> Ints:
         return result
     of_row = division.device
     for device in range(division.count):
-        rows = division.row[positions(len(division.row), lambda part, device=device: of_row[division.row[part]] == device)]  # type: ignore[misc]
+        rows = division.row[rows_where(len(division.row), lambda part, device=device: of_row[division.row[part]] == device)]  # type: ignore[misc]
         mine = np.flatnonzero(gaps.device[late] == device)
         time, ends = gaps.time_ns[late[mine]].astype(np.int64), gaps.ends(late[mine])
         upto = _remaining(division, rows, waited, process[device], ends, np.concatenate([[0], np.cumsum(time)]))

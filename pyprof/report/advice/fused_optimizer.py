@@ -47,15 +47,16 @@ class _Pass(NamedTuple):
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """What one pass over the parameters saves at most, None where it is not worth it."""
     records, frame = overview.records, overview.frame
-    named_fused = frame.of_name(str)
+    named_fused, alike = frame.of_classes.of_name(str), frame.classes.records
     fused = np.array([_FUSED.search(name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
-    kernel = (records["kind"] == ActivityKind.KERNEL) & (records["phase"] == PHASES.index("optimizer"))
-    stepping = overview.inside & kernel & ~fused
+    kernel = (alike["kind"] == ActivityKind.KERNEL) & (alike["phase"] == PHASES.index("optimizer"))
+    stepping = frame.classes.rows(kernel & ~fused)
+    stepping = stepping[overview.inside[stepping]]
     name = _optimizer(overview)
     tensors = _TENSORS.get(next((part for part in _TENSORS if part in name.lower()), ""), _USUAL)
     rows, wish = np.empty(0, np.int64), np.empty(0)
     for device in range(overview.division.count):
-        mine = np.flatnonzero(stepping & (overview.division.device == device))
+        mine = stepping[overview.division.device[stepping] == device]
         if len(mine) < _FEW:
             continue
         time = int(records["dur_ns"][mine].sum())
@@ -85,8 +86,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 def _before_each(overview: Overview, rows: Ints, gaps: Ints) -> Bools:
     """Which of some gaps are before these of the kernels that go over one parameter each: a pass has few launches, as those of
     lists have."""
-    texts = overview.frame.of_name(str)
-    lists = np.array(["multi_tensor" in text for text in texts.pool] + [False], np.bool_)[texts.codes[rows]]
+    texts, code = overview.frame.of_classes.of_name(str), overview.frame.classes.code[rows]
+    lists = np.array(["multi_tensor" in text for text in texts.pool] + [False], np.bool_)[texts.codes[code]]
     return np.isin(overview.division.gaps.after[gaps], rows[~lists])
 
 

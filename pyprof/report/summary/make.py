@@ -106,8 +106,8 @@ def _utilised(overview: Overview) -> Utilised:
 def _phases(kernels: Kernels) -> dict[str, int]:
     """Time of kernels by phase, the longest first."""
     names = (*PHASES, "unknown")
-    phase = kernels.frame.records["phase"][kernels.rows].astype(np.int64)
-    spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.time_ns, len(names)).tolist()
+    phase = kernels.classes.records["phase"].astype(np.int64)
+    spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.class_ns, len(names)).tolist()
     found = sorted(zip(names, spent, strict=True), key=lambda pair: -pair[1])
     return {name: ns for name, ns in found if ns or name == "unknown"}
 
@@ -116,7 +116,7 @@ def _known(kernels: Kernels) -> Known | None:
     frame, total = kernels.frame, kernels.total_ns
     if not total:
         return None
-    call, costs = frame.records["call"][kernels.rows], frame.costs
+    call = kernels.classes.records["call"]
     shaped = np.array([*(params(one) is not None for one in frame.records.calls), False], np.bool_)
-    masks = call >= 0, shaped[call], costs.flops[kernels.rows] >= 0, costs.bytes[kernels.rows] >= 0
-    return Known(*(int(kernels.time_ns[mask].sum()) / total for mask in masks))
+    of_op, of_shape = (int(kernels.class_ns[mask].sum()) / total for mask in (call >= 0, shaped[call]))
+    return Known(of_op, of_shape, *(int(known.time_ns.sum()) / total for known in (kernels.flops, kernels.bytes)))
