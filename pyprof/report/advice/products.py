@@ -144,8 +144,8 @@ class Chosen(NamedTuple):
 
     def take(self, which: Bools | Ints) -> Chosen:
         """Some of them."""
-        numbers = (column[which] for column in (self.rows, self.code, self.held_ns, self.flops, self.bytes))
-        return Chosen(*numbers, self.dram[which])
+        rows, code, held, flops, moved, dram = self
+        return Chosen(rows[which], code[which], held[which], flops[which], moved[which], dram[which])
 
     def least_ns(self, peak: Floats, share: float = 1.0) -> Floats:
         """The least time at a peak of each class, each moving this share of its bytes; NaN where that is not known."""

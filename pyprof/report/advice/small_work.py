@@ -55,12 +55,9 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 def _filled(overview: Overview) -> Floats:
     """Blocks of the kernels of each class over the multiprocessors of its device, NaN unknown."""
-    records = overview.frame.classes.records
+    records, gpus = overview.frame.classes.records, overview.frame.gpus
     blocks = np.prod([records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-    sms = [
-        device.sms if info.sms <= 0 else info.sms
-        for info, (device, _) in zip(overview.records.gpus, overview.frame.gpus, strict=False)
-    ]
+    sms = [device.sms if info.sms <= 0 else info.sms for info, (device, _) in zip(overview.records.gpus, gpus, strict=False)]
     known = np.array([float(number) if number else np.nan for number in sms] + [np.nan])[records["gpu"]]
     return np.where(records["grid_x"] > 0, blocks / known, np.nan)
 

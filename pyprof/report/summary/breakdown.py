@@ -35,7 +35,7 @@ class KnownSums(NamedTuple):
     """Of each class the time and the number of records of which a number is known, and the sum of these."""
 
     time_ns: Ints
-    count: Ints
+    number: Ints
     sums: Ints
 
 
@@ -140,7 +140,7 @@ class Kernels:
 
     def _sums(self, known: KnownSums, own: Ints, mine: Ints, total: Ints) -> list[int | None]:
         """Sums by group; None where too little of a group's time is known. own: the groups of these classes."""
-        of_known, often = (summed(own, each[mine], len(total)) for each in (known.time_ns, known.count))
+        of_known, often = (summed(own, each[mine], len(total)) for each in (known.time_ns, known.number))
         sums = exact_sum(known.sums[mine], own, len(total))
         enough = (of_known > LEAST_KNOWN * total) & (often > 0)
         return [number if good else None for number, good in zip(sums.tolist(), enough.tolist(), strict=True)]
@@ -200,7 +200,7 @@ class Kernels:
         """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
         of_op, of_shape, of_layer = self._places
         alike, lost_ns = self.classes.records, self._lost_of_classes
-        there = np.flatnonzero(lost_ns.count > 0)
+        there = np.flatnonzero(lost_ns.number > 0)
         call, scope = alike["call"][there], alike["scope"][there]
         (first, place) = distinct_rows(of_op[call], of_shape[call], of_layer[scope])[1:]
         lost = summed(place, lost_ns.sums[there].astype(np.int64), len(first))
