@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from pyprof.arrays.columns import among, distinct_rows
 from pyprof.arrays.intervals import spans
+from pyprof.arrays.processes import at_once
 from pyprof.arrays.spool import kept, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import Records
@@ -201,6 +202,24 @@ class Overview:
             result = Division(self.records, self._ends, window.begin_ns, window.end_ns)
         self.__dict__.pop("_launches", None)  # nothing after the window needs these, which are as long as the records
         return result
+
+    def prepare(self) -> None:
+        """Compute what all of a report looks at, costs and idle time at once where there may be several processes."""
+        division, _ = self.division, self.calls
+
+        def costs() -> None:
+            _ = self.frame.classes, self.frame.costs, self.frame.roofline
+
+        def idle() -> tuple[dict[str, Any], tuple[Ints, ...]]:
+            found = self.idle
+            return division.worked_out(), (found.cause, found.late, found.divided, found.waited)
+
+        _, (known, causes) = cast(
+            "tuple[None, tuple[dict[str, Any], tuple[Ints, ...]]]", at_once([costs, idle], len(self.records))
+        )
+        if "idle" not in self.__dict__:
+            division.take_over(known)
+            self.idle = Idle(division.gaps, *causes)
 
     @cached_property
     def inside(self) -> Bools:

@@ -96,7 +96,7 @@ class _Store:
         rows, expected = 0, int(self.begins[groups.stop] - self.begins[groups.start])
         try:
             for group in groups:
-                for chunk in self.file.read_row_group(group, [name]).column(0).chunks:
+                for chunk in self.file.read_row_group(group, [name], use_threads=False).column(0).chunks:
                     rows += len(chunk)
                     yield chunk
         except _READ_ERRORS as error:
