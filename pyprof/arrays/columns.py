@@ -109,8 +109,16 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
 
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The values that stand there more than once, ascending."""
-    found = np.sort(values)
-    return distinct_values(found[1:][found[1:] == found[:-1]])
+    rows = len(values)
+    low, high = (int(values.min()), int(values.max())) if rows else (0, 0)
+    if high - low >= 4 * rows:
+        found = np.sort(values)
+        return distinct_values(found[1:][found[1:] == found[:-1]])
+    last = np.empty(high - low + 1, row_type(rows))  # the last row of each value, which others of the same value are not
+    for part in pieces(rows):
+        last[values[part] - low] = np.arange(part.start, part.stop, dtype=last.dtype)
+    again = [values[part][last[values[part] - low] != np.arange(part.start, part.stop)] for part in pieces(rows)]
+    return distinct_values(np.concatenate([values[:0], *again]))
 
 
 def _packed(column: Array) -> tuple[Ints, int]:

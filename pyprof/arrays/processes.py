@@ -26,6 +26,7 @@ from pyprof.errors import ToolError
 Result = TypeVar("Result")
 
 _JOBS: ContextVar[int] = ContextVar("processes for one capture", default=1)
+LEAST_ROWS = 1 << 18  # of fewer the start of a process takes as long as it saves
 _ALIGNMENT = 64  # bytes, of arrays in a file of results
 
 
@@ -42,6 +43,14 @@ def several(jobs: int) -> Iterator[None]:
 def most() -> int:
     """How many processes may work at a time; 1 where they cannot share memory."""
     return _JOBS.get() if hasattr(os, "fork") else 1
+
+
+def at_once(tasks: Sequence[Callable[[], Result]], rows: int) -> list[Result]:
+    """The results of tasks on columns of so many rows, at the same time where that is worth the start of processes."""
+    if most() < len(tasks) or rows < LEAST_ROWS:
+        return [task() for task in tasks]
+    spool.release()
+    return in_processes(tasks)
 
 
 def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:

@@ -23,6 +23,7 @@ from pyprof.hardware.gpus import Recorded, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
+from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
@@ -62,6 +63,16 @@ class Frame:
     def within(self) -> tuple[Records, Bools | None]:
         """The records of the whole capture and which of them these are; None: all."""
         return self.records, None
+
+    @cached_property
+    def classes(self) -> Classes:
+        """The classes of the records."""
+        return classes_of(self.records)
+
+    @cached_property
+    def of_classes(self) -> Frame:
+        """A frame of one record of each class, for what depends on that alone."""
+        return Part(self, self.classes.first)
 
     @cached_property
     def costs(self) -> Costs:

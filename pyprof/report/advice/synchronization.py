@@ -73,7 +73,7 @@ def _memory(overview: Overview, least_ns: float) -> Advice | None:
 def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     """Where the host waited for all that it had launched."""
     evidence = f"{ms(idle.time_ns)} idle after the host had waited"
-    wait = overview.idle.wait[idle.rows]
+    wait = overview.idle.waits(idle.rows)
     if overview.calls is None or overview.trace is None or not (wait >= 0).any():
         evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
         return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _TO_HOST)
