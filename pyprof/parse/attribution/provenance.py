@@ -5,6 +5,8 @@ What is recorded of a generated kernel's launch is a line of the generated modul
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
@@ -22,7 +24,7 @@ def give_lines(records: Records, lines: dict[str, tuple[str, ...]]) -> int:
     for scope, name in pairs.T.tolist():
         new.append(len(records.stacks))
         stack = records.stacks[scope] if scope >= 0 else Stack()
-        records.stacks.append(stack._replace(trace=lines[records.strings[name]]))
+        records.stacks.append(replace(stack, trace=lines[records.strings[name]]))
     column = records["scope"].copy()
     column[rows] = np.array(new, column.dtype)[inverse]
     records.columns["scope"] = column

@@ -6,9 +6,8 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +79,8 @@ KEYS = {
 }  # fmt: skip
 
 
-class GpuInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
     """A device as the capture describes it: name as the driver gives it, compute capability, multiprocessors (-1 unknown)."""
 
     name: str = ""
@@ -92,11 +92,12 @@ class GpuInfo(NamedTuple):
     memory_bytes: int = -1
 
 
-GPU_NUMBERS = GpuInfo._fields[2:]
+GPU_NUMBERS = tuple(one.name for one in fields(GpuInfo))[2:]
 """The fields of GpuInfo that are numbers, -1 unknown, and columns of a trace's `devices`."""
 
 
-class Stack(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Stack:
     """One distinct stack of ranges, each list outermost first.
 
     mod, op, marker: Python-level calls and their texts; layer: named layers, or where none was named the user's ranges; trace:
@@ -117,7 +118,8 @@ class Stack(NamedTuple):
     open: bool = False
 
 
-class MarkedStep(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MarkedStep:
     """One step that a serving engine made. pid: its process; number: from 0 in order of begin in its process; begin_ns,
     end_ns: from the begin of its first annotation to the end of its last; texts: of these, the outermost and first before."""
 

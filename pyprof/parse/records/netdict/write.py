@@ -8,6 +8,7 @@ distinct thing. Reading takes our lines and the original's (tuples, single quote
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby, pairwise, repeat
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ class _Pieces:
         self.head = [_members({key: stack[key] for key in _OF_STACK}) + ", " for stack in self.stacks]
         self.calls = [*(json_text(call_text(call)) for call in records.calls), None]
         self.gpus = [*(json_text(_described(gpu)) for gpu in records.gpus), None]
-        self.engine_steps = [*(json_text(step._asdict()) for step in records.engine_steps), None]
+        self.engine_steps = [*(json_text(asdict(step)) for step in records.engine_steps), None]
 
     def where(self, rows: slice) -> list[str]:
         """From tid to phase."""
