@@ -96,8 +96,8 @@ def kernels_of(overview: Overview) -> Kernels:
             continue
         known = _by_shapes(overview.records.calls[about]) if about >= 0 else None
         size = known or (_by_grid(text, blocks, threads), _inputs(text, family, bool(behind)))
-        number = words.setdefault(function(text) or family, len(words))
-        told[:, at] = 1, *size, family == "reduce", family in _WHOLE, number
+        said = words.setdefault(function(text) or family, len(words))
+        told[:, at] = 1, *size, family == "reduce", family in _WHOLE, said
     of_class = np.zeros((6, len(classes)), np.int64)
     of_class[:, there] = told[:, alike_too.inverse]
     fusable, elements, inputs, reduces, whole, word = of_class
