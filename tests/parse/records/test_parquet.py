@@ -122,7 +122,6 @@ def test_a_call_with_every_kind_of_argument_comes_back() -> None:
     assert np.isnan(nan.args[0])
 
 
-@given(some_records(), st.integers(1, 4))
 def test_pools_are_stored_as_earlier_files_have_them() -> None:
     """Objects by the names of their fields, all of them: a reader of the same schema version must find them so."""
     kept = {
@@ -139,6 +138,7 @@ def test_pools_are_stored_as_earlier_files_have_them() -> None:
     assert (gpu["name"], gpu["cc"], gpu["sms"]) == ("A100", [8, 0], -1)
 
 
+@given(some_records(), st.integers(1, 4))
 def test_any_records_come_back(tmp_path_factory: pytest.TempPathFactory, records: Records, group: int) -> None:
     path = tmp_path_factory.mktemp("p") / "any.parquet"
     with pytest.MonkeyPatch.context() as patch:
