@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.tables.formats import write_aligned
 from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, texts
 from pyprof.timers.clocks import EMPTY, wrapped
-
-if TYPE_CHECKING:
-    from pyprof.timers.buffer import Buffer
 
 _SHORT_TICKS = 64  # where the timer's cost is unknown: no clock here takes longer to read
 
@@ -55,7 +52,25 @@ class Readings(NamedTuple):
 _MOST_TICKS = 1 << 62  # a cost beyond it was invented
 
 
-def readings_of(buffer: Buffer) -> Readings:
+class Filled(Protocol):
+    """What is asked of a `Buffer`."""
+
+    names: dict[int, str]
+    shape: tuple[int, int, int]
+    clock: str
+    bits: int
+    kernel: str
+    whole: int | None
+    hz: float | None
+
+    def array(self, name: str = "ticks") -> Ints | None:
+        """One of the arrays on the host, None where it was never used."""
+
+    def timer_cost(self) -> float | None:
+        """Ticks between two readings with nothing between them, None unknown."""
+
+
+def readings_of(buffer: Filled) -> Readings:
     """The readings of a buffer."""
     raw = buffer.array()
     assert raw is not None
@@ -104,7 +119,7 @@ def _flags(raw: Ints, usable: Bools, clock_works: bool, clock: str) -> list[str]
     return [*found, "unsupported" if zeros and not clock_works else "not reached"]
 
 
-def _whole(buffer: Buffer, ticks: Floats, numbers: Sequence[int]) -> tuple[float, str]:
+def _whole(buffer: Filled, ticks: Floats, numbers: Sequence[int]) -> tuple[float, str]:
     """The ticks that shares are of, and what they are."""
     if buffer.whole is not None:
         return float(ticks[numbers.index(buffer.whole)]), f"the block {buffer.names[buffer.whole]}"
@@ -116,7 +131,7 @@ def _whole(buffer: Buffer, ticks: Floats, numbers: Sequence[int]) -> tuple[float
     return float(ticks.sum()), "all blocks together"
 
 
-def _starts(buffer: Buffer, at: tuple[Ints, Ints, Ints]) -> tuple[Floats, bool]:
+def _starts(buffer: Filled, at: tuple[Ints, Ints, Ints]) -> tuple[Floats, bool]:
     """When each reading began, in ns, and whether lanes compare. NaN where begins or the clock's rate are unknown."""
     starts, pairs, lane = buffer.array("starts"), buffer.array("pairs"), at[2]
     if starts is None or not buffer.hz or not len(lane) or (starts[at] == EMPTY).any():
@@ -138,7 +153,7 @@ def _starts(buffer: Buffer, at: tuple[Ints, Ints, Ints]) -> tuple[Floats, bool]:
     return start - least[lane], together
 
 
-def _lane_names(buffer: Buffer) -> list[str]:
+def _lane_names(buffer: Filled) -> list[str]:
     sms = buffer.array("sms")
     if sms is None:
         return [f"lane {lane}" for lane in range(buffer.shape[2])]
