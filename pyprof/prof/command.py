@@ -84,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
     records.release(*COLUMNS)
     write(found, options)
     sys.stdout.flush()
+    for each in (records, frame.records):
+        each.release(*COLUMNS)
     for message in records.messages():
         tell(f"note: {message}")
     _coverage(frame, inside)

@@ -48,7 +48,7 @@ def write_lines(lines: Lines, table: AnyTable, change: Callable[[str], str], str
     many = len(table.rows) >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(fields)
     made = (_arrow_rows(lines) if many else None) or partial(_python_rows, lines)
     skipped, begin = lines.skipped, titled(lines.begin) if stream.isatty() else lines.begin
-    with sink(stream) as put:
+    with sink(stream, many) as put:
         for part in table.parts():
             put([begin])  # not before the first rows are known: a damaged file may have none
             begin = ""

@@ -6,7 +6,6 @@ Units stand in the metadata of each field. Imported only for this format; raises
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,22 +13,58 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts
-from pyprof.tables.table import AnyTable, Fractions, Integers, PerPool, Texts, Values
+from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.types import Array
+from pyprof.tables.table import AnyTable, Fractions, Header, Integers, PerPool, Texts, Values
 
 
 def write(table: AnyTable, stream: BinaryIO) -> None:
     """Write the rows in groups, so that the arrays of one group only are in memory at once."""
     pools = [PerPool(_pool) for _ in table.headers]
-    parts = table.parts()
-    first = next(parts)
-    schema = pa.schema(
-        pa.field(header.key, _kind(values), metadata={"header": header.text, "unit": header.unit, "help": header.help})
-        for header, values in zip(table.headers, first.values, strict=True)
-    )
-    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-        for part in chain([first], parts):
+    writer: Any = None
+    try:
+        for part in table.parts():
+            if writer is None:
+                schema = _schema(part.headers, part.values)
+                writer = pq.ParquetWriter(stream, schema, compression="zstd", **_encodings(part.headers, part.values))
             arrays = [_array(values, pool) for values, pool in zip(part.values, pools, strict=True)]
+            del part  # before the next is made
             writer.write_batch(pa.record_batch(arrays, schema=schema))
+            del arrays
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _schema(headers: Sequence[Header], values: Sequence[Values]) -> Any:
+    return pa.schema(
+        pa.field(header.key, _kind(column), metadata={"header": header.text, "unit": header.unit, "help": header.help})
+        for header, column in zip(headers, values, strict=True)
+    )
+
+
+def _encodings(headers: Sequence[Header], values: Sequence[Values]) -> dict[str, Any]:
+    """How columns are stored, from some of their rows: whole numbers of which most are different as differences, all else as
+    places in a dictionary. Least and largest values are told of numbers."""
+    steady = [header.key for header, column in zip(headers, values, strict=True) if _mostly_different(column)]
+    paths = [
+        header.key if _kind(column) != pa.list_(pa.string()) else f"{header.key}.list.element"
+        for header, column in zip(headers, values, strict=True)
+        if header.key not in steady
+    ]
+    numbers = [header.key for header, column in zip(headers, values, strict=True) if not isinstance(column, Texts)]
+    return {
+        "use_dictionary": paths,
+        "column_encoding": dict.fromkeys(steady, "DELTA_BINARY_PACKED"),
+        "write_statistics": numbers,
+    }
+
+
+def _mostly_different(values: Values) -> bool:
+    if not isinstance(values, Integers) or values.values.dtype == np.object_:
+        return False
+    known = values.values[~values.unknown]
+    return 2 * len(distinct_values(known)) > len(known)
 
 
 def _kind(values: Values) -> Any:
@@ -40,13 +75,18 @@ def _kind(values: Values) -> Any:
     return pa.dictionary(pa.int32(), pa.string()) if values.lists is None else pa.list_(pa.string())
 
 
-def _pool(values: Texts) -> Any:
-    """The distinct texts, or lists of them."""
+def _pool(values: Texts) -> tuple[Any, Array]:
+    """The distinct texts, or the lists of them, and for each code of the column which of these it is; of -1 the last, any.
+
+    Where a dictionary holds a text twice, Arrow writes every row's text out.
+    """
     if values.lists is None:
-        return to_arrow_texts(_sound(values.pool))
+        number: dict[str, int] = {}
+        codes = [number.setdefault(text, len(number)) for text in _sound(values.pool)]
+        return to_arrow_texts([*number]), np.array([*codes, 0], np.int32)
     parts = to_arrow_texts(_sound([part for parts in values.lists for part in parts]))
     offsets = np.cumsum([0, *map(len, values.lists)]).astype(np.int32)
-    return pa.ListArray.from_arrays(to_arrow(offsets), parts)
+    return pa.ListArray.from_arrays(to_arrow(offsets), parts), np.append(np.arange(len(offsets) - 1, dtype=np.int32), 0)
 
 
 def _sound(texts: Sequence[str]) -> Sequence[str]:
@@ -58,13 +98,13 @@ def _sound(texts: Sequence[str]) -> Sequence[str]:
     return texts
 
 
-def _array(values: Values, pool: PerPool[Any]) -> Any:
-    if isinstance(values, Texts) and values.lists is not None:
-        return pool(values).take(to_arrow(values.codes.astype(np.int64), values.unknown))
-    if isinstance(values, (Integers, Fractions)):
-        if values.values.dtype == np.object_:  # sums beyond 64 bits
-            rows = zip(values.values.tolist(), values.unknown.tolist(), strict=True)
-            return to_arrow_texts([None if missing else str(n) for n, missing in rows]).cast(pa.decimal128(38))
-        kind = np.int64 if isinstance(values, Integers) else np.float64
-        return to_arrow(values.values.astype(kind), values.unknown)
-    return pa.DictionaryArray.from_arrays(to_arrow(values.codes.astype(np.int32), values.unknown), pool(values))
+def _array(values: Values, pool: PerPool[tuple[Any, Array]]) -> Any:
+    if isinstance(values, Texts):
+        texts, number = pool(values)
+        codes = to_arrow(number[values.codes], values.unknown)
+        return texts.take(codes) if values.lists is not None else pa.DictionaryArray.from_arrays(codes, texts, safe=False)
+    if values.values.dtype == np.object_:  # sums beyond 64 bits
+        rows = zip(values.values.tolist(), values.unknown.tolist(), strict=True)
+        return to_arrow_texts([None if missing else str(n) for n, missing in rows]).cast(pa.decimal128(38))
+    kind = np.int64 if isinstance(values, Integers) else np.float64
+    return to_arrow(values.values.astype(kind), values.unknown)

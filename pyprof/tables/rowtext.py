@@ -95,7 +95,7 @@ class _Line:
 
     def _add(self, texts: Any, codes: Array) -> None:
         self.texts.append(texts)
-        self.numbers.append(codes + np.int64(self.count))
+        self.numbers.append(codes.astype(np.int32) + np.int32(self.count))
         self.count += len(texts)
 
     def batches(self, rows: int) -> Iterator[memoryview]:
@@ -111,7 +111,7 @@ class _Line:
 
     def joined(self, begin: int, end: int) -> tuple[Array, memoryview]:
         """The text of some rows, and where each of them begins and ends in it."""
-        numbers = np.empty((end - begin, len(self.numbers)), np.int64)
+        numbers = np.empty((end - begin, len(self.numbers)), np.int32)
         for place, number in enumerate(self.numbers):
             numbers[:, place] = number if isinstance(number, int) else number[begin:end]
         taken = pc.take(self._all, to_arrow(numbers.ravel()), boundscheck=False)

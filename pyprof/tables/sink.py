@@ -15,13 +15,14 @@ _PATIENCE_S = 1.0  # with a file that does not answer when the work has ended by
 
 
 @contextmanager
-def sink(stream: IO[str]) -> Iterator[Put]:
-    """What writes texts to the stream inside the block, at whose end all are written. They may be asked for in another thread.
+def sink(stream: IO[str], behind: bool) -> Iterator[Put]:
+    """What writes texts to the stream inside the block, at whose end all are written.
 
+    behind: whether they are asked for and written by another thread where the stream is a file.
     Raises what asking for them or writing them raises, perhaps only when more is put or the block ends.
     """
     direct = getattr(stream, "encoding", None) == "utf-8" and hasattr(stream, "buffer")
-    if direct and (number := _file(stream)) is not None:
+    if behind and direct and (number := _file(stream)) is not None:
         stream.flush()
         with _behind(number) as put:
             yield put

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.heap import trim
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
@@ -186,7 +187,12 @@ class LazyTable(NamedTuple):
         size = PART_ROWS if (self.rows[1:] > self.rows[:-1]).all() else len(self.rows)
         for start in range(0, max(len(self.rows), 1), size):
             part = self.source.take(self.rows[start : start + size])
-            yield Table(self.headers, [*map(part.of, map(attrgetter("key"), self.headers))], *self[3:])
+            values = [*map(part.of, map(attrgetter("key"), self.headers))]
+            del part
+            if start == 0:
+                trim()  # what has been computed of all rows for the first of them
+            yield Table(self.headers, values, *self[3:])
+            del values  # before the next are made
 
     def whole(self) -> Table:
         """All rows at once."""

@@ -16,18 +16,19 @@ _TEXTS: list[Text] = ["first\n", memoryview("é\u2028\n".encode()), "", memoryvi
 _EXPECTED = "first\né\u2028\nlone ?\r\nlast"
 
 
-def _put(stream: io.TextIOBase) -> None:
+def _put(stream: io.TextIOBase, behind: bool = True) -> None:
     stream.write("before\n")
-    with sink(stream) as put:  # type: ignore[arg-type]
+    with sink(stream, behind) as put:  # type: ignore[arg-type]
         for text in _TEXTS:
             put([text])
         put(_TEXTS)
     stream.write("after\n")
 
 
-def test_into_a_file(tmp_path: Path) -> None:
-    with (tmp_path / "out").open("w", encoding="utf-8", newline="") as stream:
-        _put(stream)
+@pytest.mark.parametrize("behind", [True, False])
+def test_into_a_file(tmp_path: Path, behind: bool) -> None:
+    with (tmp_path / "out").open("w", encoding="utf-8", errors="replace", newline="") as stream:
+        _put(stream, behind)
     assert (tmp_path / "out").read_bytes().decode() == f"before\n{_EXPECTED * 2}after\n"
 
 
@@ -55,7 +56,7 @@ def test_what_making_texts_raises_is_raised(tmp_path: Path, after: list[list[str
     with (
         (tmp_path / "out").open("w", encoding="utf-8") as stream,
         pytest.raises(LookupError, match="no more"),
-        sink(stream) as put,
+        sink(stream, True) as put,
     ):
         put(_failing())
         for texts in after:
@@ -71,14 +72,14 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with (
         (tmp_path / "out").open("w", encoding="utf-8") as stream,
         pytest.raises(OSError, match="No space"),
-        sink(stream) as put,
+        sink(stream, True) as put,
     ):
         put(["text"])
         put(["more"])
 
 
 def test_an_exception_inside_ends_the_writing(tmp_path: Path) -> None:
-    with (tmp_path / "out").open("w", encoding="utf-8") as stream, pytest.raises(KeyboardInterrupt), sink(stream) as put:
+    with (tmp_path / "out").open("w", encoding="utf-8") as stream, pytest.raises(KeyboardInterrupt), sink(stream, True) as put:
         put(["text"])
         raise KeyboardInterrupt
     assert (tmp_path / "out").read_text() in ("", "text")
@@ -87,6 +88,6 @@ def test_an_exception_inside_ends_the_writing(tmp_path: Path) -> None:
 def test_what_is_written_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, text: write(file, text[:3]))
-    with (tmp_path / "out").open("w", encoding="utf-8") as stream, sink(stream) as put:
+    with (tmp_path / "out").open("w", encoding="utf-8") as stream, sink(stream, True) as put:
         put(["a text of more than three characters", memoryview(b" and another")])
     assert (tmp_path / "out").read_text() == "a text of more than three characters and another"

@@ -103,8 +103,7 @@ class _Store:
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
         if rows != expected:  # a damaged page can be passed over without an error
             raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {expected}", _DAMAGED)
-        if len(groups) > 1:  # of some rows the same memory serves for those that follow
-            pa.default_memory_pool().release_unused()
+        pa.default_memory_pool().release_unused()
 
     def _read(self, name: str, groups: range) -> list[Array]:
         """A column of Records in some row groups; of the sequence numbers how many each row has, and the numbers."""
