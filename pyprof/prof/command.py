@@ -31,6 +31,7 @@ from pyprof.prof.columns import (
 )
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
+from pyprof.prof.nearby import frame_of
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Header, Source, choose
 from pyprof.visible import tell
@@ -75,18 +76,22 @@ def run(options: argparse.Namespace) -> int:
         load_user_formulas(formulas)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([*map(load, options.file or ["-"])])
-    frame = Frame(choose_kinds(records, options.kinds), gpu, records)
-    inside = np.flatnonzero(in_window(frame.records, options))
+    shown = choose_kinds(records, options.kinds)
+    inside = np.flatnonzero(in_window(shown, options))
+    since, whole = first_ns(records), len(inside) == len(shown)
+    for each in (records, shown):
+        each.release(*COLUMNS)
+    frame, inside = frame_of(records, options.kinds, inside, gpu)
     table = RecordTable(frame)
     rows = matching(table, inside, where)
     found = arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen)
-    found = found._replace(since=first_ns(records))
+    found = found._replace(since=since)
     records.release(*COLUMNS)
     write(found, options)
     sys.stdout.flush()
     for message in records.messages():
         tell(f"note: {message}")
-    _coverage(frame, inside)
+    _coverage(frame, inside, whole=whole)
     return 0
 
 
@@ -129,8 +134,8 @@ def _torch_table(options: argparse.Namespace) -> int:
     return 0
 
 
-def _coverage(frame: Frame, inside: Ints) -> None:
-    """How much of the time is attributed, has shapes and has FLOPs; and why the rest has none."""
+def _coverage(frame: Frame, inside: Ints, *, whole: bool) -> None:
+    """How much of the time is attributed, has shapes and has FLOPs; and, of the whole capture, why the rest has none."""
     records, costs = frame.records, frame.costs
     time = np.maximum(records["dur_ns"][inside], 0)
     total = time.sum(dtype=np.float64)
@@ -144,7 +149,7 @@ def _coverage(frame: Frame, inside: Ints) -> None:
         f"{len(inside)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "
         f"FLOPs for {shares[2]:.1f} %",
     )
-    if len(inside) < len(records):
+    if not whole:
         return  # reasons were counted over all records
     for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: (-item[1][1], item[0]))[:5]:
         rows = f"{count} row{'s' * (count != 1)}"
