@@ -27,9 +27,9 @@ def frame_of(records: Records, kinds: str, inside: Ints, gpu: Gpu | None = None)
 
     inside: positions of those among the records of these kinds, ascending.
     """
-    shown = choose_kinds(records, kinds)
-    if len(inside) * _WORTH <= len(shown) and not pairs_all(records):
-        places = None if shown is records else np.flatnonzero(np.isin(records["kind"], kind_codes(kinds)))
+    of_kinds = np.isin(records["kind"], kind_codes(kinds))
+    if len(inside) * _WORTH <= np.count_nonzero(of_kinds) and not pairs_all(records):
+        places = None if of_kinds.all() else np.flatnonzero(of_kinds)
         needed = around(records, inside if places is None else places[inside])
         if len(needed) * _WORTH <= len(records):
             some = records.select(needed)
@@ -38,7 +38,7 @@ def frame_of(records: Records, kinds: str, inside: Ints, gpu: Gpu | None = None)
             numbers = needed if places is None else np.flatnonzero(there[places])
             del places
             return Nearby(choose_kinds(some, kinds), gpu, some, records, numbers), np.searchsorted(numbers, inside)
-    return Frame(shown, gpu, records), inside
+    return Frame(records.select(of_kinds), gpu, records), inside
 
 
 class Nearby(Frame):

@@ -21,6 +21,7 @@ from pyprof.visible import tell
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")
+WINDOW_COLUMNS = ("kind", "start_ns", "step", "stack", "scope")  # what `in_window` looks at, and `choose_kinds`
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _LARGEST = np.iinfo(np.int64).max
 
