@@ -58,7 +58,7 @@ _CACHED = ("prof", "summary", "report", "diff", "ranks", "gaps", "trace", "count
 # Those that read files in this process, and run no program.
 _READERS = ("parse", *_CACHED, "scrub")
 _BY_NAME = {command.name: command for command in COMMANDS}
-_OBJECTS = 30_000  # made between two searches for garbage; Python's 700 make a twentieth of a short run
+_OBJECTS = 100_000  # made between two searches for garbage: more than a command and a small capture need
 
 
 def _overview() -> str:
@@ -166,6 +166,13 @@ def _dispatch(arguments: Sequence[str], prog: str | None) -> int:
     return _run_command(_BY_NAME[arguments[0]], arguments[1:], f"pyprof {arguments[0]}")
 
 
+def _without_threads_of_blas(command: str | None) -> None:
+    """Let numpy import without the threads of OpenBLAS, one a core, which spin for 2^26 clock cycles each before they sleep:
+    together a quarter of a short run's CPU time. Readers multiply no matrices, and run no program that would inherit this."""
+    if command in _READERS:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def _write_utf8() -> None:
     """Print the same bytes on every system, and never fail because the terminal's encoding lacks a character."""
     for stream in (sys.stdout, sys.stderr):
@@ -209,9 +216,12 @@ def main(arguments: Sequence[str] | None = None, *, command: str | None = None) 
     not hold.
     """
     _open_closed_streams()
+    given = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        _without_threads_of_blas(command or next(iter(given), None))
     try:
         try:
-            return _dispatch(sys.argv[1:] if arguments is None else arguments, command)
+            return _dispatch(given, command)
         finally:
             sys.stdout.flush()
             if arguments is None:  # the process ends now: a last search of all modules for garbage takes a tenth of a short run

@@ -107,7 +107,7 @@ def read_together(texts: tuple[str, ...]) -> EngineStep:
 @lru_cache(1 << 14)
 def _read(text: str) -> tuple[int, EngineStep | None]:
     for number, (pattern, make) in enumerate(_GRAMMARS):
-        if (match := pattern.match(text)) is not None:
+        if (match := re.match(pattern, text)) is not None:
             return number, make(match)
     return -1, None
 
@@ -267,12 +267,12 @@ def _unread(_: re.Match[str]) -> EngineStep:
 
 _BEGINS = ("execute_", "step[", "prefill[", "decode[", "eager_decode[", "[Executor]")
 # Tried in this order; each from the begin of the text.
-_GRAMMARS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], EngineStep]], ...] = (
-    (re.compile(rf"execute_(?:\d+_)?{_kind('c', 'context')}_{_kind('g', 'generation')}"), _vllm),
-    (re.compile(r"execute_new_(\d+)_cached_(\d+)"), _vllm_new),
-    (re.compile(r"execute_diffusion_(\d+)_\d+x\d+"), _diffusion),
-    (re.compile(r"step\[(\w+)([^\]]*)\]"), _sglang),
-    (re.compile(r"(?:eager_)?(prefill|decode)\[(bs=\d.*)\]"), _atom),
-    (re.compile(r"\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs"), _tensorrt_llm),
-    (re.compile(r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step"), _unread),
+_GRAMMARS: tuple[tuple[str, Callable[[re.Match[str]], EngineStep]], ...] = (
+    (rf"execute_(?:\d+_)?{_kind('c', 'context')}_{_kind('g', 'generation')}", _vllm),
+    (r"execute_new_(\d+)_cached_(\d+)", _vllm_new),
+    (r"execute_diffusion_(\d+)_\d+x\d+", _diffusion),
+    (r"step\[(\w+)([^\]]*)\]", _sglang),
+    (r"(?:eager_)?(prefill|decode)\[(bs=\d.*)\]", _atom),
+    (r"\[Executor\] _forward_step(?: \d+)?: (\d+) ctx reqs, (?:(\d+) ctx tokens, )?(\d+) gen reqs", _tensorrt_llm),
+    (r"execute_(?:new_|context_)?\d+|step\[|\[Executor\] _forward_step", _unread),
 )

@@ -293,6 +293,37 @@ def test_parse_and_prof_need_no_torch(capture: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "Op\nlinear\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "given", "expected"),
+    [
+        (["prof", "CAPTURE"], None, "1"),
+        (["summary", "CAPTURE"], "3", "3"),  # what the user set stays
+        (["help", "terms"], None, None),
+        (["run", "--help"], None, None),  # a program that is run would inherit it
+    ],
+)
+def test_reading_starts_no_threads_of_blas(
+    arguments: list[str], given: str | None, expected: str | None, capture: Path
+) -> None:
+    code = (
+        "import os, sys; from pyprof.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\nprint(os.environ.get('OPENBLAS_NUM_THREADS'), file=sys.stderr)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+    command = [sys.executable, "-c", code, *(str(capture) if one == "CAPTURE" else one for one in arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == str(expected)
+
+
+def test_a_caller_of_main_keeps_its_environment(
+    capture: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert main(["prof", str(capture)]) == 0 and capsys.readouterr().out
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
 def test_a_capture_is_never_changed(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (capture.read_bytes(), sorted(p.name for p in capture.parent.iterdir()))
     capture.chmod(0o444)

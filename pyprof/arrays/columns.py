@@ -109,8 +109,16 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
 
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The values that stand there more than once, ascending."""
-    found = np.sort(values)
-    return distinct_values(found[1:][found[1:] == found[:-1]])
+    rows = len(values)
+    low, high = (int(values.min()), int(values.max())) if rows else (0, 0)
+    if high - low >= 4 * rows:
+        found = np.sort(values)
+        return distinct_values(found[1:][found[1:] == found[:-1]])
+    last = np.empty(high - low + 1, row_type(rows))  # the last row of each value, which others of the same value are not
+    for part in pieces(rows):
+        last[values[part] - low] = np.arange(part.start, part.stop, dtype=last.dtype)
+    again = [values[part][last[values[part] - low] != np.arange(part.start, part.stop)] for part in pieces(rows)]
+    return distinct_values(np.concatenate([values[:0], *again]))
 
 
 def _packed(column: Array) -> tuple[Ints, int]:
@@ -227,8 +235,13 @@ def _heads(values: Ints) -> Ints:
 
 
 def _some_of_all(values: Ints) -> Ints:
-    """The distinct values, ascending; sorted only where a sample lacks some."""
+    """The distinct values, ascending; sorted only where they are far apart and a sample lacks some."""
     values = values[_heads(values)]
+    least, most = int(values.min()), int(values.max())
+    if most - least < 4 * len(values) + 1024:
+        there = np.zeros(most - least + 1, np.bool_)
+        there[values.astype(np.int64) - least] = True
+        return np.flatnonzero(there) + least
     known = distinct_values(values[:: max(len(values) // 1024, 1)])
     if len(known) < 256:
         place = np.searchsorted(known, values)
@@ -254,9 +267,11 @@ class Growing:
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:
         self._rows = 0
-        self._file: Lengthening | None = None
-        self._values: Array = np.empty(0, dtype)
-        self._lengthen(max(rows, _FIRST_ROWS), self._values.dtype)
+        rows = max(rows, _FIRST_ROWS)
+        self._values: Array = np.empty(rows, dtype)
+        self._file = Lengthening.of(rows, dtype)
+        if self._file is not None:
+            self._values = self._file.lengthened(rows, dtype)
 
     def append(self, piece: Array) -> None:
         """Put numbers to the end."""

@@ -6,9 +6,11 @@ Groups are whole numbers from 0, times whole nanoseconds. Rows of one group stan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,12 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+_FEW_ROWS = 1 << 10  # of which sums as whole numbers take no time
+_BY_DIGITS = 2  # bytes of numbers that numpy sorts digit by digit
+_LEAST = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Segments:
     """Intervals of groups that do not touch, sorted."""
 
@@ -73,8 +80,17 @@ def summed(group: Ints, values: Ints, groups: int) -> Ints:
     """The exact sum of the values of each group; rows in any order."""
     result = np.zeros(groups, np.int64)
     for part in pieces(len(group)):
-        np.add.at(result, group[part], values[part])
+        own = values[part]
+        if len(own) > _FEW_ROWS and _sums_exactly(own):
+            result += np.bincount(group[part], own, groups).astype(np.int64)
+        else:
+            np.add.at(result, group[part], own)
     return result
+
+
+def _sums_exactly(values: Ints) -> bool:
+    """Whether floats hold every sum of some of the values."""
+    return max(abs(int(values.max())), abs(int(values.min()))) * len(values) < 1 << 53
 
 
 def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]:
@@ -153,17 +169,61 @@ def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusiv
     return computed(len(at), np.int64, lambda part: np.searchsorted(rows, number(asked[part], at[part]), "left"))
 
 
-def order_of(*keys: Ints) -> Ints | None:
+class Column(Protocol):
+    """What a column need be to be looked at some rows at a time."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Any: ...
+
+
+def order_of(*keys: Column) -> Ints | None:
     """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
+    if _ascend(keys, lambda key, part: key[part]):
+        return None
+    first = keys[0][:]
+    if first.dtype.itemsize <= _BY_DIGITS:  # rows of each group often are in order: dividing them takes next to no time
+        order = np.argsort(first, kind="stable")
+        if _ascend(keys, lambda key, part: key[order[part]]):
+            return order
+    return np.lexsort([key[:] for key in keys[::-1]])
+
+
+def _ascend(keys: Sequence[Column], of: Callable[[Column, slice], Ints]) -> bool:
+    """Whether the rows stand in the order of the keys. of: the values of a key in some rows."""
     for part in pieces(max(len(keys[0]) - 1, 0)):
-        after = slice(part.start + 1, part.stop + 1)
-        ascends, same = np.zeros(part.stop - part.start, np.bool_), np.ones(part.stop - part.start, np.bool_)
+        size = part.stop - part.start
+        ascends, same = np.zeros(size, np.bool_), np.ones(size, np.bool_)
         for key in keys:
-            ascends |= same & (key[after] > key[part])
-            same &= key[after] == key[part]
+            values = of(key, slice(part.start, part.stop + 1))
+            ascends |= same & (values[1:] > values[:-1])
+            same &= values[1:] == values[:-1]
         if not (ascends | same).all():
-            return np.lexsort(keys[::-1])
-    return None
+            return False
+    return True
+
+
+def reaches(group: Ints, ends: Callable[[slice], Ints]) -> Iterator[tuple[slice, Ints, Ints, Ints]]:
+    """Some sorted intervals of one group at a time: (rows, their ends, the last end of all rows of the group before each, the
+    row that it is of, the first of equals). Before a group's first row the least number and -1. ends: of some rows."""
+    edges = [*_group_begins(group).tolist(), len(group)]
+    for first, stop in pairwise(edges):
+        most, last = np.int64(_LEAST), np.int64(-1)
+        for some in pieces(stop - first):
+            part = slice(first + some.start, first + some.stop)
+            end = ends(part)
+            before = np.maximum.accumulate(np.concatenate([[most], end]))
+            places = np.where(end > before[:-1], np.arange(part.start, part.stop), -1)
+            places = np.maximum.accumulate(np.concatenate([[last], places]))
+            yield part, end, before[:-1], places[:-1]
+            most, last = before[-1], places[-1]
+
+
+def _group_begins(group: Ints) -> Ints:
+    """Where the groups of sorted rows begin."""
+    changes = [part.start + 1 + np.flatnonzero(group[part.start + 1 : part.stop + 1] != group[part.start : part.stop])
+               for part in pieces(max(len(group) - 1, 0))]  # fmt: skip
+    return np.concatenate([np.zeros(min(len(group), 1), np.int64), *changes])
 
 
 def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints, Ints], Ints]:

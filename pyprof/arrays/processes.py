@@ -12,7 +12,6 @@ import mmap
 import os
 import pickle
 import signal
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from pyprof.errors import ToolError
 Result = TypeVar("Result")
 
 _JOBS: ContextVar[int] = ContextVar("processes for one capture", default=1)
+LEAST_ROWS = 1 << 18  # of fewer the start of a process takes as long as it saves
 _ALIGNMENT = 64  # bytes, of arrays in a file of results
 
 
@@ -45,6 +45,14 @@ def most() -> int:
     return _JOBS.get() if hasattr(os, "fork") else 1
 
 
+def at_once(tasks: Sequence[Callable[[], Result]], rows: int) -> list[Result]:
+    """The results of tasks on columns of so many rows, at the same time where that is worth the start of processes."""
+    if most() < len(tasks) or rows < LEAST_ROWS:
+        return [task() for task in tasks]
+    spool.release()
+    return in_processes(tasks)
+
+
 def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
     """The results of the tasks, all at work at the same time: the first in this process, each other in its own.
 
@@ -59,7 +67,7 @@ def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
             _, status = os.waitpid(number, 0)
             children[at] = 0, children[at][1]
             if status:
-                raise ToolError("a process that worked on the capture was killed", "give it more memory, or run with --jobs 1")
+                raise killed()
         for _, stream in children:
             found = loaded(stream)
             if isinstance(found, BaseException):
@@ -69,34 +77,55 @@ def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
     finally:
         for number, stream in children:
             if number:
-                with suppress(ProcessLookupError, ChildProcessError):
-                    os.kill(number, signal.SIGKILL)
-                    os.waitpid(number, 0)
+                end(number)
             stream.close()
+
+
+def killed() -> ToolError:
+    """The error for a process that did not end by itself."""
+    return ToolError("a process that worked on the capture was killed", "give it more memory, or run with --jobs 1")
 
 
 def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
     """The number of a process that does the task, and the file with its result when that has ended."""
+    import tempfile  # of several libraries, where there are processes alone
+
     stream = cast("BinaryIO", tempfile.TemporaryFile(prefix=".pyprof-", dir=spool.folder()))
-    parent = os.getpid()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a bar may be drawn by a thread, of which the child needs nothing
-        number = os.fork()
-    if number:
-        return number, stream
-    status = 1
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: for the parent, which ends this process
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        _end_with(parent)
+
+    def stored() -> None:
         try:
             result: object = task()
         except Exception as error:
             result = error
         store(stream, result)
+
+    return begun(stored), stream
+
+
+def begun(task: Callable[[], None]) -> int:
+    """The number of a process that does the task and ends, or is ended with this one. `end` it."""
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # what threads of this process do the child needs nothing of
+        number = os.fork()
+    if number:
+        return number
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: for the parent, which ends this process
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _end_with(parent)
+        task()
         status = 0
     finally:
         os._exit(status)
+
+
+def end(number: int) -> None:
+    """End a process that was begun here, whatever it does."""
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(number, signal.SIGKILL)
+        os.waitpid(number, 0)
 
 
 def _end_with(parent: int) -> None:

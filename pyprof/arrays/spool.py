@@ -22,28 +22,64 @@ import numpy as np
 from pyprof.arrays.types import Array
 from pyprof.errors import InputError
 
-PIECE_ROWS = 1 << 20  # handled at a time where all rows together would take memory
+PIECE_ROWS = 1 << 18  # handled at a time where all rows together would take memory
 _LEAST_BYTES = 2 << 20  # of a column that is worth a file
 _MOST_TOUCHED_BYTES = 1 << 26  # before pages leave memory
 _ROW_BYTES = 32  # about what is read and written of a row of a piece
 _ZEROS = bytes(1 << 20)
 _touched_bytes = 0
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of long columns", default=None)
+_ROOM: ContextVar[_Room | None] = ContextVar("room for long columns in memory", default=None)
 _MAPPED: WeakSet[mmap.mmap] = WeakSet()
 
 
 @contextmanager
-def columns_on_disk(folder: Path | None = None) -> Iterator[None]:
+def columns_on_disk(folder: Path | None = None, in_memory: int = 0) -> Iterator[None]:
     """Long columns made inside lie in a folder: that of the output, else the one of a block around, TMPDIR, /var/tmp (/tmp
-    often is memory) or what Python takes for temporary files. On systems without such files they stay in memory."""
+    often is memory) or what Python takes for temporary files. On systems without such files they stay in memory.
+
+    in_memory: so many bytes of them stay in memory, those that are made first; what is given up makes room for others. Writing
+    a file takes ten times as long.
+    """
     if not hasattr(os, "posix_fallocate"):
         yield
         return
     token = _FOLDER.set(_FOLDER.get() if folder is None and on_disk() else _usable(folder))
+    room = _ROOM.set(_Room(in_memory)) if in_memory else None
     try:
         yield
     finally:
         _FOLDER.reset(token)
+        if room is not None:
+            _ROOM.reset(room)
+
+
+class _Room:
+    """Bytes of long columns that may still lie in memory."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self._held = set[int]()  # ids of the columns
+
+    def takes(self, size: int) -> bool:
+        """Whether so much is free; it no longer is."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+    def hold(self, values: Array) -> None:
+        """Count a column, for which there was room, until it is gone."""
+        self._held.add(id(values))
+        finalize(values, self._give_back, id(values), values.nbytes)
+
+    def holds(self, values: Array) -> bool:
+        """Whether it is a column that is counted."""
+        return id(values) in self._held
+
+    def _give_back(self, column: int, size: int) -> None:
+        self._held.discard(column)
+        self.left += size
 
 
 def _usable(folder: Path | None) -> Path:
@@ -68,6 +104,11 @@ def folder() -> Path | None:
 
 def empty(rows: int, dtype: Any) -> Array:
     """A column to be filled. Raises InputError where the disk has no room for it."""
+    size, room = rows * np.dtype(dtype).itemsize, _ROOM.get()
+    if size >= _LEAST_BYTES and room is not None and room.takes(size):
+        values = np.empty(rows, dtype)
+        room.hold(values)
+        return values
     file = Lengthening.of(rows, dtype)
     return np.empty(rows, dtype) if file is None else file.lengthened(rows, dtype)
 
@@ -132,7 +173,13 @@ def watch(mapped: mmap.mmap) -> None:
 
 def kept(values: Array) -> Array:
     """The column itself, or where it is long and in memory the same on the disk."""
-    if _FOLDER.get() is None or values.nbytes < _LEAST_BYTES or values.strides == (0,) or _is_mapped(values):
+    if _FOLDER.get() is None or values.nbytes < _LEAST_BYTES or values.strides == (0,):
+        return values
+    if _is_mapped(values) or _is_counted(values):
+        return values
+    room = _ROOM.get()
+    if room is not None and values.base is None and room.takes(values.nbytes):
+        room.hold(values)
         return values
     result = empty(len(values), values.dtype)
     result[:] = values
@@ -158,6 +205,17 @@ def _is_mapped(values: Array) -> bool:
     while isinstance(base, np.ndarray):
         base = base.base
     return isinstance(base, memoryview) and isinstance(base.obj, mmap.mmap)
+
+
+def _is_counted(values: Array) -> bool:
+    """Whether it is, or is a part of, a column in memory for which there was room."""
+    room = _ROOM.get()
+    base: object = values
+    while isinstance(base, np.ndarray):
+        if room is not None and room.holds(base):
+            return True
+        base = base.base
+    return False
 
 
 def full(rows: int, value: Any, dtype: Any) -> Array:
@@ -187,7 +245,7 @@ def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
 
 def taken(values: Array, index: Array) -> Array:
     """values[index], some rows at a time."""
-    return computed(len(index), values.dtype, lambda part: values[index[part]])
+    return computed(len(index), values.dtype, lambda part: values.take(index[part]))
 
 
 def is_constant(values: Array) -> bool:

@@ -35,7 +35,7 @@ BYTES_BOUNDS = ("", "inferred", "lower")
 _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Costs:
     """Per record: matmul_flops, vector_flops, bytes (-1 unknown), at_least (a lower bound of bytes that are unknown, -1 none),
     inferred (whether bytes were), main (does the main work of its op), problem (row of `problems`: the matrix product it is
@@ -59,13 +59,12 @@ class Costs:
     @property
     def flops(self) -> Ints:
         """Matrix and vector operations together; unknown where either is."""
-        matmul, vector = self.matmul_flops, self.vector_flops
+        return computed(len(self.matmul_flops), np.int64, self.flops_of)
 
-        def of_part(part: slice) -> Ints:
-            known = (matmul[part] >= 0) & (vector[part] >= 0)
-            return np.where(known, matmul[part] + vector[part], -1)
-
-        return computed(len(matmul), np.int64, of_part)
+    def flops_of(self, index: slice | Ints) -> Ints:
+        """The same of some records."""
+        matmul, vector = self.matmul_flops[index], self.vector_flops[index]
+        return np.where((matmul >= 0) & (vector >= 0), matmul + vector, -1)
 
     @property
     def bytes_or_least(self) -> Ints:

@@ -7,7 +7,6 @@ for the rows taken. Texts are made once for each distinct value, never for each 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import cached_property
 from operator import attrgetter
 from typing import TypeVar
@@ -24,6 +23,7 @@ from pyprof.hardware.gpus import Recorded, find
 from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
+from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
@@ -68,6 +68,16 @@ class Frame:
     def within(self) -> tuple[Records, Bools | None]:
         """The records of the whole capture and which of them these are; None: all."""
         return self.records, None
+
+    @cached_property
+    def classes(self) -> Classes:
+        """The classes of the records."""
+        return classes_of(self.records)
+
+    @cached_property
+    def of_classes(self) -> Frame:
+        """A frame of one record of each class, for what depends on that alone."""
+        return Part(self, self.classes.first)
 
     @cached_property
     def costs(self) -> Costs:
@@ -117,8 +127,10 @@ class Frame:
     def _alternatives(self) -> Texts:
         """The distinct numbers of each record's stack but the one that counts, and but 0 where there are others."""
         records = self.records
-        lengths = np.diff(records.seq_offsets)
-        row, number = distinct_rows(np.repeat(np.arange(len(records)), lengths), records.seq_numbers).columns
+        row, number = np.repeat(np.arange(len(records)), np.diff(records.seq_offsets)), records.seq_numbers
+        others = np.zeros(len(records), np.bool_)
+        others[row[number != records["seq"][row]]] = True
+        row, number = distinct_rows(row[others[row]], number[others[row]]).columns
         several = np.bincount(row, minlength=len(records))[row] > 1
         shown = (number != records["seq"][row]) & ~(several & (number == 0))
         row, number = row[shown], number[shown]
@@ -152,8 +164,8 @@ class Frame:
         whole = Roofline(*(empty(len(rows), dtype) for dtype in (np.float64, np.float64, np.int64, np.int64)))
         for start in range(0, len(rows), PART_ROWS):
             part = Part(self, rows[start : start + PART_ROWS])._roofline()
-            for field in fields(Roofline):
-                getattr(whole, field.name)[start : start + PART_ROWS] = getattr(part, field.name)
+            for column, values in zip(whole, part, strict=True):
+                column[start : start + PART_ROWS] = values
             touched(PART_ROWS * 32)
         return whole
 

@@ -28,9 +28,9 @@ from pyprof.prof import formulas
 INFERRED = "inferred"
 """The keyword that marks a call of which something was filled in; its value names what."""
 
-_CONVOLUTION = re.compile(r"(?:^|_)conv(?:olution|_transpose)?(?:[123]d)?(?:$|_relu$)")
-_CONVOLUTION_BACKWARD = re.compile(r"convolution_backward(?:_overrideable)?$")
-_BATCH_NORM_BACKWARD = re.compile(r"batch_norm_backward$")
+_CONVOLUTION = r"(?:^|_)conv(?:olution|_transpose)?(?:[123]d)?(?:$|_relu$)"
+_CONVOLUTION_BACKWARD = r"convolution_backward(?:_overrideable)?$"
+_BATCH_NORM_BACKWARD = r"batch_norm_backward$"
 
 
 def infer(records: Records) -> Records:
@@ -38,8 +38,8 @@ def infer(records: Records) -> Records:
     return _from_forward(_from_links(_from_kernels(_look_ups(records))))
 
 
-_LOOK_UP = re.compile(r"embedding_codegen_lookup\w*_function$")
-_LOOK_UP_BACKWARD = re.compile(r"CppNode<SplitLookupFunction_\w+>$")
+_LOOK_UP = r"embedding_codegen_lookup\w*_function$"
+_LOOK_UP_BACKWARD = r"CppNode<SplitLookupFunction_\w+>$"
 
 
 def pairs_all(records: Records) -> bool:
@@ -54,8 +54,8 @@ def _look_ups(records: Records) -> Records:
     their numbers are those of the look-ups in the order of launch. Nothing is filled in unless there are as many of both, and
     each pair agrees on the number of bags.
     """
-    ops = [(bool(_LOOK_UP.search(c.op)), bool(_LOOK_UP_BACKWARD.search(c.op))) for c in records.calls] + [(False, False)]
-    is_forward, is_backward = np.array(ops, np.bool_)[records["own"]].T
+    ops = [[re.search(pattern, call.op) is not None for pattern in (_LOOK_UP, _LOOK_UP_BACKWARD)] for call in records.calls]
+    is_forward, is_backward = np.array([*ops, [False, False]], np.bool_)[records["own"]].T
     forward, backward = np.flatnonzero(is_forward & (records["instance"] >= 0)), np.flatnonzero(is_backward)
     if not len(forward) or not len(backward) or len(distinct_values(records["pid"][np.concatenate([forward, backward])])) > 1:
         return records
@@ -246,7 +246,7 @@ def _wanted(call: OpCall) -> Callable[[OpCall, OpCall], OpCall | None] | None:
         return None
     if call.op in ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "_batch_norm_impl_index", "miopen_batch_norm"):
         return _trained
-    if _CONVOLUTION.search(call.op) and "depthwise" not in call.op:
+    if re.search(_CONVOLUTION, call.op) and "depthwise" not in call.op:
         return _sized
     return None
 
@@ -258,14 +258,14 @@ def _lacks(call: OpCall) -> bool:
 
 
 def _trained(call: OpCall, own: OpCall) -> OpCall | None:
-    if not _lacks(call) or not _BATCH_NORM_BACKWARD.search(own.op):
+    if not _lacks(call) or not re.search(_BATCH_NORM_BACKWARD, own.op):
         return None
     return call._replace(kwargs=(*call.kwargs, ("training", True), (INFERRED, "training")))
 
 
 def _sized(call: OpCall, own: OpCall) -> OpCall | None:
     """The output has the sizes of its gradient: the first argument of a convolution's backward, of old cuDNN ops the second."""
-    if not _lacks(call) or not _CONVOLUTION_BACKWARD.search(own.op):
+    if not _lacks(call) or not re.search(_CONVOLUTION_BACKWARD, own.op):
         return None
     place = 1 if own.op.startswith(("cudnn_", "miopen_", "mkldnn_")) else 0
     tensors: list[Any] = list(own.args)

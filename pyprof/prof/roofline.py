@@ -9,7 +9,6 @@ and no formats here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +29,7 @@ LEAST_KERNEL_NS = 1500.0
 """No kernel ends sooner after its begin: the shortest of captures of V100, A100, H100 and RTX 3070 Ti take 900 to 2000 ns."""
 
 
-@dataclass(frozen=True)
-class Peaks:
+class Peaks(NamedTuple):
     """Per record: what the device can do at most. matmul: FLOP/s of the unit that multiplied; vector: FLOP/s of the cores;
     dram: bytes/s; l2_bytes: size of the cache; least_ns: the shortest a kernel takes (0 on a CPU); launch_ns: how long the call
     took that launched it, if the device waited for it. NaN unknown, or did not wait."""
@@ -61,8 +59,7 @@ class Terms(NamedTuple):
     launch_ns: Floats
 
 
-@dataclass(frozen=True)
-class Roofline:
+class Roofline(NamedTuple):
     """Per record, of its instance. ceiling: FLOP/s that the device allows at this intensity; peak: least time over time, in
     percent; bound: code into BOUNDS, -1 unknown; lost_ns: the record's part of the time above the least, -1 unknown."""
 

@@ -94,7 +94,7 @@ def _writes_typed(call: OpCall) -> bool:
 
 
 # Ops with operands of another type than their data.
-_OTHER_TYPES = re.compile(
+_OTHER_TYPES = (
     r"where|mask|logical|bitwise|index|gather|scatter|embedding|nll_loss|cross_entropy|max_pool|fractional|unpool"
     r"|dropout|take|put|select|sort|topk|kthvalue|median|mode|cummax|cummin|segment|ctc|one_hot|bucketize|searchsorted"
     r"|^(?:eq|ne|lt|le|gt|ge|to|_to_copy|copy_|isnan|isinf|isfinite|any|all)_?$"
@@ -106,9 +106,9 @@ def with_dtype(call: OpCall, forward: OpCall) -> OpCall:
 
     Unchanged where that has several, or where the call takes masks, indices or labels beside its data.
     """
-    if all(t.dtype is not None for t in call.tensors) or _OTHER_TYPES.search(call.op):
+    if all(t.dtype is not None for t in call.tensors) or re.search(_OTHER_TYPES, call.op):
         return call
-    if formulas.is_copy(call.name) and _OTHER_TYPES.search(forward.op):  # perhaps of its mask or indices
+    if formulas.is_copy(call.name) and re.search(_OTHER_TYPES, forward.op):  # perhaps of its mask or indices
         return call
     floats = {t.dtype for t in forward.tensors if (d := lookup(t.dtype)) is not None and d.kind in ("float", "complex")}
     if len(floats) != 1:

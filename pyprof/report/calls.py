@@ -118,7 +118,8 @@ def origins(trace: Trace, rules: OpRules, calls: Calls, rows: Ints) -> list[tupl
     thread, when = calls.thread[rows], calls.start_ns[rows]
     at = around.nested.innermost(thread, when)
     stacks = Stacks(capture.trace, capture.aside)
-    codes = stacks.codes(Placed(at, np.zeros(len(rows), np.bool_), thread, when), around.nested, around.seq)
+    chains = stacks.chains(around.nested, around.seq, at)
+    codes = stacks.codes(Placed(at, np.zeros(len(rows), np.bool_), thread, when), chains)
     found = []
     for root, code in zip(around.root(at).tolist(), codes.tolist(), strict=True):
         marker = trace.markers[around.label[root]] if root >= 0 else None

@@ -8,14 +8,16 @@ launches alone: why a gap is one is not its business (see hostside).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, narrowest
-from pyprof.arrays.intervals import Segments, count_before, latest, order_of, spans, summed, union
-from pyprof.arrays.spool import computed, empty, full, joined, kept, pieces, row_type, taken
+from pyprof.arrays.intervals import Segments, count_before, order_of, reaches, summed, union
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, full, joined, kept, pieces, row_type, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -25,63 +27,103 @@ COMPUTE, COMMUNICATION, COPY = range(3)
 _COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
 _LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
 _FAR_NS = 1 << 62  # beyond any time that is real
+_COMPUTED = ("held_ns", "busy_ns", "run", "waits_for_host", "pace_ns", "launched", "slack_ns")
+EndsOf = Callable[[Any], Ints]
+"""When some records end, given by a slice or their positions, in ns."""
 
 
-@dataclass(frozen=True)
 class DeviceGaps:
     """One row a time in which nothing runs on a device, in order of device and begin.
 
-    device: place in `Division.pids`; before, after: the rows of the records that ended last and begin next, -1 at the window's
-    begin or end.
+    device: place in `Division.pids`; time_ns: its length; before, after: the rows of the records that ended last and begin
+    next, -1 at the window's begin or end.
     """
 
-    device: Ints
-    start_ns: Ints
-    end_ns: Ints
-    before: Ints
-    after: Ints
+    def __init__(self, division: Division, device: Ints, time_ns: Ints, before: Ints, after: Ints) -> None:
+        self._division = division
+        self.device, self.time_ns, self.before, self.after = map(kept, (device, time_ns, before, after))
 
     def __len__(self) -> int:
         return len(self.device)
 
     @property
-    def time_ns(self) -> Ints:
-        """The length of each."""
-        return self.end_ns - self.start_ns
+    def devices(self) -> int:
+        """How many devices there are."""
+        return self._division.count
+
+    def ends(self, index: Ints | slice | Bools) -> Ints:
+        """When some of them end."""
+        of, after = self._division, self.after[index]
+        found: Ints = np.where(after >= 0, np.maximum(of.records["start_ns"][after], of.begin_ns), of.end_ns)
+        return found
+
+    def starts(self, index: Ints | slice | Bools) -> Ints:
+        """When some of them begin."""
+        return self.ends(index) - self.time_ns[index]
+
+    @property
+    def start_ns(self) -> Ints:
+        """When each begins."""
+        return computed(len(self), np.int64, self.starts)
+
+    @property
+    def end_ns(self) -> Ints:
+        """When each ends."""
+        return computed(len(self), np.int64, self.ends)
 
 
 class Division:
     """The time of a window on each device.
 
     records: all that the capture has; begin_ns, end_ns: the window; pids, devices: process and ordinal of each device that has
-    activities in it (one entry, -1, for a capture of a CPU alone).
+    activities in it (one entry, -1, for a capture of a CPU alone); row: the records that run in it, in order of device and
+    begin; role: of these, place in BUSY.
     """
 
-    def __init__(self, records: Records, ends_ns: Ints, begin_ns: int, end_ns: int) -> None:
-        """ends_ns: of each record (that of an op on the CPU is not its own time's)."""
-        self.records, self.begin_ns, self.end_ns = records, begin_ns, max(end_ns, begin_ns)
-        kind, start, end = records["kind"], records["start_ns"], ends_ns
-        self.on_gpu = bool((kind != ActivityKind.CPU).any())
+    def __init__(self, records: Records, ends_ns: EndsOf, begin_ns: int, end_ns: int) -> None:
+        """ends_ns: of some of the records (that of an op on the CPU is not its own time's)."""
+        self.records, self._ends_of, self.begin_ns, self.end_ns = records, ends_ns, begin_ns, max(end_ns, begin_ns)
+        kind, start = records["kind"], records["start_ns"]
+        self.on_gpu = any(bool((kind[part] != ActivityKind.CPU).any()) for part in pieces(len(records)))
 
         def inside(part: slice) -> Bools:
-            found: Bools = (start[part] >= 0) & (start[part] < self.end_ns) & (end[part] > begin_ns)
+            found: Bools = (start[part] >= 0) & (start[part] < self.end_ns) & (ends_ns(part) > begin_ns)
             return found & (kind[part] != ActivityKind.CPU) if self.on_gpu else found
 
-        row = kept(narrowest(np.flatnonzero(computed(len(records), np.bool_, inside))))
+        row = rows_where(len(records), inside)
+        (self.pids, self.devices), _, device = distinct_rows(*(taken(records[name], row) for name in ("pid", "device")))
+        device = device.astype(np.min_scalar_type(-max(self.count, 1)))
+        if (order := order_of(device, _Of(row, self._begins), _Of(row, self._ends))) is not None:
+            row, device = row[order], device[order]
+        self.row, self._device = kept(row), kept(device)
         phase = records["phase"]
 
         def roles(part: slice) -> Ints:
             communicates = phase[row[part]] == PHASES.index("communication")
-            return np.where(np.isin(kind[row[part]], _COPIES), COPY, np.where(communicates, COMMUNICATION, COMPUTE))
+            copies = np.isin(kind[row[part]], _COPIES)
+            return np.where(copies, COPY, np.where(communicates, COMMUNICATION, COMPUTE)).astype(np.int8)
 
-        role = computed(len(row), np.int8, roles)
-        (self.pids, self.devices), _, device = distinct_rows(taken(records["pid"], row), taken(records["device"], row))
-        begin = computed(len(row), np.int64, lambda part: np.maximum(start[row[part]], begin_ns))
-        end = computed(len(row), np.int64, lambda part: np.minimum(ends_ns[row[part]], self.end_ns))
-        if (order := order_of(device, begin, end)) is not None:
-            row, role, device, begin, end = row[order], role[order], device[order], begin[order], end[order]
-        self.row, self.role = kept(row), kept(role)
-        self._device, self._begin, self._end = kept(device), kept(begin), kept(end)
+        self.role = computed(len(row), np.int8, roles)
+
+    def _begins(self, rows: Ints) -> Ints:
+        """When some records begin in the window."""
+        found: Ints = np.maximum(self.records["start_ns"][rows], self.begin_ns)
+        return found
+
+    def _ends(self, rows: Ints) -> Ints:
+        """When some records end in it."""
+        found: Ints = np.minimum(self._ends_of(rows), self.end_ns)
+        return found
+
+    def worked_out(self) -> dict[str, Any]:
+        """All that is computed when it is first looked at, for another process to take over."""
+        gaps = self.gaps
+        columns = gaps.device, gaps.time_ns, gaps.before, gaps.after
+        return {"gaps": columns, **{name: getattr(self, name) for name in _COMPUTED}}
+
+    def take_over(self, found: dict[str, Any]) -> None:
+        """Keep what another process worked out."""
+        self.__dict__.update(found, gaps=DeviceGaps(self, *found["gaps"]))
 
     @property
     def wall_ns(self) -> int:
@@ -97,70 +139,80 @@ class Division:
     def device(self) -> Ints:
         """The device of each record, -1 for those outside of the window."""
         result = full(len(self.records), -1, np.min_scalar_type(-max(self.count, 1)))
-        result[self.row] = self._device
+        for part in pieces(len(self.row)):
+            result[self.row[part]] = self._device[part]
         return result
 
     @cached_property
     def held_ns(self) -> Ints:
         """For each record the time in which it holds its device; 0 outside of the window."""
-        result = full(len(self.records), 0, np.int64)
-        covered: Segments | None = None
-        there = [role for role in range(len(BUSY)) if (self.role == role).any()]
-        for role in there:
-            mine = narrowest(np.flatnonzero(self.role == role))
-            device, end = taken(self._device, mine), taken(self._end, mine)
-            begin = _after_earlier(device, taken(self._begin, mine), end)
-            if covered is not None and len(covered.start):
-                before, after = covered.covered(device, begin), covered.covered(device, end)
-            for part in pieces(len(mine)):
-                time = end[part] - begin[part]
-                if covered is not None and len(covered.start):
-                    time -= after[part] - before[part]
-                result[self.row[mine[part]]] = time
-            if role != there[-1]:
-                upto = narrowest(np.flatnonzero(self.role <= role))
-                covered = union(*(taken(column, upto) for column in (self._device, self._begin, self._end)))
+        result = full(len(self.records), 0, np.int32 if self._longest_ns < 1 << 31 else np.int64)
+        for role in (role for role in range(len(BUSY)) if (self.role == role).any()):
+            mine = rows_where(len(self.row), lambda part, role=role: self.role[part] == role)  # type: ignore[misc]
+            device = taken(self._device, mine)
+            covered = self._covered_by(role, mine, device)
+            for part, end, reach, _ in reaches(device, lambda part, mine=mine: self._ends(self.row[mine[part]])):  # type: ignore[misc]
+                rows = self.row[mine[part]]
+                begin = np.minimum(np.maximum(self._begins(rows), reach), end)
+                time = end - begin
+                if covered is not None:
+                    time -= covered.covered(device[part], end) - covered.covered(device[part], begin)
+                result[rows] = time
         return result
+
+    @property
+    def _longest_ns(self) -> int:
+        """The time of the longest activity."""
+        parts = (self.row[part] for part in pieces(len(self.row)))
+        return max((int((self._ends(rows) - self._begins(rows)).max()) for rows in parts), default=0)
+
+    def _covered_by(self, role: int, mine: Ints, device: Ints) -> Segments | None:
+        """When what holds a device before this role runs, as far as it matters to it; None: never. mine: places of the role."""
+        if not (self.role < role).any():
+            return None
+        when = union(device, self._begins(self.row[mine]), self._ends(self.row[mine]))
+
+        def meets(part: slice) -> Bools:
+            own, rows = self._device[part], self.row[part]
+            begun = count_before(when.group, when.start, own, self._ends(rows), inclusive=False)
+            ended = count_before(when.group, when.end, own, self._begins(rows), inclusive=True)
+            return np.asarray((self.role[part] < role) & (begun > ended))
+
+        others = rows_where(len(self.row), meets)
+        found = union(self._device[others], self._begins(self.row[others]), self._ends(self.row[others]))
+        return found if len(found.start) else None
 
     @cached_property
     def busy_ns(self) -> Ints:
         """(BUSY, devices): the time that each role holds each device."""
-        result = np.zeros((len(BUSY), self.count), np.int64)
+        result, count = np.zeros(len(BUSY) * self.count, np.int64), max(self.count, 1)
         for part in pieces(len(self.row)):
-            np.add.at(result, (self.role[part], self._device[part]), self.held_ns[self.row[part]])
-        return result
+            group = self.role[part] * np.int64(count) + self._device[part]
+            result += summed(group, self.held_ns[self.row[part]], len(result))
+        return result.reshape(len(BUSY), -1)
 
     @cached_property
     def gaps(self) -> DeviceGaps:
         """All gaps of all devices, those at both ends of the window included."""
-        if not len(self.row):
-            return DeviceGaps(*np.zeros((5, 0), np.int64))
-        device, begin, end = self._device, self._begin, self._end
-        last = latest(device, end)
-        first = np.flatnonzero(np.diff(device, prepend=-1) != 0)
-        final = np.append(first[1:], len(device)) - 1
-        # The gap ahead of each row: from the last end before it (for a device's first row the window's begin) to its begin.
-        ahead, before = empty(len(last), np.int64), empty(len(last), last.dtype)
-        for part in pieces(len(last)):
-            before[part] = last[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
-            ahead[part] = end[before[part]]
-        ahead[first], before[first] = self.begin_ns, -1
-        rows = narrowest(np.flatnonzero(computed(len(last), np.bool_, lambda part: begin[part] > ahead[part])))
-        tail = final[end[last[final]] < self.end_ns]
+        found: list[tuple[Ints, Ints, Ints, Ints]] = []
+        row, kind = self.row, row_type(len(self.records))
 
-        def ended(part: slice) -> Ints:
-            place = before[rows[part]]
-            return np.where(place >= 0, self.row[place], -1)
+        def add(device: Ints, time: Ints, before: Ints, after: Ints) -> None:
+            found.append((device, narrowest(time), before.astype(kind), after.astype(kind)))
 
-        columns = (
-            joined([taken(device, rows), device[tail]]),
-            joined([taken(ahead, rows), end[last[tail]]]),
-            joined([taken(begin, rows), np.full(len(tail), self.end_ns)]),
-            joined([computed(len(rows), self.row.dtype, ended), self.row[last[tail]]]),
-            joined([taken(self.row, rows), np.full(len(tail), -1, self.row.dtype)]),
-        )
-        order = order_of(*columns[:2])
-        return DeviceGaps(*(columns if order is None else (taken(column, order) for column in columns)))
+        for part, end, reach, holder in reaches(self._device, lambda part: self._ends(row[part])):
+            begin = self._begins(row[part])
+            ahead = np.where(holder >= 0, reach, self.begin_ns)
+            at = np.flatnonzero(begin > ahead)
+            before = np.where(holder[at] >= 0, row[holder[at]], -1)
+            add(self._device[part][at], (begin - ahead)[at], before, row[part][at])
+            last = part.stop - 1
+            if last + 1 == len(row) or self._device[last + 1] != self._device[last]:  # the device's last activity
+                until, then = max(int(reach[-1]), int(end[-1])), last if end[-1] > reach[-1] else int(holder[-1])
+                if until < self.end_ns:
+                    add(self._device[last : part.stop], np.array([self.end_ns - until]), row[then : then + 1], np.array([-1]))
+        columns = [joined([each[at] for each in found]) for at in range(4)] if found else [*np.zeros((4, 0), np.int64)]
+        return DeviceGaps(self, *columns)
 
     @cached_property
     def run(self) -> Ints:
@@ -168,77 +220,85 @@ class Division:
         the next, -1 outside of the window."""
         gaps, result = self.gaps, full(len(self.records), -1, row_type(len(self.records)))
         late = np.flatnonzero(self.waits_for_host)
-        ended = count_before(gaps.device[late], gaps.end_ns[late], self._device, self._begin, inclusive=True)
+        device, ends = gaps.device[late], gaps.ends(late)
         for part in pieces(len(self.row)):
-            result[self.row[part]] = ended[part] + self._device[part]
+            rows, own = self.row[part], self._device[part]
+            result[rows] = count_before(device, ends, own, self._begins(rows), inclusive=True) + own
         return result
 
     @cached_property
     def waits_for_host(self) -> Bools:
         """Before which gaps' next activity the device waited for its launch: it had not returned when the device ran dry."""
-        after, launch = self.gaps.after, self.records["launch_ns"]
-        took, begin = self.records["launch_dur_ns"], self.gaps.start_ns
+        gaps, launch, took = self.gaps, self.records["launch_ns"], self.records["launch_dur_ns"]
 
         def waits(part: slice) -> Bools:
-            row = after[part]
-            returned = launch[row] + np.maximum(took[row], 0)
-            return (row >= 0) & (launch[row] >= 0) & (returned > begin[part])
+            row = gaps.after[part]
+            begun = launch[row]
+            return np.asarray((row >= 0) & (begun >= 0) & (begun + np.maximum(took[row], 0) > gaps.starts(part)))
 
-        return computed(len(after), np.bool_, waits)
+        return computed(len(gaps), np.bool_, waits)
 
     @cached_property
     def pace_ns(self) -> float:
         """How long the host usually takes from one launch to the next: the median over all of one thread. Where a launch waits,
         as for room in the device's queue, that is not the host's time. 0 where less than two launches are known."""
-        rows = self.launched
-        launch = taken(self.records["launch_ns"], rows)
-        took = self.records["launch_dur_ns"][rows]
-        same = (np.diff(self.records["pid"][rows]) == 0) & (np.diff(self.records["tid"][rows]) == 0)
-        between = (np.diff(launch) - np.maximum(took - _LAUNCH_NS, 0)[:-1])[same]
-        return float(np.median(between)) if len(between) else 0.0
+        rows, records = self.launched, self.records
+        between = []
+        for part in pieces(max(len(rows) - 1, 0)):
+            mine, then = rows[part], rows[part.start + 1 : part.stop + 1]
+            same = (records["pid"][mine] == records["pid"][then]) & (records["tid"][mine] == records["tid"][then])
+            waited = np.maximum(records["launch_dur_ns"][mine] - _LAUNCH_NS, 0)
+            between.append(narrowest((records["launch_ns"][then] - records["launch_ns"][mine] - waited)[same]))
+        times = np.concatenate([np.empty(0, np.int32), *between])
+        return float(np.median(times)) if len(times) else 0.0
 
     @cached_property
     def launched(self) -> Ints:
         """One record of each launch in the window, in order of process, thread and time."""
         times = self.records["launch_ns"]
-        known = self.row[computed(len(self.row), np.bool_, lambda part: times[self.row[part]] >= 0)]
-        keys = [taken(self.records[name], known) for name in ("pid", "tid", "launch_ns")]
-        if (order := order_of(*keys)) is not None:
-            known, *keys = (taken(values, order) for values in (known, *keys))
+        known = self.row[rows_where(len(self.row), lambda part: times[self.row[part]] >= 0)]
+        thread = distinct_rows(*(taken(self.records[name], known) for name in ("pid", "tid"))).inverse
+        thread, launch = narrowest(thread), taken(times, known)
+        if (order := order_of(thread, launch)) is not None:
+            known, thread, launch = known[order], thread[order], launch[order]
 
         def begins(part: slice) -> Bools:
-            row = np.arange(part.start, part.stop)
-            new: Bools = row == 0
-            for values in keys:
-                new |= values[part] != values[np.maximum(row - 1, 0)]
+            before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
+            new: Bools = (thread[part] != thread[before]) | (launch[part] != launch[before])
+            if not part.start:
+                new[0] = True
             return new
 
-        return kept(known[computed(len(known), np.bool_, begins)])
+        return kept(known[rows_where(len(known), begins)])
 
     @cached_property
     def slack_ns(self) -> Ints:
         """For each run the most that its activities can be shortened before the host bounds them: its length less its launches
         at the host's usual pace, less than 0 where these take longer. A number without bound where no launch is known."""
-        count, runs = int(self.run.max(initial=-1)) + 1, self.run[self.row]
-        begins, ends = spans(runs, self._begin, self._end, count)
-        launched = np.bincount(self.run[self.launched], minlength=count)
+        count = max((int(self.run[part].max()) for part in pieces(len(self.run))), default=-1) + 1
+        begins, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+        for part in pieces(len(self.row)):
+            rows = self.row[part]
+            np.minimum.at(begins, self.run[rows], self._begins(rows))
+            np.maximum.at(ends, self.run[rows], self._ends(rows))
+        launched = np.zeros(count, np.int64)
+        for part in pieces(len(self.launched)):
+            launched += np.bincount(self.run[self.launched[part]], minlength=count)
         slack = np.clip(ends - begins - launched * self.pace_ns, -_FAR_NS, _FAR_NS).astype(np.int64)  # damaged times are huge
         return np.where(launched > 0, slack, np.iinfo(np.int64).max)
 
 
-def _after_earlier(device: Ints, begin: Ints, end: Ints) -> Ints:
-    """The begin of each interval, sorted by (device, begin), without what earlier ones of the device cover."""
-    if not len(begin):
-        return begin
-    last = latest(device, end)
+class _Of:
+    """A column that is computed where it is looked at. rows: of records; value: of some records."""
 
-    def of_part(part: slice) -> Ints:
-        row = np.arange(part.start, part.stop)
-        before = np.maximum(row - 1, 0)
-        same = (row > 0) & (device[part] == device[before])
-        return np.where(same, np.minimum(np.maximum(begin[part], end[last[before]]), end[part]), begin[part])
+    def __init__(self, rows: Ints, value: EndsOf) -> None:
+        self._rows, self._value = rows, value
 
-    return computed(len(begin), np.int64, of_part)
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: slice | Ints) -> Ints:
+        return self._value(self._rows[index])
 
 
 def mean_parts(parts: Ints, total: int) -> list[int]:
@@ -251,8 +311,3 @@ def mean_parts(parts: Ints, total: int) -> list[int]:
     for part in np.argsort(-(sums % devices), kind="stable")[: total - int(result.sum())].tolist():
         result[part] += 1
     return [int(number) for number in result]
-
-
-def by_code(gaps: DeviceGaps, code: Ints, time_ns: Ints, codes: int, devices: int) -> Ints:
-    """(codes, devices): the time of gaps summed by a code of each."""
-    return summed(code * devices + gaps.device, time_ns, codes * devices).reshape(codes, devices)

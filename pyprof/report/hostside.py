@@ -6,16 +6,18 @@ MEANINGS holds the causes; what an expert would name first comes before what is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, narrowest
-from pyprof.arrays.intervals import Segments, union
-from pyprof.arrays.spool import computed, kept
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import Segments, summed, union
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.calls import Calls
-from pyprof.report.division import Division
+from pyprof.report.division import DeviceGaps, Division
 from pyprof.report.hostwork import HostWork
 from pyprof.report.steps import Steps
 from pyprof.report.waits import blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
@@ -47,52 +49,94 @@ _OFTEN = 3  # pauses before copies to the device that make them a habit where no
 
 @dataclass(frozen=True)
 class Idle:
-    """times: for each cause that any gap has how long each gap is for it; wait: for each gap the row of Calls of the call whose
-    wait it is for, -1 none."""
+    """cause: of each gap that is one cause's the place in CAUSES, -1 else; late: the others, in which a device waited for the
+    host; divided: of each of these how long it is for each cause; waited: the row of Calls of the call whose wait it is for, -1
+    none."""
 
-    times: dict[str, Ints]
-    wait: Ints
+    gaps: DeviceGaps
+    cause: Ints
+    late: Ints
+    divided: Ints
+    waited: Ints
+
+    def rows_of(self, cause: str) -> tuple[Ints, Ints]:
+        """(the gaps that have time for a cause, ascending; how long it is)."""
+        code = CAUSES.index(cause)
+        whole = rows_where(len(self.cause), lambda part: (self.cause[part] == code) & (self.gaps.time_ns[part] > 0))
+        some = np.flatnonzero(self.divided[:, code])
+        rows = np.concatenate([whole, self.late[some]])
+        time = np.concatenate([self.gaps.time_ns[whole], self.divided[some, code]])
+        order = np.argsort(rows, kind="stable") if len(some) and len(whole) else slice(None)
+        return rows[order], time[order].astype(np.int64)
 
     def of(self, cause: str) -> Ints:
         """The time of each gap for one cause."""
-        return self.times[cause].astype(np.int64) if cause in self.times else np.zeros(len(self.wait), np.int64)
+        result = np.zeros(len(self.gaps), np.int64)
+        rows, time = self.rows_of(cause)
+        result[rows] = time
+        return result
+
+    @cached_property
+    def by_device(self) -> Ints:
+        """(CAUSES, devices): ns."""
+        count = max(int(self.gaps.device.max(initial=-1)) + 1, self.gaps.devices)
+        result = np.zeros(len(CAUSES) * count, np.int64)
+        for part in pieces(len(self.cause)):
+            mine = self.cause[part] >= 0
+            group = self.cause[part][mine] * np.int64(count) + self.gaps.device[part][mine]
+            result += summed(group, self.gaps.time_ns[part][mine], len(result))
+        device = self.gaps.device[self.late]
+        for code in range(len(CAUSES)):
+            result[code * count : (code + 1) * count] += summed(device, self.divided[:, code], count)
+        return result.reshape(len(CAUSES), count)
+
+    def causes_of(self, gap: int) -> list[tuple[int, str]]:
+        """(ns, cause) of each cause of one gap."""
+        if self.cause[gap] >= 0:
+            return [(int(self.gaps.time_ns[gap]), CAUSES[self.cause[gap]])]
+        times = self.divided[np.searchsorted(self.late, gap)].tolist()
+        return [(ns, cause) for ns, cause in zip(times, CAUSES, strict=True) if ns]
+
+    def waits(self, rows: Ints) -> Ints:
+        """For each of these gaps the row of Calls of the call whose wait it is for, -1 none."""
+        if not len(self.late):
+            return np.full(len(rows), -1, np.int64)
+        at = np.minimum(np.searchsorted(self.late, rows), len(self.late) - 1)
+        return np.where(self.late[at] == rows, self.waited[at], -1)
 
 
 def idle_causes(division: Division, trace: Trace | None, calls: Calls | None, steps: Steps | None) -> Idle:
     """The causes of each gap of each device. calls: of the trace, None without one."""
     gaps = division.gaps
-    wait = np.full(len(gaps), -1, np.int64)
-    cause = np.full(len(gaps), CAUSES.index("unknown"), np.int8)
-    late = np.zeros(len(gaps), np.bool_)
     if not division.on_gpu:
-        result, left = _Late(division, trace, calls, steps, np.arange(len(gaps))).known()
+        rows = np.arange(len(gaps))
+        result, left = _Late(division, trace, calls, steps, rows).known()
         result[:, CAUSES.index("host")] += left
-        return Idle({name: result[:, code] for code, name in enumerate(CAUSES)}, wait)
-    if len(gaps):
-        cause[(gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0)] = CAUSES.index("queued")
-        late = division.waits_for_host.copy()
-        cause[gaps.after < 0] = CAUSES.index("host")
-        for lost in (unrecorded(division), _in_replays(division)):
-            late[lost] = False
-            cause[lost] = CAUSES.index("unrecorded")
-    rows, divided = np.flatnonzero(late), np.zeros((0, len(CAUSES)), np.int64)
+        return Idle(gaps, np.full(len(gaps), -1, np.int8), rows, result, np.full(len(gaps), -1, np.int64))
+    late = division.waits_for_host.copy()
+
+    def causes(part: slice) -> Ints:
+        after = gaps.after[part]
+        found = np.where((gaps.time_ns[part] <= _QUEUED_NS) & (after >= 0), CAUSES.index("queued"), CAUSES.index("unknown"))
+        found[after < 0] = CAUSES.index("host")
+        return found
+
+    cause = computed(len(gaps), np.int8, causes)
+    for lost in (unrecorded(division), _in_replays(division)):
+        late[lost] = False
+        cause[lost] = CAUSES.index("unrecorded")
+    rows, divided, waited = np.flatnonzero(late), np.zeros((0, len(CAUSES)), np.int64), np.empty(0, np.int64)
     if len(rows):
-        divided, wait[rows] = _Late(division, trace, calls, steps, rows).divided()
-    times: dict[str, Ints] = {}
-    for code, name in enumerate(CAUSES):
-        time = np.where(cause == code, gaps.time_ns, 0)
-        time[rows] = divided[:, code]
-        if time.any():
-            times[name] = kept(narrowest(time))
-    return Idle(times, kept(narrowest(wait)))
+        cause[rows] = -1
+        divided, waited = _Late(division, trace, calls, steps, rows).divided()
+    return Idle(gaps, cause, rows, divided, waited)
 
 
 def unrecorded(division: Division) -> Ints:
     """The gaps whose next activity had been launched long before the device began it, although it had nothing else to do."""
     gaps, records = division.gaps, division.records
-    long = computed(len(gaps), np.bool_, lambda part: gaps.end_ns[part] - gaps.start_ns[part] > _UNRECORDED_NS)
-    rows = np.flatnonzero(long)
-    after, end = gaps.after[rows], gaps.end_ns[rows]
+    rows = rows_where(len(gaps), lambda part: gaps.time_ns[part] > _UNRECORDED_NS)
+    after, end = gaps.after[rows], gaps.ends(rows)
     launch = records["launch_ns"][after]
     returned = launch + np.maximum(records["launch_dur_ns"][after], 0)
     return rows[(after >= 0) & (launch >= 0) & (returned < end - _UNRECORDED_NS)]
@@ -102,9 +146,12 @@ def _in_replays(division: Division) -> Ints:
     """The gaps inside of the replay of a graph, which runs one node after another, and those behind a replay of which next to
     nothing but sets and copies of memory was recorded."""
     gaps, records = division.gaps, division.records
-    before, after = gaps.before, gaps.after
-    same = (before >= 0) & (after >= 0) & (records["corr"][before] == records["corr"][after]) & (records["corr"][after] >= 0)
-    same &= (records["pid"][before] == records["pid"][after]) & (gaps.time_ns > _QUEUED_NS)
+    long = rows_where(len(gaps), lambda part: gaps.time_ns[part] > _QUEUED_NS)
+    before, after = gaps.before[long], gaps.after[long]
+    known = np.flatnonzero((before >= 0) & (after >= 0))
+    one, other = ({name: records.of_rows(name, rows[known]) for name in ("corr", "pid")} for rows in (before, after))
+    same = np.zeros(len(long), np.bool_)
+    same[known] = (one["corr"] == other["corr"]) & (other["corr"] >= 0) & (one["pid"] == other["pid"])
     if not same.any():
         return np.empty(0, np.int64)
     rows = np.flatnonzero(records["corr"] >= 0)
@@ -113,7 +160,7 @@ def _in_replays(division: Division) -> Ints:
     total = np.bincount(replay)
     broken = np.zeros(len(records) + 1, np.bool_)
     broken[rows] = ((total >= _REPLAY) & (np.bincount(replay, kernels) * _TIMES < total))[replay]
-    return np.flatnonzero(same | broken[before] & (gaps.time_ns > _QUEUED_NS))
+    return long[same | broken[before]]
 
 
 class _Late:
@@ -123,7 +170,7 @@ class _Late:
         """rows: of the division's gaps."""
         gaps = division.gaps
         self.division, self.calls, self.steps, self.rows = division, calls, steps, rows
-        self.begin, self.end, self.after = gaps.start_ns[rows], gaps.end_ns[rows], gaps.after[rows]
+        self.begin, self.end, self.after = gaps.starts(rows), gaps.ends(rows), gaps.after[rows]
         self.trace = trace
         self.work = HostWork(trace, calls) if trace is not None and calls is not None else None
         pids = trace.processes["pid"].astype(np.int64) if trace is not None else np.empty(0, np.int64)
@@ -278,9 +325,13 @@ class _Late:
         """Which gaps are followed by what a step launches up to its first kernel."""
         if self.steps is None or not len(self.steps):
             return np.zeros(len(self.rows), np.bool_)
-        records, row = self.division.records, self.division.row
-        launches = np.sort(records["launch_ns"][row[records["kind"][row] == ActivityKind.KERNEL]])
-        first = np.append(launches, np.iinfo(np.int64).max)[np.searchsorted(launches, self.steps.begin_ns)]
+        records, row, begins = self.division.records, self.division.row, self.steps.begin_ns
+        first = np.full(len(begins), np.iinfo(np.int64).max)
+        for part in pieces(len(row)):
+            launches = records["launch_ns"][row[part]][records["kind"][row[part]] == ActivityKind.KERNEL]
+            step = np.searchsorted(begins, launches, "right") - 1
+            np.minimum.at(first, step[step >= 0], launches[step >= 0])
+        first = np.minimum.accumulate(first[::-1])[::-1]
         launch = records["launch_ns"][self.after]
         step = np.searchsorted(self.steps.begin_ns, launch, "right") - 1
         return np.asarray((step >= 0) & (launch <= first[np.maximum(step, 0)]))

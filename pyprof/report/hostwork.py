@@ -31,7 +31,7 @@ _LIBRARIES = (
     r"numpy|PIL|cv2|torchvision[/\\](?:transforms|io|datasets)|datasets|albumentations|librosa|torchaudio|soundfile|decord|h5py"
     r"|pandas|pyarrow|imageio|skimage|scipy|tokenizers|webdataset|transformers[/\\](?:tokenization|image_proc|feature_ex)\w*"
 )
-_PREPARING = re.compile(
+_PREPARING = (
     rf"(?:^|[/\\]|-packages[/\\])(?:{_LIBRARIES})\b[^:]*\(\d+\): | of (?:{_LIBRARIES})\.|^torch[/\\]utils[/\\]data[/\\]"
 )
 _COMPILING = re.compile(
@@ -73,7 +73,7 @@ class HostWork:
         if not len(frames["name"]):
             return union(*np.zeros((3, 0), np.int64))
         used = distinct_values(frames["name"])
-        good = used[np.array([_PREPARING.search(texts[name]) is not None for name in used.tolist()], np.bool_)]
+        good = used[np.array([re.search(_PREPARING, texts[name]) is not None for name in used.tolist()], np.bool_)]
         rows = np.flatnonzero(np.isin(frames["name"], good) & self._leading[frames["thread"]])
         return union(self._process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows])
 

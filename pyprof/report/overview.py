@@ -7,25 +7,27 @@ no text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import among, distinct_rows
 from pyprof.arrays.intervals import spans
-from pyprof.arrays.spool import kept
+from pyprof.arrays.processes import at_once
+from pyprof.arrays.spool import kept, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.prof.frame import Frame
 from pyprof.report.calls import Calls, calls_of
-from pyprof.report.division import BUSY, Division, by_code, mean_parts
+from pyprof.report.division import BUSY, Division, mean_parts
 from pyprof.report.hostside import CAUSES, Idle, idle_causes, unrecorded
 from pyprof.report.steps import ENDING, Steps, find_steps, set_up_end, steps_of_records
 
-_LEAST = np.iinfo(np.int64).min
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _BEGINNING = 0.01  # of the time of kernels: with less of it ahead of a loss the window begins after the loss
 _TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
@@ -94,45 +96,66 @@ class Overview:
     def _set_up_end(self) -> int:
         return _LEAST if self.trace is None else set_up_end(self.trace, self._launches[self._launches >= 0])
 
+    def _ends(self, index: Any) -> Ints:
+        """The end of some records; of an op on the CPU with the ops inside it, where the capture is there."""
+        records, around = self.records, self._ends_around
+        ends: Ints = records["start_ns"][index] + np.maximum(records["dur_ns"][index], 0)
+        return ends if around is None else np.maximum(ends, around[index])
+
     @cached_property
-    def _ends(self) -> Ints:
-        """The end of each record; of an op on the CPU with the ops inside it, where the capture is there."""
+    def _ends_around(self) -> Ints | None:
+        """When the last op inside each op on the CPU ends, None where there are none or the capture is not there."""
         records = self.records
-        ends: Ints = kept(records["start_ns"] + np.maximum(records["dur_ns"], 0))
         if self.trace is None or not (records["kind"] == ActivityKind.CPU).any():
-            return ends
+            return None
         activities = self.trace.activities
         pid = self.trace.processes["pid"][activities["process"]]
         keys = (np.concatenate([records["pid"], pid]), np.concatenate([records["start_ns"], activities["start_ns"]]))
         code = distinct_rows(*keys).inverse
         mine, theirs = np.split(code, [len(records)])
         _, last = spans(theirs, activities["start_ns"], activities["end_ns"], int(code.max(initial=-1)) + 1)
-        return np.maximum(ends, last[mine])
+        return last[mine]
+
+    def _last_end(self, which: Callable[[slice], Bools], initial: int) -> int:
+        """The last end of some records, or a time where that is later. which: of a slice of the records."""
+        for part in pieces(len(self.records)):
+            mine = which(part)
+            initial = int(self._ends(part)[mine].max(initial=initial))
+        return initial
 
     @cached_property
     def _bounds(self) -> tuple[int, int]:
         """Begin and end of the window as steps or kernels give them."""
-        records = self.records
-        known = records["start_ns"] >= 0
-        steps = self._marked_steps
+        records, steps = self.records, self._marked_steps
+        start, kind = records["start_ns"], records["kind"]
         if self.chosen is None and steps is not None:
             begin, end = int(steps.begin_ns[0]), int(steps.end_ns[-1])
-            launched = known & (self._launches >= begin) & (self._launches < end)
-            return begin, int(self._ends[launched].max(initial=end))
-        if self.chosen is not None:
-            rows = np.flatnonzero(self.chosen & known)
-        else:
-            late = (self._launches < 0) | (self._launches >= self._set_up_end)
-            rows = np.flatnonzero(np.isin(records["kind"], _TIMED) & known & late)
+
+            def launched(part: slice) -> Bools:
+                launch = self._launches[part]
+                return (start[part] >= 0) & (launch >= begin) & (launch < end)
+
+            return begin, self._last_end(launched, end)
+        chosen = self.chosen
+
+        def shown(part: slice) -> Bools:
+            if chosen is not None:
+                return chosen[part] & (start[part] >= 0)
+            found: Bools = among(kind[part], _TIMED) & (start[part] >= 0)
             if self._set_up_end > _LEAST:  # what has no launch is placed by when it ran
-                rows = rows[records["start_ns"][rows] >= self._set_up_end]
-        if not len(rows):
+                launch = self._launches[part]
+                found &= ((launch < 0) | (launch >= self._set_up_end)) & (start[part] >= self._set_up_end)
+            return found
+
+        begin = min((int(start[part][shown(part)].min(initial=_MOST)) for part in pieces(len(records))), default=_MOST)
+        if begin == _MOST:
             return 0, 0
-        begin, end = int(records["start_ns"][rows].min()), int(self._ends[rows].max())
-        if self.chosen is not None and steps is not None and (whole := self._chosen_steps(steps)).any():
+        end = self._last_end(shown, _LEAST)
+        if chosen is not None and steps is not None and (whole := self._chosen_steps(steps)).any():
             # The steps as they are marked, but without the time in which what was not chosen still runs.
-            others = known & ~self.chosen & (records["start_ns"] < begin)
-            begin = min(begin, int(self._ends[others].max(initial=steps.begin_ns[whole].min())))
+            earliest = int(steps.begin_ns[whole].min())
+            ran = self._last_end(lambda part: (start[part] >= 0) & ~chosen[part] & (start[part] < begin), earliest)
+            begin = min(begin, ran)
             end = max(end, int(steps.end_ns[whole].max()))
         return begin, end
 
@@ -152,16 +175,17 @@ class Overview:
         records, cut = self.records, 0
         if self.chosen is None and end > begin:
             cut = self._beginning_lost(begin, end)
-        start = records["start_ns"][records["start_ns"] >= 0]
-        first, last = int(start.min(initial=begin)), int(self._ends.max(initial=end))
+        start = records["start_ns"]
+        first = min((int(start[part][start[part] >= 0].min(initial=begin)) for part in pieces(len(start))), default=begin)
+        last = self._last_end(lambda part: np.ones(part.stop - part.start, np.bool_), end)
         return Window(begin + cut, end, max(begin + cut - first, 0), max(last - end, 0), cut)
 
     def _beginning_lost(self, begin: int, end: int) -> int:
         """How much of the window's begin lies before the end of a gap of lost work that next to no kernel time precedes."""
-        whole = Division(self.records, self._ends, begin, end)
+        whole = self._whole = Division(self.records, self._ends, begin, end)
         if not whole.on_gpu or not len(lost := unrecorded(whole)):
             return 0
-        ends = np.sort(whole.gaps.end_ns[lost])
+        ends = np.sort(whole.gaps.ends(lost))
         ran = np.flatnonzero(np.isin(self.records["kind"], _TIMED) & (whole.device >= 0))
         ran = ran[np.argsort(self.records["start_ns"][ran], kind="stable")]
         time = np.concatenate([[0], np.cumsum(self.records["dur_ns"][ran])])
@@ -173,10 +197,29 @@ class Overview:
     def division(self) -> Division:
         """The window's time on each device."""
         window = self.window
-        result = Division(self.records, self._ends, window.begin_ns, window.end_ns)
-        for name in ("_ends", "_launches"):  # nothing after the window needs these, which are as long as the records
-            self.__dict__.pop(name, None)
+        result: Division | None = self.__dict__.pop("_whole", None)
+        if result is None or (result.begin_ns, result.end_ns) != (window.begin_ns, max(window.end_ns, window.begin_ns)):
+            result = Division(self.records, self._ends, window.begin_ns, window.end_ns)
+        self.__dict__.pop("_launches", None)  # nothing after the window needs these, which are as long as the records
         return result
+
+    def prepare(self) -> None:
+        """Compute what all of a report looks at, costs and idle time at once where there may be several processes."""
+        division, _ = self.division, self.calls
+
+        def costs() -> None:
+            _ = self.frame.classes, self.frame.costs, self.frame.roofline
+
+        def idle() -> tuple[dict[str, Any], tuple[Ints, ...]]:
+            found = self.idle
+            return division.worked_out(), (found.cause, found.late, found.divided, found.waited)
+
+        _, (known, causes) = cast(
+            "tuple[None, tuple[dict[str, Any], tuple[Ints, ...]]]", at_once([costs, idle], len(self.records))
+        )
+        if "idle" not in self.__dict__:
+            division.take_over(known)
+            self.idle = Idle(division.gaps, *causes)
 
     @cached_property
     def inside(self) -> Bools:
@@ -190,8 +233,7 @@ class Overview:
 
     def idle_by_device(self) -> Ints:
         """(CAUSES, devices): ns."""
-        gaps, count = self.division.gaps, self.division.count
-        return np.stack([by_code(gaps, np.zeros(len(gaps), np.int64), part, 1, count)[0] for part in map(self.idle.of, CAUSES)])
+        return self.idle.by_device
 
     @cached_property
     def parts(self) -> dict[str, int]:

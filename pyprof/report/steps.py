@@ -30,7 +30,7 @@ _LEAST = np.iinfo(np.int64).min
 _LEAST_HELD = 0.8  # of the launches between the first range and the last: what repeats and holds less is a part of a step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Steps:
     """Steps in order, in ns on the host. kind: what marks them; name: of the first; begin_ns, end_ns: of each.
 
@@ -52,8 +52,7 @@ class Steps:
         return self.end_ns - self.begin_ns
 
 
-@dataclass(frozen=True)
-class HostRanges:
+class HostRanges(NamedTuple):
     """Ranges that were closed, one row each. thread: row of the trace's threads; label: of its markers."""
 
     start_ns: Ints
@@ -240,7 +239,7 @@ _KINDS: tuple[tuple[str, Callable[[_Sought], _Found]], ...] = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class EngineSteps(Steps):
     """Steps of a serving engine; rows: of each its place in the records' engine_steps."""
 

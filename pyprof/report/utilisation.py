@@ -14,7 +14,6 @@ window is found and how anything is printed is not known here.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -37,8 +36,7 @@ _Device = tuple[int, int, int]  # rank, process, number
 _CPU = (-1, -1, -1)
 
 
-@dataclass(frozen=True)
-class Utilisation:
+class Utilisation(NamedTuple):
     """What the devices did in a window and could have done. None is unknown.
 
     wall_ns: length of the window; busy_ns: its time with work on a device, mean over the devices; matmul_flops: of the products

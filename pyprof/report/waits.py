@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values, narrowest
-from pyprof.arrays.intervals import Segments, count_before, latest, order_of, union
-from pyprof.arrays.spool import computed, kept, taken
+from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.intervals import Segments, count_before, order_of, reaches, union
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.calls import Calls, waiting_call
@@ -35,7 +36,7 @@ def blamed_calls(division: Division, calls: Calls | None, late: Ints) -> tuple[B
     if calls is None or not len(calls.pid):
         return copied, np.full(len(late), -1, np.int64)
     who = (records["pid"][after].astype(np.int64), records["tid"][after].astype(np.int64))
-    call = waiting_call(calls, *who, gaps.start_ns[late], records["launch_ns"][after])
+    call = waiting_call(calls, *who, gaps.starts(late), records["launch_ns"][after])
     return (call >= 0) | copied, call
 
 
@@ -69,7 +70,7 @@ def last_wait(division: Division, calls: Calls, waits: Ints, late: Ints) -> Ints
     gaps, group = division.gaps, _process(division, calls.pid[waits])
     order = np.lexsort((calls.start_ns[waits], group))
     rows, wanted = (group[order], calls.start_ns[waits[order]]), _process(division, division.pids)[gaps.device[late]]
-    at = count_before(*rows, wanted, gaps.end_ns[late], inclusive=False) - 1
+    at = count_before(*rows, wanted, gaps.ends(late), inclusive=False) - 1
     good = (at >= 0) & (group[order][np.maximum(at, 0)] == wanted) if len(waits) else np.zeros(len(late), np.bool_)
     return np.where(good, waits[order[np.maximum(at, 0)]], -1) if len(waits) else np.full(len(late), -1)
 
@@ -78,59 +79,61 @@ def silences(division: Division) -> Segments:
     """When each process, by place in the distinct pids, launched nothing for long: for records, which hold no other calls."""
     records = division.records
     times, took, pid = (records[name] for name in ("launch_ns", "launch_dur_ns", "pid"))
-    known = computed(len(times), np.bool_, lambda part: (times[part] >= 0) & (_process(division, pid[part]) >= 0))
-    rows = kept(narrowest(np.flatnonzero(known)))
-    group = computed(len(rows), np.int64, lambda part: _process(division, pid[rows[part]]))
+    rows = rows_where(len(times), lambda part: (times[part] >= 0) & (_process(division, pid[part]) >= 0))
+    group = computed(len(rows), np.int16, lambda part: _process(division, pid[rows[part]]))
     if (order := order_of(group, taken(times, rows))) is not None:
         rows, group = taken(rows, order), taken(group, order)
-    launch = taken(times, rows)
-    returned = computed(len(rows), np.int64, lambda part: launch[part] + np.maximum(took[rows[part]], 0))
-    last = latest(group, returned)
-
-    def is_silent(part: slice) -> Bools:
-        before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
-        found: Bools = (group[part] == group[before]) & (launch[part] - returned[last[before]] >= _SILENT_NS)
-        return found
-
-    silent = np.flatnonzero(computed(len(rows), np.bool_, is_silent))
-    silent = silent[silent > 0]
-    begin = np.maximum(returned[last[silent - 1]], division.begin_ns)
-    end = np.minimum(launch[silent], division.end_ns)
+    found = [np.empty((3, 0), np.int64)]
+    for part, _, before, last in reaches(group, lambda part: times[rows[part]] + np.maximum(took[rows[part]], 0)):
+        launch = times[rows[part]]
+        at = np.flatnonzero((last >= 0) & (launch - np.maximum(before, 0) >= _SILENT_NS))
+        found.append(np.stack([group[part][at], before[at], launch[at]]))
+    process, begin, end = np.concatenate(found, axis=1)
+    begin, end = np.maximum(begin, division.begin_ns), np.minimum(end, division.end_ns)
     inside = end > begin
-    return union(group[silent][inside], begin[inside], end[inside])
+    return union(process[inside], begin[inside], end[inside])
 
 
 def fall_into(division: Division, segments: Segments, late: Ints) -> Bools:
     """Which late gaps begin inside of a segment of their process."""
     gaps = division.gaps
     process = _process(division, division.pids)[gaps.device[late]]
-    begin = gaps.start_ns[late]
+    begin = gaps.starts(late)
     return np.asarray(segments.covered(process, begin + 1) > segments.covered(process, begin))
 
 
 def relieved(division: Division, waited: Segments, late: Ints) -> Ints:
     """For each late gap how much of it would go if the host did not wait at these times, in ns and at most its length."""
-    gaps, records, result = division.gaps, division.records, np.zeros(len(late), np.int64)
+    gaps, result = division.gaps, np.zeros(len(late), np.int64)
     process = _process(division, division.pids)
     if not len(waited.start) or not len(late):
         return result
+    of_row = division.device
     for device in range(division.count):
-        rows = division.row[division.device[division.row] == device]
-        if (order := order_of(taken(records["start_ns"], rows))) is not None:
-            rows = taken(rows, order)
+        rows = division.row[rows_where(len(division.row), lambda part, device=device: of_row[division.row[part]] == device)]  # type: ignore[misc]
         mine = np.flatnonzero(gaps.device[late] == device)
-        time, ends = gaps.time_ns[late[mine]], gaps.end_ns[late[mine]]
-        begin = np.maximum(records["start_ns"][rows], division.begin_ns)
-        # Until when each launch keeps the device waiting in all, on a clock that stands still in late gaps.
-        launch = records["launch_ns"][rows]
-        owed = np.minimum(launch + np.maximum(records["launch_dur_ns"][rows], 0), begin)
-        owed -= waited.covered(np.broadcast_to(process[device], len(rows)), launch)
-        owed -= begin
-        owed += np.concatenate([[0], np.cumsum(time)])[np.searchsorted(ends, begin, "right")]
-        owed[launch < 0] = 0
-        remains = np.maximum.accumulate(np.maximum(owed, 0, out=owed), out=owed)
-        upto = remains[np.searchsorted(begin, ends, "right") - 1]
+        time, ends = gaps.time_ns[late[mine]].astype(np.int64), gaps.ends(late[mine])
+        upto = _remaining(division, rows, waited, process[device], ends, np.concatenate([[0], np.cumsum(time)]))
         gone = np.maximum(time - np.diff(upto, prepend=0), 0)
         total, most = int(time.sum()) - int(upto[-1]) if len(upto) else 0, int(gone.sum())
         result[mine] = gone if total >= most else gone * (max(total, 0) / max(most, 1))
+    return result
+
+
+def _remaining(division: Division, rows: Ints, waited: Segments, process: np.int64, ends: Ints, late_ns: Ints) -> Ints:
+    """Of a device, until the end of each late gap: how long it would have to wait in all. rows: of its records, in order of
+    begin; ends: of its late gaps; late_ns: their time up to each."""
+    records, result, most = division.records, np.zeros(len(ends), np.int64), np.int64(0)
+    for part in pieces(len(rows)):
+        # Until when each launch keeps the device waiting, on a clock that stands still in late gaps.
+        begin, launch = np.maximum(records["start_ns"][rows[part]], division.begin_ns), records["launch_ns"][rows[part]]
+        owed = np.minimum(launch + np.maximum(records["launch_dur_ns"][rows[part]], 0), begin)
+        owed -= waited.covered(np.broadcast_to(process, len(begin)), launch)
+        owed -= begin
+        owed += late_ns[np.searchsorted(ends, begin, "right")]
+        owed[launch < 0] = 0
+        remains = np.maximum.accumulate(np.append(most, owed))
+        most = remains[-1]
+        first = np.searchsorted(ends, begin[0], "left")
+        result[first:] = remains[np.searchsorted(begin, ends[first:], "right")]
     return result

@@ -24,7 +24,7 @@ from pyprof.errors import InputError, UsageError
 from pyprof.formats import CAPTURES, RECORDS, format_of
 from pyprof.inputs import GZIP, Input
 from pyprof.parse.sources.graph_captures import beside
-from pyprof.parse.sources.kineto.events import TraceFile
+from pyprof.parse.sources.kineto.trace_file import TraceFile
 from pyprof.progress import stage
 from pyprof.scrub import kineto, records
 from pyprof.scrub.databases import NSYS, NVPROF, Kept, scrub_database

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import TextIOWrapper
 from json.encoder import encode_basestring
@@ -18,12 +18,13 @@ from typing import IO, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from pyprof.errors import UsageError, unusable
-from pyprof.tables.table import AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
+from pyprof.tables.sink import Text, sink
+from pyprof.tables.table import PART_ROWS, AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
 from pyprof.visible import one_line, visible
 
 _BATCH_ROWS = 2_000
 _ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
-_EXECUTED = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠].)", re.DOTALL)  # where a spreadsheet sees a formula
+_EXECUTED = r"(?s)(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠].)"  # where a spreadsheet sees a formula
 
 
 class Lines(NamedTuple):
@@ -45,40 +46,61 @@ def write_lines(lines: Lines, table: AnyTable, change: Callable[[str], str], str
     """
     fields = [PerPool(partial(_field_texts, change, header.empty, stream.isatty())) for header in table.headers]
     many = len(table.rows) >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(fields)
-    by_arrow = _arrow_rows(lines) if many else None
+    made = (_arrow_rows(lines) if many else None) or partial(_python_rows, lines)
     skipped, begin = lines.skipped, titled(lines.begin) if stream.isatty() else lines.begin
-    for part in table.parts():
-        stream.write(begin)  # not before the first rows are known: a damaged file may have none
-        begin = ""
-        values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
-        for start in range(0, len(values[0].unknown) if values else 0, _BATCH_ROWS):
-            batch = [v.take(slice(start, start + _BATCH_ROWS)) for v in values]
-            text = by_arrow(batch) if by_arrow is not None else None
-            if text is None:
-                cells = [printed(v, lines.unknown) for v in batch]
-                text = "".join(map(lines.row.__mod__, zip(*cells, strict=True)))
-            stream.write(text[skipped:])
-            skipped = 0
-    stream.write(lines.end)
+    with sink(stream) as put:
+        for part in table.parts():
+            put([begin])  # not before the first rows are known: a damaged file may have none
+            begin = ""
+            values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
+            for start in range(0, len(values[0].unknown) if values else 0, PART_ROWS):
+                put(_without(skipped, made([v.take(slice(start, start + PART_ROWS)) for v in values])))
+                skipped = 0
+            del part, values  # before the next are made
+        put([lines.end])
 
 
-def _arrow_rows(lines: Lines) -> Callable[[Sequence[Values]], str | None] | None:
-    """The text of some rows, None where Arrow cannot make it; None where it is not installed."""
+def _without(count: int, texts: Iterator[Text]) -> Iterator[Text]:
+    """The texts but for the first characters, which are of one byte each."""
+    for text in texts:
+        yield text[count:]
+        count = 0
+
+
+def _python_rows(lines: Lines, values: Sequence[Values]) -> Iterator[Text]:
+    """The text of some rows, a batch after the other."""
+    for start in range(0, len(values[0].unknown), _BATCH_ROWS):
+        cells = [printed(v.take(slice(start, start + _BATCH_ROWS)), lines.unknown) for v in values]
+        yield "".join(map(lines.row.__mod__, zip(*cells, strict=True)))
+
+
+def _arrow_rows(lines: Lines) -> Callable[[Sequence[Values]], Iterator[Text]] | None:
+    """The same by Arrow, but for rows with a text that it cannot hold; None where it is not installed."""
     try:
         import pyarrow
 
-        from pyprof.tables.rowtext import Rows
+        from pyprof.tables.rowtext import BATCH_ROWS, Rows
     except ImportError:
         return None
     made = Rows(lines.row.split("%s"), lines.unknown)
+    refused = UnicodeEncodeError, pyarrow.ArrowException
 
-    def text(values: Sequence[Values]) -> str | None:
+    def rows(values: Sequence[Values]) -> Iterator[Text]:
         try:
-            return made.text(values)
-        except (UnicodeEncodeError, pyarrow.ArrowException):
-            return None
+            return batches(values, made.text(values))
+        except refused:
+            return _python_rows(lines, values)
 
-    return text
+    def batches(values: Sequence[Values], texts: Iterator[Text]) -> Iterator[Text]:
+        done = 0
+        try:
+            for text in texts:
+                yield text
+                done += BATCH_ROWS
+        except refused:
+            yield from _python_rows(lines, [v.take(slice(done, None)) for v in values])
+
+    return rows
 
 
 def _field(values: Values, texts: PerPool[list[str]], finite: bool) -> Values:
@@ -125,7 +147,7 @@ def write_csv(table: AnyTable, stream: IO[str]) -> None:
 
 def write_csv_safe(table: AnyTable, stream: IO[str]) -> None:
     """The same; a text that a spreadsheet would take for a formula begins with an apostrophe, which makes it a text there."""
-    _write_csv(table, stream, lambda text: _quoted(_EXECUTED.sub("'", text)))
+    _write_csv(table, stream, lambda text: _quoted(re.sub(_EXECUTED, "'", text)))
 
 
 def _write_csv(table: AnyTable, stream: IO[str], change: Callable[[str], str]) -> None:

@@ -1,11 +1,14 @@
-"""Columns -> the text of rows by Arrow, column by column: the same characters as `printed` gives.
+"""Columns -> the text of rows by Arrow: the same characters as `printed` gives.
 
-Imported only where many rows are written and pyarrow is installed. Quoting and headers are the caller's.
+A line is made of pieces, each one of many texts that stand one after another: Arrow takes these by their numbers and puts them
+together in one step. Columns of which many rows have the same are one piece with what stands between them, made once for each
+kind of row. Imported only where many rows are written and pyarrow is installed. Quoting and headers are the caller's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts
-from pyprof.arrays.types import Floats
+from pyprof.arrays.types import Array, Floats
+from pyprof.tables.rowkinds import Chosen, Kinds, distinct
 from pyprof.tables.table import Fractions, PerPool, Texts, Values, printed
 
+BATCH_ROWS = 1_000  # that are joined at a time, in memory that is used again
 _LARGEST = float(1 << 36)  # of a number times a power of ten that is rounded here; its last bit is far below _DOUBT
 _DOUBT = 1e-4  # how near to half between two whole numbers Python rounds instead
 _MOST_DIGITS = 6  # beyond, Arrow writes small decimals with an exponent
@@ -28,55 +33,120 @@ class Rows:
     """
 
     def __init__(self, around: Sequence[str], unknown: str) -> None:
-        self.unknown = unknown
-        first, *between, last = (text.replace("%%", "%") for text in around)
-        # One text between all fields is cheaper as a separator than as fields of its own.
-        separator = between[0] if len(set(between)) == 1 else ""
-        pieces = [first, *("" if separator else text for text in between), last]
-        *self.around, self.separator, self.nothing = to_arrow_texts([*pieces, separator, ""])  # scalars
-        self.inner = bool(first or (between and not separator))
+        self.around = [text.replace("%%", "%") for text in around]
+        self.constants = to_arrow_texts([unknown, *self.around])
         self.pools = [PerPool(lambda values: to_arrow_texts(values.pool)) for _ in around[1:]]
+        self.chosen = Chosen()
 
-    def text(self, values: Sequence[Values]) -> str:
-        """The lines of these rows.
+    def text(self, values: Sequence[Values]) -> Iterator[memoryview]:
+        """The lines of these rows in UTF-8, BATCH_ROWS after others; they are joined when they are asked for.
 
-        Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where there is more text than Arrow holds.
+        Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where there is more text than Arrow holds; the
+        latter perhaps when lines are asked for.
         """
-        columns = [_texts(v, pool) for v, pool in zip(values, self.pools, strict=True)]
-        how = {"null_handling": "replace", "null_replacement": self.unknown}
-        if self.inner:
-            columns = [piece for pair in zip(self.around, columns, strict=False) for piece in pair]
-            columns.append(self.around[-1])
+        kinds = self.chosen.kinds(values)
+        return self._line(values, kinds).batches(len(kinds.kind))
+
+    def _line(self, values: Sequence[Values], kinds: Kinds) -> _Line:
+        """What the lines are joined from: the columns that kinds tell with what stands around them, and each other column."""
+        told, line = {*kinds.columns}, _Line(self.constants)
+        run = _Line(self.constants)  # of what follows one another, for each kind of row
+        for place, (column, pool) in enumerate(zip(values, self.pools, strict=True)):
+            if self.around[place]:
+                run.add_constant(place + 1)
+            if place in told:
+                run.add(column.take(kinds.first), pool)
+            else:
+                line.add_run(run, kinds)
+                line.add(column, pool)
+                run = _Line(self.constants)
+        run.add_constant(len(self.around))
+        line.add_run(run, kinds)
+        return line
+
+
+class _Line:
+    """The pieces of rows: texts one after another, and for each piece the number of its text, of all rows or of each.
+
+    constants: the first of the texts; number 0 is that of what is unknown.
+    """
+
+    def __init__(self, constants: Any) -> None:
+        self.texts, self.count = [constants], len(constants)
+        self.numbers: list[int | Array] = []
+
+    def add_constant(self, number: int) -> None:
+        """A piece that is the same in all rows."""
+        self.numbers.append(number)
+
+    def add_run(self, run: _Line, kinds: Kinds) -> None:
+        """Pieces whose texts each kind of row has."""
+        if len(run.texts) == 1:
+            self.numbers += run.numbers
         else:
-            columns[-1] = pc.binary_join_element_wise(columns[-1], self.around[-1], self.nothing, **how)
-        joined = pc.binary_join_element_wise(*columns, self.separator, **how)
-        offsets = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset :][: len(joined) + 1]
-        text: str = joined.buffers()[2][int(offsets[0]) : int(offsets[-1])].to_pybytes().decode()
-        return text
+            self._add(_texts_of(*run.joined(0, len(kinds.first))), kinds.kind)
+
+    def add(self, values: Values, pool: PerPool[Any]) -> None:
+        """A column."""
+        texts, codes = _coded(values, pool)
+        self._add(texts, codes)
+        if values.unknown.any():
+            self.numbers[-1] = np.where(values.unknown, 0, self.numbers[-1])
+
+    def _add(self, texts: Any, codes: Array) -> None:
+        self.texts.append(texts)
+        self.numbers.append(codes + np.int64(self.count))
+        self.count += len(texts)
+
+    def batches(self, rows: int) -> Iterator[memoryview]:
+        """The text of so many rows, BATCH_ROWS after others."""
+        for begin in range(0, rows, BATCH_ROWS):
+            _, text = self.joined(begin, min(begin + BATCH_ROWS, rows))
+            yield text
+        pa.default_memory_pool().release_unused()
+
+    @cached_property
+    def _all(self) -> Any:
+        return pa.concat_arrays(self.texts)
+
+    def joined(self, begin: int, end: int) -> tuple[Array, memoryview]:
+        """The text of some rows, and where each of them begins and ends in it."""
+        numbers = np.empty((end - begin, len(self.numbers)), np.int64)
+        for place, number in enumerate(self.numbers):
+            numbers[:, place] = number if isinstance(number, int) else number[begin:end]
+        taken = pc.take(self._all, to_arrow(numbers.ravel()), boundscheck=False)
+        offsets = np.frombuffer(taken.buffers()[1], np.int32)[taken.offset :][: len(taken) + 1 : len(self.numbers)]
+        return offsets, memoryview(taken.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
-def _texts(values: Values, pool: PerPool[Any]) -> Any:
-    """The fields of one column, null where unknown."""
-    if isinstance(values, Texts):
-        return pool(values).take(to_arrow(values.codes, values.unknown))
+def _texts_of(offsets: Array, text: memoryview) -> Any:
+    """The rows of a text as an Arrow array."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets - offsets[0])), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+def _coded(values: Values, pool: PerPool[Any]) -> tuple[Any, Array]:
+    """The texts of one column, and for each row which of them it is; any where it is unknown."""
     if isinstance(values, Fractions):
-        return _fractions(values)
-    if values.values.dtype == np.object_:  # sums beyond 64 bits
-        known = [
-            None if missing else str(n) for n, missing in zip(values.values.tolist(), values.unknown.tolist(), strict=True)
-        ]
-        return to_arrow_texts(known)
-    return to_arrow(values.values, values.unknown).cast(pa.string())
-
-
-def _fractions(values: Fractions) -> Any:
-    """Rounded as Python rounds: where the product with the power of ten leaves a doubt, Python does it."""
-    numbers: Floats = np.where(values.unknown, 0.0, values.values)
-    if values.digits > _MOST_DIGITS:
-        texts = to_arrow_texts(printed(values._replace(values=numbers, unknown=np.zeros(len(numbers), np.bool_))))
+        numbers: Floats = np.where(values.unknown, 0.0, values.values)
+        first, codes = distinct(numbers.view(np.int64))
+        return _fractions(numbers[first], values.digits), codes
+    if isinstance(values, Texts):
+        if len(values.pool) <= len(values.codes):
+            return pool(values), values.codes
+        texts = pool(values).take(to_arrow(np.maximum(values.codes, 0)))
+    elif values.values.dtype == np.object_:  # sums beyond 64 bits
+        texts = to_arrow_texts([*map(str, values.values.tolist())])
     else:
-        texts = _decimals(numbers, values.digits)
-    return pc.if_else(to_arrow(values.unknown), pa.nulls(1, pa.string())[0], texts) if values.unknown.any() else texts
+        texts = to_arrow(values.values).cast(pa.string())
+    return texts, np.arange(len(texts))
+
+
+def _fractions(numbers: Floats, digits: int) -> Any:
+    """Rounded as Python rounds: where the product with the power of ten leaves a doubt, Python does it."""
+    if digits > _MOST_DIGITS:
+        return to_arrow_texts(printed(Fractions(numbers, np.zeros(len(numbers), np.bool_), digits)))
+    return _decimals(numbers, digits)
 
 
 def _decimals(numbers: Floats, digits: int) -> Any:

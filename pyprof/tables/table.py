@@ -197,7 +197,7 @@ AnyTable: TypeAlias = Table | LazyTable
 _Made = TypeVar("_Made")
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PerPool(Generic[_Made]):
     """What is made of the distinct texts of a column, once for all parts of a table that share them."""
 

@@ -94,7 +94,8 @@ def measure(command: Sequence[str], output: Path, checkout: Path = HERE) -> Run:
 
 def commands(capture: str, folder: Path, original: str | None, checkout: Path = HERE) -> dict[str, list[str]]:
     """What is measured, in order: later ones read what earlier ones wrote. checkout: whose columns of prof."""
-    python, parquet, text = sys.executable, str(folder / "net.parquet"), str(folder / "net.dict")
+    python, table = sys.executable, str(folder / "table.parquet")
+    parquet, text = str(folder / "net.parquet"), str(folder / "net.dict")
     columns = all_columns(checkout)
     own = [python, "-m", "pyprof"]
     found = {
@@ -104,6 +105,7 @@ def commands(capture: str, folder: Path, original: str | None, checkout: Path = 
         "parse to net.dict": [*own, "parse", capture, "-o", text, "--jobs", "1"],
         "prof of Parquet, all columns, CSV": [*own, "prof", parquet, "--csv", "-c", columns],
         "prof of Parquet, all columns, JSONL": [*own, "prof", parquet, "--format", "jsonl", "-c", columns],
+        "prof of Parquet, all columns, Parquet": [*own, "prof", parquet, "-o", table, "-c", columns],
         "prof of Parquet, 4 columns": [*own, "prof", parquet, "-c", "idx,op,kernel,sil"],
         "prof of net.dict, all columns, CSV": [*own, "prof", text, "--csv", "-c", columns],
         "prof of the capture, all columns, CSV": [*own, "prof", capture, "--csv", "-c", columns],

@@ -47,7 +47,7 @@ def test_every_nanosecond_belongs_to_one_record_or_one_gap(
 ) -> None:
     records = _records(rows)
     ends = records["start_ns"] + records["dur_ns"]
-    division = Division(records, ends, begin, begin + length)
+    division = Division(records, ends.__getitem__, begin, begin + length)
     held, busy = np.zeros(len(records), np.int64), np.zeros((len(BUSY), division.count), np.int64)
     idle = np.zeros(division.count, np.int64)
     for place, device in enumerate(division.devices.tolist()):

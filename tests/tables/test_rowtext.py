@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from random import Random
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pyprof.tables.formats import write_csv, write_jsonl, write_plain
 from pyprof.tables.table import Fractions, Integers, Table, Texts, Values, printed
 
 rowtext = pytest.importorskip("pyprof.tables.rowtext", reason="pyarrow is not installed")
+rowkinds = pytest.importorskip("pyprof.tables.rowkinds", reason="pyarrow is not installed")
 
 # Near half of the last digit, where rounding the product would go another way than rounding the number.
 _HALVES = st.integers(-(10**9), 10**9).map(lambda n: math.nextafter(n / 2000, n % 7 - 3))
@@ -24,7 +26,7 @@ _FLOATS = st.lists(st.one_of(st.floats(), _HALVES, st.integers(0, 10**7).map(lam
 
 def _made(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:
     around = ["", *[separator] * (len(values) - 1), end]
-    return str(rowtext.Rows(around, "na").text(values))
+    return b"".join(rowtext.Rows(around, "na").text(values)).decode()
 
 
 def _joined(values: list[Values], separator: str = ",", end: str = "\r\n") -> str:
@@ -66,7 +68,43 @@ def test_files_of_many_rows_are_those_of_few(pool: list[str], monkeypatch: pytes
         for least in (10, 1000):
             monkeypatch.setattr(formats, "_ARROW_FROM_ROWS", least)
             monkeypatch.setattr(formats, "_BATCH_ROWS", 7)
+            monkeypatch.setattr(rowtext, "BATCH_ROWS", 7)
             stream = io.StringIO()
             write(Table(headers, values), stream)
             found.append(stream.getvalue())
         assert found[0] == found[1]
+
+
+_COLUMNS = st.lists(st.sampled_from(["text", "whole", "fraction", "sum"]), min_size=1, max_size=7)
+
+
+@given(_COLUMNS, st.integers(1, 60), st.integers(1, 5), st.sampled_from([1, 7, 1000]), st.randoms(use_true_random=False))
+def test_columns_that_say_the_same_in_many_rows(kinds: list[str], rows: int, few: int, batch: int, random: Random) -> None:
+    def column(kind: str) -> Values:
+        numbers = np.array([random.randrange(-1, random.choice([few, rows])) for _ in range(rows)], np.int64)
+        if kind == "text":
+            return Texts(numbers, [f"<{number}>" for number in range(max(few, rows))])
+        if kind == "fraction":
+            return Fractions(numbers / 3, numbers < 0)
+        hidden = np.where(numbers < 0, np.arange(rows), numbers)  # what an unknown number is says nothing
+        return Integers(hidden.astype(np.object_) if kind == "sum" else hidden, numbers < 0)
+
+    values = [*map(column, kinds)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rowtext, "BATCH_ROWS", batch)
+        assert _made(values) == _joined(values)
+
+
+def test_rows_that_are_mixed_to_one_number_stay_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowkinds, "_FACTOR", np.int64(1))  # 1 and 2 are as 2 and 1
+    first = np.arange(400) % 2
+    values: list[Values] = [Integers.known(first), Integers.known(1 - first), Integers.known(first * 0 + 5)]
+    assert _made(values) == _joined(values)
+
+
+def test_kinds_are_of_fewer_columns_where_later_rows_differ_more() -> None:
+    chosen = rowkinds.Chosen()
+    steady, later = np.zeros(400, np.int64), np.arange(400)
+    assert chosen.kinds([Integers.known(steady), Integers.known(steady)]).columns == [0, 1]
+    assert chosen.kinds([Integers.known(steady), Integers.known(later)]).columns == [0]
+    assert chosen.kinds([Integers.known(later), Integers.known(steady)]).columns == []

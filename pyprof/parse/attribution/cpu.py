@@ -89,13 +89,13 @@ def _without_formula(around: OpsAround, roots: Bools, working: Bools) -> Bools:
     nested, labels, label = around.nested, around.labels, around.label
     op = labels.is_op[label]
     has_op = np.zeros(len(label), np.bool_)
-    for level in reversed(nested.levels):
-        has_op[nested.parent[level[(op | has_op)[level]]]] = True
+    for level, above in reversed(nested.levels):
+        has_op[above[op[level] | has_op[level]]] = True
         has_op[-1] = False
     holds = np.stack([roots, working]) | (labels.backward[label] & has_op)
-    for level in reversed(nested.levels):
+    for level, above in reversed(nested.levels):
         for one in holds:
-            one[nested.parent[level[one[level]]]] = True
+            one[above[one[level]]] = True
             one[-1] = False
     leaf = op & ~np.where(around.kind == Kind.DISPATCH, holds[1], holds[0]) & (around.formula_root < 0)
     covered = nearest(nested, leaf) >= 0

@@ -128,7 +128,11 @@ def add_slice(
     # Rule 2: the stack.
     rows["by_time"][kernels] = placed.by_time
     rows["range_row"][kernels] = row[placed.at]
-    rows["stack"][kernels] = results.stacks.codes(placed, around.nested, around.seq)
+    begun = (around.start >= one.begin) & (around.start < one.end)
+    begun[-1] = False
+    forward = _forward_ranges(capture, around, begun)
+    chains = results.stacks.chains(around.nested, around.seq, placed.at, forward)
+    rows["stack"][kernels] = results.stacks.codes(placed, chains)
     own = Positions(np.where(placed.by_time, -1, placed.at))
     results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
     # Rule 3: the op instance.
@@ -142,10 +146,7 @@ def add_slice(
     rows["state"][kernels] = state
     rows["function_row"][kernels] = np.where(state == 1, -1, row[around.function[own]])
     rows["in_engine"][kernels] = (around.engine[own] >= 0) & (state != 1)
-    begun = (around.start >= one.begin) & (around.start < one.end)
-    begun[-1] = False
-    forward = _forward_ranges(capture, around, begun)
-    stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, around.seq)
+    stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, chains)
     results.forward.add(row[forward], row[around.owner(forward)], stack)
     _add_threads(capture, results, around, begun)
 

@@ -20,7 +20,7 @@ def take(values: Array, index: Integers) -> Ints:
     """values[index] as int64, -1 where the index is -1."""
     if not len(values):
         return np.full(len(index), -1, np.int64)
-    taken: Ints = values[index].astype(np.int64, copy=False)
+    taken: Ints = values.take(index).astype(np.int64, copy=False)
     taken[index < 0] = -1
     return taken
 

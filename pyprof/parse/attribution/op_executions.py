@@ -121,6 +121,6 @@ def _name(marker: Marker) -> str:
 
 def _with_all_inside(nested: Nested, own: Ints) -> Ints:
     total = own.copy()
-    for level in reversed(nested.levels):
-        np.add.at(total, nested.parent[level], total[level])  # what is in nothing adds to the last element, of position -1
+    for level, above in reversed(nested.levels):
+        np.add.at(total, above, total[level])  # what is in nothing adds to the last element, of position -1
     return total

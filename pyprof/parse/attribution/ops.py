@@ -35,11 +35,11 @@ def nearest(nested: Nested, mask: Bools, reset: Bools | None = None) -> Position
     result = np.full(len(mask), -1, np.int32)  # narrow: there are many, and several columns of them
     if not mask.any():
         return Positions(np.broadcast_to(np.int32(-1), len(mask)))
-    for level in nested.levels:
-        inherited = result[nested.parent[level]]  # parent -1 reads the last element, which stays -1
+    for level, above in nested.levels:
+        inherited = result.take(above)  # parent -1 reads the last element, which stays -1
         if reset is not None:
-            inherited[reset[level]] = -1
-        result[level] = np.where(mask[level], level, inherited)
+            inherited[reset.take(level)] = -1
+        result[level] = np.where(mask.take(level), level, inherited)
     return Positions(result)
 
 
@@ -49,13 +49,13 @@ def outermost(nested: Nested, mask: Bools, reset: Bools, apart: Bools | None = N
     apart: ranges that count by themselves inside one that is not apart.
     """
     result = np.full(len(mask), -1, np.int32)
-    for level in nested.levels:
-        inherited = result[nested.parent[level]]
+    for level, above in nested.levels:
+        inherited = result.take(above)
         own = inherited < 0
         if apart is not None:
-            own |= apart[level] & ~apart[inherited]
-        found = np.where(own, np.where(mask[level], level, -1), inherited)
-        found[reset[level]] = -1
+            own |= apart.take(level) & ~apart.take(inherited)
+        found = np.where(own, np.where(mask.take(level), level, -1), inherited)
+        found[reset.take(level)] = -1
         result[level] = found
     return Positions(result)
 

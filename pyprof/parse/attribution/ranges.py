@@ -129,14 +129,15 @@ def _of_integers(call: OpCall) -> bool:
 class Nested(NamedTuple):
     """Ranges of all threads; position p is row `row[p]` of the trace's ranges.
 
-    start: ns; parent: position of the enclosing range, -1 none; levels: positions at each depth, outermost first; forests: of
-    each thread, with the position of its first range.
+    start: ns; parent: position of the enclosing range, -1 none; levels: at each depth, outermost first, the positions there
+    and their parents (in 64 bits: numpy looks up by narrower ones at a third of the speed); forests: of each thread, with the
+    position of its first range.
     """
 
     row: Rows
     start: Ints
     parent: npt.NDArray[np.int32]
-    levels: list[Ints]
+    levels: list[tuple[Ints, Ints]]
     forests: dict[int, tuple[Forest, int]]
 
     def innermost(self, thread: Integers, times: Ints) -> Positions:
@@ -172,10 +173,11 @@ def nest_all(trace: Trace, labels: LabelFacts, rows: Rows) -> tuple[Nested, Rows
         aside.append(crossed)
         starts.append(forest.start)
         offset += len(nesting)
-    start = _joined(starts)
+    start, parent = _joined(starts), np.concatenate(parents)
     for forest, at in forests.values():
         forest.start = start[at : at + len(forest.start)]  # a view, where it was a column of its own
-    nested = Nested(Rows(_joined(inside)), start, np.concatenate(parents), list(map(_joined, levels)), forests)
+    at_depth = [(level, parent.take(level).astype(np.int64)) for level in map(_joined, levels)]
+    nested = Nested(Rows(_joined(inside)), start, parent, at_depth, forests)
     return nested, Rows(_joined(aside))
 
 

@@ -139,8 +139,10 @@ class NumberSpans:
 
     def add(self, thread: Array, seq: Ints) -> None:
         """Numbers of these threads."""
-        np.minimum.at(self.low, thread, seq)
-        np.maximum.at(self.high, thread, seq)
+        if len(thread):  # the ranges of a slice stand thread by thread, so that there are few runs of one
+            heads = np.append(0, np.flatnonzero(thread[1:] != thread[:-1]) + 1)
+            np.minimum.at(self.low, thread[heads], np.minimum.reduceat(seq, heads))
+            np.maximum.at(self.high, thread[heads], np.maximum.reduceat(seq, heads))
         self.count += np.bincount(thread, minlength=len(self.count))
 
     def add_all(self, other: NumberSpans) -> None:

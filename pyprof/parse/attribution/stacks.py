@@ -76,21 +76,41 @@ class Stacks:
         self._sets: list[tuple[int, ...]] = [()]  # distinct sets of ranges aside, by code
         self._set_of: dict[tuple[int, ...], int] = {(): 0}
 
-    def codes(self, placed: Placed, nested: Nested, seq: Ints) -> Ints:
-        """The code of each kernel's stack: innermost range, whether taken by time, the ranges aside open then on its thread.
+    def chains(self, nested: Nested, seq: Ints, *wanted: Positions) -> Ints:
+        """An id for each wanted range's chain of (label, domain, source line, whether it has a number), equal ones alike.
 
-        seq: the sequence number of each position.
+        seq: the sequence number of each position. The result is by position, of position -1 -1; of ranges that are neither
+        wanted nor around one that is it says nothing.
         """
-        chain = self._chain_ids(nested, placed.at, seq)
+        used = np.zeros(len(nested.row) + 1, np.bool_)
+        for at in wanted:
+            used[at] = True
+        for level, above in reversed(nested.levels):
+            used[above[used.take(level)]] = True
+        ids = np.full(len(nested.row) + 1, -1, np.int32)
+        for level, above in nested.levels:
+            there = used.take(level)
+            here = level[there]
+            if not len(here):
+                break
+            label, domain, src = gather(self.trace.ranges, nested.row[here], "label", "domain", "src")
+            unit = self._pack(label.astype(np.int64), domain, src, (seq[here] >= 0).astype(np.int64))
+            distinct = distinct_rows(ids.take(above[there]), unit)  # parent -1 reads the last element, which stays -1
+            ids[here] = np.array(list(map(self._chains.id, *distinct.columns.tolist())))[distinct.inverse]
+        return ids.astype(np.int64)
+
+    def codes(self, placed: Placed, chains: Ints) -> Ints:
+        """The code of each kernel's stack: innermost range, whether taken by time, the ranges aside open then on its thread."""
+        chain = chains[placed.at]
         aside, cut = self._open_sets(placed.thread, placed.when)
         self.cut[_DEEP] += self._chains.count_deep(chain)
         self.cut[_CROWDED] += cut
         return self._codes(chain, placed.by_time, aside)
 
-    def codes_of_ranges(self, at: Positions, thread: Integers, nested: Nested, seq: Ints) -> Ints:
+    def codes_of_ranges(self, at: Positions, thread: Integers, nested: Nested, chains: Ints) -> Ints:
         """The same for ranges themselves, which are not kernels: nothing is counted."""
         aside, _ = self._open_sets(thread, nested.start[at])
-        return self._codes(self._chain_ids(nested, at, seq), np.zeros(len(at), np.bool_), aside)
+        return self._codes(chains[at], np.zeros(len(at), np.bool_), aside)
 
     def known(self) -> list[tuple[Hashable, Stack]]:
         """The distinct stacks in the order of their codes, each with what makes it distinct."""
@@ -111,23 +131,6 @@ class Stacks:
         distinct = distinct_rows(chain, by_time, aside)
         codes = np.array(list(map(self._code, *distinct.columns.tolist())), np.int64)
         return codes[distinct.inverse]
-
-    def _chain_ids(self, nested: Nested, at: Positions, seq: Ints) -> Ints:
-        """An id for each range's chain of (label, domain, source line, whether it has a number): equal chains, equal ids."""
-        used = np.zeros(len(nested.row) + 1, np.bool_)
-        used[at] = True
-        for level in reversed(nested.levels):
-            used[nested.parent[level[used[level]]]] = True
-        ids = np.full(len(nested.row) + 1, -1, np.int32)
-        for level in nested.levels:
-            here = level[used[level]]
-            if not len(here):
-                break
-            label, domain, src = gather(self.trace.ranges, nested.row[here], "label", "domain", "src")
-            unit = self._pack(label.astype(np.int64), domain, src, (seq[here] >= 0).astype(np.int64))
-            distinct = distinct_rows(ids[nested.parent[here]], unit)  # parent -1 reads the last element, which stays -1
-            ids[here] = np.array(list(map(self._chains.id, *distinct.columns.tolist())))[distinct.inverse]
-        return ids[at].astype(np.int64)
 
     def _open_sets(self, thread: Integers, when: Ints) -> tuple[Ints, int]:
         """A code for the set of ranges aside that are open on each thread at each time, 0 the empty set; how many are cut."""
@@ -280,8 +283,7 @@ def sequence_numbers(nested: Nested, at: Positions, seq: Ints) -> tuple[Ints, In
 def _outer_end(nested: Nested) -> Integers:
     """For each range the last one around it that still counts among the outermost; -1: it does itself."""
     result = np.full(len(nested.row) + 1 if len(nested.levels) > _ENDS else 0, -1, np.int32)
-    for depth, level in enumerate(nested.levels[_ENDS:], _ENDS):
-        above = nested.parent[level]
+    for depth, (level, above) in enumerate(nested.levels[_ENDS:], _ENDS):
         result[level] = above if depth == _ENDS else result[above]
     return result
 

@@ -8,13 +8,11 @@ store, which it names. Nothing here knows what is in a file.
 from __future__ import annotations
 
 import re
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyprof.errors import InputError, PyprofError, ToolError, UsageError, unusable
 
@@ -22,8 +20,7 @@ _REMOVAL_S = 0.5  # an interrupt is answered within a second
 _URL = re.compile(r"[A-Za-z][\w+.-]+(?:::\w+)*://")
 
 
-@dataclass(frozen=True)
-class Remote:
+class Remote(NamedTuple):
     """A file or folder in a store, by its URL; reads like a Path where only names matter."""
 
     url: str
@@ -130,6 +127,8 @@ def fetched(file: File) -> Iterator[Path]:
     if isinstance(file, Path):
         yield file
         return
+    import tempfile  # of several libraries, for copies alone
+
     with tempfile.TemporaryDirectory(prefix="pyprof-") as folder:
         copy = Path(folder) / (file.name or "capture")
         with _store(file) as (store, path):

@@ -135,7 +135,7 @@ class MarkedStep:
         return read_together(self.texts)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Records:
     """All records of one capture, or of several one after another.
 

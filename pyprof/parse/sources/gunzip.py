@@ -35,21 +35,27 @@ class Gunzip:
         self._change = threading.Condition()
         self._ended = self._closed = False
         self._error: Exception | None = None
-        self._piece, self._at = b"", 0
+        self._piece, self._at = memoryview(b""), 0
         self._thread = threading.Thread(target=self._run, name="gunzip", daemon=True)
         self._thread.start()
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer only at the end of the text.
+        """So many bytes; fewer only at the end of the text. Raises as `readinto` does."""
+        room = bytearray(size)
+        return bytes(memoryview(room)[: self.readinto(memoryview(room))])
+
+    def readinto(self, room: memoryview) -> int:
+        """Fill the room; returns how many bytes there are, fewer only at the end of the text.
 
         Raises DamagedGzip, and whatever reading the stream raises.
         """
-        parts, missing = [], size
-        while missing and self._has_more():
-            parts.append(self._piece[self._at : self._at + missing])
-            self._at += len(parts[-1])
-            missing -= len(parts[-1])
-        return b"".join(parts)
+        size = 0
+        while size < len(room) and self._has_more():
+            piece = self._piece[self._at : self._at + len(room) - size]
+            room[size : size + len(piece)] = piece
+            self._at += len(piece)
+            size += len(piece)
+        return size
 
     def close(self) -> None:
         """End the thread, after what it is decompressing now."""
@@ -63,7 +69,7 @@ class Gunzip:
             return True
         with self._change:
             self._change.wait_for(lambda: self._ready or self._ended)
-            self._piece, self._at = self._ready.popleft() if self._ready else b"", 0
+            self._piece, self._at = memoryview(self._ready.popleft() if self._ready else b""), 0
             self._change.notify_all()
         if not self._piece and self._error is not None:
             raise self._error

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_places
-from pyprof.arrays.types import Ints
+from pyprof.arrays.columns import Growing, distinct_places
+from pyprof.arrays.joining import mapped
+from pyprof.arrays.spool import computed, row_type
+from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import Batch, Texts
 from pyprof.parse.sources.trace import Labels
@@ -19,15 +21,19 @@ _ROWS_AT_ONCE = 65_536
 
 
 class _Strings:
-    """Collects the rows of the table."""
+    """Collects the rows of the table: id and size of each text, and the bytes of all one after another."""
 
     def __init__(self) -> None:
-        self.ids, self.sizes, self.texts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [b""]
+        self.ids, self.sizes, self.raw = Growing(np.int64), Growing(np.int64), Growing(np.uint8)
 
     def add(self, batch: Batch) -> None:
         self.ids.append(batch.columns[0])
         self.sizes.append(batch.texts.size)
-        self.texts.append(b"".join(batch.texts.to_bytes()))
+        self.raw.append(_joined(batch.texts))
+
+
+def _joined(texts: Texts) -> Array:
+    return np.frombuffer(b"".join(texts.to_bytes()), np.uint8)
 
 
 class Names:
@@ -35,11 +41,11 @@ class Names:
 
     def __init__(self, db: Database) -> None:
         rows = db.collect(_TABLE, (_ID,), _TEXT, _Strings)
-        ids, size = np.concatenate(rows.ids), np.concatenate(rows.sizes)
+        ids, size = rows.ids.whole(), rows.sizes.whole()
         order = np.argsort(ids, kind="stable")
         order = order[np.searchsorted(ids[order], 0) :]  # the others have no id
         self._ids, self._size, self._begin = ids[order], size[order], (np.cumsum(size) - size)[order]
-        self._raw = np.frombuffer(b"".join(rows.texts), np.uint8)
+        self._raw = rows.raw.whole()
 
     def get(self, name: int) -> str | None:
         """The text of an id, None where it is unknown."""
@@ -53,16 +59,27 @@ class Names:
         known[known] = self._ids[at[known]] == names[known]
         return np.where(known, at, -1)
 
-    def split(self, names: Ints, labels: Labels) -> Ints:
-        """Label, seq and op_id of the text of each id, as three rows; an unknown text is empty."""
-        rows, place = distinct_places(self._find(names), len(self._ids))
+    def split(self, names: Array, labels: Labels) -> tuple[Array, Array, Array]:
+        """Label, seq and op_id of the text of each id; an unknown text is empty."""
+        at = computed(len(names), row_type(len(self._ids)), lambda part: self._find(names[part]))
+        rows, place = distinct_places(at, len(self._ids))
         found = np.full((3, len(rows) + 1), -1, np.int64)
-        if (place < 0).any():
+        if place.min(initial=0) < 0:
             found[:, -1] = labels.split("")
         read = labels.reader(len(rows))
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[first : first + _ROWS_AT_ONCE]
-            begin, size = self._begin[some], self._size[some]
-            low, high = int(begin.min()), int((begin + size).max())
-            found[:, first : first + len(some)] = read(Texts(self._raw[low:high], begin - low, size))
-        return found[:, place]
+            found[:, first : first + len(some)] = read(self._texts(some))
+        label, seq, op_id = (mapped(column, place) for column in found)
+        return label, seq, op_id
+
+    def _texts(self, rows: Ints) -> Texts:
+        """The texts at some places, in as few bytes as they need where they lie far apart."""
+        begin, size = self._begin[rows], self._size[rows]
+        low, high = int(begin.min()), int((begin + size).max())
+        texts = Texts(self._raw[low:high], begin - low, size)
+        if high - low <= 2 * int(size.sum()):
+            return texts
+        ends = (begin + size).tolist()
+        raw = np.concatenate([self._raw[one:end] for one, end in zip(begin.tolist(), ends, strict=True)])
+        return Texts(raw, np.cumsum(size) - size, size)

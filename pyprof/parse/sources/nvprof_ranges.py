@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values, map_distinct
-from pyprof.arrays.types import Ints
+from pyprof.arrays.columns import Growing, distinct_values, map_distinct, narrowest
+from pyprof.arrays.sorting import Groups, cuts_of, parts_of
+from pyprof.arrays.spool import PIECE_ROWS, computed, full, release
+from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.btree import Block
@@ -25,19 +27,30 @@ _UNION_BYTES = 8  # of its 12 only those of its kind are initialised: process an
 
 
 class _MarkerRows:
-    """Collects (id, time) of begins and ends, and of begins also (name, domain, process, thread); -1 where unknown."""
+    """Collects begins and ends as columns: id and time of both, of begins also name, domain and thread; -1 where unknown."""
 
     def __init__(self) -> None:
-        self.begins, self.ends = [np.empty((6, 0), np.int64)], [np.empty((2, 0), np.int64)]
+        self.begins = [Growing(dtype) for dtype in (np.int32, np.int64, np.int32, np.int32, np.int32)]
+        self.ends = [Growing(dtype) for dtype in (np.int32, np.int64)]
+        self.pids: set[int] = set()
+        self.unreadable = 0  # begins without a time
 
     def add(self, batch: Batch) -> None:
         flags, *columns, kind = batch.columns
         texts = batch.texts
         union = Block(texts.raw).gather(_UNION_BYTES, texts.begin).view("<u4").reshape(-1, 2).T.astype(np.int64)
         union[:, (texts.size < _UNION_BYTES) | ~np.isin(kind, (_PROCESS, _THREAD))] = -1
-        union[1, kind != _THREAD] = -1
-        self.begins.append(np.stack([*columns, *union])[:, flags == _START])
-        self.ends.append(np.stack(columns[:2])[:, flags == _END])
+        pid, tid = union
+        tid[kind != _THREAD] = -1
+        marker, time = columns[:2]
+        begins, ends = flags == _START, (flags == _END) & (marker >= 0) & (time >= 0)
+        self.unreadable += int(np.count_nonzero(begins & (time < 0)))
+        begins &= time >= 0
+        self.pids.update(distinct_values(pid[begins & (pid >= 0)]).tolist())
+        for column, values in zip(self.begins, (*columns, tid), strict=True):
+            column.append(narrowest(values[begins]))
+        for column, values in zip(self.ends, (marker, time), strict=True):
+            column.append(narrowest(values[ends]))
 
 
 def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int], int]) -> tuple[Table, set[int]]:
@@ -48,12 +61,11 @@ def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int]
     if not db.has(_MARKER, *_NEEDED):
         return make_table("ranges"), set()
     rows = db.collect(_MARKER, _COLUMNS, "objectId", _MarkerRows, blobs=True)
-    begins = np.concatenate(rows.begins, axis=1)
-    readable = begins[1] >= 0
-    if not readable.all():
-        trace.notes.append(f"{np.count_nonzero(~readable)} NVTX ranges without a readable time were left out")
-    marker, begin, name, domain, pid, tid = begins[:, readable]
-    end = _ends(np.concatenate(rows.ends, axis=1), marker, begin)
+    if rows.unreadable:
+        trace.notes.append(f"{rows.unreadable} NVTX ranges without a readable time were left out")
+    marker, begin, name, domain, tid = (column.whole() for column in rows.begins)
+    ids, times = (column.whole() for column in rows.ends)
+    end = _ends(ids, times, marker, begin)
     label, seq, op_id = names.split(name, trace.labels)
 
     def code_of_domain(name: int) -> int:
@@ -68,16 +80,26 @@ def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int]
         "seq": seq,
         "op_id": op_id,
         "domain": map_distinct(domain, code_of_domain),
-        "open": end < 0,
+        "open": computed(len(end), np.int8, lambda part: end[part] < 0),
     }
-    return make_table("ranges", columns), set(distinct_values(pid[pid >= 0]).tolist())
+    return make_table("ranges", columns), rows.pids
 
 
-def _ends(ends: Ints, marker: Ints, begin: Ints) -> Ints:
+def _ends(ids: Array, times: Array, marker: Array, begin: Array) -> Array:
     """The end of each range, -1 where it is unknown: of several ends of one id the first after its begin, else the last."""
-    ids, times = ends[:, (ends >= 0).all(axis=0)]
-    if not len(ids):
-        return np.full(len(marker), -1, np.int64)
+    result = full(len(marker), -1, np.int64)
+    cuts = cuts_of(ids, PIECE_ROWS)
+    of_ends, of_begins = (Groups(parts_of(values, cuts), len(cuts) + 1) for values in (ids, marker))
+    for number in range(len(cuts) + 1):
+        rows, asked = of_ends[number], of_begins[number]
+        if len(rows):
+            result[asked] = _ends_of_part(ids[rows], times[rows], marker[asked], begin[asked])
+        release()
+    return result
+
+
+def _ends_of_part(ids: Ints, times: Ints, marker: Ints, begin: Ints) -> Ints:
+    """The same where all ends of an id are among these."""
     order = np.argsort(ids, kind="stable")
     ids, times = ids[order], times[order]
     if (ids[1:] == ids[:-1]).any():

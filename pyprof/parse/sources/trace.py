@@ -342,7 +342,7 @@ class Labels:
         return found
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Trace:
     """One capture.
 

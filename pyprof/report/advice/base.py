@@ -60,7 +60,7 @@ class Budget:
 
     def __init__(self, division: Division) -> None:
         self._division = division
-        self._left = empty(len(division.held_ns), np.int64)
+        self._left = empty(len(division.held_ns), division.held_ns.dtype)
         self._left[:] = division.held_ns
         self._slack = kept(division.slack_ns.copy())
         self.free_gaps = full(len(division.gaps), True, np.bool_)

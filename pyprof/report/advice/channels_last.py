@@ -15,22 +15,22 @@ from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
 # cuDNN's and MIOpen's own; those of others, which any program may use, count inside of a convolution alone.
-_OWN = re.compile(r"cudnn.*(?:nchwTo(?:Folded)?Nhwc|nhwcTo(?:Folded)?Nchw)|^batched_transpose_\d+x\d+_", re.DOTALL)
-_ANY = re.compile(r"nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw", re.IGNORECASE)
+_OWN = r"(?s)cudnn.*(?:nchwTo(?:Folded)?Nhwc|nhwcTo(?:Folded)?Nchw)|^batched_transpose_\d+x\d+_"
+_ANY = r"(?i)nchw_?(?:to|2)_?nhwc|nhwc_?(?:to|2)_?nchw"
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """All conversions of layout that belong to convolutions."""
-    records = overview.records
-    name = overview.frame.of_name(str)
+    classes, calls = overview.frame.classes, overview.records.calls
+    alike, name = classes.records, overview.frame.of_classes.of_name(str)
     own, likely = (
-        np.array([test.search(text) is not None for text in name.pool] + [False])[name.codes] for test in (_OWN, _ANY)
+        np.array([re.search(test, text) is not None for text in name.pool] + [False])[name.codes] for test in (_OWN, _ANY)
     )
-    convolves = np.array(["conv" in call.op for call in records.calls] + [False])[records["call"]]
-    already = np.array([_is_channels_last(call) for call in records.calls] + [False])[records["call"]]
-    known = records["call"] >= 0
-    chosen = np.where(known, convolves & (own | likely) & ~already, own)
-    rows = np.flatnonzero(chosen & overview.inside & (records["kind"] == ActivityKind.KERNEL))
+    convolves = np.array(["conv" in call.op for call in calls] + [False])[alike["call"]]
+    already = np.array([_is_channels_last(call) for call in calls] + [False])[alike["call"]]
+    chosen = np.where(alike["call"] >= 0, convolves & (own | likely) & ~already, own)
+    rows = classes.rows(chosen & (alike["kind"] == ActivityKind.KERNEL))
+    rows = rows[overview.inside[rows]]
     granted = budget.take(rows, overview.division.held_ns[rows])
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves):

@@ -13,6 +13,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.joining import rows_where
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -73,23 +74,27 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 def _compiled(overview: Overview) -> bool:
     """Whether kernels of the window are TorchInductor's."""
-    costs = overview.frame.costs
-    ours = np.array([kernel.family.startswith("inductor") for kernel in costs.kernels] + [False], np.bool_)
-    return bool(ours[costs.kernel[overview.division.row]].any())
+    costs = overview.frame.of_classes.costs
+    ours = np.array([kernel.family.startswith("inductor") for kernel in costs.kernels] + [False], np.bool_)[costs.kernel]
+    return bool(overview.inside[overview.frame.classes.rows(ours)].any())
 
 
 def _runs(kernels: Kernels, overview: Overview) -> _Runs:
     """Runs of neighbours on a stream, and what their kernels read and write between them."""
-    phase = overview.records["phase"][kernels.row]
-    at = np.flatnonzero(kernels.fusable & ~_of_a_list(kernels, overview) & (phase != PHASES.index("optimizer")))
+    phase, listed = overview.frame.classes.records["phase"], _of_a_list(kernels, overview)
+    able = kernels.fusable & (phase != PHASES.index("optimizer"))
+    at = rows_where(len(kernels.row), lambda part: able[kernels.code[part]] & ~listed[part])
     if not len(at):
         return _Runs(at, at, np.empty(0))
+    code = kernels.code[at]
     new = np.ones(len(at), np.bool_)
-    new[1:] = (np.diff(at) > 1) | (np.diff(kernels.stream[at]) != 0) | (np.diff(phase[at]) != 0)
-    run = np.cumsum(new) - 1
-    largest = np.zeros(run[-1] + 1, np.int64)
-    np.maximum.at(largest, run, kernels.elements[at])
-    size = _filled(kernels.elements[at], run)
+    new[1:] = (np.diff(at) > 1) | (np.diff(kernels.stream[at]) != 0) | (np.diff(phase[code]) != 0)
+    run = np.cumsum(new, dtype=at.dtype) - 1
+    largest = np.zeros(int(run[-1]) + 1, np.int64)
+    elements = kernels.elements[code]
+    del code
+    np.maximum.at(largest, run, elements)
+    size = _filled(elements, run)
     big = (size < 0) | (size * _SMALL >= largest[run])
     whole, run_of, size_of = at[big], run[big], size[big]
     same = (run_of[1:] == run_of[:-1]) & ((np.minimum(size_of[1:], size_of[:-1]) < 0) | _alike(size_of[1:], size_of[:-1]))
@@ -122,39 +127,48 @@ def _alike(one: Ints, other: Ints) -> Bools:
 
 def _of_a_list(kernels: Kernels, overview: Overview) -> Bools:
     """Which are one of three or more of the same kernel in a row: tensors of a list, one after another, and no chain."""
-    name = overview.records["name"][kernels.row]
-    new = np.ones(len(name), np.bool_)
-    new[1:] = (np.diff(name) != 0) | (np.diff(kernels.stream) != 0)
-    return np.asarray(np.bincount(np.cumsum(new) - 1, minlength=1)[np.cumsum(new) - 1] > 2) if len(name) else new
+    name, stream, code = overview.frame.classes.records["name"], kernels.stream, kernels.code
+
+    def begins(part: slice) -> Bools:
+        before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
+        new: Bools = (name[code[part]] != name[code[before]]) | (stream[part] != stream[before])
+        new[: part.start == 0] = True
+        return new
+
+    first = rows_where(len(code), begins)
+    return np.repeat(np.diff(np.append(first, len(code))) > 2, np.diff(np.append(first, len(code))))
 
 
 def _joined(kernels: Kernels, at: Ints, linked: Bools) -> Bools:
     """The links without those of a concatenation that is not between two kernels of like size, as in rotary embeddings."""
-    cat = np.isin(kernels.word[at], [code for code, word in enumerate(kernels.words) if word == "cat"])
+    cat = np.isin(kernels.word, [code for code, word in enumerate(kernels.words) if word == "cat"])[kernels.code[at]]
     alone = cat & ~(np.append(False, linked) & np.append(linked, False))
     return np.asarray(linked & ~alone[1:] & ~alone[:-1])
 
 
 def _of_one_op(kernels: Kernels, at: Ints, overview: Overview) -> Bools:
     """Between which neighbours a norm or a softmax goes on, which its library made of several kernels for a reason."""
-    instance, inner = (overview.records[name][kernels.row[at]] for name in ("instance", "inner"))
-    same = (instance[1:] == instance[:-1]) & (instance[1:] >= 0) & (inner[1:] == inner[:-1])
-    return np.asarray(same & kernels.whole[at][1:] & kernels.whole[at][:-1])
+    code, inner = kernels.code[at], overview.frame.classes.records["inner"]
+    first = np.flatnonzero(kernels.whole[code[1:]] & kernels.whole[code[:-1]] & (inner[code[1:]] == inner[code[:-1]]))
+    one, other = (overview.records["instance"][kernels.row[at[places]]] for places in (first, first + 1))
+    same = np.zeros(max(len(at) - 1, 0), np.bool_)
+    same[first] = (one == other) & (one >= 0)
+    return same
 
 
 def _between(kernels: Kernels, at: Ints, linked: Bools) -> Floats:
     """The share of each kernel's bytes that its neighbours in the run wrote or will read."""
-    inputs, reduces = kernels.inputs[at], kernels.reduces[at]
+    inputs, reduces, code = kernels.inputs, kernels.reduces, kernels.code[at]
     one = 1.0 / np.maximum(inputs + ~reduces, 1)
-    reads = np.where(inputs > 0, one, 0.0) * np.append(False, linked)
-    writes = np.where(reduces, 0.0, one) * np.append(linked, False)
-    return np.asarray(reads + writes)
+    reads: Floats = np.where(inputs > 0, one, 0.0)[code] * np.append(False, linked)
+    reads += np.where(reduces, 0.0, one)[code] * np.append(linked, False)
+    return reads
 
 
 def _known(kernels: Kernels, runs: _Runs, gives: Ints) -> list[str]:
     """Ops of torch that do what those runs do that give most."""
     heaviest = np.argsort(-gives, kind="stable")[:_LOOKED_AT].tolist()
-    done = [{kernels.words[word] for word in kernels.word[runs.at[runs.run == run]].tolist()} for run in heaviest]
+    done = [{kernels.words[word] for word in kernels.word[kernels.code[runs.at[runs.run == run]]].tolist()} for run in heaviest]
     return [op for parts, op in _OPS if any(parts <= words for words in done)]
 
 
@@ -162,10 +176,10 @@ def _most_of(kernels: Kernels, runs: _Runs, gives: Ints) -> tuple[list[str], int
     """What the runs of one pattern do of which all together give most, and how many these are."""
     first = np.flatnonzero(np.diff(runs.run, prepend=-1))
     step = np.arange(len(runs.run)) - np.repeat(first, np.diff(np.append(first, len(runs.run))))
-    mixed = (kernels.word[runs.at] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
+    mixed = (kernels.word[kernels.code[runs.at]] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
     pattern = np.bincount(runs.run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
     code = distinct_rows(pattern, np.bincount(runs.run, minlength=len(gives))).inverse
     heaviest = np.argmax(summed(code, gives, int(code.max()) + 1))
     mine = np.flatnonzero(code == heaviest)
     best = runs.at[runs.run == mine[np.argmax(gives[mine])]]
-    return [kernels.words[word] for word in kernels.word[best].tolist()], len(mine)
+    return [kernels.words[word] for word in kernels.word[kernels.code[best]].tolist()], len(mine)

@@ -16,7 +16,7 @@ import numpy as np
 
 from pyprof.arrays.columns import among, distinct_values, narrowest
 from pyprof.arrays.intervals import order_of
-from pyprof.arrays.spool import computed, full, kept, row_type, running_count, taken
+from pyprof.arrays.spool import computed, full, kept, running_count, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
@@ -42,11 +42,14 @@ _SHORT = 0.25  # of the longest kernel between two products: what takes less is 
 
 
 class _Found(NamedTuple):
-    """rows: of kernels on the scores; products: places among the Products; wish_ns: of the products."""
+    """rows: of kernels on the scores; products: rows of the products around them; wish_ns: of these."""
 
     rows: Ints
     products: Ints
     wish_ns: Ints
+
+
+_NOTHING = _Found(*np.zeros((3, 0), np.int64))
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
@@ -59,13 +62,13 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     held = overview.division.held_ns
     granted = budget.take(rows, held[rows])
-    sped = budget.take(products.rows[theirs], np.concatenate([part.wish_ns for part in parts]))
+    sped = budget.take(theirs, np.concatenate([part.wish_ns for part in parts]))
     saves = budget.wall_ns(granted) + budget.wall_ns(sped)
     if not is_worth(overview, saves):
         return None
-    whole = np.concatenate([rows, products.rows[theirs]])
+    whole = np.concatenate([rows, theirs])
     time, found = budget.wall_ns(held[whole]), places(overview, whole, held[whole])
-    between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, products.rows[theirs]))
+    between, multiply = (human(budget.wall_ns(held[some]), "ns") for some in (rows, theirs))
     evidence = f"{len(rows)} kernels on attention's scores take {between}, the {len(theirs)} products around them {multiply}"
     do = _FELL_BACK if found[0].op is not None and "scaled_dot_product" in found[0].op else _CALL
     return Advice("fused_attention", saves, time, f"{evidence}: {named(found)}", do, found)
@@ -76,14 +79,21 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
 
 def _by_shapes(overview: Overview, products: Products) -> _Found:
     """Products and other kernels whose largest matrix, with its batch, is one of scores."""
-    records, problem = overview.records, overview.frame.costs.problem[products.rows]
-    calls, problems = _on_scores(overview)
-    batched = np.array([call.op in _BATCHED for call in records.calls] + [False])[records["call"][products.rows]]
-    theirs = np.flatnonzero(among(problem, problems) & batched)
-    chosen = np.isin(records["call"], calls) & overview.inside & (records["kind"] == ActivityKind.KERNEL)
-    chosen[products.rows] = False
-    excess = np.nan_to_num(products.held_ns - products.least_ns(products.own_peak, 0.0))[theirs]
-    return _Found(np.flatnonzero(chosen), theirs, np.maximum(excess, 0).astype(np.int64))
+    classes, (calls, problems) = overview.frame.classes, _on_scores(overview)
+    if not problems:
+        return _NOTHING
+    theirs = products.of(_batched(overview))
+    theirs = theirs.take(among(overview.frame.costs.problem[theirs.rows], problems))
+    alike = classes.records
+    rows = classes.rows(among(alike["call"], calls) & (alike["kind"] == ActivityKind.KERNEL) & ~products.there)
+    excess = np.nan_to_num(theirs.held_ns - theirs.least_ns(products.own_peak, 0.0))
+    return _Found(rows[overview.inside[rows]], theirs.rows, np.maximum(excess, 0).astype(np.int64))
+
+
+def _batched(overview: Overview) -> Bools:
+    """Which classes are of an op that multiplies a batch of matrices."""
+    calls = overview.records.calls
+    return np.array([call.op in _BATCHED for call in calls] + [False], np.bool_)[overview.frame.classes.records["call"]]
 
 
 def _on_scores(overview: Overview) -> tuple[list[int], list[int]]:
@@ -123,32 +133,41 @@ def _largest(call: OpCall) -> tuple[int, int] | None:
 
 def _by_neighbours(overview: Overview, products: Products) -> _Found:
     """Kernels between two neighbouring products of a batch, a softmax among them, where no problem is known."""
-    order, boundary, place = _in_order(overview, products)
-    nothing = _Found(*np.zeros((3, 0), np.int64))
+    if not len(_unknown(overview, products)):
+        return _NOTHING
+    order, boundary = _in_order(overview, products.of(products.there).rows)
     ends = narrowest(np.flatnonzero(boundary))
     first, last = ends[:-1], ends[1:]
     if not len(first):
-        return nothing
-    same = _same_batch(overview, products, place[order[first]], place[order[last]])
+        return _NOTHING
+    same = _same_batch(overview, products, order[first], order[last])
     marks = _marks(overview)
     softmax, loss, exp, reduce = (_within(taken(mark, order), first, last) for mark in marks)
     chosen = np.flatnonzero(
         same & _one_stream(overview, order[first], order[last]) & ((softmax > 0) | (exp > 0) & (reduce > 1)) & (loss == 0)
     )
     if not len(chosen):
-        return nothing
+        return _NOTHING
     held, rows = overview.division.held_ns, []
     for begin, end in zip(first[chosen].tolist(), last[chosen].tolist(), strict=True):
         between = order[begin + 1 : end]
         rows.append(between[held[between] >= _SHORT * held[between].max(initial=0)])
-    ends = np.stack([place[order[first[chosen]]], place[order[last[chosen]]]]).astype(np.int64)
-    time = products.held_ns[ends]
+    ends = np.stack([order[first[chosen]], order[last[chosen]]]).astype(np.int64)
+    time = held[ends].astype(np.int64)
     theirs, at = np.unique(ends.ravel(), return_index=True)
     return _Found(distinct_values(np.concatenate(rows)), theirs, (time - time.min(axis=0)).ravel()[at])
 
 
-def _in_order(overview: Overview, products: Products) -> tuple[Ints, Bools, Ints]:
-    """Kernels of the window in order of their streams, which of them are products, and for each record its place there."""
+def _unknown(overview: Overview, products: Products) -> Ints:
+    """Products whose matrices are not known, and that may be of a batch of these by their op, or without one by their grid."""
+    alike = overview.frame.classes.records
+    by_grid = (alike["call"] < 0) & (alike["grid_z"] > 1)
+    rows = products.of((_batched(overview) | by_grid) & (products.of_kernel("kind") == "gemm")).rows
+    return rows[overview.frame.costs.problem[rows] < 0]
+
+
+def _in_order(overview: Overview, products: Ints) -> tuple[Ints, Bools]:
+    """Kernels of the window in order of their streams, and which of them are products."""
     records, inside = overview.records, overview.inside
     kind, phase = records["kind"], records["phase"]
 
@@ -159,9 +178,9 @@ def _in_order(overview: Overview, products: Products) -> tuple[Ints, Bools, Ints
     rows = kept(narrowest(np.flatnonzero(computed(len(records), np.bool_, chosen))))
     keys = (taken(records[name], rows) for name in ("pid", "device", "stream", "start_ns"))
     order = rows if (found := order_of(*keys)) is None else taken(rows, found)
-    place = full(len(records), -1, row_type(len(records)))
-    place[products.rows] = np.arange(len(products.rows))
-    return order, computed(len(order), np.bool_, lambda part: place[order[part]] >= 0), place
+    there = full(len(records), False, np.bool_)
+    there[products] = True
+    return order, taken(there, order)
 
 
 def _one_stream(overview: Overview, first: Ints, last: Ints) -> Bools:
@@ -175,15 +194,15 @@ def _one_stream(overview: Overview, first: Ints, last: Ints) -> Bools:
 
 
 def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints) -> Bools:
-    """Whether two products are of one batch of matrices: their ops say so, or without ops their grids."""
-    records = overview.records
-    call, rows = records["call"][products.rows], products.rows
-    batched = np.array([call.op in _BATCHED for call in records.calls] + [False])[call]
-    unknown = (overview.frame.costs.problem[rows] < 0) & (products.of_kernel("kind") == "gemm")
-    layers = records["grid_z"][rows]
-    by_op = batched[first] & batched[last]
-    by_grid = (call[first] < 0) & (call[last] < 0) & (layers[first] == layers[last]) & (layers[first] > 1)
-    result: Bools = unknown[first] & unknown[last] & (by_op | by_grid)
+    """Whether two products are of one batch of matrices: their ops say so, or without ops their grids. first, last: records."""
+    classes, problem = overview.frame.classes, overview.frame.costs.problem
+    one, other = classes.code[first], classes.code[last]
+    call, layers = classes.records["call"], classes.records["grid_z"]
+    batched, gemm = _batched(overview), products.of_kernel("kind") == "gemm"
+    unknown = (problem[first] < 0) & (problem[last] < 0) & gemm[one] & gemm[other]
+    by_op = batched[one] & batched[other]
+    by_grid = (call[one] < 0) & (call[other] < 0) & (layers[one] == layers[other]) & (layers[one] > 1)
+    result: Bools = unknown & (by_op | by_grid)
     return result
 
 

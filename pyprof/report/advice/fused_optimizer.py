@@ -24,10 +24,7 @@ from pyprof.report.advice.pointwise import function
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
-_FUSED = re.compile(
-    r"fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam",
-    re.IGNORECASE,
-)
+_FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
 _FEW = 8  # kernels of a device: a step with fewer is that of a small model
 # Tensors that one pass reads and writes for each parameter: parameter, gradient, parameter again, and each state twice.
 _TENSORS = {"adam": 7, "lamb": 7, "adagrad": 5, "rmsprop": 5, "sgd": 5}
@@ -47,28 +44,32 @@ class _Pass(NamedTuple):
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """What one pass over the parameters saves at most, None where it is not worth it."""
     records, frame = overview.records, overview.frame
-    named_fused = frame.of_name(str)
-    fused = np.array([_FUSED.search(name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
-    kernel = (records["kind"] == ActivityKind.KERNEL) & (records["phase"] == PHASES.index("optimizer"))
-    stepping = overview.inside & kernel & ~fused
+    named_fused, alike = frame.of_classes.of_name(str), frame.classes.records
+    fused = np.array([re.search(_FUSED, name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
+    kernel = (alike["kind"] == ActivityKind.KERNEL) & (alike["phase"] == PHASES.index("optimizer"))
+    stepping = frame.classes.rows(kernel & ~fused)
+    stepping = stepping[overview.inside[stepping]]
     name = _optimizer(overview)
     tensors = _TENSORS.get(next((part for part in _TENSORS if part in name.lower()), ""), _USUAL)
     rows, wish = np.empty(0, np.int64), np.empty(0)
     for device in range(overview.division.count):
-        mine = np.flatnonzero(stepping & (overview.division.device == device))
+        mine = stepping[overview.division.device[stepping] == device]
         if len(mine) < _FEW:
             continue
         time = int(records["dur_ns"][mine].sum())
         least = _least_ns(overview, mine, tensors)
         rows = np.append(rows, mine)
         wish = np.append(wish, budget.left_ns(mine) * max(1 - least / max(time, 1), 0))
+    if not len(rows):
+        return None
     granted = budget.take(rows, wish)
-    gaps = budget.free_gaps & _before_each(overview, rows)
-    idle = np.where(gaps, overview.idle.of("launch"), 0)
+    gaps, idle = overview.idle.rows_of("launch")
+    own = budget.free_gaps[gaps] & _before_each(overview, rows, gaps)
+    gaps, idle = gaps[own], idle[own]
     saves, waits = budget.wall_ns(granted) + budget.wall_ns(idle), budget.wall_ns(idle)
     if not is_worth(overview, saves):
         return None
-    budget.free_gaps &= ~gaps
+    budget.free_gaps[gaps] = False
     budget.drop_launches(rows)
     held = budget.wall_ns(overview.division.held_ns[rows])
     where = places(overview, rows, overview.division.held_ns[rows])
@@ -79,11 +80,12 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     return Advice("fused_optimizer", saves, held + waits, evidence, _do(name), where)
 
 
-def _before_each(overview: Overview, rows: Ints) -> Bools:
-    """The gaps before these of the kernels that go over one parameter each: a pass has few launches, as those of lists have."""
-    texts = overview.frame.of_name(str)
-    lists = np.array(["multi_tensor" in text for text in texts.pool] + [False], np.bool_)[texts.codes[rows]]
-    return np.isin(overview.division.gaps.after, rows[~lists])
+def _before_each(overview: Overview, rows: Ints, gaps: Ints) -> Bools:
+    """Which of some gaps are before these of the kernels that go over one parameter each: a pass has few launches, as those of
+    lists have."""
+    texts, code = overview.frame.of_classes.of_name(str), overview.frame.classes.code[rows]
+    lists = np.array(["multi_tensor" in text for text in texts.pool] + [False], np.bool_)[texts.codes[code]]
+    return np.isin(overview.division.gaps.after[gaps], rows[~lists])
 
 
 def _optimizer(overview: Overview) -> str:

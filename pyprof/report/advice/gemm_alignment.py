@@ -29,32 +29,33 @@ _SMALLEST = 16  # a product of vectors or of a few columns is bound by its bytes
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """Products that padding would speed up."""
     products = Products(overview)
-    whole = np.zeros(len(products.rows), np.int64)
+    whole = np.zeros(len(products.there), np.int64)
     for precision, elements in _WHOLE.items():
         whole[products.precision == precision] = elements
     align = products.of_kernel("align", 0)
     narrow = products.used & (align > 0) & (align < whole)
     off = among(products.precision, HALVES) & products.off & (products.of_kernel("family") != "cublas_gemv")
     peak = products.own_peak
-    likely = np.flatnonzero((narrow | off) & products.shaped & ~np.isnan(peak))
-    padded = _padded(overview, products.rows[likely], whole[likely])
-    chosen, growth = likely[padded.growth > 0], padded.growth[padded.growth > 0]
-    if not len(chosen):
+    likely = products.of((narrow | off) & ~np.isnan(peak))
+    likely = likely.take(likely.shaped)
+    padded = _padded(overview, likely.rows, whole[likely.code])
+    chosen, growth = likely.take(padded.growth > 0), padded.growth[padded.growth > 0]
+    if not len(chosen.rows):
         return None
-    held = products.held_ns[chosen]
-    left = budget.left_ns(products.rows[chosen])
-    least = products.least_ns(peak)[chosen] * growth
-    granted = budget.take(products.rows[chosen], left - least)
+    left = budget.left_ns(chosen.rows)
+    least = chosen.least_ns(peak) * growth
+    granted = budget.take(chosen.rows, left - least)
     others = _on_results(overview, padded.results)
     held_there = overview.division.held_ns[others]
     saves = budget.wall_ns(granted) + budget.wall_ns(budget.take(others, held_there - _least_ns(overview, others)))
     if not is_worth(overview, saves):
         return None
-    time, found = budget.wall_ns(held), places(overview, products.rows[chosen], held)
+    time, found = budget.wall_ns(chosen.held_ns), places(overview, chosen.rows, chosen.held_ns)
     there = f"; {len(others)} kernels on their results take {human(budget.wall_ns(held_there), 'ns')}" if len(others) else ""
+    padded_ns = budget.wall_ns(np.minimum(least, chosen.held_ns))
     evidence = (
-        f"{len(chosen)} products whose rows do not begin at multiples of 16 bytes take {human(time, 'ns')}, "
-        f"{human(budget.wall_ns(np.minimum(least, held)), 'ns')} at the roofline of padded sizes{there}: {named(found)}"
+        f"{len(chosen.rows)} products whose rows do not begin at multiples of 16 bytes take {human(time, 'ns')}, "
+        f"{human(padded_ns, 'ns')} at the roofline of padded sizes{there}: {named(found)}"
     )
     do = f"pad {', '.join(padded.texts[:3])}: multiples of 16 bytes"
     return Advice("gemm_alignment", saves, time + budget.wall_ns(held_there), evidence, do, found)
@@ -92,9 +93,9 @@ def _on_results(overview: Overview, results: set[tuple[int, int]]) -> Ints:
     """The kernels, products aside, of ops on a matrix of one of these sizes whose bytes are known."""
     records, costs = overview.records, overview.frame.costs
     calls = [not formulas.matmul_class(call.name) and _has(call, results) for call in records.calls]
-    on = np.array([*calls, False], np.bool_)
-    kernel = overview.inside & (records["kind"] == ActivityKind.KERNEL)
-    return np.flatnonzero(on[records["call"]] & kernel & (costs.bytes > 0))
+    classes, on = overview.frame.classes, np.array([*calls, False], np.bool_)
+    rows = classes.rows(on[classes.records["call"]] & (classes.records["kind"] == ActivityKind.KERNEL))
+    return rows[overview.inside[rows] & (costs.bytes[rows] > 0)]
 
 
 def _has(call: OpCall, results: set[tuple[int, int]]) -> bool:

@@ -26,21 +26,23 @@ class IdleTime(NamedTuple):
 
 def idle_time(overview: Overview, cause: str, budget: Budget | None = None) -> IdleTime:
     """The idle time of a window for one cause; budget: without gaps that other kinds have claimed."""
-    own, gaps, devices = overview.idle.of(cause), overview.division.gaps, max(overview.division.count, 1)
+    rows, own = overview.idle.rows_of(cause)
+    gaps, devices = overview.division.gaps, max(overview.division.count, 1)
     claimed = 0
     if budget is not None:
-        claimed = int(own[~budget.free_gaps].sum()) // devices
-        own = np.where(budget.free_gaps, own, 0)
-    rows = np.flatnonzero(own > 0)
-    rows = rows[np.argsort(-own[rows], kind="stable")]
+        free = budget.free_gaps[rows]
+        claimed = int(own[~free].sum()) // devices
+        rows, own = rows[free], own[free]
+    order = np.argsort(-own, kind="stable")
+    rows, own = rows[order], own[order]
     total, steps = overview.parts[cause] - claimed, overview.steps
     once = 0
     if steps is not None and len(steps) >= _SEVERAL:
-        step = np.maximum(np.searchsorted(steps.begin_ns, gaps.end_ns[rows], "left") - 1, 0)
-        by_step = summed(step, own[rows], len(steps)) // devices
+        step = np.maximum(np.searchsorted(steps.begin_ns, gaps.ends(rows), "left") - 1, 0)
+        by_step = summed(step, own, len(steps)) // devices
         usual = int(by_step[1:].max())
         once = int(by_step[0]) - usual if by_step[0] > 2 * usual else 0
-    return IdleTime(total, total - once, rows, own[rows])
+    return IdleTime(total, total - once, rows, own)
 
 
 def ms(time_ns: float) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.idle_time import counted, ms
 from pyprof.report.overview import Overview
@@ -17,11 +15,12 @@ _DO = (
 
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where records are missing inside of the window."""
-    time, own = overview.parts["unrecorded"], overview.idle.of("unrecorded")
+    time = overview.parts["unrecorded"]
     if time <= _LEAST * overview.division.wall_ns:
         return None
+    gaps = counted(len(overview.idle.rows_of("unrecorded")[0]), "gap")
     evidence = (
-        f"{ms(time)} in {counted(int(np.count_nonzero(own)), 'gap')} before or inside of work that had been launched long ago: "
+        f"{ms(time)} in {gaps} before or inside of work that had been launched long ago: "
         "the device ran something that is not in the capture"
     )
     return Advice("lost_records", None, time, evidence, _DO)

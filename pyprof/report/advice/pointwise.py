@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, narrowest
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import order_of
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
@@ -48,16 +51,17 @@ _WORDS = {"direct_copy": "copy", "bfloat16_copy": "copy", "float16_copy": "copy"
 
 
 class Kernels(NamedTuple):
-    """One row an activity of the window, memsets left out, in order of device, stream and begin.
+    """row: records of the activities of the window, memsets left out, in order of device, stream and begin; stream: number of
+    the stream of each; code: its class. The others are of classes.
 
-    row: of the records; stream: number of its stream; fusable: whether it goes over elements or rows, one kernel an op;
-    elements: of its largest tensor, -1 unknown; inputs: tensors of about this size that it reads; reduces: whether what it
-    writes is far smaller; whole: whether it is all or a part of a norm or a softmax, which a library split; word: code into
-    `words`: what it computes.
+    fusable: whether they go over elements or rows, one kernel an op; elements: of the largest tensor, -1 unknown; inputs:
+    tensors of about this size that they read; reduces: whether what they write is far smaller; whole: whether they are all or a
+    part of a norm or a softmax, which a library split; word: code into `words`: what they compute.
     """
 
     row: Ints
     stream: Ints
+    code: Ints
     fusable: Bools
     elements: Ints
     inputs: Ints
@@ -69,29 +73,35 @@ class Kernels(NamedTuple):
 
 def kernels_of(overview: Overview) -> Kernels:
     """What is known of the activities of the window."""
-    records, costs, division = overview.records, overview.frame.costs, overview.division
-    row = division.row[records["kind"][division.row] != ActivityKind.MEMSET]
-    number = narrowest(distinct_rows(division.device[row], records["stream"][row]).inverse)
-    order = np.lexsort((records["start_ns"][row], number))
-    row, number = row[order], number[order]
-    del order
-    backward = records["phase"][row] == PHASES.index("backward")
-    columns = (records["name"][row], records["grid_x"][row], records["block_x"][row], _described(overview, row), backward)
-    (name, grid, block, call, late), first, code = distinct_rows(*columns)
-    kinds = [costs.kernels[kind] for kind in costs.kernel[row[first]].tolist()]
+    classes, costs, division = overview.frame.classes, overview.frame.of_classes.costs, overview.division
+    alike = classes.records
+    counts = alike["kind"] != ActivityKind.MEMSET
+    row = division.row[rows_where(len(division.row), lambda part: counts[classes.code[division.row[part]]])]
+    number = distinct_rows(alike["pid"], alike["device"], alike["stream"]).inverse.astype(np.min_scalar_type(len(classes)))
+    stream, start = computed(len(row), number.dtype, lambda part: number[classes.code[row[part]]]), overview.records["start_ns"]
+    if (order := order_of(stream, taken(start, row))) is not None:
+        row, stream = row[order], stream[order]
+    backward = alike["phase"] == PHASES.index("backward")
     words: dict[str, int] = {}
-    told = np.zeros((6, len(name)), np.int64)
-    for at, (named, blocks, threads, about, behind) in enumerate(np.stack([name, grid, block, call, late], 1).tolist()):
-        text, family = records.strings[named] if named >= 0 else "", kinds[at].family
+    told = np.zeros((6, len(classes)), np.int64)
+    columns = (alike["name"], alike["grid_x"], alike["block_x"], _described(overview), backward, costs.kernel)
+    code = computed(len(row), np.int32, lambda part: classes.code[row[part]])
+    there = np.zeros(len(classes), np.bool_)
+    for part in pieces(len(code)):
+        there[code[part]] = True
+    alike_too = distinct_rows(*(column[there] for column in columns))
+    for at, (named, blocks, threads, about, behind, kind) in enumerate(alike_too.columns.T.tolist()):
+        text, family = overview.records.strings[named] if named >= 0 else "", costs.kernels[kind].family
         if family not in _FAMILIES or not _EAGER.search(text):
             continue
-        known = _by_shapes(records.calls[about]) if about >= 0 else None
-        elements, inputs = known or (_by_grid(text, blocks, threads), _inputs(text, family, bool(behind)))
-        word = words.setdefault(function(text) or family, len(words))
-        told[:, at] = 1, elements, inputs, family == "reduce", family in _WHOLE, word
-    elements, word = told[1][code], told[5].astype(np.int32)[code]
-    fusable, reduces, whole = ((told[at] > 0)[code] for at in (0, 3, 4))
-    return Kernels(row, number, fusable, elements, told[2].astype(np.int32)[code], reduces, whole, word, list(words))
+        known = _by_shapes(overview.records.calls[about]) if about >= 0 else None
+        size = known or (_by_grid(text, blocks, threads), _inputs(text, family, bool(behind)))
+        said = words.setdefault(function(text) or family, len(words))
+        told[:, at] = 1, *size, family == "reduce", family in _WHOLE, said
+    of_class = np.zeros((6, len(classes)), np.int64)
+    of_class[:, there] = told[:, alike_too.inverse]
+    fusable, elements, inputs, reduces, whole, word = of_class
+    return Kernels(kept(row), stream, code, fusable > 0, elements, inputs, reduces > 0, whole > 0, word, list(words))
 
 
 def function(kernel: str) -> str | None:
@@ -103,12 +113,12 @@ def function(kernel: str) -> str | None:
     return _WORDS.get(word, word)
 
 
-def _described(overview: Overview, row: Ints) -> Ints:
-    """For each row the innermost call that describes what the kernel itself did with tensors, -1 none."""
-    records = overview.records
+def _described(overview: Overview) -> Ints:
+    """For each class the innermost call that describes what its kernels themselves did with tensors, -1 none."""
+    records = overview.frame.classes.records
     tensors = np.array([bool(call.tensors) for call in records.calls] + [False], np.bool_)
-    inner, own, call = (records[name][row] for name in ("inner", "own", "call"))
-    call = np.where(records["phase"][row] == PHASES.index("backward"), -1, call)
+    inner, own, call = (records[name] for name in ("inner", "own", "call"))
+    call = np.where(records["phase"] == PHASES.index("backward"), -1, call)
     return np.where(tensors[inner], inner, np.where(tensors[own], own, np.where(tensors[call], call, -1)))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,41 +27,48 @@ _FASTER = {7: 4.0, 8: 2.0, 9: 8.0, 10: 8.0, 12: 2.0}
 
 
 class Products:
-    """The products of an overview's window: one entry a kernel, in the order of the records.
+    """Which classes of records are products that kernels computed, and what they have in common; each column is of classes.
 
-    rows: their records; held_ns: the time in which each holds its device; precision: of its operands (`fp32`, `tf32`, `bf16`,
-    `c64`), as its name says or else its op, '' unknown; math: what it computed in; used: whether on Tensor Cores; off: whether
-    not, although the device has them for it.
+    precision: of the operands (`fp32`, `tf32`, `bf16`, `c64`), as the kernel's name says or else its op, '' unknown; math: what
+    it computed in; used: whether on Tensor Cores; off: whether not, although the device has them for it.
     """
 
     def __init__(self, overview: Overview) -> None:
-        self._frame, self._records = overview.frame, overview.records
-        costs, records = self._frame.costs, self._records
-        product = np.array([kernel.is_product for kernel in costs.kernels] + [False], np.bool_)[costs.kernel]
-        self.rows: Ints = np.flatnonzero(product & overview.inside & (records["kind"] == ActivityKind.KERNEL))
-        self.held_ns: Ints = overview.division.held_ns[self.rows]
-        codes, verdicts = self._frame.verdicts
-        code = codes[self.rows]
+        self._overview, self._frame = overview, overview.frame
+        self._costs, self._records = self._frame.of_classes.costs, self._frame.classes.records
+        product = np.array([kernel.is_product for kernel in self._costs.kernels] + [False], np.bool_)[self._costs.kernel]
+        self.there: Bools = product & (self._records["kind"] == ActivityKind.KERNEL)
+        code, verdicts = self._frame.of_classes.verdicts
         self.math = np.array([verdict.math for verdict in verdicts] + [""], np.str_)[code]
         self.used, self.off = (np.array([verdict.tc == tc for verdict in verdicts] + [False], np.bool_)[code] for tc in "10")
-        self.flops, self.bytes = costs.matmul_flops[self.rows], costs.bytes[self.rows]
+
+    def of(self, which: Bools) -> Chosen:
+        """The products of the window that are of some of the classes."""
+        rows = self._frame.classes.rows(which & self.there)
+        return self.at(rows[self._overview.inside[rows]])
+
+    def at(self, rows: Ints) -> Chosen:
+        """Some products."""
+        costs, held = self._frame.costs, self._overview.division.held_ns[rows].astype(np.int64)
+        code = self._frame.classes.code[rows]
+        return Chosen(rows, code, held, costs.matmul_flops[rows], costs.bytes[rows], self.dram[code])
 
     @cached_property
     def precision(self) -> npt.NDArray[np.str_]:
-        costs, records = self._frame.costs, self._records
-        distinct, _, inverse = distinct_rows(costs.kernel[self.rows], records["call"][self.rows])
+        distinct, _, inverse = distinct_rows(self._costs.kernel, self._records["call"])
         found = []
         for kernel, call in distinct.T.tolist():
-            tag = operand_tag(records.calls[call]) or "" if call >= 0 else ""
+            tag = operand_tag(self._records.calls[call]) or "" if call >= 0 else ""
             complex_ = tag.startswith("c")  # its real parts are what the kernel's name tells
-            found.append(tag if complex_ else costs.kernels[kernel].precision or tag)
+            named = self._costs.kernels[kernel].precision if kernel >= 0 else None
+            found.append(tag if complex_ else named or tag)
         return np.array([*found, ""], np.str_)[inverse]
 
     def of_kernel(self, attribute: str, unknown: str | int = "") -> npt.NDArray[Any]:
         """An attribute of each one's class of kernel, `unknown` where that is None."""
-        found = [getattr(kernel, attribute) for kernel in self._frame.costs.kernels]
+        found = [getattr(kernel, attribute) for kernel in self._costs.kernels]
         pool = np.array([unknown if value is None else value for value in (*found, None)])
-        return pool[self._frame.costs.kernel[self.rows]]
+        return pool[self._costs.kernel]
 
     def peak(self, precision: str) -> Floats:
         """The device's dense peak in FLOP/s, NaN unknown or without."""
@@ -70,12 +77,12 @@ class Products:
     @cached_property
     def major(self) -> Ints:
         """The greatest major compute capability in the names of the kernels of each one's device, 0 without any."""
-        costs, records = self._frame.costs, self._records
-        named = np.array([kernel.min_cc[0] if kernel.min_cc else 0 for kernel in costs.kernels] + [0], np.int64)[costs.kernel]
-        (_,), _, device = distinct_rows(records["gpu"])
+        kernels = self._costs.kernels
+        named = np.array([kernel.min_cc[0] if kernel.min_cc else 0 for kernel in kernels] + [0], np.int64)[self._costs.kernel]
+        (_,), _, device = distinct_rows(self._records["gpu"])
         most = np.zeros(int(device.max(initial=0)) + 1, np.int64)
         np.maximum.at(most, device, named)
-        return most[device[self.rows]]
+        return most[device]
 
     @property
     def least_faster(self) -> Floats:
@@ -86,13 +93,13 @@ class Products:
     @property
     def own_peak(self) -> Floats:
         """The dense peak of each one's own precision, on Tensor Cores where they have it."""
-        result = np.full(len(self.rows), np.nan)
+        result = np.full(len(self.there), np.nan)
         for precision in distinct_values(self.precision).tolist():
             mine = self.precision == precision
             result[mine] = self.peak(precision)[mine]
         return result
 
-    @property
+    @cached_property
     def dram(self) -> Floats:
         """The device's bandwidth in bytes/s, NaN unknown."""
         return self._of_device([gpu.dram_bytes_per_s for gpu, _ in self._frame.gpus])
@@ -104,17 +111,30 @@ class Products:
 
     def _of_device(self, values: list[float | None]) -> Floats:
         known = np.array([np.nan if value is None else value for value in values] + [np.nan], np.float64)
-        gpu = self._records["gpu"][self.rows]
+        gpu = self._records["gpu"]
         return known[np.zeros_like(gpu) if self._frame.given is not None else gpu]
 
     @property
     def reuse(self) -> Floats:
         """FLOPs of a product for each element that it reads, at most: of the tile in its name and its grid; NaN unknown."""
-        name, records = self._frame.of_name(str), self._records
-        tiles = np.array([_tile(text) for text in name.pool] + [_NO_TILE])[name.codes[self.rows]]
+        name, records = self._frame.of_classes.of_name(str), self._records
+        tiles = np.array([_tile(text) for text in name.pool] + [_NO_TILE])[name.codes]
         tiles[self.of_kernel("kind") != "gemm"] = np.nan  # a convolution reads each element for several rows
-        m, n = (tiles[:, at] * records[f"grid_{axis}"][self.rows] for at, axis in enumerate("xy"))
-        return np.asarray(2 * m * n / (m + n))
+        m, n = (tiles[:, at] * records[f"grid_{axis}"] for at, axis in enumerate("xy"))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(2 * m * n / (m + n))
+
+
+class Chosen(NamedTuple):
+    """Some products: the positions of their records, their classes, the time in which each holds its device, FLOPs and bytes
+    (-1 unknown), the bandwidth of its device."""
+
+    rows: Ints
+    code: Ints
+    held_ns: Ints
+    flops: Ints
+    bytes: Ints
+    dram: Floats
 
     @property
     def shaped(self) -> Bools:
@@ -122,10 +142,15 @@ class Products:
         known: Bools = (self.flops > 0) & (self.bytes >= 0) & ~np.isnan(self.dram)
         return known
 
+    def take(self, which: Bools | Ints) -> Chosen:
+        """Some of them."""
+        rows, code, held, flops, moved, dram = self
+        return Chosen(rows[which], code[which], held[which], flops[which], moved[which], dram[which])
+
     def least_ns(self, peak: Floats, share: float = 1.0) -> Floats:
-        """The least time at a peak, each moving this share of its bytes; NaN where that is not known."""
+        """The least time at a peak of each class, each moving this share of its bytes; NaN where that is not known."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            roof = np.maximum(self.flops / peak, share * self.bytes / self.dram) * 1e9
+            roof = np.maximum(self.flops / peak[self.code], share * self.bytes / self.dram) * 1e9
         return np.where(self.shaped, np.maximum(roof, LEAST_KERNEL_NS), np.nan)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
@@ -11,7 +9,8 @@ from pyprof.tables.units import human
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """All that is recomputed in the window."""
-    rows = np.flatnonzero((overview.records["recomputed"] == 1) & overview.inside)
+    rows = overview.frame.classes.rows(overview.frame.classes.records["recomputed"] == 1)
+    rows = rows[overview.inside[rows]]
     held = overview.division.held_ns[rows]
     saves = budget.wall_ns(budget.take(rows, held))
     if not is_worth(overview, saves):

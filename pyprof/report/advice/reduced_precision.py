@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import among
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.columns import among, distinct_values
+from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
-from pyprof.report.advice.products import HALVES, Products
+from pyprof.report.advice.products import HALVES, Chosen, Products
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
@@ -34,68 +34,73 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     half = np.where(np.isnan(half), products.peak("fp16"), half)
     unknown = np.isnan(single) & np.isnan(half)  # of the device the names of its kernels tell the architecture alone
     single, half = np.where(unknown, 1.0, single), np.where(unknown, products.least_faster, half)
-    able = full & (half > single)
-    if not able.any():
+    able = products.of(full & (half > single))
+    if not len(able.rows):
         return None
-    left = budget.left_ns(products.rows)
-    new = _time_ns(products, left, single, half, _HALF_BYTES)
-    other = _transforms(overview, products.rows[able])
-    rows = np.concatenate([products.rows[able], other])
-    granted = budget.take(rows, np.concatenate([(left - new)[able], budget.left_ns(other)]))
+    left, by_names = budget.left_ns(able.rows), bool(unknown[able.code].all())
+    new = _time_ns(products, able, left, single, half, _HALF_BYTES)
+    other = _transforms(overview, able.rows)
+    rows = np.concatenate([able.rows, other])
+    granted = budget.take(rows, np.concatenate([left - new, budget.left_ns(other)]))
     saves = budget.wall_ns(granted)
-    if not is_worth(overview, saves, _BY_NAMES if unknown[able].all() else LEAST_SHARE):
+    if not is_worth(overview, saves, _BY_NAMES if by_names else LEAST_SHARE):
         return None
-    rounded = left - _time_ns(products, left, single, np.where(products.amd, np.nan, products.peak("tf32")), 1.0)
-    tf32 = budget.wall_ns(np.minimum(np.nan_to_num(rounded[able]).clip(0).astype(np.int64), granted[: able.sum()]))
+    rounded = left - _time_ns(products, able, left, single, np.where(products.amd, np.nan, products.peak("tf32")), 1.0)
+    tf32 = budget.wall_ns(np.minimum(np.nan_to_num(rounded).clip(0).astype(np.int64), granted[: len(able.rows)]))
     bf16 = ~np.isnan(products.peak("bf16")) | unknown & (products.major >= _BF16)
-    name = "bf16" if bf16[able].any() else "fp16"
+    name = "bf16" if bf16[able.code].any() else "fp16"
     held = overview.division.held_ns[rows]
     time, found = budget.wall_ns(held), places(overview, rows, held)
     share = 100 * saves / max(time, 1)
     evidence = f"{_evidence(overview, products, able, len(other), time)}; {name} saves at most {share:.0f} % of that"
-    if unknown[able].all():
-        evidence += f" on a device without a name, by its kernels' names of compute capability {products.major[able].max()}.x"
+    if by_names:
+        evidence += (
+            f" on a device without a name, by its kernels' names of compute capability {products.major[able.code].max()}.x"
+        )
     do = _do(overview, name, tf32 if is_worth(overview, tf32) else 0)
     return Advice("reduced_precision", saves, time, f"{evidence}: {named(found)}", do, found)
 
 
 def _transforms(overview: Overview, products: Ints) -> Ints:
     """Kernels that only prepare fp32 convolutions for CUDA cores (Winograd's tiles, Fourier transforms) where these run."""
-    records, costs = overview.records, overview.frame.costs
+    classes, costs = overview.frame.classes, overview.frame.of_classes.costs
     transform = np.array([kernel.family in _TRANSFORMS for kernel in costs.kernels] + [False])[costs.kernel]
-    name = overview.frame.of_name(str)
+    name, gpu = overview.frame.of_classes.of_name(str), classes.records["gpu"]
     single = np.array(["<float" in text for text in name.pool] + [False])[name.codes]
-    there = np.isin(records["gpu"], records["gpu"][products])
-    return np.flatnonzero(transform & single & there & overview.inside)
+    there = np.isin(gpu, distinct_values(gpu[classes.code[products]]))
+    rows = classes.rows(transform & single & there)
+    return rows[overview.inside[rows]]
 
 
-def _time_ns(products: Products, left: Ints, single: Floats, peak: Floats, share: float) -> Floats:
-    """The time that each would take at a peak with this share of its bytes; left: what it takes without what others save;
+def _time_ns(products: Products, some: Chosen, left: Ints, single: Floats, peak: Floats, share: float) -> Floats:
+    """The time that some would take at a peak with this share of their bytes; left: what each takes without what others save;
     single: the peak in fp32."""
     vectors = among(products.of_kernel("family"), _THIN)
     full = np.where(products.math == "tf32x3", products.peak("tf32") / 3, single)
     moved = full / products.dram * _FULL_BYTES * share / products.reuse  # the time of its bytes over that of its FLOPs now
     ratio = np.where(vectors, share, np.maximum(full / peak, np.nan_to_num(np.minimum(moved, share))))
-    return np.where(products.shaped, products.least_ns(peak, share), left * np.minimum(ratio, 1))
+    return np.where(some.shaped, some.least_ns(peak, share), left * np.minimum(ratio, 1)[some.code])
 
 
-def _evidence(overview: Overview, products: Products, able: Bools, transforms: int, time_ns: int) -> str:
+def _evidence(overview: Overview, products: Products, able: Chosen, transforms: int, time_ns: int) -> str:
     """How many they are and how long they take."""
     share = 100 * time_ns / max(overview.busy_ns, 1)
-    what = f"{int(able.sum())} products of fp32 matrices" + " and their transforms" * (transforms > 0)
+    what = f"{len(able.rows)} products of fp32 matrices" + " and their transforms" * (transforms > 0)
     text = f"{what} take {human(time_ns, 'ns')}, {share:.0f} % of the busy time"
-    if not products.shaped[able].all():
+    if not able.shaped.all():
         text += " (FLOPs not known: by their kernels' names)"
-    other = ~able & products.used & among(products.precision, HALVES)
-    if products.held_ns[other].sum() > products.held_ns[able].sum():
+    fast = products.used & among(products.precision, HALVES)
+    fast[able.code] = False
+    if products.of(fast).held_ns.sum() > able.held_ns.sum():
         text += ", beside others that run in half precision"
     return text
 
 
 def _do(overview: Overview, name: str, tf32_ns: int) -> str:
     """The line to write."""
-    phase = overview.records["phase"][overview.inside]
-    training = among(phase, (PHASES.index("backward"), PHASES.index("optimizer"))).any()
+    classes = overview.frame.classes
+    rows = classes.rows(among(classes.records["phase"], (PHASES.index("backward"), PHASES.index("optimizer"))))
+    training = overview.inside[rows].any()
     dtype = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[name]
     text = f'torch.autocast("cuda", dtype={dtype}) around forward and loss'
     if name == "fp16" and training:

@@ -26,18 +26,20 @@ _DO = "one batched op for many equal ones (torch.bmm, torch.vmap, torch._foreach
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """What batching these kernels saves at most, None where it is not worth it."""
-    records = overview.records
-    filled = _filled(overview)
-    by_itself = (records["kind"] == ActivityKind.KERNEL) & (records["graph_node"] < 0) & (records["call"] >= 0)
-    other = np.isin(records["phase"], (PHASES.index("optimizer"), PHASES.index("communication")))
+    classes = overview.frame.classes
+    alike, filled = classes.records, _filled(overview)
+    by_itself = (alike["kind"] == ActivityKind.KERNEL) & (alike["call"] >= 0)
+    other = np.isin(alike["phase"], (PHASES.index("optimizer"), PHASES.index("communication")))
     with np.errstate(invalid="ignore"):
-        small = overview.inside & by_itself & ~other & (filled < _FILLED) & ~_launched_together(overview)
-    rows = np.flatnonzero(small)
+        rows = classes.rows(by_itself & ~other & (filled < _FILLED))
+    rows = rows[overview.inside[rows] & (overview.records.of_rows("graph_node", rows) < 0)]
+    if len(rows):
+        rows = rows[~_launched_together(overview, rows)]
     rows = rows[_often(overview, rows)]
     if not len(rows):
         return None
-    left = budget.left_ns(rows)
-    granted = budget.take(rows, np.clip(left - np.maximum(left * filled[rows], _least_ns(overview, rows)), 0, None))
+    left, filled = budget.left_ns(rows), filled[classes.code[rows]]
+    granted = budget.take(rows, np.clip(left - np.maximum(left * filled, _least_ns(overview, rows)), 0, None))
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves, _LEAST):
         return None
@@ -45,28 +47,26 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     where = places(overview, rows, granted)
     units = "compute units" if all(device.amd for device, _ in overview.frame.gpus) else "multiprocessors"
     evidence = (
-        f"{len(rows)} kernels with blocks for {100 * float(filled[rows].mean()):.0f} % of the {units} on average take "
+        f"{len(rows)} kernels with blocks for {100 * float(filled.mean()):.0f} % of the {units} on average take "
         f"{human(time, 'ns')}: {named(where)}"
     )
     return Advice("small_work", saves, time, evidence, _DO, where)
 
 
 def _filled(overview: Overview) -> Floats:
-    """Blocks of each kernel over the multiprocessors of its device, NaN unknown."""
-    records = overview.records
+    """Blocks of the kernels of each class over the multiprocessors of its device, NaN unknown."""
+    records, gpus = overview.frame.classes.records, overview.frame.gpus
     blocks = np.prod([records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-    sms = [
-        device.sms if info.sms <= 0 else info.sms for info, (device, _) in zip(records.gpus, overview.frame.gpus, strict=False)
-    ]
+    sms = [device.sms if info.sms <= 0 else info.sms for info, (device, _) in zip(overview.records.gpus, gpus, strict=False)]
     known = np.array([float(number) if number else np.nan for number in sms] + [np.nan])[records["gpu"]]
     return np.where(records["grid_x"] > 0, blocks / known, np.nan)
 
 
-def _launched_together(overview: Overview) -> Bools:
-    """Which records share a launch with others, or have none: those of CUDA graphs."""
+def _launched_together(overview: Overview, rows: Ints) -> Bools:
+    """Which of some records share a launch with others, or have none: those of CUDA graphs."""
     records = overview.records
     code = distinct_rows(records["pid"], records["corr"]).inverse
-    return np.asarray(np.isin(code, repeated(code)) | (records["launch_ns"] < 0))
+    return np.asarray(np.isin(code[rows], repeated(code)) | (records["launch_ns"][rows] < 0))
 
 
 def _often(overview: Overview, rows: Ints) -> Bools:

@@ -31,8 +31,8 @@ _FIXED = (
     "x[mask], nonzero and unique; output_size= for repeat_interleave, scatter_add_ for bincount"
 )
 _NAMES: dict[str, str | None] = {"-": None, "_local_scalar_dense": ".item()"}
-_MEMORY = re.compile(r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)")
-_WHOLE = re.compile(r"(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize")
+_MEMORY = r"(?:cuda|cu|hip)(?:Mem)?(?:Free|Malloc|Alloc)"
+_WHOLE = r"(?:cuda|hip)DeviceSynchronize|(?:cu|hip)CtxSynchronize"
 _TO_HOST = "keep the value on the device and read it once in many steps: total += loss.detach(), .item() when it is printed"
 _TO_DEVICE = (
     "make the tensor on the device once, before the loop (torch.tensor(..., device=device)), or copy from pinned memory: "
@@ -73,7 +73,7 @@ def _memory(overview: Overview, least_ns: float) -> Advice | None:
 def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     """Where the host waited for all that it had launched."""
     evidence = f"{ms(idle.time_ns)} idle after the host had waited"
-    wait = overview.idle.wait[idle.rows]
+    wait = overview.idle.waits(idle.rows)
     if overview.calls is None or overview.trace is None or not (wait >= 0).any():
         evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
         return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _TO_HOST)
@@ -82,7 +82,7 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     where = _places(overview, calls, spent)
     first = calls[np.argmax(spent)]
     name = re.sub(r"_v\d+$", "", overview.trace.strings[int(overview.calls.name[first])])
-    do, what = _FREE if _MEMORY.match(name) else _DEVICE if _WHOLE.match(name) else _TO_HOST, name
+    do, what = _FREE if re.match(_MEMORY, name) else _DEVICE if re.match(_WHOLE, name) else _TO_HOST, name
     if do == _TO_HOST and (copy := _copied(overview, int(first))) >= 0:
         kind, size = overview.records["copykind"][copy], int(overview.records["bytes"][copy])
         what = f"{name} for a copy of {counted(size, 'byte')}" if size >= 0 else name

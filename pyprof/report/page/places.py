@@ -14,6 +14,7 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.prof.group import layer_names
+from pyprof.report.hostside import CAUSES
 from pyprof.report.overview import Overview
 from pyprof.tables.names import text_of
 
@@ -37,7 +38,10 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
     devices = max(overview.division.count, 1)
     time = summed(group, gaps.time_ns.astype(np.int64), count) // devices
     gaps_of = np.bincount(group, minlength=count)
-    causes = {cause: summed(group, ns.astype(np.int64), count) // devices for cause, ns in idle.times.items()}
+    causes = {}
+    for cause in CAUSES:
+        rows, ns = idle.rows_of(cause)
+        causes[cause] = summed(group[rows], ns, count) // devices
 
     def what(at: int) -> str:
         if op[at] == -2:

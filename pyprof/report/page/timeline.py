@@ -94,11 +94,12 @@ def _idle(overview: Overview, columns: int) -> Floats:
     gaps = division.gaps
     shape = (division.count * len(CAUSES), columns)
     result = np.zeros(shape)
-    begin, end = gaps.start_ns - division.begin_ns, gaps.end_ns - division.begin_ns
-    for cause, time in overview.idle.times.items():
-        rows, code = np.flatnonzero(time), CAUSES.index(cause)
-        part = time[rows] / np.maximum(end - begin, 1)[rows]
-        result += _spread(gaps.device[rows] * len(CAUSES) + code, begin[rows], end[rows], part, shape, division.wall_ns)
+    for code, cause in enumerate(CAUSES):
+        rows, time = overview.idle.rows_of(cause)
+        if len(rows):
+            end = gaps.ends(rows) - division.begin_ns
+            part, group = time / np.maximum(gaps.time_ns[rows], 1), gaps.device[rows].astype(np.int64) * len(CAUSES) + code
+            result += _spread(group, end - gaps.time_ns[rows], end, part, shape, division.wall_ns)
     return result.reshape(division.count, len(CAUSES), columns)
 
 
@@ -131,12 +132,11 @@ def _longest(overview: Overview) -> Iterator[dict[str, Any]]:
     division, frame = overview.division, overview.frame
     gaps = division.gaps
     for at in np.argsort(-gaps.time_ns, kind="stable")[:_GAPS].tolist():
-        causes = [(int(time[at]), cause) for cause, time in overview.idle.times.items() if time[at]]
         yield {
             "device": int(gaps.device[at]),
-            "start_ns": int(gaps.start_ns[at]) - division.begin_ns,
+            "start_ns": int(gaps.starts(slice(at, at + 1))[0]) - division.begin_ns,
             "time_ns": int(gaps.time_ns[at]),
-            "causes": [[cause, ns] for ns, cause in sorted(causes, reverse=True)],
+            "causes": [[cause, ns] for ns, cause in sorted(overview.idle.causes_of(at), reverse=True)],
             "before": _what(frame, int(gaps.before[at])),
             "after": _what(frame, int(gaps.after[at])),
         }

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values
+from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import computed, kept, pieces, row_type, taken
-from pyprof.arrays.types import Ints
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, kept, pieces, taken
+from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
@@ -28,62 +30,127 @@ _NUMBER = re.compile(
 _WHOLE = 0.99  # of the time in layers: what holds as much is around all of them
 
 
+class KnownSums(NamedTuple):
+    """Of each class the time and the number of records of which a number is known, and the sum of these."""
+
+    time_ns: Ints
+    number: Ints
+    sums: Ints
+
+
 class Kernels:
-    """Some records of a frame with their times. time_ns: 0 where unknown; lost_ns: above the roofline, -1 unknown."""
+    """Some records of a frame with their times: rows, their positions; code, their classes; class_ns, class_count: time and
+    number of those of each class."""
 
     def __init__(self, frame: Frame, rows: Ints) -> None:
-        dur_ns = frame.records["dur_ns"]
-        self.frame, self.rows = frame, kept(rows)
-        self.time_ns: Ints = computed(len(rows), np.int64, lambda part: np.maximum(dur_ns[rows[part]], 0))
-        self.total_ns = int(self.time_ns.sum())
-        self.lost_ns: Ints = taken(frame.roofline.lost_ns, rows)
-        if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
-            self.lost_ns[frame.records["kind"][rows] == ActivityKind.CPU] = -1
+        self.frame, self.rows, self.classes = frame, kept(rows), frame.classes
+        self.code = taken(self.classes.code, rows)
+        self.class_ns = np.zeros(len(self.classes), np.int64)
+        self.class_count = np.zeros(len(self.classes), np.int64)
+        for part in pieces(len(rows)):
+            self.class_ns += summed(self.code[part], self._time_ns(part), len(self.classes))
+            self.class_count += np.bincount(self.code[part], minlength=len(self.classes))
+        self.total_ns = int(self.class_ns.sum())
 
-    def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
-        """One share for each group of rows; group: of each row, -1 none."""
-        rows: Ints | slice = slice(None) if (group >= 0).all() else np.flatnonzero(group >= 0)
-        group, count = group[rows], len(names)
-        total = summed(group, self.time_ns[rows], count)
-        flops, lost = (self._sums(values[rows], group, rows, total) for values in (self._flops, self.lost_ns))
-        calls, kernels = self._calls(group, rows, count), np.bincount(group, minlength=count).tolist()
-        numbers = zip(names, total.tolist(), calls, kernels, flops, lost, strict=True)
-        return [Share(name, ns, ns / (self.total_ns or 1), *others) for name, ns, *others in numbers]
-
-    def _calls(self, group: Ints, rows: Ints | slice, count: int) -> list[int]:
-        """How many executions of ops each group has a part of; a row of none is one of its own."""
-        instance = self.frame.records["instance"][self.rows[rows]]
-        alone = np.bincount(group[instance < 0], minlength=count)
-        size = int(instance.max(initial=0)) + 1
-        pair = (group * size + instance)[instance >= 0]
-        pair.sort()
-        new = pair[np.append(True, pair[1:] != pair[:-1])[: len(pair)]]
-        found: list[int] = (alone + np.bincount(new // size, minlength=count)).tolist()
-        return found
+    def _time_ns(self, part: slice) -> Ints:
+        return np.maximum(self.frame.records["dur_ns"][self.rows[part]], 0)
 
     @property
-    def _flops(self) -> Ints:
-        return taken(self.frame.costs.flops, self.rows)
+    def time_ns(self) -> Ints:
+        """The time of each, 0 where unknown."""
+        return computed(len(self.rows), np.int64, self._time_ns)
 
-    def _sums(self, values: Ints, group: Ints, rows: Ints | slice, total: Ints) -> list[int | None]:
-        """Sums of numbers of which those below 0 are unknown; None where too little of a group's time is known."""
-        of_known, often, sums = (np.zeros(len(total), np.int64) for _ in range(3))
-        time_ns = self.time_ns[rows]
-        for part in pieces(len(values)):
-            known, own = values[part] >= 0, group[part]
-            of_known += summed(own, np.where(known, time_ns[part], 0), len(total))
-            often += np.bincount(own[known], minlength=len(total))
-            sums = sums + exact_sum(np.where(known, values[part], 0), own, len(total))
+    @cached_property
+    def lost_ns(self) -> Ints:
+        """Of each the time above the roofline, -1 unknown."""
+        lost: Ints = taken(self.frame.roofline.lost_ns, self.rows)
+        if cpus.peak() is None:  # what does nothing loses all its time on any machine; that alone says little of this one
+            on_cpu = self.classes.records["kind"] == ActivityKind.CPU
+            if on_cpu.any():
+                lost[on_cpu[self.code]] = -1
+        return lost
+
+    def shares(self, group: Ints, names: Sequence[str | None]) -> list[Share]:
+        """One share for each group of classes; group: of each class, -1 none."""
+        mine, count = np.flatnonzero((group >= 0) & (self.class_count > 0)), len(names)
+        own = group[mine]
+        total, kernels = (summed(own, each[mine], count) for each in (self.class_ns, self.class_count))
+        flops, lost = (self._sums(known, own, mine, total) for known in (self.flops, self._lost_of_classes))
+        numbers = zip(names, total.tolist(), self._calls(group, count), kernels.tolist(), flops, lost, strict=True)
+        return [Share(name, ns, ns / (self.total_ns or 1), *others) for name, ns, *others in numbers]
+
+    def _calls(self, group: Ints, count: int) -> list[int]:
+        """How many executions of ops each group has a part of; a record of none is one of its own."""
+        alone, instance, code = self._executions
+        there = group >= 0
+        found = summed(group[there], alone[there], count)
+        number = group[code]
+        pairs = distinct_rows(instance[number >= 0], number[number >= 0]).columns
+        found += np.bincount(pairs[1], minlength=count)
+        return [int(one) for one in found]
+
+    @cached_property
+    def _executions(self) -> tuple[Ints, Ints, Ints]:
+        """(of each class the executions of one record, or of none; the executions of several records and the classes of these,
+        each pair once)."""
+        records, alone = self.frame.records, np.zeros(len(self.classes), np.int64)
+        instance = taken(records["instance"], self.rows)
+        several = repeated(instance)
+        several = several[several >= 0]
+        marked = np.zeros(int(several.max(initial=0)) + 2, np.bool_)
+        marked[several] = True
+        marked[-1] = False
+        found = [np.empty((2, 0), np.int64)]
+        for part in pieces(len(instance)):
+            own, code = instance[part], self.code[part]
+            shared = marked[np.clip(own, -1, len(marked) - 1)]
+            alone += np.bincount(code[~shared], minlength=len(alone))
+            found.append(np.stack([own[shared], code[shared]]))
+        pairs = distinct_rows(*np.concatenate(found, axis=1)).columns
+        return alone, pairs[0], pairs[1]
+
+    @cached_property
+    def flops(self) -> KnownSums:
+        """Their FLOPs."""
+        costs = self.frame.costs
+        return self._known(lambda part: costs.flops_of(self.rows[part]))
+
+    @cached_property
+    def bytes(self) -> KnownSums:
+        """Their bytes."""
+        costs = self.frame.costs
+        return self._known(lambda part: costs.bytes[self.rows[part]])
+
+    @cached_property
+    def _lost_of_classes(self) -> KnownSums:
+        return self._known(lambda part: self.lost_ns[part])
+
+    def _known(self, values: Callable[[slice], Ints]) -> KnownSums:
+        """Of each class the sums over its records of which a number is known, that is not below 0."""
+        size = len(self.classes)
+        of_known, often, sums = (np.zeros(size, np.int64) for _ in range(3))
+        for part in pieces(len(self.rows)):
+            own = values(part)
+            known, code = own >= 0, self.code[part]
+            of_known += summed(code, np.where(known, self._time_ns(part), 0), size)
+            often += np.bincount(code[known], minlength=size)
+            sums = sums + exact_sum(np.where(known, own, 0), code, size)
+        return KnownSums(of_known, often, sums)
+
+    def _sums(self, known: KnownSums, own: Ints, mine: Ints, total: Ints) -> list[int | None]:
+        """Sums by group; None where too little of a group's time is known. own: the groups of these classes."""
+        of_known, often = (summed(own, each[mine], len(total)) for each in (known.time_ns, known.number))
+        sums = exact_sum(known.sums[mine], own, len(total))
         enough = (of_known > LEAST_KNOWN * total) & (often > 0)
         return [number if good else None for number, good in zip(sums.tolist(), enough.tolist(), strict=True)]
 
     def by(self, column: str) -> tuple[Share, ...]:
         """Time by the text that a column of `pyprof prof` holds, the longest first."""
-        values = RecordTable(self.frame).of(column)
+        values = RecordTable(self.frame.of_classes).of(column)
         assert isinstance(values, Texts)
         codes = _codes([text or None for text in values.pool])
         names = [None, *dict.fromkeys(text for text in values.pool if text)]
-        return _longest(self.shares(codes[values.codes[self.rows]], names))
+        return _longest(self.shares(codes[values.codes], names))
 
     def by_layer(self) -> tuple[tuple[Share, ...], str]:
         """(time by layer, two levels below what is around nearly all of them, and outside of any; what that is)."""
@@ -97,16 +164,16 @@ class Kernels:
             inside.setdefault(name[:-1], []).append(share)
         outer_code[outer_code < 0] = len(outer)
         found = self.shares(outer_code[path], [*map(_text, outer), None])
-        whole = [replace(share, inside=_longest(inside.get(name, []))) for name, share in zip([*outer, ()], found, strict=True)]
+        whole = [share._replace(inside=_longest(inside.get(name, []))) for name, share in zip([*outer, ()], found, strict=True)]
         return _longest(whole) if len(paths) > 1 else (), _text(around)
 
     def _paths(self) -> tuple[list[tuple[str, ...]], Ints]:
-        """(the distinct paths of layers, first that of none; of each row its number)."""
+        """(the distinct paths of layers, first that of none; of each class its number)."""
         known: dict[tuple[str, ...], int] = {(): 0}
         codes = [known.setdefault(layer_names(stack.layer), len(known)) for stack in self.frame.records.stacks]
-        number, scope = np.array([*codes, 0], np.int64), self.frame.records["scope"]
-        of_row = computed(len(self.rows), row_type(len(known)), lambda part: number[scope[self.rows[part]]])
-        used, place = distinct_places(of_row, len(known))
+        of_class = np.array([*codes, 0], np.int64)[self.classes.records["scope"]]
+        of_class[self.class_count == 0] = 0
+        used, place = distinct_places(of_class, len(known))
         paths = list(known)
         if not len(used) or used[0]:  # that of none is there always
             used, place = np.append(0, used), place + 1
@@ -114,7 +181,7 @@ class Kernels:
 
     def _around(self, paths: Sequence[tuple[str, ...]], path: Ints) -> tuple[str, ...]:
         """The deepest layer that nearly all that lies in any layer lies in, and in one of its own layers too."""
-        spent = summed(path, self.time_ns, len(paths)).tolist()
+        spent = summed(path, self.class_ns, len(paths)).tolist()
         least = _WHOLE * sum(spent[1:])
         around: tuple[str, ...] = ()
         while True:
@@ -130,13 +197,23 @@ class Kernels:
 
     def most_lost(self) -> tuple[Lost, ...]:
         """The places where most time is lost against the roofline: one for each op, shape, and layer but for its numbers."""
-        known = np.flatnonzero(self.lost_ns >= 0)
-        rows, (of_op, of_shape, of_layer) = self.rows[known], self._places
-        call, scope = (self.frame.records[name][rows] for name in ("call", "scope"))
+        of_op, of_shape, of_layer = self._places
+        alike, lost_ns = self.classes.records, self._lost_of_classes
+        there = np.flatnonzero(lost_ns.number > 0)
+        call, scope = alike["call"][there], alike["scope"][there]
         (first, place) = distinct_rows(of_op[call], of_shape[call], of_layer[scope])[1:]
-        lost = summed(place, self.lost_ns[known], len(first))
-        most = [at for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist() if lost[at]]
-        return tuple(self._lost(known[place == at]) for at in most)
+        lost = summed(place, lost_ns.sums[there].astype(np.int64), len(first))
+        found = []
+        for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist():
+            if lost[at]:
+                which = np.zeros(len(self.classes), np.bool_)
+                which[there[place == at]] = True
+                found.append(self._lost(self._lossy(which)))
+        return tuple(found)
+
+    def _lossy(self, which: Bools) -> Ints:
+        """Places in `rows` of the records of some classes whose lost time is known."""
+        return rows_where(len(self.rows), lambda part: which[self.code[part]] & (self.lost_ns[part] >= 0))
 
     @property
     def _places(self) -> tuple[Ints, Ints, Ints]:
@@ -151,7 +228,7 @@ class Kernels:
         scopes = distinct_values(records["scope"][rows]).tolist()
         layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
         layer = layers.pop() if len(layers) == 1 else _NUMBER.sub("*", min(layers)) if layers else ""
-        time, lost = self.time_ns[mine], self.lost_ns[mine]
+        time, lost = np.maximum(records["dur_ns"][rows], 0), self.lost_ns[mine]
         bound = np.bincount(limits.bound[rows] + 1, lost, len(BOUNDS) + 1)[1:]
         peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
         call = records["call"][rows[0]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_WIDTH = 120
+_IN_MEMORY = 0 << 20  # bytes of columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,16 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser, TABLES)
 
 
-@columns_on_disk()
+@columns_on_disk(in_memory=_IN_MEMORY)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
+    from pyprof.arrays.processes import several
     from pyprof.hardware import gpus
 
     require_table(options, TABLES)
     if options.table is None:
         choice(options, ())  # what is wrong with the options is said before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
-    found = [_summary(name, gpu, options) for name in options.file]
+    with several(os.cpu_count() or 1):
+        found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
     if options.table is not None:
         write(selected(of_all(options.table, found), options), options)

@@ -85,8 +85,8 @@ def _step_phases(ranks: Sequence[Summary]) -> tuple[StepPhase, ...]:
         )
         of_known = sum(one.kernel_ns for one in known)
         found.append(
-            replace(
-                some[0], time_ns=time, tokens_per_s=counted / time * 1e9 if counted is not None and time else None,
+            some[0]._replace(
+                time_ns=time, tokens_per_s=counted / time * 1e9 if counted is not None and time else None,
                 kernels=sum(one.kernels for one in some), kernel_ns=total, flops=_sum([one.flops for one in some]),
                 bytes=_sum([one.bytes for one in some]), **dict(zip(("known_flops", "known_bytes"), shares, strict=True)),
                 peak=sum((one.peak or 0.0) * one.kernel_ns for one in known) / of_known if of_known else None,
@@ -147,7 +147,7 @@ def _lost(ranks: Sequence[Summary]) -> tuple[Lost, ...]:
     for some in alike.values():
         time, peak = sum(one.time_ns for one in some), sum(one.peak * one.time_ns for one in some)
         kernels, lost = sum(one.kernels for one in some), sum(one.lost_ns for one in some)
-        found.append(replace(some[0], kernels=kernels, time_ns=time, lost_ns=lost, peak=peak / time))
+        found.append(some[0]._replace(kernels=kernels, time_ns=time, lost_ns=lost, peak=peak / time))
     return tuple(sorted(found, key=lambda one: -one.lost_ns)[:_PLACES])
 
 

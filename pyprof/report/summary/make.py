@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, cast
+
 import numpy as np
 
+from pyprof.arrays.columns import among
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.processes import at_once
+from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import params
+from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
 from pyprof.report.division import BUSY
 from pyprof.report.hostside import CAUSES
 from pyprof.report.overview import Overview
 from pyprof.report.summary.breakdown import Kernels
-from pyprof.report.summary.model import Device, Known, Utilised
+from pyprof.report.summary.model import Device, Known, Lost, Share, StepPhase, StepTimes, Utilised
 from pyprof.report.summary.notes import notes_of
 from pyprof.report.summary.served import step_phases
 from pyprof.report.summary.slowest import step_times
@@ -27,39 +36,75 @@ _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 def summarise(overview: Overview, file: str) -> Summary:
     """The summary of one capture, or of records; file: what it is called."""
-    division, advice = overview.division, tuple(advise(overview))  # advice first: of many records the rest takes much memory
+    overview.prepare()
     kernels = Kernels(overview.frame, kernels_of(overview))
-    known = _known(kernels)
-    timed = bool((overview.records["start_ns"] >= 0).any())
+    tasks: list[Callable[[], object]] = [partial(_advice, overview), partial(_broken_down, overview, kernels)]
+    advice, shown = cast("tuple[tuple[Advice, ...], _BrokenDown]", at_once(tasks, len(overview.records)))
+    division, timed = overview.division, _is_timed(overview)
     parts = overview.parts if timed else {}
-    layers, around = kernels.by_layer()
     return Summary(
         file=file, source=overview.records.source, on_gpu=division.on_gpu, window=overview.window,
         devices=_devices(overview), wall_ns=division.wall_ns if timed else None, busy_ns=overview.busy_ns if timed else None,
         busy={name: parts[name] for name in BUSY if timed}, idle_ns={name: parts[name] for name in CAUSES if timed},
-        kernel_ns=kernels.total_ns, kernels=len(kernels.rows), steps=step_times(overview), utilised=_utilised(overview),
-        phases=_phases(kernels), ops=kernels.by("op"), layers=layers, around=around,
-        families=kernels.by("family") if division.on_gpu else (), lost=kernels.most_lost(), known=known, advice=advice,
-        notes=notes_of(overview, advice, kernels, known),
-        step_phases=step_phases(overview, kernels),
+        kernel_ns=kernels.total_ns, kernels=len(kernels.rows), phases=_phases(kernels), advice=advice,
+        notes=notes_of(overview, advice, kernels, shown.known), **shown._asdict(),
     )  # fmt: skip
+
+
+class _BrokenDown(NamedTuple):
+    """Fields of a Summary that are sums over its kernels."""
+
+    known: Known | None
+    ops: tuple[Share, ...]
+    layers: tuple[Share, ...]
+    around: str
+    families: tuple[Share, ...]
+    lost: tuple[Lost, ...]
+    utilised: Utilised
+    steps: StepTimes | None
+    step_phases: tuple[StepPhase, ...]
+
+
+def _advice(overview: Overview) -> tuple[Advice, ...]:
+    return tuple(advise(overview))
+
+
+def _broken_down(overview: Overview, kernels: Kernels) -> _BrokenDown:
+    families = kernels.by("family") if overview.division.on_gpu else ()
+    steps, phases = step_times(overview), step_phases(overview, kernels)
+    return _BrokenDown(
+        _known(kernels),
+        kernels.by("op"),
+        *kernels.by_layer(),
+        families,
+        kernels.most_lost(),
+        _utilised(overview),
+        steps,
+        phases,
+    )
+
+
+def _is_timed(overview: Overview) -> bool:
+    """Whether it is known when anything ran."""
+    start = overview.records["start_ns"]
+    return any(bool((start[part] >= 0).any()) for part in pieces(len(start)))
 
 
 def kernels_of(overview: Overview) -> Ints:
     """The kernels (ops on a CPU) of the window: those that its steps launched, of a part that was asked for its own."""
-    records = overview.records
-    return np.flatnonzero(_inside(overview) & np.isin(records["kind"], _KERNELS))
+    kind, inside = overview.records["kind"], _inside(overview)
+    return rows_where(len(kind), lambda part: inside[part] & among(kind[part], _KERNELS))
 
 
 def _inside(overview: Overview) -> Bools:
     records, window = overview.records, overview.window
-    if not (records["start_ns"] >= 0).any():  # when they ran is not known: all of them
+    if not _is_timed(overview):  # when they ran is not known: all of them
         return np.ones(len(records), np.bool_) if overview.chosen is None else overview.chosen
     if overview.chosen is not None:
         return overview.inside & overview.chosen
-    launch = records["launch_ns"]
+    launch, inside = records["launch_ns"], overview.inside
     end = window.end_ns if overview.steps is None else int(overview.steps.end_ns[-1])
-    return overview.inside & ((launch < 0) | (launch < end))
+    return computed(len(records), np.bool_, lambda part: inside[part] & (launch[part] < end))
 
 
 def _devices(overview: Overview) -> tuple[Device, ...]:
@@ -106,8 +151,8 @@ def _utilised(overview: Overview) -> Utilised:
 def _phases(kernels: Kernels) -> dict[str, int]:
     """Time of kernels by phase, the longest first."""
     names = (*PHASES, "unknown")
-    phase = kernels.frame.records["phase"][kernels.rows].astype(np.int64)
-    spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.time_ns, len(names)).tolist()
+    phase = kernels.classes.records["phase"].astype(np.int64)
+    spent = summed(np.where(phase < 0, len(PHASES), phase), kernels.class_ns, len(names)).tolist()
     found = sorted(zip(names, spent, strict=True), key=lambda pair: -pair[1])
     return {name: ns for name, ns in found if ns or name == "unknown"}
 
@@ -116,7 +161,7 @@ def _known(kernels: Kernels) -> Known | None:
     frame, total = kernels.frame, kernels.total_ns
     if not total:
         return None
-    call, costs = frame.records["call"][kernels.rows], frame.costs
+    call = kernels.classes.records["call"]
     shaped = np.array([*(params(one) is not None for one in frame.records.calls), False], np.bool_)
-    masks = call >= 0, shaped[call], costs.flops[kernels.rows] >= 0, costs.bytes[kernels.rows] >= 0
-    return Known(*(int(kernels.time_ns[mask].sum()) / total for mask in masks))
+    of_op, of_shape = (int(kernels.class_ns[mask].sum()) / total for mask in (call >= 0, shaped[call]))
+    return Known(of_op, of_shape, *(int(known.time_ns.sum()) / total for known in (kernels.flops, kernels.bytes)))

@@ -6,9 +6,9 @@ Times are in ns, shares from 0 to 1, unknown is None. `to_dict` gives what the J
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyprof.report.advice.base import Advice
 from pyprof.report.overview import Window
@@ -16,8 +16,7 @@ from pyprof.report.overview import Window
 SCHEMA = 1
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """One device. name: None unknown; pid, number: its process and ordinal, -1 for a CPU; peaks: FLOP/s, dense, by precision;
     dram_bytes_per_s: its memory's; busy_ns, idle_ns: of the window, by cause."""
 
@@ -57,8 +56,7 @@ class StepTimes:
     slowest: Slowest | None
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """Kernels (ops on a CPU) that have a name in common, None: that have none. time_ns: their sum; share: of all kernels' time;
     calls: executions of ops; flops, lost_ns: None where too little of them is known; inside: one level further down."""
 
@@ -72,8 +70,7 @@ class Share:
     inside: tuple[Share, ...] = ()
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(NamedTuple):
     """A place where time is lost against the roofline. layer: numbers in which the places differ are `*`; bound: what limits
     most of it; time_ns: of its kernels; lost_ns: of that, what lies above the roofline; peak: least time over time."""
 
@@ -87,8 +84,7 @@ class Lost:
     peak: float
 
 
-@dataclass(frozen=True)
-class Utilised:
+class Utilised(NamedTuple):
     """How well the peaks were used. mfu, hfu: None where products are not known, mfu_min, hfu_min: what they are at least then;
     flops: of all that is known; flops_per_busy_s, flops_per_wall_s: their rates; peak_flops_per_s: what MFU is held against,
     the sum over the devices; precisions: their shares of the products' time."""
@@ -104,8 +100,7 @@ class Utilised:
     precisions: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class StepPhase:
+class StepPhase(NamedTuple):
     """The steps of a serving engine that are of one step phase. phase: prefill, decode, mixed, idle, None where the engine does
     not say it, or `outside`: kernels launched outside of all steps; steps: how many; requests, tokens, generated: of all steps
     together, what they computed and what requests that generate got (see `pyprof help terms`); time_ns: of the steps, each to
@@ -129,8 +124,7 @@ class StepPhase:
     peak: float | None
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """Shares of the kernels' time of which these are known."""
 
     op: float
@@ -197,24 +191,34 @@ class Figures:
         names: dict[str, Any] = {
             "schema": SCHEMA, "file": self.file, "source": self.source, "ranks": self.ranks, "window": self.window._asdict(),
             "wall_ns": self.wall_ns, "busy_ns": self.busy_ns, "idle_ns": dict(self.idle_ns), "busy": dict(self.busy),
-            "kernel_ns": self.kernel_ns, "kernels": self.kernels, "devices": [*map(asdict, self.devices)],
-            "steps": None if self.steps is None else asdict(self.steps), "step_phases": [*map(asdict, self.step_phases)],
-            **asdict(self.utilised), "phases": dict(self.phases),
+            "kernel_ns": self.kernel_ns, "kernels": self.kernels, "devices": _dicts(self.devices),
+            "steps": None if self.steps is None else asdict(self.steps), "step_phases": _dicts(self.step_phases),
+            **self.utilised._asdict(), "phases": dict(self.phases),
         }  # fmt: skip
         for level in ("ops", "layers", "families"):
             singular = {"families": "family"}.get(level, level[:-1])
             names[level] = [_share(one, singular, level) for one in getattr(self, level)]
         advice = [{**one._asdict(), "places": [place._asdict() for place in one.places]} for one in self.advice]
-        known = None if self.known is None else asdict(self.known)
-        return {**names, "lost": [*map(asdict, self.lost)], "known": known, "advice": advice, "notes": list(self.notes)}
+        known = None if self.known is None else self.known._asdict()
+        return {
+            **names,
+            "lost": _dicts(self.lost),
+            "known": known,
+            "advice": advice,
+            "notes": list(self.notes),
+        }
 
     def json(self) -> str:
         """The JSON of `pyprof summary --format json`."""
         return json.dumps(self._fields(), ensure_ascii=False, indent=1, allow_nan=False)
 
 
+def _dicts(some: Iterable[Device | StepPhase | Lost]) -> list[dict[str, Any]]:
+    return [one._asdict() for one in some]
+
+
 def _share(one: Share, name: str, inside: str) -> dict[str, Any]:
-    fields = asdict(one)
+    fields = one._asdict()
     found = {name: fields.pop("name"), **fields}
     del found["inside"]
     if inside == "layers":

@@ -56,8 +56,7 @@ def _nothing(overview: Overview, kernels: Kernels, known: Known | None) -> str:
     if _is_one_way(overview):
         return f"{NOTHING}: {_ONE_WAY}"
     busy = _percent(overview.busy_ns, overview.division.wall_ns)
-    whole = overview.records["kind"][kernels.rows] == ActivityKind.GRAPH
-    graphs = int(kernels.time_ns[whole].sum())
+    graphs = int(kernels.class_ns[kernels.classes.records["kind"] == ActivityKind.GRAPH].sum())
     if graphs > _MUCH * kernels.total_ns:
         graphs_share = _percent(graphs, kernels.total_ns)
         return f"{NOTHING}: the device is busy {busy}, {graphs_share} of it in CUDA graphs that were recorded as a whole"
@@ -95,7 +94,7 @@ def _window(overview: Overview) -> Iterator[str]:
 
 def _recomputed(kernels: Kernels) -> Iterator[str]:
     """What ran again for a checkpoint."""
-    time = int(kernels.time_ns[kernels.frame.records["recomputed"][kernels.rows] == 1].sum())
+    time = int(kernels.class_ns[kernels.classes.records["recomputed"] == 1].sum())
     if time:
         share = _percent(time, kernels.total_ns)
         yield f"{human(time, 'ns')} ({share}) in forward ops that run again in backward (--where recomputed=1)"

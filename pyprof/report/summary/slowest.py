@@ -50,11 +50,13 @@ def _idle(overview: Overview, steps: Steps) -> Floats:
     edges = np.stack([steps.begin_ns, steps.end_ns]).astype(np.float64)
     result = np.zeros((len(CAUSES), len(steps)))
     for device in range(division.count):
-        mine = gaps.device == device
-        times = np.stack([gaps.start_ns[mine], gaps.end_ns[mine]], axis=1).ravel().astype(np.float64)
-        for cause in overview.idle.times:
+        for cause in CAUSES:
+            rows, time = overview.idle.rows_of(cause)
+            mine = gaps.device[rows] == device
+            rows, time = rows[mine], time[mine]
+            times = np.stack([gaps.starts(rows), gaps.ends(rows)], axis=1).ravel().astype(np.float64)
             spent = np.zeros(len(times))
-            spent[1::2] = overview.idle.of(cause)[mine]
+            spent[1::2] = time
             begin, end = np.interp(edges, times, np.cumsum(spent)) if len(times) else np.zeros((2, len(steps)))
             result[CAUSES.index(cause)] += (end - begin) / division.count
     return result

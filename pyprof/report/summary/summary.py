@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 from pyprof.report.summary.model import Figures
 from pyprof.report.summary.screen import lines
 from pyprof.report.summary.styled import Units, plain
@@ -16,6 +14,8 @@ class Summary(Figures):
 
     def __repr__(self) -> str:
         """The screen, as wide as the terminal at whose prompt it stands."""
+        import shutil  # of several libraries, for terminals alone
+
         most = Units().width
         return plain(lines(self, Units(width=min(max(shutil.get_terminal_size().columns, _LEAST_WIDTH), most))))
 

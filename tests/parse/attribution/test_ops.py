@@ -18,7 +18,8 @@ def forests(draw: st.DrawFn) -> tuple[Nested, list[list[bool]]]:
     depth: list[int] = []
     for above in parent:
         depth.append(0 if above < 0 else depth[above] + 1)
-    levels = [np.flatnonzero(np.array(depth) == d) for d in range(max(depth, default=-1) + 1)]
+    at_depth = [np.flatnonzero(np.array(depth) == d) for d in range(max(depth, default=-1) + 1)]
+    levels = [(level, np.array(parent, np.int64)[level]) for level in at_depth]
     masks = [[*(draw(st.booleans()) for _ in parent), False] for _ in range(3)]
     none = np.empty(0, np.int64)
     return Nested(Rows(none), none, np.array(parent, np.int32), levels, {}), masks

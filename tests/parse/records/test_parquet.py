@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import importlib
 import json
 import zlib
@@ -119,6 +120,22 @@ def test_a_call_with_every_kind_of_argument_comes_back() -> None:
     assert read_pool("calls", stored_pool(pool)) == pool
     (nan,) = read_pool("calls", stored_pool([OpCall("torch", "f", (float("nan"),))]))
     assert np.isnan(nan.args[0])
+
+
+def test_pools_are_stored_as_earlier_files_have_them() -> None:
+    """Objects by the names of their fields, all of them: a reader of the same schema version must find them so."""
+    kept = {
+        "gpus": [GpuInfo("A100", (8, 0))],
+        "stacks": [Stack(("linear",), ("torch",), layer=("block",), seq_names=("aten::mm",), backward_at=0)],
+        "engine_steps": [MarkedStep(7, 0, 10, 20, ("execute_1_2",))],
+    }
+    for pool, items in kept.items():
+        plain = json.loads(zlib.decompress(base64.b64decode(stored_pool(items))))
+        fields = [field.name for field in dataclasses.fields(type(items[0]))]
+        assert [list(one) for one in plain] == [fields]
+        assert read_pool(pool, stored_pool(items)) == items
+    gpu = json.loads(zlib.decompress(base64.b64decode(stored_pool(kept["gpus"]))))[0]
+    assert (gpu["name"], gpu["cc"], gpu["sms"]) == ("A100", [8, 0], -1)
 
 
 @given(some_records(), st.integers(1, 4))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyprof.arrays import sorting, spool
 from pyprof.loading import load_capture, open_trace
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import sqlite
+from pyprof.parse.sources import nvprof_names, nvprof_ranges, sqlite
+from pyprof.parse.sources.trace import Trace
 from tests.conftest import ROOT
 from tests.parse.sources.test_columns import all_ways, refuse
 from tests.parse.sources.test_nvprof import CELLS, NAMES, ODD, write
@@ -124,3 +129,61 @@ def test_a_name_that_is_not_there_is_an_empty_one(tmp_path: Path) -> None:
         5,
     ]
     assert len(list(lines(load_capture(path)))) == 2
+
+
+def with_many_ranges(path: Path) -> Path:
+    """Ranges in any order of rows, whose ids are used again, some without an end and some ends without a begin."""
+    write(path, "CUPTI_ACTIVITY_KIND_KERNEL")
+    some = random.Random(7)
+    threads = [bytes([77, 0, 0, 0, number, 0, 0, 0]) for number in range(3)]
+    rows = []
+    for number in range(90):
+        begin, marker = some.randrange(1000), some.randrange(1, 30)
+        rows.append((2, begin, marker, 2, some.choice(threads), some.choice(list(NAMES)), some.choice([0, 5])))
+        if number % 9:
+            rows.append((4, begin + some.randrange(100), marker, 2, threads[0], 0, 0))
+    rows += [(4, 17, 500, 2, threads[0], 0, 0), (2, -5, 501, 2, threads[0], 1, 0), (2, 40, 600, 2, threads[0], 1, 0)]
+    some.shuffle(rows)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("INSERT INTO StringTable VALUES (40, ?)", ("never used " * 50,))
+        db.execute("INSERT INTO StringTable VALUES (41, 'relu, seq = 9')")
+        db.executemany(f"INSERT INTO {MARKER} VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        db.execute(f"UPDATE {MARKER} SET name = 41 WHERE id = 7 AND flags = 2")
+        db.commit()
+    return path
+
+
+def tables(trace: Trace) -> dict[str, dict[str, list[int]]]:
+    names = ("activities", "launches", "ranges", "threads", "processes")
+    return {name: {column: values.tolist() for column, values in getattr(trace, name).items()} for name in names}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 50])
+def test_the_trace_does_not_depend_on_how_many_rows_are_handled_at_a_time(tmp_path: Path, rows: int) -> None:
+    path = with_many_ranges(tmp_path / "net.sql")
+    expected = open_trace(path)
+    with (
+        mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=8, _MOST_TOUCHED_BYTES=64),
+        mock.patch.object(sorting, "PIECE_ROWS", rows),
+        mock.patch.object(nvprof_ranges, "PIECE_ROWS", rows),
+        mock.patch.object(nvprof_names, "_ROWS_AT_ONCE", rows),
+    ):
+        found = open_trace(path)
+    assert tables(found) == tables(expected) and len(expected.ranges["label"]) == 96
+    assert [marker.text for marker in found.markers] == [marker.text for marker in expected.markers]
+    assert found.notes == expected.notes == ["1 NVTX ranges without a readable time were left out"]
+
+
+def test_each_range_ends_as_looking_for_its_end_alone_says(tmp_path: Path) -> None:
+    path = with_many_ranges(tmp_path / "net.sql")
+    with closing(sqlite3.connect(path)) as db:
+        given = db.execute(f"SELECT flags, timestamp, id FROM {MARKER}").fetchall()
+    expected = []
+    for flags, begin, marker in given:
+        if flags == 2 and begin is not None and begin >= 0:
+            ends = sorted(end for other, end, of in given if other == 4 and of == marker and end is not None)
+            after = [end for end in ends if end >= begin]
+            expected.append((begin, after[0] if after else ends[-1] if ends else -1))
+    ranges = open_trace(path).ranges
+    assert sorted(zip(ranges["start_ns"].tolist(), ranges["end_ns"].tolist(), strict=True)) == sorted(expected)
+    assert np.array_equal(ranges["open"], ranges["end_ns"] < 0) and ranges["open"].any()

@@ -96,14 +96,15 @@ class _Store:
         rows, expected = 0, int(self.begins[groups.stop] - self.begins[groups.start])
         try:
             for group in groups:
-                for chunk in self.file.read_row_group(group, [name]).column(0).chunks:
+                for chunk in self.file.read_row_group(group, [name], use_threads=False).column(0).chunks:
                     rows += len(chunk)
                     yield chunk
         except _READ_ERRORS as error:
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
         if rows != expected:  # a damaged page can be passed over without an error
             raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {expected}", _DAMAGED)
-        pa.default_memory_pool().release_unused()
+        if len(groups) > 1:  # of some rows the same memory serves for those that follow
+            pa.default_memory_pool().release_unused()
 
     def _read(self, name: str, groups: range) -> list[Array]:
         """A column of Records in some row groups; of the sequence numbers how many each row has, and the numbers."""

@@ -14,18 +14,22 @@ import numpy as np
 
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
-from pyprof.parse.sources.kineto.gpu import times
 from pyprof.parse.sources.trace import ActivityKind, Strings, Table, concatenated, make_table
 
 ARROWS = "async_npu"
 _MARKED = b"Task Type"
-_IDLE = re.compile(r"EVENT|NOTIFY|WAIT|RECORD|PLACE_HOLDER|PROFILER|MODEL_|STREAM|LABEL|FLIP|MAINTENANCE")
-_COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA")
+_IDLE = r"EVENT|NOTIFY|WAIT|RECORD|PLACE_HOLDER|PROFILER|MODEL_|STREAM|LABEL|FLIP|MAINTENANCE"
+_COPIES = r"MEMCPY|SDMA|PCIE_DMA"
 
 
 class _TaskArgs(msgspec.Struct, gc=False):
     type: str = msgspec.field(default="", name="Task Type")
     stream: Int = msgspec.field(default=-1, name="Stream Id")
+
+
+def is_marked(event: Event) -> bool:
+    """Whether an event without a category may be a task."""
+    return _MARKED in bytes(event.args)
 
 
 class AscendTasks:
@@ -39,17 +43,17 @@ class AscendTasks:
         self._to: dict[tuple[int | str, int | str, int], int | str] = {}  # by place: id
 
     def add(self, events: list[Event]) -> None:
-        """Those of some events without a category that are tasks."""
-        events = [event for event in events if _MARKED in bytes(event.args)]
+        """Those of some events that `is_marked` that are tasks."""
         args = decode_args(_TaskArgs, events)
         work = [
-            (event, one) for event, one in zip(events, args, strict=True) if one.type and not _IDLE.search(one.type.upper())
+            (event, one) for event, one in zip(events, args, strict=True) if one.type and not re.search(_IDLE, one.type.upper())
         ]
         if not work:
             return
         events, args = [event for event, _ in work], [one for _, one in work]
-        start, end = times(events)
-        copy = np.array([_COPIES.search(one.type.upper()) is not None for one in args])
+        start = nanoseconds([event.ts for event in events])
+        end = start + np.maximum(nanoseconds([event.dur for event in events]), 0)
+        copy = np.array([re.search(_COPIES, one.type.upper()) is not None for one in args])
         self._places += [(event.pid, event.tid, begin) for event, begin in zip(events, start.tolist(), strict=True)]
         columns = {
             "kind": np.where(copy, ActivityKind.MEMCPY, ActivityKind.KERNEL),

@@ -7,7 +7,7 @@ write `hardware_counters`: what a device did in the time before each sample. Mus
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +15,9 @@ import numpy as np
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.events import Event, nanoseconds
-from pyprof.parse.sources.measured.launches import Builder, Launch, Measured
+
+if TYPE_CHECKING:
+    from pyprof.parse.sources.measured.launches import Launch, Measured
 
 _NO_NAME = "__missing__"
 
@@ -39,6 +41,8 @@ class CounterEvents:
 
     def add_ranges(self, events: list[Event]) -> None:
         """`cuda_profiler_range` events; the device is their pid."""
+        from pyprof.parse.sources.measured.launches import Launch  # few traces have counters
+
         moments = nanoseconds([event.ts for event in events]).tolist()
         for event, when in zip(events, moments, strict=True):
             name = "" if event.name == _NO_NAME else event.name
@@ -54,6 +58,8 @@ class CounterEvents:
         """The launches in the order of their times; None where none was measured. gpus: names of devices."""
         if not self._ranges:
             return None
+        from pyprof.parse.sources.measured.launches import Builder
+
         builder = Builder()
         for _, launch, values in sorted(self._ranges, key=lambda one: one[0]):
             row = builder.launch(launch)

@@ -6,7 +6,10 @@ Knows the args that CUPTI and ROCm activities carry. Columns are filled block by
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -17,51 +20,103 @@ from pyprof.arrays.sorting import Groups, cuts_of, parts_of
 from pyprof.arrays.spool import PIECE_ROWS, computed, full, pieces, taken
 from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.digits import integer
-from pyprof.parse.sources.kineto.events import Event, Int, decode_args, nanoseconds
+from pyprof.parse.sources.kineto.codes import Codes
+from pyprof.parse.sources.kineto.events import Event, Int, decode_args, whole_numbers
 from pyprof.parse.sources.kineto.exported import ActivityCodes
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, GrowingTable, Strings, Table, Trace
 
 _INT32 = (1 << 31) - 1
+_UNKNOWN = [-1, -1, -1]
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _COPY_CODE = {name: code for code, name in COPY_KINDS.items()} | {
     "HostToDevice": 1, "DeviceToHost": 2, "DeviceToDevice": 8, "HostToHost": 9, "PeerToPeer": 10,
     "M2D": 1, "H2D": 1, "D2M": 2, "D2H": 2, "D2D": 8, "M2M": 9, "H2H": 9, "M2H": 9, "H2M": 9,  # Intel: M, H: the host
 }  # fmt: skip
-_GRAPH_LAUNCH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
-_COPY = re.compile(r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer)|[MHD]2[MHD])(?![A-Za-z])")
+_GRAPH_LAUNCH = r"^(?:cuda|cu|hip)GraphLaunch"
+_COPY = r"\b(UVM )?([HDAP]to[HDAP]|(?:Host|Device|Peer)To(?:Host|Device|Peer)|[MHD]2[MHD])(?![A-Za-z])"
 
 
 class _ActivityArgs(msgspec.Struct, gc=False):
     device: Int = -1
     stream: Int = -1
     correlation: Int = -1
-    grid: list[Int] = []
-    block: list[Int] = []
     regs: Int = msgspec.field(default=-1, name="registers per thread")
     smem_bytes: Int = msgspec.field(default=-1, name="shared memory")
     bytes: Int = -1
+    grid: list[Int] | None = None
+    block: list[Int] | None = None
     graph_node: Int = msgspec.field(default=-1, name="graph node id")
     codes: ActivityCodes | None = msgspec.field(default=None, name="pyprof")
     name: str = ""  # these two as torch's annotations of graphs say them
     module_fqn: str = ""
 
 
-class _LaunchArgs(msgspec.Struct, gc=False):
+class LaunchArgs(msgspec.Struct, gc=False):
+    """The args of an API call."""
+
     correlation: Int = -1
-    grid: list[Int] = []  # ROCm writes these on the call and not always on the kernel
-    block: list[Int] = []
+    grid: list[Int] | None = None  # ROCm writes these on the call and not always on the kernel
+    block: list[Int] | None = None
     kernel: str = ""
 
 
-def times(events: list[Event]) -> tuple[Ints, Ints]:
-    """Begin and end of each event, in nanoseconds; an end is never before its begin."""
-    start, dur = nanoseconds([e.ts for e in events]), nanoseconds([e.dur for e in events])
-    return start, start + np.maximum(dur, 0)
+_NAME, _GRID, _BLOCK, _KERNEL, _CODES = (attrgetter(name) for name in ("name", "grid", "block", "kernel", "codes"))
 
 
-def _small(values: list[int]) -> Ints:
-    found = np.array(values, np.int64)
-    found[(found < 0) | (found > _INT32)] = -1
+def activity_columns(events: list[Event], texts: Codes[str], layers: Codes[tuple[str, bool]]) -> Table:
+    """Columns of `activities` but for kind and times, and `layer`: the code of the layer in which a graph's node was recorded
+    and whether that is a module's path from the root, -1 unknown. texts: that of names."""
+    args = decode_args(_ActivityArgs, events)
+    node = whole_numbers(args, "graph_node")
+    columns = {
+        "device": _small(_or_numbers(whole_numbers(args, "device"), events, "pid")),
+        "stream": _or_numbers(whole_numbers(args, "stream"), events, "tid"),
+        "corr": whole_numbers(args, "correlation"),
+        "name": texts.of(map(_NAME, events), len(events)),
+        "regs": _small(whole_numbers(args, "regs")),
+        "smem_bytes": _small(whole_numbers(args, "smem_bytes")),
+        "bytes": whole_numbers(args, "bytes"),
+        "graph_node": np.where(node == 0, -1, node),
+        **_geometry(args),
+    }
+    named = [row for row in np.flatnonzero(node > 0).tolist() if args[row].module_fqn or args[row].name]
+    if named:
+        columns["layer"] = np.full(len(args), -1, np.int32)
+        keys = [(args[row].module_fqn or args[row].name, bool(args[row].module_fqn)) for row in named]
+        columns["layer"][named] = layers.of(keys, len(keys))
+    written = [*filter(None, map(_CODES, args))]
+    if len(written) == len(args):
+        columns["process"], columns["copykind"] = whole_numbers(written, "process"), whole_numbers(written, "copykind")
+    return columns
+
+
+def launch_columns(events: list[Event], texts: Codes[str]) -> tuple[Table, list[LaunchArgs]]:
+    """Columns of `launches` but for times and threads, and the args. texts: those of names, and of the kernels they say."""
+    args = decode_args(LaunchArgs, events)
+    corr = whole_numbers(args, "correlation")
+    columns = {
+        "corr": np.where(corr == 0, -1, corr),  # 0 is what a call has that started nothing
+        "name": texts.of(map(_NAME, events), len(events)),
+    }
+    if any(map(_KERNEL, args)):
+        columns["kernel"] = np.array([texts[one.kernel] if one.kernel else -1 for one in args], np.int32)
+    return columns, args
+
+
+def launch_sizes(args: list[LaunchArgs]) -> Table:
+    """Correlation id, grid and block of those that have them."""
+    sized = [one for one in args if one.grid and one.correlation >= 0] if any(map(_GRID, args)) else []
+    return {"corr": whole_numbers(sized, "correlation"), **_geometry(sized)}
+
+
+def _small(found: Ints) -> Ints:
+    return np.where((found < 0) | (found > _INT32), -1, found)
+
+
+def _or_numbers(found: Ints, events: list[Event], name: str) -> Ints:
+    """Devices or streams; where args lack one, from pid or tid."""
+    for row in np.flatnonzero(found < 0).tolist():
+        found[row] = _number(getattr(events[row], name))
     return found
 
 
@@ -79,44 +134,21 @@ class Activities:
         self._table, self._layers = GrowingTable("activities"), Growing(np.int32)
         self.qualified: set[int] = set()
 
-    def add(self, kind: int, events: list[Event]) -> None:
-        """More kernels, copies or fills."""
-        args = decode_args(_ActivityArgs, events)
-        start, end = times(events)
-        names = self._strings.codes([e.name for e in events])
-        columns = {
-            "kind": np.full(len(events), kind),
-            "start_ns": start,
-            "end_ns": end,
-            "device": _small([a.device if a.device >= 0 else _number(e.pid) for a, e in zip(args, events, strict=True)]),
-            "stream": np.array(
-                [a.stream if a.stream >= 0 else _number(e.tid) for a, e in zip(args, events, strict=True)], np.int64
-            ),
-            "corr": np.array([a.correlation for a in args], np.int64),
-            "name": np.array(names, np.int64),
-            "regs": _small([a.regs for a in args]),
-            "smem_bytes": _small([a.smem_bytes for a in args]),
-            "bytes": np.array([a.bytes for a in args], np.int64),
-            "graph_node": np.array([a.graph_node or -1 for a in args], np.int64),
-        }
-        columns |= _geometry([(a.grid, a.block) for a in args])
-        if kind == ActivityKind.MEMCPY:
-            code = {name: _copy_kind(self._strings[name]) for name in set(names)}
-            columns["copykind"] = np.array([code[name] for name in names])
-        known = [a.codes for a in args if a.codes is not None]
-        if len(known) == len(args):
-            columns["process"] = np.array([one.process for one in known], np.int64)
-            columns["copykind"] = np.array([one.copykind for one in known], np.int64)
-        self._table.add(columns)
-        self._layers.append(np.array([self._layer(a) for a in args], np.int32))
-
-    def _layer(self, args: _ActivityArgs) -> int:
-        """The code of the layer in which a graph's node was recorded, -1 unknown."""
-        if args.graph_node <= 0 or not (args.module_fqn or args.name):
-            return -1
-        code = self._strings.code(args.module_fqn or args.name)
-        self.qualified |= {code} if args.module_fqn else set()
+    def layer(self, key: tuple[str, bool]) -> int:
+        """The code of a layer, as `activity_columns` has it."""
+        code = self._strings.code(key[0])
+        self.qualified |= {code} if key[1] else set()
         return code
+
+    def add(self, columns: Table) -> None:
+        """More kernels, copies or fills, by `activity_columns`, with codes into strings."""
+        layer = columns.pop("layer", None)
+        if columns["kind"][0] == ActivityKind.MEMCPY and "copykind" not in columns:
+            name = columns["name"]
+            code = {one: _copy_kind(self._strings[one]) for one in set(name.tolist())}
+            columns["copykind"] = np.array([code[one] for one in name.tolist()])
+        self._table.add(columns)
+        self._layers.append(np.full(len(columns["kind"]), -1, np.int32) if layer is None else layer)
 
     def layers(self) -> Array:
         """Of all rows the code of the layer that torch's annotations of graphs say, -1 none; once, after all were added."""
@@ -130,31 +162,18 @@ class Activities:
 class Launches:
     """The rows of `launches` so far."""
 
-    def __init__(self, strings: Strings) -> None:
-        self._strings = strings
+    def __init__(self) -> None:
         self._table = GrowingTable("launches")
         self._geometry = dict(zip(("corr", *_SIZES), [Growing(np.int64), *(Growing(np.int32) for _ in _SIZES)], strict=True))
 
-    def add(self, events: list[Event], threads: Ints) -> None:
-        """More API calls; threads: the row of `threads` of each."""
-        args = decode_args(_LaunchArgs, events)
-        start, end = times(events)
-        self._add_geometry([a for a in args if a.grid and a.correlation >= 0])
-        columns = {
-            "start_ns": start,
-            "end_ns": end,
-            "thread": threads,
-            # 0 is what a call has that started nothing.
-            "corr": np.array([a.correlation or -1 for a in args], np.int64),
-            "name": np.array(self._strings.codes([e.name for e in events]), np.int64),
-            "kernel": np.array([self._strings.code(a.kernel) if a.kernel else -1 for a in args], np.int64),
-        }
+    def add(self, columns: Table) -> None:
+        """More API calls, with rows of `threads` and codes into strings."""
         self._table.add(columns)
 
-    def _add_geometry(self, args: list[_LaunchArgs]) -> None:
-        columns = {"corr": np.array([a.correlation for a in args], np.int64), **_geometry([(a.grid, a.block) for a in args])}
+    def add_sizes(self, columns: Table) -> None:
+        """More of what `launch_sizes` gives."""
         for name, values in columns.items():
-            self._geometry[name].append(values.astype(np.int32) if name in _SIZES else values)
+            self._geometry[name].append(values)
 
     def table(self) -> Table:
         """All rows, once."""
@@ -183,7 +202,7 @@ def _taken(values: Array, row: Array, part: slice) -> Array:
 def number_nodes(trace: Trace) -> None:
     """Give what one call replayed of a graph numbers from 1 in order of begin as nodes, where their own were not recorded."""
     activities, launches = trace.activities, trace.launches
-    graphs = [code for code, name in enumerate(trace.strings.values) if _GRAPH_LAUNCH.match(name)]
+    graphs = [code for code, name in enumerate(trace.strings.values) if re.match(_GRAPH_LAUNCH, name)]
     calls = rows_where(len(launches["name"]), lambda p: np.isin(launches["name"][p], graphs) & (launches["corr"][p] >= 0))
     if not len(calls):
         return
@@ -219,17 +238,21 @@ def number_nodes(trace: Trace) -> None:
     activities["graph_node"] = nodes
 
 
-def _geometry(pairs: list[tuple[list[int], list[int]]]) -> dict[str, Ints]:
-    """Columns from (grid, block); those of fewer than three dimensions stay unknown."""
-    unknown = [-1, -1, -1]
-    rows = [(grid if len(grid) == 3 else unknown) + (block if len(block) == 3 else unknown) for grid, block in pairs]
-    values = np.array(rows, np.int64).reshape(-1, len(_SIZES))
-    values[(values < 0) | (values > _INT32)] = -1
-    return dict(zip(_SIZES, values.T, strict=True))
+def _geometry(args: Sequence[_ActivityArgs | LaunchArgs]) -> Table:
+    """Columns from grids and blocks; those of fewer than three dimensions stay unknown."""
+    return {**_sizes([*map(_GRID, args)], _SIZES[:3]), **_sizes([*map(_BLOCK, args)], _SIZES[3:])}
+
+
+def _sizes(found: list[list[int] | None], names: Sequence[str]) -> Table:
+    if not any(found):
+        return dict.fromkeys(names, np.broadcast_to(np.int32(-1), len(found)))
+    rows = [one if one is not None and len(one) == len(names) else _UNKNOWN for one in found]
+    values = _small(np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(names)))
+    return dict(zip(names, values.astype(np.int32).reshape(-1, len(names)).T, strict=True))
 
 
 def _copy_kind(name: str) -> int:
-    found = _COPY.search(name)
+    found = re.search(_COPY, name)
     return -1 if found is None else _COPY_CODE.get((found[1] or "") + found[2], -1)
 
 

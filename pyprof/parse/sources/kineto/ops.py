@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from itertools import zip_longest
-from typing import TypeGuard
+from collections.abc import Iterable
+from itertools import repeat, zip_longest
+from operator import attrgetter
+from typing import NamedTuple, TypeGuard
 
 import msgspec
 
+from pyprof.arrays.types import Array, Bools
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker, decode, is_backward_name
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec, Unknown
-from pyprof.parse.sources.kineto.events import Event, Int
+from pyprof.parse.sources.kineto.codes import Codes
+from pyprof.parse.sources.kineto.events import Event, Int, decode_args
 from pyprof.parse.sources.kineto.exported import RangeCodes
 from pyprof.parse.sources.trace import Labels
 
@@ -26,19 +29,26 @@ _Number = int | float | str | None
 
 
 class OpArgs(msgspec.Struct, gc=False):
-    """The args of a cpu_op or user_annotation that pyprof reads."""
+    """The args of a cpu_op or user_annotation that pyprof reads, about in the order in which they are written."""
 
     external: Int = msgspec.field(default=-1, name="External id")
     external_2021: Int = msgspec.field(default=-1, name="external id")
-    seq: int = msgspec.field(default=-1, name="Sequence number")
-    fwd: Int = msgspec.field(default=0, name="Fwd thread id")
-    dims: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input Dims")
-    dims_2021: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input dims")
+    concrete: msgspec.Raw = msgspec.field(default=_EMPTY, name="Concrete Inputs")
     types: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input type")
     strides: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input Strides")
-    concrete: msgspec.Raw = msgspec.field(default=_EMPTY, name="Concrete Inputs")
+    dims: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input Dims")
+    dims_2021: msgspec.Raw = msgspec.field(default=_EMPTY, name="Input dims")
+    seq: int = msgspec.field(default=-1, name="Sequence number")
+    fwd: Int = msgspec.field(default=0, name="Fwd thread id")
     stack: str = msgspec.field(default="", name="Call stack")
+    collective: str = msgspec.field(default="", name="Collective name")
+    kernel_backend: str = ""
     codes: RangeCodes | None = msgspec.field(default=None, name="pyprof")
+
+
+class OpFacts(msgspec.Struct, frozen=True, gc=False):
+    """The args that only collectives and kernels of Inductor have."""
+
     collective: str = msgspec.field(default="", name="Collective name")
     dtype: str = ""
     in_elements: Int = msgspec.field(default=-1, name="In msg nelems")
@@ -56,7 +66,23 @@ class OpArgs(msgspec.Struct, gc=False):
     kernel_flop: _Number = None
 
 
-_FIELDS = OpArgs.__struct_fields__
+class OpKey(NamedTuple):
+    """What makes an op distinct beside whether it has a sequence number and is of a backward. inputs: their spellings, see
+    `_INPUTS`; annotation: a range of the user's or a library's, which is an op only as a collective."""
+
+    name: str
+    inputs: bytes
+    annotation: bool
+    facts: OpFacts | None
+
+
+NUMBERED, BACKWARD, VARIANTS = 1, 2, 4
+"""Codes of ops are that of their key times VARIANTS, with a bit for a sequence number and one for a forward thread."""
+_INPUTS = attrgetter("dims", "dims_2021", "types", "strides", "concrete")
+_BETWEEN = b"\0"  # which no JSON contains
+_NAME, _COLLECTIVE, _BACKEND = attrgetter("name"), attrgetter("collective"), attrgetter("kernel_backend")
+_NO_FACTS = OpFacts()
+_FIELDS = OpFacts.__struct_fields__
 _KERNEL_FACTS = _FIELDS[_FIELDS.index("kernel_file") :]
 # Inputs that exist although nothing of them is recorded: strings, and lists of optional tensors.
 _UNRECORDED = {
@@ -72,84 +98,96 @@ _AOTI = re.compile(r"aoti_torch_[a-z]+_(?P<op>\w+)")  # called by modules that I
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
+def op_codes(
+    events: list[Event], args: list[OpArgs], annotation: bool, numbered: Bools, backward: Bools, codes: Codes[OpKey]
+) -> Array:
+    """The codes of ops, or of annotations, each with its args."""
+    facts: Iterable[OpFacts | None] = repeat(None)
+    if any(map(_COLLECTIVE, args)) or any(map(_BACKEND, args)):
+        every = decode_args(OpFacts, events)
+        facts = [one if one.collective or one.kernel_backend else None for one in every]
+    inputs = map(_BETWEEN.join, map(_INPUTS, args))
+    keys = codes.of(zip(map(_NAME, events), inputs, repeat(annotation), facts), len(args))  # type: ignore[arg-type]
+    found: Array = keys * VARIANTS + numbered * NUMBERED + backward * BACKWARD
+    return found
+
+
+class _Op(NamedTuple):
+    """An op to be given a marker. numbered: it has a sequence number; inputs: None where they were not recorded."""
+
+    name: str
+    numbered: bool
+    backward: bool
+    inputs: tuple[object, ...] | None
+    facts: OpFacts
+
+
 class OpLabels:
     """Codes into a trace's markers for ops, each distinct one decoded once; shapes: whether inputs were recorded."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
-        self._codes: dict[tuple[object, ...], int] = {}
         self.shapes = False
 
-    def codes(self, events: Sequence[Event], args: Sequence[OpArgs]) -> list[int]:
-        """The codes of the markers of ops and annotations, each with its args."""
-        codes, found = self._codes, []
-        for event, one in zip(events, args, strict=True):
-            inputs = b"\0".join((one.dims or one.dims_2021, one.types, one.strides, one.concrete))
-            # An annotation is a range of the user's or a library's, which is an op only as a collective.
-            annotation = event.cat == "user_annotation"
-            key: tuple[object, ...] = (event.name, inputs, one.seq >= 0, one.fwd > 0, annotation)
-            if one.kernel_backend or one.collective:
-                key += (one.collective, one.dtype, one.in_elements, one.out_elements, one.group, one.group_name)
-                key += tuple(getattr(one, fact) for fact in _KERNEL_FACTS)
-            code = codes.get(key)
-            if code is None:
-                code = codes[key] = self._add(event.name, one, annotation)
-            found.append(code)
-        return found
-
-    def _add(self, name: str, args: OpArgs, annotation: bool) -> int:
-        dims = bytes(args.dims or args.dims_2021)
+    def code(self, key: OpKey, variant: int) -> int:
+        """The code of a marker. variant: NUMBERED, BACKWARD, both or neither."""
+        name, inputs, annotation, facts = key
+        dims, dims_2021, *others = inputs.split(_BETWEEN)
+        dims = dims or dims_2021
         self.shapes |= bool(dims)
-        inputs = _inputs(name, dims, args)
-        marker = _annotation(name, args, inputs) if annotation else _marker(name, args, inputs)
+        op = _Op(name, variant & NUMBERED > 0, variant & BACKWARD > 0, _inputs(name, dims, *others), facts or _NO_FACTS)
+        marker = _annotation(op) if annotation else _marker(op)
         # Two spellings of the same inputs are one marker: the key is the decoded call.
         return self._labels.add((marker.kind, name, repr(marker.call)), marker)
 
 
-def _marker(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> Marker:
+def _marker(one: _Op) -> Marker:
     """The meaning of an op's range; without a call where it is a range as in NVTX (the user's, a step, an optimizer)."""
+    name, inputs, told = one.name, one.inputs, one.facts
     if name.startswith(_ENGINE):
         return decode(name)
-    if is_backward_name(name) or (args.fwd > 0 and _NAMESPACED.fullmatch(name) is None):
+    if is_backward_name(name) or (one.backward and _NAMESPACED.fullmatch(name) is None):
         return Marker(Kind.BACKWARD, name, name, _call("autograd", name.removeprefix("torch::autograd::"), inputs))
-    module = _module(name, args, inputs)
+    module = _module(one)
     if module is None:
         return decode(name)
     op = name[len(module) + 2 :].partition(".")[0] if name.startswith(f"{module}::") else name.removeprefix("nccl:")
     if module == "aoti" and (found := _AOTI.fullmatch(name)) is not None:
         op = found["op"]
     facts: list[tuple[str, object]] = []
-    if args.collective:
-        facts = _collective(args)
-    elif args.kernel_backend:
-        facts = [(fact, value) for fact in _KERNEL_FACTS if (value := getattr(args, fact)) not in (None, "")]
+    if told.collective:
+        facts = _collective(told)
+    elif told.kernel_backend:
+        facts = [(fact, value) for fact in _KERNEL_FACTS if (value := getattr(told, fact)) not in (None, "")]
     return Marker(Kind.DISPATCH, name, name, _call(module, op, inputs, tuple(facts)))
 
 
-def _annotation(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> Marker:
+def _annotation(one: _Op) -> Marker:
     """The meaning of an annotation: `execute_32_context_0` and `MyModel::step` are no ops, whatever numbers they carry."""
-    if args.collective or name.startswith(("nccl:", "record_param_comms")):
-        return _marker(name, args, inputs)
+    name = one.name
+    if one.facts.collective or name.startswith(("nccl:", "record_param_comms")):
+        return _marker(one)
     found = decode(name)
     return found if found.kind not in (Kind.DISPATCH, Kind.BACKWARD, Kind.ENGINE) else Marker(Kind.USER, name, name)
 
 
-def _module(name: str, args: OpArgs, inputs: tuple[object, ...] | None) -> str | None:
+def _module(one: _Op) -> str | None:
     """The namespace of an op; None where the range is not an op."""
+    name, backend = one.name, one.facts.kernel_backend
     if (found := _NAMESPACED.fullmatch(name)) is not None:
         return found["module"]
-    if args.kernel_backend or _CPP_FUSED.fullmatch(name):
-        return args.kernel_backend if args.kernel_backend not in ("", "triton") else "inductor"
+    if backend or _CPP_FUSED.fullmatch(name):
+        return backend if backend not in ("", "triton") else "inductor"
     if _AOTI.fullmatch(name):
         return "aoti"
     if name == "record_param_comms":
         return "c10d"
-    if name.startswith("nccl:") and inputs is not None:
+    if name.startswith("nccl:") and one.inputs is not None:
         return "nccl"
     if name in ("detach", "detach_"):  # the two that torch records without their namespace
         return "aten"
     # A torch.autograd.Function running forward goes by its class's name; without gradients it has tensors and no number.
-    function = args.seq >= 0 or any(isinstance(value, TensorSpec) and value.dtype for value in inputs or ())
+    function = one.numbered or any(isinstance(value, TensorSpec) and value.dtype for value in one.inputs or ())
     return "autograd" if function and _IDENTIFIER.fullmatch(name) else None
 
 
@@ -157,27 +195,27 @@ def _call(module: str, op: str, inputs: tuple[object, ...] | None, facts: tuple[
     return OpCall(module, op, inputs or (), facts, dispatcher=True, described=inputs is not None)
 
 
-def _collective(args: OpArgs) -> list[tuple[str, object]]:
+def _collective(facts: OpFacts) -> list[tuple[str, object]]:
     """The data that a communication op moved: `input` and `output` as tensors of one dimension."""
-    found = lookup(args.dtype) or lookup(args.dtype.lower())
+    found = lookup(facts.dtype) or lookup(facts.dtype.lower())
     dtype = found.name if found else None
-    extra: list[tuple[str, object]] = [("collective", args.collective)]
-    for name, elements in (("input", args.in_elements), ("output", args.out_elements)):
+    extra: list[tuple[str, object]] = [("collective", facts.collective)]
+    for name, elements in (("input", facts.in_elements), ("output", facts.out_elements)):
         if elements >= 0:
             extra.append((name, TensorSpec((elements,), dtype)))
-    extra += [("group_size", args.group)] if args.group >= 0 else []
-    return extra + ([("group", str(args.group_name))] if args.group_name not in (None, "", -1) else [])
+    extra += [("group_size", facts.group)] if facts.group >= 0 else []
+    return extra + ([("group", str(facts.group_name))] if facts.group_name not in (None, "", -1) else [])
 
 
 # ---------------------------------------------------------------------------------------------- recorded inputs
 
 
-def _inputs(name: str, dims: bytes, args: OpArgs) -> tuple[object, ...] | None:
+def _inputs(name: str, dims: bytes, types: bytes, strides: bytes, concrete: bytes) -> tuple[object, ...] | None:
     """The arguments of a call in the order of its schema; None where they were not recorded."""
     if not dims:
         return None
-    lists = [_list(dims), *(_list(bytes(raw)) for raw in (args.types, args.strides, args.concrete))]
-    recorded = bool(bytes(args.concrete))
+    lists = [*map(_list, (dims, types, strides, concrete))]
+    recorded = bool(concrete)
     values = [_value(d, k if isinstance(k, str) else "", s, c, recorded) for d, k, s, c in zip_longest(*lists)]
     hidden = _UNRECORDED.get(name)
     if hidden is not None and hidden < len(values) and values[hidden] is None:

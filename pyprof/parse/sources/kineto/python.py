@@ -72,12 +72,14 @@ class Frames:
         """Distinct names in the order of their codes."""
         return list(self._code)
 
-    def add(self, thread: Ints, start: Ints, end: Ints, names: list[str], ids: tuple[Ints, Ints]) -> None:
-        """More frames; ids: of each and of its caller. The first order the outer before the inner of two at one time."""
-        codes = np.array([self._code.setdefault(name, len(self._code)) for name in names], np.int32)
-        pieces: list[Array] = [thread.astype(np.int32), start, end, codes, *map(narrowest, ids)]
-        for column, piece in zip(self._growing, pieces, strict=True):
-            column.append(piece)
+    def code(self, name: str) -> int:
+        """The code of a name, new or known."""
+        return self._code.setdefault(name, len(self._code))
+
+    def add(self, columns: Table) -> None:
+        """More frames, by the columns of `FrameTable`. Ids order the outer before the inner of two at one time."""
+        for column, name in zip(self._growing, FrameTable._fields, strict=True):
+            column.append(narrowest(columns[name]) if name in ("id", "parent") else columns[name])
 
     def table(self) -> FrameTable | None:
         """All of them, None where there are none; none can be added after that."""

@@ -8,46 +8,50 @@ and modules become ranges; Python frames give the source line of each op. Projec
 from __future__ import annotations
 
 import io
-import re
 from collections import defaultdict
 from collections.abc import Iterator
-from operator import attrgetter
+from operator import add
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.joining import copied, highest, mapped, rows_where
+from pyprof.arrays.processes import most
 from pyprof.arrays.spool import computed, pieces, release, taken
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
-from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto import exported
 from pyprof.parse.sources.kineto.annotations import give_layers
-from pyprof.parse.sources.kineto.ascend import ARROWS, AscendTasks
+from pyprof.parse.sources.kineto.ascend import AscendTasks
+from pyprof.parse.sources.kineto.blocks import Block, BlockReader, number_of
+from pyprof.parse.sources.kineto.codes import Numbering
 from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
-from pyprof.parse.sources.kineto.events import LAST_US, Event, Int, TraceFile, decode_args, nanoseconds
+from pyprof.parse.sources.kineto.events import Event
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
-from pyprof.parse.sources.kineto.gpu import Activities, Launches, number_nodes, process_of_activities, times
+from pyprof.parse.sources.kineto.gpu import Activities, Launches, number_nodes, process_of_activities
 from pyprof.parse.sources.kineto.modules import module_ranges
-from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels
+from pyprof.parse.sources.kineto.ops import VARIANTS, OpLabels
 from pyprof.parse.sources.kineto.parts import Intervals, open_at
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
-from pyprof.parse.sources.trace import ActivityKind, GrowingTable, Table, Trace, chosen, concatenated, make_table
+from pyprof.parse.sources.kineto.trace_file import TraceFile
+from pyprof.parse.sources.trace import GrowingTable, Table, Trace, chosen, concatenated, make_table
 
-_GPU = {
-    "kernel": ActivityKind.KERNEL, "Kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY,
-    "Memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET, "Memset": ActivityKind.MEMSET,
-    "cuda_graph": ActivityKind.GRAPH,  # in timelines that pyprof wrote
-}  # fmt: skip
-_ANNOTATION = "user_annotation"
-_OPS = ("cpu_op", "Operator", _ANNOTATION)
-_FRAMES = ("python_function", "Python")
-_KEYS, _THREAD = attrgetter("ph", "cat", "ts", "dur"), attrgetter("pid", "tid")
+# Of each part of a block its columns of codes, and what these are.
+_CODES = {
+    "activities": {"name": "texts", "layer": "layers"},
+    "launches": {"thread": "threads", "name": "texts", "kernel": "texts"},
+    "ranges": {"thread": "threads", "label": "ops", "src": "stacks"},
+    "written ranges": {"thread": "threads"},
+    "frames": {"thread": "threads", "name": "frames"},
+    "memory": {"thread": "threads"},
+    "arrow begins": {"thread": "threads"},
+    "arrow ends": {"thread": "threads"},
+}
 
 
 def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
@@ -60,23 +64,19 @@ def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
     return _TraceReader(TraceFile(stream, name), path).read()
 
 
-class _Threads(dict[tuple[int | str, int | str], int]):
-    """(pid, tid) as the file spells them -> number of the thread; numbers: by pid and tid as integers."""
+class _Threads:
+    """pid and tid as the file spells them -> number of the thread; numbers: by pid and tid as integers."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.numbers: dict[tuple[int, int], int] = {}
 
-    def __missing__(self, key: tuple[int | str, int | str]) -> int:
-        number = self[key] = self.numbers.setdefault((_integer(key[0]), _integer(key[1])), len(self.numbers))
-        return number
+    def number(self, key: tuple[int | str, int | str]) -> int:
+        """Of a thread, new or known."""
+        return self.numbers.setdefault((number_of(key[0]), number_of(key[1])), len(self.numbers))
 
-
-def _integer(value: int | str) -> int:
-    """The number in `25738` or `stream 7`; -1 unknown."""
-    found = re.search(r"-?\d+$", value) if isinstance(value, str) else None
-    number = value if isinstance(value, int) else integer(found[0]) if found else -1
-    return number if -(1 << 62) < number < 1 << 62 else -1
+    def pids(self) -> Ints:
+        """The process of each."""
+        return np.array([pid for pid, _ in self.numbers], np.int64)
 
 
 class _TraceReader:
@@ -88,122 +88,78 @@ class _TraceReader:
         self.threads = _Threads()
         self.ops = OpLabels(self.trace.labels)
         self.frames = Frames(self.trace.strings)
-        self.activities, self.launches = Activities(self.trace.strings), Launches(self.trace.strings)
+        self.activities, self.launches = Activities(self.trace.strings), Launches()
         self.tasks = AscendTasks(self.trace.strings)
         self.arrows = Arrows()
         self.ranges, self.memory = GrowingTable("ranges"), GrowingTable("memory")
         self.thread_names: dict[tuple[int, int], str] = {}
         self.counters = CounterEvents()
         self.lost = Lost()
-        self._sources: dict[str, int] = {"": -1}
+        self.has_stacks = False
+        self._numberings: dict[int, dict[str, Numbering[Any]]] = defaultdict(self._new_numberings)
 
     def read(self) -> Trace:
-        for block in self.file.blocks():
-            by_category: dict[str, list[Event]] = defaultdict(list)
-            for event, (phase, category, begin, duration) in zip(block, map(_KEYS, block), strict=True):
-                if not (-LAST_US < begin < LAST_US and 0 <= duration < LAST_US):
-                    self._mend(event)
-                    phase = event.ph
-                by_category[category if phase == "X" else phase].append(event)
-            for category, events in by_category.items():
-                self._add(category, events)
+        for process, block in self.file.worked(lambda: BlockReader().read, most()):
+            self._add(block, self._numberings[process])
         return self._finish()
 
-    def _add(self, category: str, events: list[Event]) -> None:
-        """Add the events of one category or, of those without a duration, of one phase; others are ignored."""
-        of_category = {
-            **dict.fromkeys(_OPS, self._add_ops), **dict.fromkeys(_FRAMES, self._add_frames),
-            "s": self._add_arrows, "f": self._add_arrows, "M": self._add_names, "i": self._add_memory,
-            "": self.tasks.add, "cuda_profiler_range": self.counters.add_ranges, "C": self.counters.add_samples,
-        }  # fmt: skip
-        if category in _GPU:
-            self.activities.add(_GPU[category], events)
-        elif category.endswith(("_runtime", "_driver")) or category == "Runtime":
-            self.launches.add(events, self._rows(events))
-        elif category in of_category:
-            of_category[category](events)
-
-    def _rows(self, events: list[Event]) -> Ints:
-        return np.array([*map(self.threads.__getitem__, map(_THREAD, events))], np.int64)
-
-    # ------------------------------------------------------------------ events of one block
-
-    def _add_ops(self, events: list[Event]) -> None:
-        args = decode_args(OpArgs, events)
-        start, end = times(events)
-        columns = {
-            "start_ns": start,
-            "end_ns": end,
-            "thread": self._rows(events),
-            "seq": np.array([a.seq if a.seq < 1 << 62 else -1 for a in args], np.int64),
-            # Rises as ops begin, which puts the outer first where two begin and end in the same microsecond.
-            "op_id": np.array([max(a.external, a.external_2021) for a in args], np.int64),
-        }
-        columns |= exported.range_columns([a.codes for a in args]) or self._meanings(events, args)
-        self.ranges.add(columns)
-
-    def _meanings(self, events: list[Event], args: list[OpArgs]) -> Table:
-        stacks = [a.stack for a in args]
-        try:
-            sources = [*map(self._sources.__getitem__, stacks)]
-        except KeyError:
-            sources = [*map(self._source, stacks)]
+    def _new_numberings(self) -> dict[str, Numbering[Any]]:
+        """Of what one process meets in blocks, see `BlockReader`."""
+        code = self.trace.strings.code
         return {
-            "label": np.array(self.ops.codes(events, args), np.int64),
-            "fwd_thread": np.array([a.fwd for a in args], np.int64),  # torch's own number until _finish
-            "src": np.array(sources, np.int64),
+            "threads": Numbering(lambda key, _: self.threads.number(key)),
+            "texts": Numbering(lambda text, _: code(text)),
+            "ops": Numbering(self.ops.code, VARIANTS),
+            "stacks": Numbering(lambda stack, _: self._source(stack)),
+            "frames": Numbering(lambda name, _: self.frames.code(name)),
+            "layers": Numbering(lambda key, _: self.activities.layer(key)),
         }
 
     def _source(self, stack: str) -> int:
-        code = self._sources.get(stack)
-        if code is None:
-            source = source_of_stack(stack)
-            code = self._sources[stack] = self.trace.strings.code(source) if source else -1
-        return code
+        self.has_stacks |= bool(stack)
+        source = source_of_stack(stack)
+        return self.trace.strings.code(source) if source else -1
 
-    def _add_frames(self, events: list[Event]) -> None:
-        (start, end), thread = times(events), self._rows(events)
-        args = decode_args(_FrameArgs, events)
-        ids = np.array([a.id for a in args], np.int64), np.array([-1 if a.parent is None else a.parent for a in args], np.int64)
-        self.frames.add(thread, start, end, [e.name for e in events], ids)
+    # ------------------------------------------------------------------ what is in one block
 
-    def _add_arrows(self, events: list[Event]) -> None:
-        of_tasks = [e for e in events if e.cat == ARROWS]
-        if of_tasks:
-            self.tasks.add_arrows(of_tasks, self._rows([e for e in of_tasks if e.ph == "s"]))
-        events = [e for e in events if e.cat == "fwdbwd"]
-        if events:  # all of one phase
-            moments, process = nanoseconds([e.ts for e in events]), [_integer(e.pid) for e in events]
-            self.arrows.add(events[0].ph == "s", process, [e.id for e in events], self._rows(events), moments)
+    def _add(self, block: Block, numberings: dict[str, Numbering[Any]]) -> None:
+        for name, keys in block.new.items():
+            numberings[name].met(keys)
+        for name, columns in block.parts:
+            for column, kind in _CODES.get(name, {}).items():
+                if column in columns:
+                    columns[column] = numberings[kind].of(columns[column])
+            self._add_part(name, columns)
+        for name, events in block.others:
+            self._add_others(name, events)
+        for pid, tid, name in block.names:
+            self.thread_names[number_of(pid), number_of(tid)] = name
+        self.lost = Lost(*map(add, self.lost, block.lost))
 
-    def _add_names(self, events: list[Event]) -> None:
-        named = [e for e in events if e.name == "thread_name"]
-        for event, args in zip(named, decode_args(_NameArgs, named), strict=True):
-            self.thread_names[_integer(event.pid), _integer(event.tid)] = args.name
+    def _add_part(self, name: str, columns: Table) -> None:
+        parts = {
+            "activities": self.activities.add, "launches": self.launches.add, "launch sizes": self.launches.add_sizes,
+            "ranges": self.ranges.add, "written ranges": self.ranges.add, "frames": self.frames.add, "memory": self.memory.add,
+            "arrow begins": self._add_arrow_begins, "arrow ends": self._add_arrow_ends,
+        }  # fmt: skip
+        parts[name](columns)
 
-    def _add_memory(self, events: list[Event]) -> None:
-        events = [e for e in events if e.name == "[memory]"]
-        args = decode_args(_MemoryArgs, events)
-        columns = {
-            "time_ns": nanoseconds([e.ts for e in events]),
-            "thread": self._rows(events),
-            "bytes": np.array([a.bytes for a in args], np.int64),
-            "device": np.array([-1 if a.device_type == _HOST else a.device for a in args], np.int64),
-        }
-        self.memory.add(columns)
+    def _add_arrow_begins(self, columns: Table) -> None:
+        self.arrows.add(True, self.threads.pids()[columns["thread"]], columns)
 
-    def _mend(self, event: Event) -> None:
-        """Count an event whose time cannot be, and leave it out; one with a negative duration takes no time from here on."""
-        lost, of_gpu, of_cpu = self.lost, event.cat in _GPU, event.cat not in _GPU
-        if -LAST_US < event.ts < LAST_US and -LAST_US < event.dur < 0:
-            event.dur = 0
-            self.lost = lost._replace(negative=lost.negative + of_gpu, backwards=lost.backwards + of_cpu)
-            return
-        if event.ph == "M":  # the time of a name does not matter
-            return
-        if event.ph == "X":
-            self.lost = lost._replace(untimed=lost.untimed + of_gpu, others=lost.others + of_cpu)
-        event.ph = ""
+    def _add_arrow_ends(self, columns: Table) -> None:
+        self.arrows.add(False, self.threads.pids()[columns["thread"]], columns)
+
+    def _add_others(self, name: str, events: list[Event]) -> None:
+        others = {
+            "tasks": self.tasks.add, "arrows of tasks": self._add_arrows_of_tasks,
+            "counter ranges": self.counters.add_ranges, "counter samples": self.counters.add_samples,
+        }  # fmt: skip
+        others[name](events)
+
+    def _add_arrows_of_tasks(self, events: list[Event]) -> None:
+        threads = [self.threads.number((event.pid, event.tid)) for event in events if event.ph == "s"]
+        self.tasks.add_arrows(events, np.array(threads, np.int64))
 
     # ------------------------------------------------------------------ the tables, once all is read
 
@@ -372,22 +328,4 @@ class _TraceReader:
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
         trace.session_end_ns = max((highest(end, int(end[0])) for end in ends), default=-2) + 1
-        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or len(self._sources) > 1, lost)
-
-
-class _FrameArgs(msgspec.Struct, gc=False):
-    id: Int = msgspec.field(default=-1, name="Python id")
-    parent: Int | None = msgspec.field(default=None, name="Python parent id")
-
-
-_HOST = 0  # c10::DeviceType
-
-
-class _MemoryArgs(msgspec.Struct, gc=False):
-    bytes: Int = msgspec.field(default=0, name="Bytes")
-    device: Int = msgspec.field(default=0, name="Device Id")
-    device_type: Int = msgspec.field(default=_HOST, name="Device Type")
-
-
-class _NameArgs(msgspec.Struct, gc=False):
-    name: str = ""
+        trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or self.has_stacks, lost)

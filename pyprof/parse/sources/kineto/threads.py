@@ -19,6 +19,7 @@ from pyprof.arrays.sorting import order_of
 from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
+from pyprof.parse.sources.trace import Table
 
 _MOST_ID = 1 << 44  # ids of arrows below it are numbered with their process, of which there are fewer than 1 << 19
 _SAMPLE = 5000
@@ -34,11 +35,11 @@ class Arrows:
         self._processes: dict[int, int] = {}
         self._odd: dict[tuple[int, int | str | None], int] = {}  # ids that are not whole numbers of a usual size
 
-    def add(self, begins: bool, process: list[int], ids: list[int | str | None], thread: Ints, when: Ints) -> None:
-        """More begins, or more ends."""
-        key = np.array([self._key(*one) for one in zip(process, ids, strict=True)], np.int64)
+    def add(self, begins: bool, process: Array, ends: Table) -> None:
+        """More begins, or more ends: `id` as it is in the file, `thread` and `time_ns`."""
+        key = np.array([self._key(*one) for one in zip(process.tolist(), ends["id"].tolist(), strict=True)], np.int64)
         columns = self._begin if begins else self._end
-        for column, piece in zip(columns, (key, thread.astype(np.int32), when)[: len(columns)], strict=True):
+        for column, piece in zip(columns, (key, ends["thread"], ends["time_ns"])[: len(columns)], strict=True):
             column.append(piece)
 
     def _key(self, process: int, number: int | str | None) -> int:

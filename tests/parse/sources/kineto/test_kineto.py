@@ -20,6 +20,8 @@ from pyprof.loading import load_capture, open_trace
 from pyprof.markers import Kind, Marker
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.parse.sources.kineto import events as kineto_json
+from pyprof.parse.sources.kineto import trace_file
+from pyprof.parse.sources.kineto.odd_text import requoted
 from pyprof.parse.sources.trace import COPY_KINDS, TABLES, ActivityKind, Trace
 from pyprof.prof.formulas import evaluate
 
@@ -335,7 +337,7 @@ def test_notes_say_what_to_record(tmp_path: Path) -> None:
 
 def test_the_order_of_events_changes_nothing(data: Path, tmp_path: Path) -> None:
     path = data / "kineto_cpu.json.gz"
-    text = kineto_json._requoted(gzip.decompress(path.read_bytes()))
+    text = requoted(gzip.decompress(path.read_bytes()))
     trace = json.loads(text)
     random.Random(0).shuffle(trace["traceEvents"])
     (tmp_path / "shuffled.json").write_text(json.dumps(trace))
@@ -470,7 +472,7 @@ def test_the_tolerant_reader_gives_the_same(data: Path, captures: Path, monkeypa
     files = [data / "kineto_cpu.json.gz", captures / "kineto/h100_vit.json.gz", captures / "kineto/multi_stream_sync.json.gz"]
     strict = [content(open_trace(path)) for path in files]
     monkeypatch.setattr(kineto_json, "_strict", refuse)
-    monkeypatch.setattr(kineto_json, "_BLOCK_BYTES", 300_000)
+    monkeypatch.setattr(trace_file, "_BLOCK_BYTES", 300_000)
     assert [content(open_trace(path)) for path in files] == strict
 
 

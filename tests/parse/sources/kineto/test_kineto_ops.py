@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.opcall import UNKNOWN, OpCall, TensorSpec
-from pyprof.parse.sources.kineto.events import Event
-from pyprof.parse.sources.kineto.ops import OpArgs, OpLabels, parse_concrete
+from pyprof.parse.sources.kineto.codes import Codes, Numbering
+from pyprof.parse.sources.kineto.events import Event, decode_args
+from pyprof.parse.sources.kineto.ops import VARIANTS, OpArgs, OpKey, OpLabels, op_codes, parse_concrete
 from pyprof.parse.sources.trace import Labels
+
+
+def codes_of(labels: OpLabels, name: str, *args: str) -> list[int]:
+    """The codes of ops of one name, of each the text of its args."""
+    keys, numbering, some = (
+        Codes[OpKey](),
+        Numbering(labels.code, VARIANTS),
+        [Event(name=name, args=msgspec.Raw(a.encode())) for a in args],
+    )
+    no = np.zeros(len(args), np.bool_)
+    found = op_codes(some, decode_args(OpArgs, some), False, no, no, keys)
+    numbering.met(keys.new())
+    return cast("list[int]", numbering.of(found).tolist())
 
 
 def call_of(name: str, **args: Any) -> OpCall:
     labels = Labels()
-    named = {key.replace("_", " "): value for key, value in args.items()}
-    code = OpLabels(labels).codes([Event(name=name)], [msgspec.json.decode(json.dumps(named), type=OpArgs)])[0]
+    code = codes_of(OpLabels(labels), name, json.dumps({key.replace("_", " "): value for key, value in args.items()}))[0]
     call = labels.markers[code].call
     assert call is not None
     return call
@@ -92,6 +106,5 @@ def test_equal_calls_are_one_marker() -> None:
     labels = Labels()
     ops = OpLabels(labels)
     texts = ('{"Input Dims": [[2,3]], "Input type": ["float"]}', '{"Input type":["float"],"Input Dims":[[2, 3]]}')
-    args = [msgspec.json.decode(text, type=OpArgs) for text in texts]
-    codes = {*ops.codes([Event(name="aten::relu")] * 2, args)}
+    codes = {*codes_of(ops, "aten::relu", *texts)}
     assert codes == {0} and len(labels.markers) == 1 and ops.shapes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,11 @@ def test_call_stacks_begin_with_the_innermost() -> None:
     assert source_of_stack(torch_) == source_of_stack("") == ""
 
 
+def put(frames: Frames, thread: Any, start: Any, end: Any, names: list[str], ids: list[int], parents: list[int]) -> None:
+    columns = {"thread": thread, "start": start, "end": end, "name": [*map(frames.code, names)], "id": ids, "parent": parents}
+    frames.add({name: np.array(values) for name, values in columns.items()})
+
+
 def test_the_innermost_user_frame_open_at_each_time() -> None:
     strings = Strings()
     frames = Frames(strings)
@@ -59,7 +66,7 @@ def test_the_innermost_user_frame_open_at_each_time() -> None:
         (0, 50, 60, "copy.py(7): deepcopy"), (1, 0, 100, "torch/autograd/x.py(1): run"),
     ]  # fmt: skip
     thread, start, end, names = (list(column) for column in zip(*rows, strict=True))
-    frames.add(np.array(thread), np.array(start), np.array(end), names, (np.arange(len(rows)), np.full(len(rows), -1)))
+    put(frames, thread, start, end, names, [*range(len(rows))], [-1] * len(rows))
     asked = [(0, 5), (0, 12), (0, 20), (0, 35), (0, 45), (0, 55), (0, 100), (1, 5), (2, 5)]
     found = frames.sources(np.array([t for t, _ in asked]), np.array([when for _, when in asked]))
     main, net = "main.py:1", "net.py:5"
@@ -69,12 +76,6 @@ def test_the_innermost_user_frame_open_at_each_time() -> None:
 def test_frames_that_begin_together_are_told_apart_by_their_order() -> None:
     strings = Strings()
     frames = Frames(strings)
-    frames.add(
-        np.zeros(2, int),
-        np.zeros(2, int),
-        np.full(2, 9),
-        ["inner.py(1): f", "outer.py(1): f"],
-        (np.array([2, 1]), np.array([1, -1])),
-    )
+    put(frames, [0, 0], [0, 0], [9, 9], ["inner.py(1): f", "outer.py(1): f"], [2, 1], [1, -1])
     (found,) = frames.sources(np.zeros(1, int), np.zeros(1, int)).tolist()
     assert strings[found] == "inner.py:1"

@@ -1,0 +1,97 @@
+"""Text that is not quite JSON, as torch and Kineto wrote it at times -> the values that are meant.
+
+Control characters, bare nan and inf, stray backslashes and commas, quotes in names, bytes that are not UTF-8. This module must
+not know what an event means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+# Kineto wrote names without escaping the quotes in them until July 2026: a record_function with JSON in its name, a frame of
+# generated code. A name has a line of its own (today), or ends before `, "pid":` (until 2025).
+_NAME_LINE = rb'(?m)^[ \t\r]*"name": "(?P<text>[^\n]*)(?=",?[ \r]*$)'
+_NAME_BEGIN, _NAME_END = b'"name": "', b'", "pid": '
+_BARE_QUOTE = rb'(?<!\\)"'
+
+
+def requoted(text: bytes) -> bytes:
+    """The text with the quotes in names escaped, in one pass over it."""
+    for names in (_names_of_lines, _names_before_pid):
+        parts, done = [], 0
+        for begin, end in names(text):
+            name = text[begin:end]
+            if b'"' in name and b'"ph":' not in name:  # the second: that ran past a name that was well written
+                parts += [text[done:begin], re.sub(_BARE_QUOTE, rb'\\"', name)]
+                done = end
+        text = b"".join([*parts, text[done:]])
+    return text
+
+
+def _names_of_lines(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where the names are that have a line of their own."""
+    return (match.span("text") for match in re.finditer(_NAME_LINE, text))
+
+
+def _names_before_pid(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where the names are that end before a process's number, on the same line."""
+    at, end, line = 0, 0, 0
+    while (found := text.find(_NAME_BEGIN, at)) >= 0:
+        at = found + len(_NAME_BEGIN)
+        # Each end is looked for once, however many names begin before it.
+        if end < at and (end := text.find(_NAME_END, at)) < 0:
+            return
+        if line < at:
+            line = text.find(b"\n", at) % (len(text) + 1)
+        if end < line:
+            yield at, end
+            at = end
+
+
+# A string is passed over whole, so that what follows is never inside one; one that never ends is the rest of the text.
+_ODD = (
+    r'(?s)"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
+    r"|(?P<number>-?\b(?:nan|NaN|inf|Infinity|INF|NAN)\b)"
+    r"|(?P<comma>,)(?=\s*[\]}])"
+)
+_BAD_ESCAPE = r'\\(?:(?P<good>["\\/bfnrt]|u[0-9a-fA-F]{4})|)'
+
+
+def _repaired(text: str) -> str:
+    """The text without what JSON has no place for; only what changes is kept while it is gone over."""
+    parts, done = [], 0
+    for match in re.finditer(_ODD, text):
+        new = _repair(match)
+        if new is not None:
+            parts += [text[done : match.start()], new]
+            done = match.end()
+    return "".join([*parts, text[done:]])
+
+
+def _repair(match: re.Match[str]) -> str | None:
+    """What stands for something odd; None: it stays."""
+    if match["number"]:
+        return "null"
+    if match["comma"]:
+        return ""
+    text = match[0]
+    return re.sub(_BAD_ESCAPE, lambda m: m[0] if m["good"] else r"\\", text) if "\\" in text else None
+
+
+def tolerant(text: bytes) -> object:
+    """The value of the text, read leniently; None where it cannot be read at all."""
+    decoded = text.decode("utf-8", "replace")
+    for repair in (False, True):
+        try:
+            candidate = _repaired(decoded) if repair else decoded
+            return json.loads(candidate, strict=False, parse_float=Decimal, parse_constant=_nothing)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _nothing(_: str) -> None:
+    """The value of NaN and Infinity."""
