@@ -44,7 +44,7 @@ _LOOK_UP_BACKWARD = r"CppNode<SplitLookupFunction_\w+>$"
 
 def pairs_all(records: Records) -> bool:
     """Whether what is filled in depends on all records: look-ups are paired by their number."""
-    return any(_LOOK_UP.search(call.op) or _LOOK_UP_BACKWARD.search(call.op) for call in records.calls)
+    return any(re.search(f"{_LOOK_UP}|{_LOOK_UP_BACKWARD}", call.op) for call in records.calls)
 
 
 def _look_ups(records: Records) -> Records:
