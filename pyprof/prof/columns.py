@@ -54,7 +54,7 @@ def _cost(name: str) -> Callable[[Frame], Values]:
 
 
 def _idx(frame: Frame) -> Values:
-    return Integers.from_zero(frame.rows + 1)
+    return Integers.from_zero(frame.numbers + 1)
 
 
 def _delay(frame: Frame) -> Values:

@@ -16,7 +16,16 @@ from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.parse.records.records import COLUMNS, concatenate
-from pyprof.parse.records.selection import add_graphs, add_kinds, add_window, choose_kinds, first_ns, in_window, window_given
+from pyprof.parse.records.selection import (
+    WINDOW_COLUMNS,
+    add_graphs,
+    add_kinds,
+    add_window,
+    choose_kinds,
+    first_ns,
+    in_window,
+    window_given,
+)
 from pyprof.prof.columns import (
     ALIASES,
     DEFAULT,
@@ -31,6 +40,7 @@ from pyprof.prof.columns import (
 )
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
+from pyprof.prof.nearby import frame_of
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Header, Source, choose
 from pyprof.visible import tell
@@ -75,12 +85,17 @@ def run(options: argparse.Namespace) -> int:
         load_user_formulas(formulas)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([*map(load, options.file or ["-"])])
-    frame = Frame(choose_kinds(records, options.kinds), gpu, records)
-    inside = np.flatnonzero(in_window(frame.records, options))
+    shown = choose_kinds(records.only(*WINDOW_COLUMNS), options.kinds)
+    inside = np.flatnonzero(in_window(shown, options))
+    since, whole = first_ns(records), len(inside) == len(shown)
+    for each in (records, shown):
+        each.release(*COLUMNS)
+    del shown
+    frame, inside = frame_of(records, options.kinds, inside, gpu)
     table = RecordTable(frame)
     rows = matching(table, inside, where)
     found = arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen)
-    found = found._replace(since=first_ns(records))
+    found = found._replace(since=since)
     records.release(*COLUMNS)
     write(found, options)
     sys.stdout.flush()
@@ -88,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         each.release(*COLUMNS)
     for message in records.messages():
         tell(f"note: {message}")
-    _coverage(frame, inside)
+    _coverage(frame, inside, whole=whole)
     return 0
 
 
@@ -131,8 +146,8 @@ def _torch_table(options: argparse.Namespace) -> int:
     return 0
 
 
-def _coverage(frame: Frame, inside: Ints) -> None:
-    """How much of the time is attributed, has shapes and has FLOPs; and why the rest has none."""
+def _coverage(frame: Frame, inside: Ints, *, whole: bool) -> None:
+    """How much of the time is attributed, has shapes and has FLOPs; and, of the whole capture, why the rest has none."""
     records, costs = frame.records, frame.costs
     time = np.maximum(records["dur_ns"][inside], 0)
     total = time.sum(dtype=np.float64)
@@ -146,7 +161,7 @@ def _coverage(frame: Frame, inside: Ints) -> None:
         f"{len(inside)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "
         f"FLOPs for {shares[2]:.1f} %",
     )
-    if len(inside) < len(records):
+    if not whole:
         return  # reasons were counted over all records
     for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: (-item[1][1], item[0]))[:5]:
         rows = f"{count} row{'s' * (count != 1)}"

@@ -50,7 +50,7 @@ class Frame:
         for each in (records, self.records):
             each.release(*COLUMNS)  # most of what was looked at here is not needed soon
         self.given = gpu
-        self._whole = records if whole is None else whole
+        self._whole = self._ran = records if whole is None else whole
         self._all: Frame | None = None  # what this is a part of
         self._texts = dict[tuple[str, object], Texts]()
         self._verdicts = dict[tuple[int, ...], Verdict]()
@@ -59,6 +59,11 @@ class Frame:
     def rows(self) -> Ints:
         """The numbers of these records, from 0."""
         return np.arange(len(self.records))
+
+    @property
+    def numbers(self) -> Ints:
+        """The numbers of these records in the whole capture, from 0."""
+        return self.rows
 
     def within(self) -> tuple[Records, Bools | None]:
         """The records of the whole capture and which of them these are; None: all."""
@@ -189,8 +194,8 @@ class Frame:
 
     @cached_property
     def _waited(self) -> Bools:
-        found = waited_for_launch(self.records, self._whole)
-        for records in (self.records, self._whole):
+        found = waited_for_launch(self.records, self._ran)
+        for records in (self.records, self._ran):
             records.release("start_ns")
         return found
 
@@ -343,6 +348,10 @@ class Part(Frame):
     def __init__(self, frame: Frame, rows: Ints) -> None:
         self._all, self.rows = frame, rows
         self.records, self.given = frame.records.select(rows), frame.given
+
+    @property
+    def numbers(self) -> Ints:
+        return (self._all or self).numbers[self.rows]
 
     def within(self) -> tuple[Records, Bools | None]:
         whole = (self._all or self).records

@@ -42,6 +42,11 @@ _LOOK_UP = r"embedding_codegen_lookup\w*_function$"
 _LOOK_UP_BACKWARD = r"CppNode<SplitLookupFunction_\w+>$"
 
 
+def pairs_all(records: Records) -> bool:
+    """Whether what is filled in depends on all records: look-ups are paired by their number."""
+    return any(re.search(f"{_LOOK_UP}|{_LOOK_UP_BACKWARD}", call.op) for call in records.calls)
+
+
 def _look_ups(records: Records) -> Records:
     """fbgemm's embedding bags, whose width is known from the incoming gradient alone (bags, total_D).
 

@@ -37,6 +37,8 @@ def waited_for_launch(records: Records, whole: Records) -> Bools:
         ran = {name: whole.of_rows(name, begin.rows(at, end)) for name in ("pid", "device", "kind", "start_ns", "dur_ns")}
         result[rows] = _waited(some, ran, busy_until)
         done = upto
+        if done == len(records):  # what began later keeps none of them waiting
+            break
     return result
 
 

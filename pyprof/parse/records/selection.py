@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
-from pyprof.arrays.types import Bools
+from pyprof.arrays.spool import pieces
+from pyprof.arrays.types import Array, Bools
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -19,6 +21,7 @@ from pyprof.visible import tell
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")
+WINDOW_COLUMNS = ("kind", "start_ns", "step", "stack", "scope")  # what `in_window` looks at, and `choose_kinds`
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _LARGEST = np.iinfo(np.int64).max
 
@@ -129,18 +132,25 @@ def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
 
 def first_ns(records: Records) -> int:
     """The begin of the first record, from which times with a unit count."""
-    start_ns = records["start_ns"]
-    return int(start_ns[start_ns >= 0].min(initial=_LARGEST))
+    return min((int(start_ns[start_ns >= 0].min(initial=_LARGEST)) for _, start_ns in _starts(records)), default=_LARGEST)
+
+
+def _starts(records: Records) -> Iterator[tuple[slice, Array]]:
+    """When the records began, some rows at a time; of a file no more is in memory at once."""
+    for part in pieces(len(records)):
+        yield part, records.of_rows("start_ns", np.arange(part.start, part.stop))
 
 
 def _in_time(records: Records, text: str) -> Bools:
-    start_ns, first = records["start_ns"], first_ns(records)
+    first, inside = first_ns(records), np.zeros(len(records), np.bool_)
     parts = text.replace(" ", "").split(":")
     try:
         begin, end = (_time_ns(part, first, default) for part, default in zip(parts, (0, _LARGEST), strict=True))
     except ValueError as error:
         raise UsageError(f"--time takes A:B, not {text!r}", "for example --time 1.5s:2s, or ns as in column start") from error
-    return (start_ns >= begin) & (start_ns < end)
+    for part, start_ns in _starts(records):
+        inside[part] = (start_ns >= begin) & (start_ns < end)
+    return inside
 
 
 def _time_ns(text: str, first_ns: int, default: int) -> int:

@@ -211,6 +211,9 @@ class _Stored(Records):
         known = self._changed if self._rows is None and on_disk() else self.columns  # the others are in the store
         return selected._with({name: self.columns[name][positions] for name in known}, vars(self).get("calls"))
 
+    def only(self, *names: str) -> Records:
+        return self  # whose columns are read when they are used
+
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._store, self._rows)
         changed._changed = self._changed | columns.keys()
