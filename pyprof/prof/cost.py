@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values, repeated
-from pyprof.arrays.spool import computed, kept
+from pyprof.arrays.columns import among, distinct_rows, distinct_values, repeated
+from pyprof.arrays.spool import computed, kept, taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import KernelClass, classify
@@ -123,9 +123,10 @@ class _Costing:
         names, _, inverse = distinct_rows(records["name"])
         kernel, kernels = inverse.astype(np.int32), [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
         del inverse
-        main = np.array([*map(attrgetter("role"), kernels), "main"])[kernel] == "main"
-        product = main & np.array([*map(attrgetter("is_product"), kernels), False], np.bool_)[kernel]
-        compute = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
+        does = np.array([*(one.role == "main" for one in kernels), True], np.bool_)
+        multiplies = does & np.array([*map(attrgetter("is_product"), kernels), False], np.bool_)
+        main, product = taken(does, kernel), taken(multiplies, kernel)
+        compute = among(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
         cost = self._forward_and_own(compute)
         group = np.where(cost >= 0, records["instance"], -1)
         self._backward_from_forward(cost, group, compute, product)
