@@ -121,6 +121,19 @@ def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return distinct_values(np.concatenate([values[:0], *again]))
 
 
+def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each value stands there more than once."""
+    found = repeated(values)
+    if not len(found):
+        return full(len(values), False, np.bool_)
+    low, high = int(found[0]), int(found[-1])
+    if high - low >= 4 * len(values):
+        return among(values, found)
+    marks = np.zeros(high - low + 3, np.bool_)  # with a place for what is less and for what is more
+    marks[found - low + 1] = True
+    return computed(len(values), np.bool_, lambda part: marks[np.clip(values[part] - low + 1, 0, high - low + 2)])
+
+
 def _packed(column: Array) -> tuple[Ints, int]:
     """A copy of the column from 0 on, and how many values it could have."""
     low, high = int(column.min()), int(column.max())
