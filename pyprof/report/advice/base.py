@@ -14,7 +14,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import empty, full, kept
+from pyprof.arrays.spool import empty, full, kept, pieces
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
@@ -110,10 +110,16 @@ def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tup
 
     Layers that differ in their numbers alone are one place: `blocks.*.attn`.
     """
-    frame = overview.frame
+    classes, frame = overview.frame.classes, overview.frame.of_classes
+    of_class, number = np.zeros((2, len(classes)), np.int64)
+    for part in pieces(len(rows)):
+        code = classes.code[rows[part]]
+        of_class += summed(code, time_ns[part], len(classes))
+        number += np.bincount(code, minlength=len(classes))
+    there = np.flatnonzero(number)
     texts = frame.of_stack(_layer), frame.of_call("call", _op), frame.of_call("call", params), frame.of_stack(_source)
-    distinct, _, code = distinct_rows(*(text.codes[rows] for text in texts))
-    spent, often = summed(code, time_ns, distinct.shape[1]), np.bincount(code, minlength=distinct.shape[1])
+    distinct, _, code = distinct_rows(*(text.codes[there] for text in texts))
+    spent, often = (summed(code, each[there], distinct.shape[1]) for each in (of_class, number))
     found: dict[tuple[str | None, ...], Place] = {}
     for codes, number, time in zip(distinct.T.tolist(), often.tolist(), spent.tolist(), strict=True):
         layer, op, shape, src = (text.pool[one] if one >= 0 else None for text, one in zip(texts, codes, strict=True))
