@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.spool import (
-    PIECE_ROWS,
     Lengthening,
     computed,
     empty,
     full,
     kept,
+    piece_rows,
     pieces,
     row_type,
     running_count,
@@ -76,7 +76,7 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     if not len(columns[0]):
         return Distinct(np.empty((len(columns), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
     rows = len(columns[0])
-    if rows > PIECE_ROWS and (bounds := _bounds(columns)) is not None:
+    if rows > piece_rows() and (bounds := _bounds(columns)) is not None:
         first, inverse = _of_pieces(columns, *bounds)
         return Distinct(np.stack([*map(itemgetter(first), columns)]).astype(np.int64), first, inverse)
     key, size = _packed(columns[0])

@@ -14,7 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import PIECE_ROWS, joined
+from pyprof.arrays.spool import joined, piece_rows
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -97,7 +97,7 @@ def _runs(kernels: Kernels, overview: Overview) -> _Runs:
     found = [_Runs(at[:0], at[:0], np.empty(0))]
     run = 0
     while run < len(first) - 1:
-        until = max(int(np.searchsorted(first, first[run] + PIECE_ROWS, "right")) - 1, run + 1)
+        until = max(int(np.searchsorted(first, first[run] + piece_rows(), "right")) - 1, run + 1)
         mine, sizes = at[first[run] : first[until]], np.diff(first[run : until + 1])
         found.append(_gains(kernels, overview, mine, np.repeat(np.arange(run, until, dtype=at.dtype), sizes)))
         run = until
