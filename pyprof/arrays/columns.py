@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.spool import (
-    PIECE_ROWS,
     Lengthening,
     computed,
     empty,
     full,
     kept,
+    piece_rows,
     pieces,
     row_type,
     running_count,
@@ -76,7 +76,7 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     if not len(columns[0]):
         return Distinct(np.empty((len(columns), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
     rows = len(columns[0])
-    if rows > PIECE_ROWS and (bounds := _bounds(columns)) is not None:
+    if rows > piece_rows() and (bounds := _bounds(columns)) is not None:
         first, inverse = _of_pieces(columns, *bounds)
         return Distinct(np.stack([*map(itemgetter(first), columns)]).astype(np.int64), first, inverse)
     key, size = _packed(columns[0])
@@ -119,6 +119,19 @@ def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         last[values[part] - low] = np.arange(part.start, part.stop, dtype=last.dtype)
     again = [values[part][last[values[part] - low] != np.arange(part.start, part.stop)] for part in pieces(rows)]
     return distinct_values(np.concatenate([values[:0], *again]))
+
+
+def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each value stands there more than once."""
+    found = repeated(values)
+    if not len(found):
+        return full(len(values), False, np.bool_)
+    low, high = int(found[0]), int(found[-1])
+    if high - low >= 4 * len(values):
+        return among(values, found)
+    marks = np.zeros(high - low + 3, np.bool_)  # with a place for what is less and for what is more
+    marks[found - low + 1] = True
+    return computed(len(values), np.bool_, lambda part: marks[np.clip(values[part] - low + 1, 0, high - low + 2)])
 
 
 def _packed(column: Array) -> tuple[Ints, int]:

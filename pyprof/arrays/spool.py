@@ -22,64 +22,36 @@ import numpy as np
 from pyprof.arrays.types import Array
 from pyprof.errors import InputError
 
-PIECE_ROWS = 1 << 18  # handled at a time where all rows together would take memory
+PIECE_ROWS = 1 << 20  # handled at a time where all rows together would take memory
+SMALL_PIECE_ROWS = 1 << 18  # where many columns of each piece are in memory; of fewer rows the number of steps counts
 _LEAST_BYTES = 2 << 20  # of a column that is worth a file
-_MOST_TOUCHED_BYTES = 1 << 26  # before pages leave memory
+_MOST_TOUCHED_BYTES = 1 << 26  # before pages leave memory, and no more than so many of a row of a piece:
+_MOST_TOUCHED_OF_ROW = 64
 _ROW_BYTES = 32  # about what is read and written of a row of a piece
 _ZEROS = bytes(1 << 20)
 _touched_bytes = 0
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of long columns", default=None)
-_ROOM: ContextVar[_Room | None] = ContextVar("room for long columns in memory", default=None)
+_PIECE_ROWS: ContextVar[int | None] = ContextVar("rows handled at a time", default=None)
 _MAPPED: WeakSet[mmap.mmap] = WeakSet()
 
 
 @contextmanager
-def columns_on_disk(folder: Path | None = None, in_memory: int = 0) -> Iterator[None]:
+def columns_on_disk(folder: Path | None = None, piece_rows: int | None = None) -> Iterator[None]:
     """Long columns made inside lie in a folder: that of the output, else the one of a block around, TMPDIR, /var/tmp (/tmp
     often is memory) or what Python takes for temporary files. On systems without such files they stay in memory.
 
-    in_memory: so many bytes of them stay in memory, those that are made first; what is given up makes room for others. Writing
-    a file takes ten times as long.
+    piece_rows: so many rows are handled at a time, None: as in a block around, else PIECE_ROWS.
     """
     if not hasattr(os, "posix_fallocate"):
         yield
         return
     token = _FOLDER.set(_FOLDER.get() if folder is None and on_disk() else _usable(folder))
-    room = _ROOM.set(_Room(in_memory)) if in_memory else None
+    rows = _PIECE_ROWS.set(piece_rows or _PIECE_ROWS.get())
     try:
         yield
     finally:
         _FOLDER.reset(token)
-        if room is not None:
-            _ROOM.reset(room)
-
-
-class _Room:
-    """Bytes of long columns that may still lie in memory."""
-
-    def __init__(self, size: int) -> None:
-        self.left = size
-        self._held = set[int]()  # ids of the columns
-
-    def takes(self, size: int) -> bool:
-        """Whether so much is free; it no longer is."""
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
-
-    def hold(self, values: Array) -> None:
-        """Count a column, for which there was room, until it is gone."""
-        self._held.add(id(values))
-        finalize(values, self._give_back, id(values), values.nbytes)
-
-    def holds(self, values: Array) -> bool:
-        """Whether it is a column that is counted."""
-        return id(values) in self._held
-
-    def _give_back(self, column: int, size: int) -> None:
-        self._held.discard(column)
-        self.left += size
+        _PIECE_ROWS.reset(rows)
 
 
 def _usable(folder: Path | None) -> Path:
@@ -104,11 +76,6 @@ def folder() -> Path | None:
 
 def empty(rows: int, dtype: Any) -> Array:
     """A column to be filled. Raises InputError where the disk has no room for it."""
-    size, room = rows * np.dtype(dtype).itemsize, _ROOM.get()
-    if size >= _LEAST_BYTES and room is not None and room.takes(size):
-        values = np.empty(rows, dtype)
-        room.hold(values)
-        return values
     file = Lengthening.of(rows, dtype)
     return np.empty(rows, dtype) if file is None else file.lengthened(rows, dtype)
 
@@ -173,13 +140,7 @@ def watch(mapped: mmap.mmap) -> None:
 
 def kept(values: Array) -> Array:
     """The column itself, or where it is long and in memory the same on the disk."""
-    if _FOLDER.get() is None or values.nbytes < _LEAST_BYTES or values.strides == (0,):
-        return values
-    if _is_mapped(values) or _is_counted(values):
-        return values
-    room = _ROOM.get()
-    if room is not None and values.base is None and room.takes(values.nbytes):
-        room.hold(values)
+    if _FOLDER.get() is None or values.nbytes < _LEAST_BYTES or values.strides == (0,) or _is_mapped(values):
         return values
     result = empty(len(values), values.dtype)
     result[:] = values
@@ -207,17 +168,6 @@ def _is_mapped(values: Array) -> bool:
     return isinstance(base, memoryview) and isinstance(base.obj, mmap.mmap)
 
 
-def _is_counted(values: Array) -> bool:
-    """Whether it is, or is a part of, a column in memory for which there was room."""
-    room = _ROOM.get()
-    base: object = values
-    while isinstance(base, np.ndarray):
-        if room is not None and room.holds(base):
-            return True
-        base = base.base
-    return False
-
-
 def full(rows: int, value: Any, dtype: Any) -> Array:
     """A column of one value that can be written to."""
     result = empty(rows, dtype)
@@ -225,17 +175,23 @@ def full(rows: int, value: Any, dtype: Any) -> Array:
     return result
 
 
+def piece_rows() -> int:
+    """How many rows are handled at a time."""
+    return _PIECE_ROWS.get() or PIECE_ROWS
+
+
 def pieces(rows: int) -> Iterator[slice]:
     """All rows, some at a time; between these the pages of columns on the disk leave memory."""
-    for begin in range(0, rows, PIECE_ROWS):
-        end = min(begin + PIECE_ROWS, rows)
+    size = piece_rows()
+    for begin in range(0, rows, size):
+        end = min(begin + size, rows)
         yield slice(begin, end)
         touched((end - begin) * _ROW_BYTES)
 
 
 def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
     """A column from a function of slices of rows."""
-    if rows <= PIECE_ROWS:
+    if rows <= piece_rows():
         return np.asarray(values(slice(0, rows))).astype(dtype, copy=False)
     result = empty(rows, dtype)
     for part in pieces(rows):
@@ -276,7 +232,7 @@ def touched(size: int) -> None:
     """Say that so many bytes of columns on the disk were written or read: now and then their pages leave memory."""
     global _touched_bytes
     _touched_bytes += size
-    if _touched_bytes >= _MOST_TOUCHED_BYTES:
+    if _touched_bytes >= min(_MOST_TOUCHED_BYTES, _MOST_TOUCHED_OF_ROW * piece_rows()):
         release()
 
 

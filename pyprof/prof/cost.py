@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values, repeated
-from pyprof.arrays.spool import computed, kept
+from pyprof.arrays.columns import among, distinct_rows, distinct_values, is_repeated
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import KernelClass, classify
@@ -123,15 +125,16 @@ class _Costing:
         names, _, inverse = distinct_rows(records["name"])
         kernel, kernels = inverse.astype(np.int32), [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
         del inverse
-        main = np.array([*map(attrgetter("role"), kernels), "main"])[kernel] == "main"
-        product = main & np.array([*map(attrgetter("is_product"), kernels), False], np.bool_)[kernel]
-        compute = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
+        does = np.array([*(one.role == "main" for one in kernels), True], np.bool_)
+        multiplies = does & np.array([*map(attrgetter("is_product"), kernels), False], np.bool_)
+        main, product = taken(does, kernel), taken(multiplies, kernel)
+        compute = among(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
         cost = self._forward_and_own(compute)
-        group = np.where(cost >= 0, records["instance"], -1)
+        instance = records["instance"]
+        group = computed(len(records), np.int64, lambda part: np.where(cost[part] >= 0, instance[part], -1))
         self._backward_from_forward(cost, group, compute, product)
         records.release("launch_ns", "stack", "inner", "fwd_instance")
-        main = self._main_rows(main, product, cost, group)
-        self._share(cost, group, main)
+        self._share(cost, group, main, product)
         del group
         self._copies(compute)
         records.release("bytes", "copykind", "instance")
@@ -185,7 +188,7 @@ class _Costing:
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
             codes[index] = self._evaluate(call, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
-        return np.where(compute, codes[inverse], np.int32(-1))
+        return computed(len(records), np.int32, lambda part: np.where(compute[part], codes[inverse[part]], np.int32(-1)))
 
     def _forward_says_more(self, own: OpCall, forward: int) -> bool:
         """Whether a backward op was recorded without what it computes, and its forward with which inputs want a gradient."""
@@ -291,26 +294,26 @@ class _Costing:
 
     # ------------------------------------------------------------------ who carries it
 
-    def _main_rows(self, main: Bools, product: Bools, cost: Codes, group: Ints) -> Bools:
-        """In an op of matrix products the kernels that multiply, where it has any; else all but auxiliary ones."""
-        has_matmul = (self._of_costs("matmul_flops") > 0)[cost]
-        multiplied = distinct_values(group[has_matmul & product & (group >= 0)])
-        return np.where(has_matmul & np.isin(group, multiplied), product, main)
+    def _share(self, cost: Codes, group: Ints, main: Bools, product: Bools) -> None:
+        """Divide each group's cost among its main rows by time; a row alone in its group carries all of it.
 
-    def _share(self, cost: Codes, group: Ints, main: Bools) -> None:
-        """Divide each group's cost among its main rows by time; a row alone in its group carries all of it."""
-        costed = (cost >= 0) & (group >= 0)
-        shared = costed & np.isin(group, repeated(group[costed]))
-        main[costed & ~shared] = True
-        several = np.flatnonzero(shared)
-        code = np.where(group >= 0, cost, np.int32(-1))
+        In an op of matrix products the main rows are the kernels that multiply, where it has any; else all but auxiliary ones.
+        """
+        rows = len(cost)
+        code = computed(rows, np.int32, lambda part: np.where(group[part] >= 0, cost[part], np.int32(-1)))
+        shared = is_repeated(computed(rows, np.int64, lambda part: np.where(code[part] >= 0, group[part], -1)))
+        main |= (code >= 0) & ~shared
+        several = rows_where(rows, lambda part: shared[part] & (code[part] >= 0))
         least = self._of_costs("at_least")
         for name in (*_PARTS, "at_least") if (least >= 0).any() else _PARTS:
-            self.part[name] = self._of_costs(name)[code]
-        self.problem = self._problem_codes()[code]
-        self.inferred = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_)[code]
+            self.part[name] = taken(self._of_costs(name), code)
+        self.problem = taken(self._problem_codes(), code)
+        self.inferred = taken(np.array([*map(attrgetter("inferred"), self.table), False], np.bool_), code)
         of = distinct_rows(group[several]).inverse
         groups = int(of.max(initial=-1)) + 1
+        matmul = (self._of_costs("matmul_flops") > 0)[cost[several]]
+        multiplied = np.bincount(of, matmul & product[several], groups) > 0
+        main[several] = np.where(matmul & multiplied[of], product[several], main[several])
         weight = np.maximum(self.records["dur_ns"][several], 0).astype(np.float64)
         weight[~main[several]] = 0
         idle = np.bincount(of, weight, groups) == 0  # no main row took any time: the longest row carries the cost
@@ -339,24 +342,32 @@ class _Costing:
         Within an op whose kernels carry its cost they are part of that, and carry nothing.
         """
         kind, instance = self.records["kind"], self.records["instance"]
-        rows = np.flatnonzero(np.isin(kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
+        rows = rows_where(len(kind), lambda part: among(kind[part], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
         if not len(rows):
             return
         moved = self.records["bytes"][rows]
         twice = (kind[rows] == ActivityKind.MEMCPY) & (self.records["copykind"][rows] == 8)
         own = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)
-        carried = instance[compute & (instance >= 0) & (self.part["bytes"] >= 0)]
+        inside, moves = distinct_values(instance[rows]), self.part["bytes"]
+        inside = inside[inside >= 0]
+        carrying = rows_where(len(kind), lambda part: compute[part] & (moves[part] >= 0) & among(instance[part], inside))
+        carried = instance[carrying]
         self.part["matmul_flops"][rows] = self.part["vector_flops"][rows] = 0
         self.part["bytes"][rows] = np.where(np.isin(instance[rows], carried), 0, own)
 
     def _reasons(self, cost: Codes, compute: Bools) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
-        lacking = np.flatnonzero(compute & ((self.part["matmul_flops"] < 0) | (self.part["vector_flops"] < 0)))
-        for code in distinct_values(cost[lacking]).tolist():
-            rows = lacking[cost[lacking] == code]
-            reason = self.table[code].reason if code >= 0 else "no op is known"
+        often, spent = np.zeros((2, len(self.table) + 1), np.int64)  # of no cost first
+        matmul, vector, dur_ns = self.part["matmul_flops"], self.part["vector_flops"], self.records["dur_ns"]
+        for part in pieces(len(cost)):
+            lacking = compute[part] & ((matmul[part] < 0) | (vector[part] < 0))
+            code = cost[part][lacking].astype(np.int64) + 1
+            often += np.bincount(code, minlength=len(often))
+            spent += summed(code, dur_ns[part][lacking], len(spent))
+        for at in np.flatnonzero(often).tolist():
+            reason = self.table[at - 1].reason if at else "no op is known"
             count, time = found.get(reason, (0, 0))
-            found[reason] = count + len(rows), time + int(self.records["dur_ns"][rows].sum())
+            found[reason] = count + int(often[at]), time + int(spent[at])
         return found
 
 

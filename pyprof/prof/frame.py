@@ -77,7 +77,7 @@ class Frame:
     @cached_property
     def of_classes(self) -> Frame:
         """A frame of one record of each class, for what depends on that alone."""
-        return Part(self, self.classes.first)
+        return Part(self, self.classes.first, self.classes.records)
 
     @cached_property
     def costs(self) -> Costs:
@@ -345,9 +345,10 @@ class Part(Frame):
 
     rows: Ints = np.empty(0, np.int64)
 
-    def __init__(self, frame: Frame, rows: Ints) -> None:
+    def __init__(self, frame: Frame, rows: Ints, records: Records | None = None) -> None:
+        """records: those at these rows, where they are made already."""
         self._all, self.rows = frame, rows
-        self.records, self.given = frame.records.select(rows), frame.given
+        self.records, self.given = frame.records.select(rows) if records is None else records, frame.given
 
     @property
     def numbers(self) -> Ints:

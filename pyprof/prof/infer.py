@@ -55,6 +55,8 @@ def _look_ups(records: Records) -> Records:
     each pair agrees on the number of bags.
     """
     ops = [[re.search(pattern, call.op) is not None for pattern in (_LOOK_UP, _LOOK_UP_BACKWARD)] for call in records.calls]
+    if not any(ahead for ahead, _ in ops) or not any(back for _, back in ops):
+        return records
     is_forward, is_backward = np.array([*ops, [False, False]], np.bool_)[records["own"]].T
     forward, backward = np.flatnonzero(is_forward & (records["instance"] >= 0)), np.flatnonzero(is_backward)
     if not len(forward) or not len(backward) or len(distinct_values(records["pid"][np.concatenate([forward, backward])])) > 1:
@@ -99,6 +101,8 @@ def _wide(call: OpCall, own: OpCall) -> OpCall | None:
 def _from_links(records: Records) -> Records:
     """Convolutions and batch norms, each from the backward that its sequence number leads to."""
     fill = [_wanted(call) for call in records.calls]
+    if all(found is None for found in fill):
+        return records
     wanted = np.array([found is not None for found in fill] + [False], np.bool_)[records["call"]]
     rows = np.flatnonzero(wanted & (records["fwd_instance"] >= 0) & (records["own"] >= 0))
     if not len(rows):
@@ -111,6 +115,8 @@ def _from_links(records: Records) -> Records:
         if filled is not None:
             made[call, own] = len(calls)
             calls.append(filled)
+    if not made:
+        return records
     code = np.array([made.get((call, own), -1) for call, own in pairs.T.tolist()], np.int32)[inverse]
     return _replaced_calls(records, calls, records["fwd_instance"][rows[code >= 0]], code[code >= 0])
 
@@ -134,7 +140,10 @@ def _replaced_calls(
 
 def _from_kernels(records: Records) -> Records:
     """Matrix products that were called on fp32 in the original PyProf's markers, and whose kernel multiplied a 16-bit type."""
-    wanted = np.array([*map(_before_casts, records.calls), False], np.bool_)[records["call"]]
+    wanted = np.array([*map(_before_casts, records.calls), False], np.bool_)
+    if not wanted.any():
+        return records
+    wanted = wanted[records["call"]]
     rows = np.flatnonzero(wanted & (records["instance"] >= 0) & (records["fwd_instance"] < 0))
     calls, made = list(records.calls), dict[tuple[int, int], int]()
     pairs, _, inverse = distinct_rows(records["call"][rows], records["name"][rows])
@@ -167,6 +176,8 @@ _PARTS = frozenset("split split_with_sizes chunk unbind tensor_split unsafe_spli
 def _from_forward(records: Records) -> Records:
     """Sums, joins and zeros within a backward, each from the forward op that its function's number leads to."""
     lacks = [c.dispatcher and c.op in _FILL and UNKNOWN in c.args for c in records.calls]
+    if not any(lacks):
+        return records
     wanted = np.array([*lacks, False], np.bool_)[records["own"]]
     rows = np.flatnonzero(wanted & (records["fwd_instance"] >= 0) & (records["call"] >= 0))
     if not len(rows):
@@ -179,6 +190,8 @@ def _from_forward(records: Records) -> Records:
         if filled is not None:
             codes[index] = len(calls)
             calls.append(filled)
+    if len(calls) == len(records.calls):
+        return records
     column = records["own"].copy()
     column[rows] = codes[inverse]
     return records.with_ops({"own": column}, calls)

@@ -29,24 +29,36 @@ def recorded_inside(records: Records) -> Ints:
     NCCL's annotation within a collective whose tensors were in lists; the copy within a conversion, and the filling within
     `zeros_like`, where types were not recorded with the options. On the CPU a conversion without a copy: itself.
     """
-    calls, own, inner = records.calls, records["own"], records["inner"].astype(np.int64)
-    bare = _flags(calls, lambda call: call.module == "c10d" and not call.tensors)[own]
-    better = bare & _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors))[inner]
-    untyped = _flags(calls, _moves_unknown)[own]
-    if untyped.any():
-        better |= untyped & _flags(calls, _writes_typed)[inner] & _only(records, inner)
+    calls, nothing = records.calls, np.broadcast_to(np.int64(-1), len(records))
+    bare, untyped, converts = (
+        _flags(calls, holds)
+        for holds in (
+            lambda call: call.module == "c10d" and not call.tensors,
+            _moves_unknown,
+            lambda call: call.name in CONVERSIONS,
+        )
+    )
+    if not (bare | untyped | converts).any():
+        return nothing
+    own, inner = records["own"], records["inner"].astype(np.int64)
+    better = bare[own] & _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors))[inner]
+    if (moves := untyped[own]).any():
+        better |= moves & _flags(calls, _writes_typed)[inner] & _only(records, inner)
     cpu = records["kind"] == ActivityKind.CPU
     if cpu.any():
-        better |= cpu & (inner == own) & _flags(calls, lambda call: call.name in CONVERSIONS)[own]
-    return np.where(better, inner, -1) if better.any() else np.broadcast_to(np.int64(-1), len(records))
+        better |= cpu & (inner == own) & converts[own]
+    return np.where(better, inner, -1) if better.any() else nothing
 
 
 def elements(records: Records) -> Ints:
     """For each record the place in DTYPES of the types in its own op's lists of tensors, which torch.profiler does not
     record, from the name of a kernel of the instance; -1 where they are known or no name says it."""
-    untyped = _flags(records.calls, _lists_untyped)[records["own"]] & (records["instance"] >= 0)
+    flags, nothing = _flags(records.calls, _lists_untyped), np.broadcast_to(np.int64(-1), len(records))
+    if not flags.any():
+        return nothing
+    untyped = flags[records["own"]] & (records["instance"] >= 0)
     if not untyped.any():
-        return np.broadcast_to(np.int64(-1), len(records))
+        return nothing
     element = np.full(len(records), -1, np.int64)
     names = distinct_values(records["name"][untyped]).tolist()
     for name, found in zip(names, map(element_type, map(records.strings.__getitem__, names)), strict=True):

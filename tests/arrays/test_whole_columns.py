@@ -16,7 +16,6 @@ def test_distinct_rows_of_pieces_are_those_of_all(monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(spread)
     one, other = rng.integers(-3, spread, 500), rng.integers(0, 9, 500).astype(np.int32)
     whole = distinct_rows(one, other)
-    monkeypatch.setattr(columns, "PIECE_ROWS", 64)
     monkeypatch.setattr(spool, "PIECE_ROWS", 64)
     monkeypatch.setattr(columns, "_HASHED_ROWS", 16)
     for found, expected in zip(distinct_rows(one, other), whole, strict=True):

@@ -24,7 +24,8 @@ ALIKE = (
 
 
 class Classes(NamedTuple):
-    """code: of each record its class; first: of each class the position of its first record; records: these."""
+    """code: of each record its class; first: of each class the position of its first record; records: these, without the
+    columns in which others of the class differ."""
 
     code: Ints
     first: Ints
@@ -58,7 +59,9 @@ def classes_of(records: Records) -> Classes:
             batch.append(values)
             product *= width
     first, code = distinct_rows(*batch)[1:]
-    return Classes(kept(code.astype(np.int32)), first, records.select(first))
+    columns = {name: records[name][first] for name in ALIKE}
+    pools = records.strings, records.stacks, records.calls, records.gpus, records.engine_steps
+    return Classes(kept(code.astype(np.int32)), first, Records(columns, *pools, np.zeros(len(first) + 1, np.int64)))
 
 
 def _width(values: Array) -> int:

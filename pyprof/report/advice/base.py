@@ -14,7 +14,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import empty, full, kept
+from pyprof.arrays.spool import empty, full, kept, pieces
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
@@ -74,19 +74,33 @@ class Budget:
 
         awaited: the host waits for them, as for a collective or a copy from pageable memory, and is ahead by what they give.
         """
-        runs = self._division.run[rows]
-        wish = np.where(runs >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0)
-        if awaited:
-            self._left[rows] -= (given := wish.astype(np.int64))
-            return given
-        wanted = np.bincount(runs[runs >= 0], wish[runs >= 0], len(self._slack))
-        slack = np.maximum(self._slack, 0)
-        share = np.minimum(1, np.divide(slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
-        granted: Ints = np.floor(wish * share[runs]).astype(np.int64) if len(share) else np.zeros(len(rows), np.int64)
-        self._left[rows] -= granted
-        bounded = self._slack < np.iinfo(np.int64).max
-        self._slack -= np.where(bounded, summed(np.maximum(runs, 0), granted, len(self._slack)), 0)
+        granted = np.zeros(len(rows), np.int64)
+        share = None if awaited else self._shares(rows, wish_ns)
+        for part in pieces(len(rows)):
+            runs, wish = self._wishes(rows[part], wish_ns[part])
+            given = (wish if share is None else np.floor(wish * share[runs])).astype(np.int64)
+            self._left[rows[part]] -= given.astype(self._left.dtype)
+            if share is not None:
+                own, given_there = runs[runs >= 0], given[runs >= 0]
+                bounded = self._slack[own] < np.iinfo(np.int64).max
+                np.subtract.at(self._slack, own[bounded], given_there[bounded])
+            granted[part] = given
         return granted
+
+    def _wishes(self, rows: Ints, wish_ns: Ints | Floats) -> tuple[Ints, Floats]:
+        """(the runs of some records, what each can give of what is wished at most); those outside of the window have none."""
+        runs = self._division.run[rows]
+        return runs, np.where(runs >= 0, np.clip(np.nan_to_num(wish_ns), 0, self._left[rows]), 0)
+
+    def _shares(self, rows: Ints, wish_ns: Ints | Floats) -> Floats:
+        """Of each run the share of what is wished of its records that it can give; at the end that of no run."""
+        wanted = np.zeros(len(self._slack) + 1)
+        for part in pieces(len(rows)):
+            runs, wish = self._wishes(rows[part], wish_ns[part])
+            np.add.at(wanted, runs, wish)
+        slack = np.maximum(np.append(self._slack, 0), 0)
+        share: Floats = np.minimum(1, np.divide(slack, wanted, out=np.ones(len(wanted)), where=wanted > 0))
+        return share
 
     def drop_launches(self, rows: Ints) -> None:
         """A change that was claimed for does without these records: their runs no longer wait for their launches."""
@@ -110,10 +124,16 @@ def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tup
 
     Layers that differ in their numbers alone are one place: `blocks.*.attn`.
     """
-    frame = overview.frame
+    classes, frame = overview.frame.classes, overview.frame.of_classes
+    of_class, number = np.zeros((2, len(classes)), np.int64)
+    for part in pieces(len(rows)):
+        code = classes.code[rows[part]]
+        of_class += summed(code, time_ns[part], len(classes))
+        number += np.bincount(code, minlength=len(classes))
+    there = np.flatnonzero(number)
     texts = frame.of_stack(_layer), frame.of_call("call", _op), frame.of_call("call", params), frame.of_stack(_source)
-    distinct, _, code = distinct_rows(*(text.codes[rows] for text in texts))
-    spent, often = summed(code, time_ns, distinct.shape[1]), np.bincount(code, minlength=distinct.shape[1])
+    distinct, _, code = distinct_rows(*(text.codes[there] for text in texts))
+    spent, often = (summed(code, each[there], distinct.shape[1]) for each in (of_class, number))
     found: dict[tuple[str | None, ...], Place] = {}
     for codes, number, time in zip(distinct.T.tolist(), often.tolist(), spent.tolist(), strict=True):
         layer, op, shape, src = (text.pool[one] if one >= 0 else None for text, one in zip(texts, codes, strict=True))

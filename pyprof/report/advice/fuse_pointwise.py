@@ -14,6 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import joined, piece_rows
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -80,22 +81,36 @@ def _compiled(overview: Overview) -> bool:
 
 
 def _runs(kernels: Kernels, overview: Overview) -> _Runs:
-    """Runs of neighbours on a stream, and what their kernels read and write between them."""
+    """Runs of neighbours on a stream, and what their kernels read and write between them; some runs at a time."""
     phase, listed = overview.frame.classes.records["phase"], _of_a_list(kernels, overview)
     able = kernels.fusable & (phase != PHASES.index("optimizer"))
     at = rows_where(len(kernels.row), lambda part: able[kernels.code[part]] & ~listed[part])
-    if not len(at):
-        return _Runs(at, at, np.empty(0))
-    code = kernels.code[at]
-    new = np.ones(len(at), np.bool_)
-    new[1:] = (np.diff(at) > 1) | (np.diff(kernels.stream[at]) != 0) | (np.diff(phase[code]) != 0)
-    run = np.cumsum(new, dtype=at.dtype) - 1
-    largest = np.zeros(int(run[-1]) + 1, np.int64)
-    elements = kernels.elements[code]
-    del code
-    np.maximum.at(largest, run, elements)
+
+    def begins(part: slice) -> Bools:
+        mine, before = at[part], at[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
+        new = (mine - before > 1) | (kernels.stream[mine] != kernels.stream[before])
+        new |= phase[kernels.code[mine]] != phase[kernels.code[before]]
+        new[: part.start == 0] = True
+        return np.asarray(new)
+
+    first = np.append(rows_where(len(at), begins), len(at))  # of each run its first place, and the end
+    found = [_Runs(at[:0], at[:0], np.empty(0))]
+    run = 0
+    while run < len(first) - 1:
+        until = max(int(np.searchsorted(first, first[run] + piece_rows(), "right")) - 1, run + 1)
+        mine, sizes = at[first[run] : first[until]], np.diff(first[run : until + 1])
+        found.append(_gains(kernels, overview, mine, np.repeat(np.arange(run, until, dtype=at.dtype), sizes)))
+        run = until
+    return _Runs(*(joined([one[column] for one in found]) for column in range(3)))
+
+
+def _gains(kernels: Kernels, overview: Overview, at: Ints, run: Ints) -> _Runs:
+    """Of whole runs those that fusing saves time of. at: their rows of `Kernels`; run: the number of each one's run."""
+    elements, own = kernels.elements[kernels.code[at]], run - run[0]
+    largest = np.zeros(int(own[-1]) + 1, np.int64)
+    np.maximum.at(largest, own, elements)
     size = _filled(elements, run)
-    big = (size < 0) | (size * _SMALL >= largest[run])
+    big = (size < 0) | (size * _SMALL >= largest[own])
     whole, run_of, size_of = at[big], run[big], size[big]
     same = (run_of[1:] == run_of[:-1]) & ((np.minimum(size_of[1:], size_of[:-1]) < 0) | _alike(size_of[1:], size_of[:-1]))
     linked = _joined(kernels, whole, same & ~_of_one_op(kernels, whole, overview))

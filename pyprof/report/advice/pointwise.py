@@ -100,8 +100,8 @@ def kernels_of(overview: Overview) -> Kernels:
         told[:, at] = 1, *size, family == "reduce", family in _WHOLE, said
     of_class = np.zeros((6, len(classes)), np.int64)
     of_class[:, there] = told[:, alike_too.inverse]
-    fusable, elements, inputs, reduces, whole, word = of_class
-    return Kernels(kept(row), stream, code, fusable > 0, elements, inputs, reduces > 0, whole > 0, word, list(words))
+    fusable, reduces, whole = (of_class[at] > 0 for at in (0, 3, 4))
+    return Kernels(kept(row), stream, code, fusable, of_class[1], of_class[2], reduces, whole, of_class[5], list(words))
 
 
 def function(kernel: str) -> str | None:

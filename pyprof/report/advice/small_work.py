@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, repeated
+from pyprof.arrays.columns import distinct_rows, is_repeated
+from pyprof.arrays.spool import is_constant
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
@@ -65,8 +66,9 @@ def _filled(overview: Overview) -> Floats:
 def _launched_together(overview: Overview, rows: Ints) -> Bools:
     """Which of some records share a launch with others, or have none: those of CUDA graphs."""
     records = overview.records
-    code = distinct_rows(records["pid"], records["corr"]).inverse
-    return np.asarray(np.isin(code[rows], repeated(code)) | (records["launch_ns"][rows] < 0))
+    one_process = is_constant(records["pid"])
+    code = records["corr"] if one_process else distinct_rows(records["pid"], records["corr"]).inverse
+    return np.asarray(is_repeated(code)[rows] | (records["launch_ns"][rows] < 0))
 
 
 def _often(overview: Overview, rows: Ints) -> Bools:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pyprof.arrays.spool import columns_on_disk
+from pyprof.arrays.spool import SMALL_PIECE_ROWS, columns_on_disk
 from pyprof.errors import InputError
 from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_WIDTH = 120
-_IN_MEMORY = 0 << 20  # bytes of columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser, TABLES)
 
 
-@columns_on_disk(in_memory=_IN_MEMORY)
+@columns_on_disk(piece_rows=SMALL_PIECE_ROWS)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.arrays.processes import several
