@@ -36,6 +36,15 @@ distributed = pytest.importorskip("distributed", reason="--dask needs distribute
 pytestmark = pytest.mark.filterwarnings("default")  # dask's own
 
 
+@pytest.fixture
+def fresh() -> object:
+    """The address of a cluster none of whose workers was killed before: dask does not always bring such a one back."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
 @pytest.fixture(scope="module")
 def scheduler() -> object:
     with distributed.LocalCluster(
@@ -70,11 +79,11 @@ def test_a_task_that_ends_its_workers_is_told_and_the_others_go_on(scheduler: st
 
 
 @pytest.mark.parametrize("capture", sorted((ROOT / "tests" / "data").glob("*.sqlite")), ids=lambda path: path.name)
-def test_one_capture_in_parts_while_a_worker_is_killed(scheduler: str, capture: Path, tmp_path: Path) -> None:
+def test_one_capture_in_parts_while_a_worker_is_killed(fresh: str, capture: Path, tmp_path: Path) -> None:
     """One of two workers stands still, so that it has parts which it never ends, and is killed when the other has ended some."""
     expected = attribute(open_trace(capture), op_rules(), 8)
-    with distributed.Client(scheduler) as client:
-        client.wait_for_workers(2)
+    with distributed.Client(fresh) as client:
+        client.wait_for_workers(2, timeout=60)
         stopped = client.run(os.getpid)[min(client.nthreads())]
     os.kill(stopped, signal.SIGSTOP)
 
@@ -87,7 +96,7 @@ def test_one_capture_in_parts_while_a_worker_is_killed(scheduler: str, capture: 
     with (
         mock.patch.object(in_slices, "_LEAST_AMONG_PROCESSES", 1),
         mock.patch.object(reader, "_LEAST_SHARED_BYTES", 1),
-        parts_on_dask(scheduler, tmp_path),
+        parts_on_dask(fresh, tmp_path),
     ):
         found = attribute(open_trace(capture), op_rules(), 8)
     ending.join()
@@ -95,12 +104,12 @@ def test_one_capture_in_parts_while_a_worker_is_killed(scheduler: str, capture: 
     assert found.messages() == expected.messages()
 
 
-def test_one_capture_by_the_command(scheduler: str, tmp_path: Path) -> None:
+def test_one_capture_by_the_command(fresh: str, tmp_path: Path) -> None:
     capture = str(next((ROOT / "tests" / "data").glob("*.sqlite")))
     here, there = tmp_path / "here.parquet", tmp_path / "there.parquet"
     assert main(["parse", capture, "-o", str(here), "--jobs", "1"]) == 0
     with mock.patch.object(reader, "_LEAST_SHARED_BYTES", 1):
-        assert main(["parse", capture, "-o", str(there), "--dask", scheduler]) == 0
+        assert main(["parse", capture, "-o", str(there), "--dask", fresh]) == 0
     assert here.read_bytes() == there.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here.parquet", "there.parquet"]  # and nothing hidden
 
