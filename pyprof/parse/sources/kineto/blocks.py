@@ -21,8 +21,10 @@ from pyprof.parse.sources.kineto.codes import Codes
 from pyprof.parse.sources.kineto.events import (
     LAST_US,
     Event,
+    Events,
     Int,
     Span,
+    as_floats,
     decode_args,
     floats,
     kept,
@@ -83,7 +85,7 @@ class BlockReader:
         self._names: list[tuple[int | str, int | str, str]] = []
         self._lost = Lost()
 
-    def read(self, events: list[Event]) -> Block:
+    def read(self, events: Events) -> Block:
         """One block."""
         kind = self._kinds.of(map(_KIND, events), len(events))
         self._readers += [self._reader(*one) for one in self._kinds.new()]
@@ -121,10 +123,12 @@ class BlockReader:
     def _threads(self, events: list[Event]) -> Array:
         return self._codes["threads"].of(map(_THREAD, events), len(events))
 
-    def _times(self, events: list[Event], kind: Array) -> Span:
+    def _times(self, events: Events, kind: Array) -> Span:
         """Of all events. Those whose time cannot be lose their kind; one with a negative duration takes no time. Both are
         counted."""
-        begin, duration = (microseconds([*map(field, events)]) for field in (_TS, _DUR))
+        begin, duration = events.begin_us, None if events.begin_us is None else as_floats(map(_DUR, events), len(events))
+        if begin is None or duration is None:
+            begin, duration = (microseconds([*map(field, events)]) for field in (_TS, _DUR))
         timed, lasts = np.abs(floats(begin)) < LAST_US, floats(duration)
         usual = timed & (lasts >= 0) & (lasts < LAST_US)
         lost = self._lost

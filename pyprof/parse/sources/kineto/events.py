@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from operator import attrgetter
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from pyprof.arrays.types import Array, Ints
+from pyprof.arrays.types import Array, Floats, Ints
 from pyprof.parse.sources.kineto.odd_text import requoted, tolerant
 
 LAST_US = 4e15
@@ -55,6 +55,12 @@ class _Exact(Event, gc=False):
     dur: Decimal = Decimal(0)
 
 
+class Events(list[Event]):
+    """Events in the order of the file. begin_us: their `ts` as floats; None where floats would lose digits of some."""
+
+    begin_us: Floats | None = None
+
+
 class Facts(msgspec.Struct):
     """The values beside the events, as they are in the file: any of them may have any type, and None where it is missing."""
 
@@ -77,18 +83,18 @@ _TS = attrgetter("ts")
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def read_block(text: memoryview) -> list[Event] | None:
+def read_block(text: memoryview) -> Events | None:
     """The events of a list of them; None where it cannot be read at all. Their args lie in the text."""
     found = _read(text, _BLOCK)
     return None if found is None else found[0]
 
 
-def read_document(text: bytes) -> tuple[list[Event], Facts] | None:
+def read_document(text: bytes) -> tuple[Events, Facts] | None:
     """The events and facts of a whole trace; None where it cannot be read at all."""
     return _read(text, _DOCUMENT)
 
 
-def _read(text: bytes | memoryview, decoders: _Decoders) -> tuple[list[Event], Facts] | None:
+def _read(text: bytes | memoryview, decoders: _Decoders) -> tuple[Events, Facts] | None:
     try:
         return _strict(text, *decoders)
     except _MALFORMED:
@@ -102,20 +108,25 @@ def _read(text: bytes | memoryview, decoders: _Decoders) -> tuple[list[Event], F
     if not isinstance(events, list):
         return None
     facts = Facts(*(document.get(name) for name in Facts.__struct_fields__))
-    return [event for item in events if (event := _event(item)) is not None], facts
+    return Events(event for item in events if (event := _event(item)) is not None), facts
 
 
 def _strict(
     text: bytes | memoryview, plain: msgspec.json.Decoder[Any], exact: msgspec.json.Decoder[Any]
-) -> tuple[list[Event], Facts]:
+) -> tuple[Events, Facts]:
     """As `_read` of valid text, with exact times where floats would lose nanoseconds."""
-    found = plain.decode(text)
-    events, facts = (found, Facts()) if isinstance(found, list) else (found.traceEvents, found)
-    begins = [*map(_TS, events)]
-    if float in set(map(type, begins)) and any(type(ts) is float and ts >= _EXACT_BELOW_US for ts in begins):
-        found = exact.decode(text)
-        events = found if isinstance(found, list) else found.traceEvents
+    events, facts = _decoded(text, plain)
+    begin = as_floats(map(_TS, events), len(events))
+    long = begin is None or (len(begin) > 0 and begin.max() >= _EXACT_BELOW_US)
+    if long and float in set(map(type, map(_TS, events))):
+        return _decoded(text, exact)
+    events.begin_us = begin
     return events, facts
+
+
+def _decoded(text: bytes | memoryview, decoder: msgspec.json.Decoder[Any]) -> tuple[Events, Facts]:
+    found = decoder.decode(text)
+    return (Events(found), Facts()) if isinstance(found, list) else (Events(found.traceEvents), found)
 
 
 def _event(item: object) -> Event | None:
@@ -191,6 +202,14 @@ def _decode_one(kind: type[S], text: bytes) -> S:
 def whole_numbers(structs: Sequence[object], name: str) -> Ints:
     """A column from a field that holds integers of 64 bits."""
     return np.fromiter(map(attrgetter(name), structs), np.int64, len(structs))
+
+
+def as_floats(values: Iterable[int | float], count: int) -> Floats | None:
+    """A column of so many numbers; None where one has too many digits for it."""
+    try:
+        return np.fromiter(values, np.float64, count)
+    except OverflowError:
+        return None
 
 
 def microseconds(values: Sequence[int | float | Decimal]) -> Array:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pyprof.arrays.processes import begun, end, killed
-from pyprof.parse.sources.kineto.events import Event, read_block
+from pyprof.parse.sources.kineto.events import Events, read_block
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -108,7 +108,7 @@ class _Worker(NamedTuple, Generic[Result]):
 class Team(Generic[Result]):
     """Processes, started when there is enough to do for them. work: begins the work in one; count: how many at most."""
 
-    def __init__(self, work: Callable[[], Callable[[list[Event]], Result]], count: int) -> None:
+    def __init__(self, work: Callable[[], Callable[[Events], Result]], count: int) -> None:
         self._work, self._count = work, min(count, _MOST_PROCESSES)
         self._workers: list[_Worker[Result]] = []
         self._buffers: list[Buffer] = []

@@ -15,11 +15,11 @@ from typing import Generic, NamedTuple, TypeVar, cast
 
 from pyprof.errors import InputError, NotACapture
 from pyprof.parse.sources.gunzip import MAGIC, DamagedGzip, Gunzip
-from pyprof.parse.sources.kineto.events import Event, Facts, kept, read_block, read_document
+from pyprof.parse.sources.kineto.events import Event, Events, Facts, kept, read_block, read_document
 from pyprof.parse.sources.kineto.team import Buffer, Team
 
 Result = TypeVar("Result")
-Work = Callable[[list[Event]], Result]
+Work = Callable[[Events], Result]
 
 _BLOCK_BYTES = 2 << 20  # larger ones do not stay in the caches of a core
 _ALONE_BYTES = 32 << 20  # of text: of less the start of a process takes as long as it saves
@@ -88,7 +88,7 @@ class TraceFile:
             "pass the file that prof.export_chrome_trace() or tensorboard_trace_handler() wrote",
         )
 
-    def _last(self, head: bytes, text: bytes) -> list[Event]:
+    def _last(self, head: bytes, text: bytes) -> Events:
         """The events at the end, and the facts from before and behind all events."""
         found = read_document(head + text if head else b'{"traceEvents":[' + text + b"}")
         if found is None:
