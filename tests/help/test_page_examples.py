@@ -24,7 +24,8 @@ from tests.help import page_files
 FOLDER = ROOT / "pyprof" / "help"
 PAGES = sorted(FOLDER.rglob("*.md"))
 # What `# needs ...` behind an example may say, and how many examples say so: each of these is one that some machine does not run.
-NEEDED = {"minutes": 7, "nsys": 1, "a GPU": 3, "a network": 1, "the package mcp": 1, "a checkout": 2, "captures of graphs": 1}
+NEEDED = {"minutes": 7, "nsys": 1, "a GPU": 3, "a network": 1, "the package mcp": 1, "a checkout": 2, "captures of graphs": 1,
+          "a dask cluster": 1}  # fmt: skip
 
 
 # What leaves something in its process or takes it over; all else runs in this one, which saves Python's start.
@@ -68,7 +69,7 @@ def _parameter(block: Block) -> object:
 
 def _missing(needs: str) -> str | None:
     """Why an example cannot run here."""
-    if needs in ("a network", "a checkout", "captures of graphs"):
+    if needs in ("a network", "a checkout", "captures of graphs", "a dask cluster"):
         return f"needs {needs}, which is not in the folder of the examples"
     tools = {"nsys": "nsys", "a GPU": "nvidia-smi"}
     if needs in tools and shutil.which(tools[needs]) is None:
