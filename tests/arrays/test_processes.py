@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,16 +16,17 @@ import pytest
 from pyprof.arrays import spool
 from pyprof.arrays.processes import in_processes, most, several
 from pyprof.errors import InputError, ToolError
+from tests.children import children
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are forked, and looked for in /proc")
 
 
-def no_children() -> bool:
-    try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return True
-    return False
+@pytest.fixture(autouse=True)
+def none_left() -> Iterator[None]:
+    """No process that a test has started is left."""
+    before = children()
+    yield
+    assert children() <= before
 
 
 def test_results_come_in_the_order_of_tasks():
@@ -35,7 +38,6 @@ def test_results_come_in_the_order_of_tasks():
     assert found[0][1] == os.getpid() and len({pid for _, pid, _ in found}) == 4
     for number, _, rest in found:
         assert (rest["values"] == np.arange(number * 100_000)).all() and rest["name"] == "x" * number
-    assert no_children()
 
 
 def test_columns_are_shared(tmp_path):
@@ -60,13 +62,11 @@ def test_what_a_task_raises_is_raised_here():
     with pytest.raises(InputError, match=r"net\.sqlite: odd") as caught:
         in_processes([lambda: 1, lambda: 2, fail])
     assert caught.value.hint == "export it again"
-    assert no_children()
 
 
 def test_a_killed_process_is_an_error_of_ours():
     with pytest.raises(ToolError, match="was killed"):
         in_processes([lambda: 1, lambda: os.kill(os.getpid(), signal.SIGKILL)])
-    assert no_children()
 
 
 def test_none_is_left_when_the_first_task_ends_by_an_interrupt():
@@ -77,7 +77,6 @@ def test_none_is_left_when_the_first_task_ends_by_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         in_processes([interrupted, lambda: time.sleep(60)])
     assert time.monotonic() - begin < 30
-    assert no_children()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system ends a process with its parent on Linux")
