@@ -25,6 +25,11 @@ from pyprof.errors import ToolError
 
 Result = TypeVar("Result")
 
+
+class KilledError(ToolError):
+    """A process did not end by itself."""
+
+
 _JOBS: ContextVar[int] = ContextVar("processes for one capture", default=1)
 LEAST_ROWS = 1 << 18  # of fewer the start of a process takes as long as it saves
 _ALIGNMENT = 64  # bytes, of arrays in a file of results
@@ -45,12 +50,26 @@ def most() -> int:
     return _JOBS.get() if hasattr(os, "fork") else 1
 
 
+def available() -> int:
+    """How many processes can work at a time: one a core that this one may use; one alone where its memory is limited, since
+    that limit is of each."""
+    with suppress(ImportError):
+        import resource
+
+        if resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY:
+            return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def at_once(tasks: Sequence[Callable[[], Result]], rows: int) -> list[Result]:
     """The results of tasks on columns of so many rows, at the same time where that is worth the start of processes."""
     if most() < len(tasks) or rows < LEAST_ROWS:
         return [task() for task in tasks]
     spool.release()
-    return in_processes(tasks)
+    try:
+        return in_processes(tasks)
+    except KilledError:  # most likely for want of memory, of which one process takes less
+        return [task() for task in tasks]
 
 
 def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
@@ -81,9 +100,9 @@ def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
             stream.close()
 
 
-def killed() -> ToolError:
+def killed() -> KilledError:
     """The error for a process that did not end by itself."""
-    return ToolError("a process that worked on the capture was killed", "give it more memory, or run with --jobs 1")
+    return KilledError("a process that worked on the capture was killed", "give it more memory, or run with --jobs 1")
 
 
 def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:

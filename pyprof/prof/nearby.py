@@ -28,7 +28,7 @@ def frame_of(records: Records, kinds: str, inside: Ints, gpu: Gpu | None = None)
     inside: positions of those among the records of these kinds, ascending.
     """
     of_kinds = np.isin(records["kind"], kind_codes(kinds))
-    if len(inside) * _WORTH <= np.count_nonzero(of_kinds) and not pairs_all(records):
+    if len(inside) * _WORTH <= np.count_nonzero(of_kinds) and not pairs_all(records) and not _sparse(records):
         places = None if of_kinds.all() else np.flatnonzero(of_kinds)
         needed = around(records, inside if places is None else places[inside])
         if len(needed) * _WORTH <= len(records):
@@ -71,6 +71,13 @@ def around(records: Records, inside: Ints) -> Ints:
             places.append(rows[near].astype(row_type(len(records))))
         found = places.whole()
     return found.astype(np.int64)
+
+
+def _sparse(records: Records) -> bool:
+    """Whether numbers of instances are far larger than there are records, as in some records of a long capture."""
+    most = 64 * len(records) + (1 << 24)
+    parts = (np.arange(begin, min(begin + PART_ROWS, len(records))) for begin in range(0, len(records), PART_ROWS))
+    return any(int(numbers.max(initial=-1)) > most for rows in parts for numbers in _instances(records, rows))
 
 
 def _instances(records: Records, rows: Ints) -> tuple[Array, Array]:

@@ -187,7 +187,7 @@ class Division:
         """(BUSY, devices): the time that each role holds each device."""
         result, count = np.zeros(len(BUSY) * self.count, np.int64), max(self.count, 1)
         for part in pieces(len(self.row)):
-            group = self.role[part] * np.int64(count) + self._device[part]
+            group = self.role[part].astype(np.int64) * count + self._device[part]
             result += summed(group, self.held_ns[self.row[part]], len(result))
         return result.reshape(len(BUSY), -1)
 

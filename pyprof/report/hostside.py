@@ -83,7 +83,7 @@ class Idle:
         result = np.zeros(len(CAUSES) * count, np.int64)
         for part in pieces(len(self.cause)):
             mine = self.cause[part] >= 0
-            group = self.cause[part][mine] * np.int64(count) + self.gaps.device[part][mine]
+            group = self.cause[part][mine].astype(np.int64) * count + self.gaps.device[part][mine]
             result += summed(group, self.gaps.time_ns[part][mine], len(result))
         device = self.gaps.device[self.late]
         for code in range(len(CAUSES)):

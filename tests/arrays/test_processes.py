@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyprof.arrays import spool
+from pyprof.arrays import processes, spool
 from pyprof.arrays.processes import in_processes, most, several
 from pyprof.errors import InputError, ToolError
 from tests.children import children
@@ -116,3 +116,36 @@ def test_how_many_is_asked_for():
     with several(3):
         assert most() == 3
     assert most() == 1
+
+
+def test_what_a_killed_process_was_to_do_is_done_here(monkeypatch):
+    monkeypatch.setattr(processes, "LEAST_ROWS", 1)
+    here = os.getpid()
+
+    def second():
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "second"
+
+    with several(2):
+        assert processes.at_once([lambda: "first", second], 10) == ["first", "second"]
+
+
+def test_an_error_of_a_task_is_not_tried_again(monkeypatch):
+    monkeypatch.setattr(processes, "LEAST_ROWS", 1)
+    done = []
+
+    def fail():
+        raise ToolError("no tool", "install it")
+
+    with several(2), pytest.raises(ToolError, match="no tool"):
+        processes.at_once([lambda: done.append(1), fail], 10)
+    assert done == [1]
+
+
+def test_one_process_where_memory_is_limited():
+    program = (
+        "from pyprof import memory; from pyprof.arrays.processes import available; memory.limit('4G'); print(available())"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "1"

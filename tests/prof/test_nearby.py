@@ -90,6 +90,12 @@ def test_all_of_an_op_its_forward_and_its_backward(rows: int, monkeypatch: pytes
     assert around(records, np.array([], np.int64)).tolist() == []
 
 
+def test_numbers_far_beyond_the_records_take_no_memory() -> None:
+    whole = _records([3, 3, 10**13, 5], [-1, -1, -1, 3])
+    frame, rows = frame_of(whole, "all", np.array([1]))
+    assert not isinstance(frame, Nearby) and rows.tolist() == [1]
+
+
 def test_what_is_read_whole() -> None:
     records, inside = _records(own=[*range(8)], forward=[-1] * 8), np.array([2])
     frame, rows = frame_of(records, "all", inside)

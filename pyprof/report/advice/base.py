@@ -111,7 +111,7 @@ class Budget:
 
     def wall_ns(self, granted: Ints) -> int:
         """The wall time that claims stand for: their sum, mean over the devices."""
-        return int(granted.sum()) // max(self._division.count, 1)
+        return int(granted.sum(dtype=np.int64)) // max(self._division.count, 1)
 
 
 def is_worth(overview: Overview, saves_ns: int, least: float = LEAST_SHARE) -> bool:

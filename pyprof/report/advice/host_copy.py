@@ -12,6 +12,7 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
+from pyprof.report.division import Division
 from pyprof.report.overview import Overview
 from pyprof.tables.units import human
 
@@ -42,16 +43,21 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     travelling, wall = rows[~inputs], division.wall_ns * division.count
     marked = overview.steps is not None
     least = 0.0 if marked else _UNMARKED * wall
-    if len(travelling) >= (len(overview.steps) if overview.steps else 2) and division.held_ns[travelling].sum() >= least:
-        back = division.held_ns[travelling[kind[travelling] == _TO_HOST]].sum() * 2 > division.held_ns[travelling].sum()
+    if len(travelling) >= (len(overview.steps) if overview.steps else 2) and _held_ns(division, travelling) >= least:
+        back = _held_ns(division, travelling[kind[travelling] == _TO_HOST]) * 2 > _held_ns(division, travelling)
         do = _RESULTS if back else _TRAVEL
         return _advice(overview, budget, travelling, "travel between host and device", do)
     pageable = rows[inputs & _pageable(overview, rows)]
-    if division.held_ns[pageable].sum() >= _LONG * wall:
+    if _held_ns(division, pageable) >= _LONG * wall:
         return _advice(overview, budget, pageable, "bring inputs from pageable memory", _INPUTS)
-    if marked and division.held_ns[rows[inputs]].sum() >= _EXPOSED * wall:
+    if marked and _held_ns(division, rows[inputs]) >= _EXPOSED * wall:
         return _advice(overview, budget, rows[inputs], "bring inputs", _AHEAD)
     return None
+
+
+def _held_ns(division: Division, rows: Ints) -> int:
+    """How long these records hold their devices."""
+    return int(division.held_ns[rows].sum(dtype=np.int64))
 
 
 def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) -> Advice | None:
@@ -60,7 +66,7 @@ def _advice(overview: Overview, budget: Budget, rows: Ints, what: str, do: str) 
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves):
         return None
-    moved, time = int(records["bytes"][rows].sum()), int(records["dur_ns"][rows].sum())
+    moved, time = int(records["bytes"][rows].sum(dtype=np.int64)), int(records["dur_ns"][rows].sum(dtype=np.int64))
     rate = human(moved / max(time, 1) * 1e9, "B/s")
     steps = overview.steps
     often = f" a step, {len(steps)} steps" if steps is not None and len(steps) > 1 else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -48,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 @columns_on_disk(piece_rows=SMALL_PIECE_ROWS)
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
-    from pyprof.arrays.processes import several
+    from pyprof.arrays.processes import available, several
     from pyprof.hardware import gpus
 
     require_table(options, TABLES)
     if options.table is None:
         choice(options, ())  # what is wrong with the options is said before anything is read
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
-    with several(os.cpu_count() or 1):
+    with several(available()):
         found = [_summary(name, gpu, options) for name in options.file]
     output = options.output or ""
     if options.table is not None:
