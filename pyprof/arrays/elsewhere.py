@@ -9,6 +9,7 @@ when it is whole. What a column means is not known here.
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
 def _do(task: str, result: str) -> str:
     """In another process: do the task in a file and write its result to another, whose name is returned."""
     if not os.path.exists(task):
-        raise ToolError(f"{os.uname().nodename} does not see {task}", "write with -o to a folder that all workers see")
+        raise ToolError(f"{platform.node()} does not see {task}", "write with -o to a folder that all workers see")
     with columns_on_disk():
         return _store(Path(result), cast("Callable[[], object]", _load(task))())
 

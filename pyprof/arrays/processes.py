@@ -116,9 +116,19 @@ def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
             result: object = task()
         except Exception as error:
             result = error
-        store(stream, result)
+        try:
+            store(stream, result)
+        except (OSError, pickle.PicklingError) as error:
+            stream.seek(0)
+            stream.truncate()
+            why = getattr(error, "strerror", None) or error
+            store(stream, ToolError(f"the result of a process cannot be kept: {why}", "make room there, or set TMPDIR"))
 
-    return begun(stored), stream
+    try:
+        return begun(stored), stream
+    except BaseException:
+        stream.close()
+        raise
 
 
 def begun(task: Callable[[], None]) -> int:
@@ -126,7 +136,12 @@ def begun(task: Callable[[], None]) -> int:
     parent = os.getpid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # what threads of this process do the child needs nothing of
-        number = os.fork()
+        try:
+            number = os.fork()
+        except OSError as error:
+            raise ToolError(
+                f"no process can be started: {error.strerror}", "raise the limit on processes (ulimit -u)"
+            ) from error
     if number:
         return number
     status = 1

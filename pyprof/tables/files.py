@@ -25,6 +25,7 @@ from pyprof.interrupts import answered
 _HINT = "choose another name or place with -o"
 _unfinished: set[Path] = set()  # hidden files and folders of this process
 _LOCK = "lock"  # in a hidden folder: locked by the process that made it
+_TRIES = 5  # to remove a folder that others still write to
 _STREAMS = ("/dev/", "/proc/")  # names of open files: /dev/stdout, /proc/self/fd/1
 
 
@@ -174,7 +175,10 @@ def _forget(hidden: Path) -> None:
         if hidden.is_dir():
             import shutil
 
-            shutil.rmtree(hidden)
+            for _ in range(_TRIES):  # a process elsewhere may still make files in it
+                shutil.rmtree(hidden, ignore_errors=True)
+                if not hidden.exists():
+                    break
         else:
             hidden.unlink()
 

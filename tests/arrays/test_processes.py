@@ -144,8 +144,29 @@ def test_an_error_of_a_task_is_not_tried_again(monkeypatch):
 
 
 def test_one_process_where_memory_is_limited():
-    program = (
-        "from pyprof import memory; from pyprof.arrays.processes import available; memory.limit('4G'); print(available())"
-    )
+    program = "from pyprof import memory; from pyprof.arrays.processes import available; memory.limit('4G'); print(available())"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "1"
+
+
+def test_a_process_that_cannot_be_started_is_told(monkeypatch):
+    def none():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", none)
+    with pytest.raises(ToolError, match="no process can be started: Resource"):
+        in_processes([lambda: 1, lambda: 2])
+
+
+def test_a_result_that_no_disk_holds_is_told(tmp_path):
+    program = (
+        "import resource, signal\n"
+        "import numpy as np\n"
+        "from pyprof.arrays.processes import in_processes\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try:\n    in_processes([lambda: 1, lambda: np.zeros(1_000_000)])\n"
+        "except Exception as error:\n    print(type(error).__name__, error)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert found.stdout.startswith("ToolError the result of a process cannot be kept: File too large")

@@ -7,6 +7,7 @@ reported with its item and the others go on. Nothing here knows captures.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -91,14 +92,17 @@ def parts_on_dask(scheduler: str, folder: Path) -> Iterator[None]:
 
     with client:
         try:
-            client.wait_for_workers(1, timeout=_NO_WORKER_S)
+            try:
+                client.wait_for_workers(1, timeout=_NO_WORKER_S)
+            except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
+                raise _without_cluster(error, scheduler) from error
             threads = sum(client.nthreads().values())
             # Several parts of each: one that is lost costs little, and none waits long for the last.
             with spread(client.get_executor(pure=False), 1 + _PARTS_OF_WORKER * threads, folder):
                 yield
         except KilledWorker as error:
             raise ToolError(f"several dask workers died of one part: {error}", "give them more memory") from error
-        except (CancelledError, TimeoutError) as error:
+        except CancelledError as error:
             raise _without_cluster(error, scheduler) from error
 
 

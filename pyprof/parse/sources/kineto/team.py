@@ -141,7 +141,10 @@ class Team(Generic[Result]):
         number = min(range(len(self._workers)), key=lambda number: len(self._workers[number].todo))
         worker = self._workers[number]
         worker.todo.append(self._buffers.index(buffer))
-        worker.way.send((worker.todo[-1], buffer.place()))
+        try:
+            worker.way.send((worker.todo[-1], buffer.place()))
+        except OSError as error:  # it has ended; a broken pipe would be taken for that of standard output
+            raise killed() from error
         return number + 1
 
     def has_result(self, number: int) -> bool:

@@ -19,6 +19,7 @@ from pyprof.loading import load
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.sources.kineto import trace_file
 from pyprof.parse.sources.kineto.events import Event
+from pyprof.parse.sources.kineto.team import Buffer, Team
 from pyprof.parse.sources.kineto.trace_file import TraceFile
 from tests.children import children
 from tests.conftest import ROOT
@@ -103,6 +104,22 @@ def test_a_process_that_is_killed() -> None:
 
     with pytest.raises(ToolError, match="was killed"):
         worked(trace_of([*map(event, map(str, range(300)))]), 2, work)
+
+
+def test_processes_that_are_gone_when_more_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    send, sent = Team.send, []
+
+    def send_late(team: Team[tuple[int, list[str]]], buffer: Buffer) -> int:
+        sent.append(buffer)
+        if len(sent) == 3:
+            for worker in team._workers:
+                os.kill(worker.process, signal.SIGKILL)
+                os.waitid(os.P_PID, worker.process, os.WEXITED | os.WNOWAIT)
+        return send(team, buffer)
+
+    monkeypatch.setattr(Team, "send", send_late)
+    with pytest.raises(ToolError, match="was killed"):  # not BrokenPipeError, which is that of standard output
+        worked(trace_of([*map(event, map(str, range(900)))]), 2)
 
 
 def test_nothing_is_left_where_not_all_is_read() -> None:
