@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar, cast
 
 from pyprof.errors import InputError, NotACapture
@@ -29,6 +30,7 @@ _MOST_EVENT_BYTES = 64 << 20  # of one event, and of what follows all events; lo
 _WINDOW_BYTES = 1 << 14  # in which an end of an event is looked for first
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]', re.DOTALL)  # what brackets are counted by
 _HINT = "the file is damaged or was cut short: export or copy it again"
 
 
@@ -144,6 +146,7 @@ class _Blocks(Generic[Result]):
         self._current = self._free.pop()
         self._under_way: deque[_UnderWay] = deque()
         self._handed_bytes = 0
+        self._least_bytes = self._bytes  # of text that is worth cutting
 
     def _buffer(self) -> Buffer:
         return Buffer(_MOST_EVENT_BYTES + self._bytes, self._bytes)
@@ -187,7 +190,7 @@ class _Blocks(Generic[Result]):
     def _handed_on(self) -> memoryview:
         """Give the first events of the current text to be worked on; returns the text left over."""
         current = self._current
-        if len(current.text) < self._bytes:
+        if len(current.text) < min(self._least_bytes, _MOST_EVENT_BYTES):
             return current.text
         if self._handed_bytes >= _ALONE_BYTES:
             self._free += self._team.start(self._buffers, self._buffer)
@@ -197,24 +200,31 @@ class _Blocks(Generic[Result]):
             worker = self._team.send(current)
         else:
             result = self._cut()
+        self._least_bytes = self._bytes
         if worker or result is not None:
             self._under_way.append(_UnderWay(current, worker, result))
-        elif len(current.text) > _MOST_EVENT_BYTES:
+        elif len(current.text) <= _MOST_EVENT_BYTES:
+            self._least_bytes = 2 * len(current.text)  # looking for an end again and again takes time
+        else:
             most = f"one event of more than {_MOST_EVENT_BYTES >> 20} MiB"
             raise InputError(f"{self._name}: {most}, which no profiler writes", _HINT)
         self._handed_bytes += len(current.text) - len(current.left)
         return current.left
 
     def _cut(self) -> Result | None:
-        """The result of the longest readable beginning of the current text; None where one event is longer than all of it."""
-        for tried, end in enumerate(_ends(self._current.text)):
-            if tried == _CUTS_TRIED:
-                raise InputError(f"{self._name}: not valid JSON", _HINT)
+        """The result of the longest readable beginning of the current text; None where one event is longer than all of it, or
+        only what follows all events is left."""
+        text, tried = self._current.text, [*islice(_ends(self._current.text), _CUTS_TRIED)]
+        for end in tried:
             events = read_block(self._current.block(*end))
             if events is not None:
                 return self._work(events)
         self._current.whole()
-        return None
+        if len(tried) < _CUTS_TRIED or (outer := _outer_end(text)) is None:
+            return None
+        if (events := read_block(self._current.block(*outer))) is None:
+            raise InputError(f"{self._name}: not valid JSON", _HINT)
+        return self._work(events)
 
     def _read_again(self) -> None:
         """Read what a process could not, and all that follows it, here."""
@@ -224,6 +234,24 @@ class _Blocks(Generic[Result]):
         self._current.clear()
         self._free += buffers
         self._under_way.clear()
+
+
+def _outer_end(text: memoryview) -> tuple[int, int] | None:
+    """The last end of an event that another follows, found by counting brackets from the first event on; None where none is."""
+    depth, at, end = 0, None, None
+    for token in _TOKENS.finditer(text):
+        byte = text[token.start()]
+        if byte in b"{[":
+            if not depth and at is not None and (between := _BETWEEN.match(text, at)) is not None:
+                end = at + 1, between.end()
+            depth += 1
+        elif byte in b"}]":
+            depth -= 1
+            if depth < 0:  # of the list of events
+                break
+            if not depth:
+                at = token.start()
+    return end
 
 
 def _ends(text: memoryview) -> Iterator[tuple[int, int]]:

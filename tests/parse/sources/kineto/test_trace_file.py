@@ -106,6 +106,18 @@ def test_a_process_that_is_killed() -> None:
         worked(trace_of([*map(event, map(str, range(300)))]), 2, work)
 
 
+def test_lists_of_objects_that_are_no_events() -> None:
+    """Behind the events and inside one: a block that ends in such a list has no end of an event near its own."""
+    listed = [{"number": number} for number in range(1000)]
+    events = [event(str(number)) for number in range(300)]
+    inside = [*events[:100], json.dumps({**json.loads(event("100")), "args": {"listed": listed}}), *events[101:]]
+    behind = b'{"traceEvents": [' + ",".join(events).encode() + b'], "others": ' + json.dumps(listed).encode() + b"}"
+    for text in (trace_of(inside), behind):
+        for processes in (1, 3):
+            found = worked(text, processes)
+            assert [name for _, names in found for name in names] == [str(number) for number in range(300)]
+
+
 def test_processes_that_are_gone_when_more_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     send, sent = Team.send, []
 
