@@ -11,8 +11,9 @@ import os
 import pickle
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyprof.arrays.processes import begun, end, killed
 from pyprof.parse.sources.kineto.events import Events, read_block
@@ -96,7 +97,8 @@ class Buffer:
         return self._memory[slice(*place)]
 
 
-class _Worker(NamedTuple, Generic[Result]):
+@dataclass(frozen=True, eq=False)
+class _Worker(Generic[Result]):
     """A process: its number in the system, the way to it, what it has sent, and the numbers of the buffers it has yet to do."""
 
     process: int
