@@ -168,7 +168,8 @@ def _said(trace: Trace, rows: Ints) -> Ints:
 
 def _digest(text: str) -> np.uint64:
     """A number of a text; addresses of objects differ from call to call and are left out."""
-    return np.uint64(int.from_bytes(blake2b(_ADDRESS.sub("", text).encode(errors="replace"), digest_size=8).digest()))
+    digest = blake2b(_ADDRESS.sub("", text).encode(errors="replace"), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "big"))
 
 
 def _size(trace: Trace, label: int, given: GraphTrace) -> tuple[int | None, str]:
