@@ -1,9 +1,9 @@
-"""`python launch.py STDOUT STDERR FOLDER PROGRAM ARGUMENTS...`: run the program under nsys, but with our own streams.
+"""`python launch.py STDOUT STDERR FOLDER VARIABLES PROGRAM ARGUMENTS...`: run the program under nsys, but with our own streams.
 
 nsys starts a program in a new session and replaces its standard output and error by pipes, to which nsys writes as well. The
-program gets our own streams back, and the variables in FOLDER/environment.json. Its process id, to which signals are passed on,
-and its exit code, which not every nsys returns, are written to FOLDER. Run by path in an isolated interpreter: imports nothing
-of pyprof.
+program gets our own streams back, and the variables in FOLDER/VARIABLES. That file is renamed first: where it is gone, the parent
+has given up this start, and nothing is run. The program's process id, to which signals are passed on, and its exit code, which not
+every nsys returns, are written to FOLDER. Run by path in an isolated interpreter: imports nothing of pyprof.
 """
 
 import json
@@ -34,11 +34,16 @@ def _write(folder: str, name: str, number: int) -> None:
 
 def main() -> int:
     """Run the program and wait for it; returns its exit code, or 128 and the signal that ended it."""
-    stdout, stderr, folder, *program = sys.argv[1:]
+    stdout, stderr, folder, variables, *program = sys.argv[1:]
+    variables = os.path.join(folder, os.path.basename(variables))  # nothing outside of FOLDER is ever renamed
+    try:
+        os.rename(variables, f"{variables}.taken")
+    except FileNotFoundError:
+        return 125
     for given, standard in ((int(stdout), 1), (int(stderr), 2)):
         os.dup2(given, standard)
         os.close(given)
-    with open(os.path.join(folder, "environment.json")) as stream:
+    with open(f"{variables}.taken") as stream:
         os.environ.update(json.load(stream))
     # Python 3.12 warns of forks beside threads, which nsys has here: the child does nothing but become the program.
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -30,6 +30,7 @@ from pyprof.recording.tools import ask, cuda_devices
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _KEYBOARD = ("SIGINT", "SIGQUIT")
+_AGENT_LOST = "Connection to Agent lost"  # in what nsys prints
 INDUCTOR = {
     "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",  # the name of a fused kernel holds its ops
     "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",  # its bytes and FLOPs are recorded, and the path of the compiled module
@@ -116,7 +117,7 @@ def record(plan: Plan) -> Recording:
             recording = _under_nsys(plan, folder, written, capture_range)
         else:
             env = {**os.environ, **_inductor(plan), **_environment(folder)}
-            recording = Recording(_call(plan.command, env, lambda process: process.pid))
+            recording = Recording(_exit_code(_call(plan.command, env, lambda process: process.pid)))
         _collect(recording, folder)
         kept = staging.keep()
         recording.captures[:], recording.unexported[:] = map(kept, recording.captures), map(kept, recording.unexported)
@@ -164,22 +165,25 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
         command += ["--trace-fork-before-exec=true"]
     log, pid_file, streams = folder / "nsys.log", folder / "pid", (os.dup(1), os.dup(2))
     launcher = [sys.executable, "-I", "-S", os.path.abspath(launch.__file__), *map(str, streams), str(folder)]
-    stopper = Stopper(nsys, folder, plan.bounds)
-    command += ["--session-new", stopper.session, "-f", "true", "-o", str(written).replace("%", "%%"), *launcher, *plan.command]
-    _write(folder / "environment.json", {**_inductor(plan), **_environment(folder)})
+    output = ["-f", "true", "-o", str(written).replace("%", "%%")]
 
     def program(process: subprocess.Popen[bytes]) -> int:
         text = pid_file.read_text() if pid_file.exists() else ""
         return int(text) if text else process.pid
 
     try:
-        with log.open("wb") as stream, stopper:
-            code = _call(command, None, program, output=stream, pass_fds=streams)
+        for variables in ("variables.json", "variables-again.json"):
+            _write(folder / variables, {**_inductor(plan), **_environment(folder)})
+            stopper = Stopper(nsys, folder, plan.bounds)
+            words = [*command, "--session-new", stopper.session, *output, *launcher, variables, *plan.command]
+            with log.open("wb") as stream, stopper:
+                process = _call(words, None, program, output=stream, pass_fds=streams)
+            if not _lost_before_start(process, log, folder / variables):
+                break
     finally:
         for number in streams:
             os.close(number)
-    code_file = folder / "code"
-    notes = stopper.notes
+    code, notes, code_file = _exit_code(process), stopper.notes, folder / "code"
     if code_file.exists():
         code = int(code_file.read_text())
         if code < 0:  # nothing that is to run at exit has run, and nsys loses its last buffer
@@ -192,6 +196,22 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
     if not pid_file.exists():
         raise ToolError(f"nsys did not start the program: {' '.join(lines) or f'exit code {code}'}", "pyprof doctor")
     return Recording(code, notes=[*notes, f"nsys left no {report.name}", *lines])
+
+
+def _lost_before_start(process: subprocess.Popen[bytes], log: Path, variables: Path) -> bool:
+    """Whether nsys lost its own agent before the program began, which then cannot begin any more: nsys may be started again.
+
+    nsys 2023.4 does so now and then, and leaves its launcher behind, which keeps our streams open.
+    """
+    if _AGENT_LOST not in log.read_text(errors="replace"):
+        return False
+    try:
+        variables.unlink()  # the launcher takes them before all else
+    except FileNotFoundError:
+        return False
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return True
 
 
 def _export(nsys: str, report: Path, recording: Recording, seconds: float) -> Recording:
@@ -220,8 +240,8 @@ def _call(
     *,
     output: IO[bytes] | None = None,
     pass_fds: tuple[int, ...] = (),
-) -> int:
-    """Run a command with our standard streams and pass on signals; its exit code, or 128 and the signal that ended it.
+) -> subprocess.Popen[bytes]:
+    """Run a command with our standard streams and pass on signals; the process, which has ended.
 
     program: finds the process to pass signals to. output: takes what a tool prints, which then runs in a process group of its
     own, where the keyboard does not end the recording, and its program in a session of its own.
@@ -235,7 +255,13 @@ def _call(
     except OSError as error:
         raise ToolError(f"{command[0]} cannot be run: {error.strerror}", "check the name of the program") from error
     with _signals_passed_on(lambda: program(process), reached=output is None):
-        code = process.wait()
+        process.wait()
+    return process
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    """As a shell gives it: 128 and the signal where one ended the process."""
+    code = process.returncode
     return 128 - code if code < 0 else code
 
 

@@ -409,6 +409,36 @@ def _until(stream: IO[str], begin: str) -> None:
     pytest.fail(f"never said {begin}")
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_nsys_is_started_again_where_it_lost_its_agent_before_the_program_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], begun: bool
+) -> None:
+    """And what it leaves behind is ended; never where the program has begun, which would run twice."""
+    nsys, lost = tmp_path / "nsys", tmp_path / "lost"
+    lost_agent = f"""
+if sys.argv[1] == "profile" and not os.path.exists({str(lost)!r}):
+    words = sys.argv[sys.argv.index("-o") + 2 :]
+    left = subprocess.Popen(words if {begun} else ["sleep", "600"], close_fds=False)
+    {begun} and left.wait()
+    open({str(lost)!r}, "w").write(str(left.pid))
+    sys.exit("Connection to Agent lost. This is most likely a bug.")
+"""
+    nsys.write_text(NSYS.replace("words = sys.argv[2:]", f"{lost_agent}\nwords = sys.argv[2:]", 1))
+    nsys.chmod(0o755)
+    (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("CAPTURE", str(ROOT / "tests/data/nsys_ops.sqlite"))
+    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
+    assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == begun
+    out, err = capfd.readouterr()
+    assert out == "from the program\n" and ("Connection to Agent lost" in err) is begun
+    if not begun:
+        assert (tmp_path / "net.dict").exists()
+        state = Path(f"/proc/{lost.read_text()}/stat")
+        assert not state.exists() or state.read_text().split()[2] in "ZX"  # nobody waits for it but init
+
+
 @pytest.mark.nsys
 def test_a_signal_reaches_the_program(program: Path, tmp_path: Path) -> None:
     find_nsys()
