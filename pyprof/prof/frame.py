@@ -327,6 +327,7 @@ class Frame:
             place = part._place(part.records["instance"])
             for total, own in zip(sums[1:], part._terms[1:], strict=True):
                 np.add.at(total, place, own)
+            touched(PART_ROWS * 64)
         return sums
 
     def rate(self, what: str) -> Fractions:

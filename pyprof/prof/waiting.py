@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import order_of
+from pyprof.arrays.spool import taken
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -46,8 +48,8 @@ class _InOrder:
     """The rows of a column in ascending order; it is in order already, but of several captures in one table."""
 
     def __init__(self, values: Ints) -> None:
-        self._order = np.argsort(values, kind="stable") if (values[1:] < values[:-1]).any() else None
-        self._values = values if self._order is None else values[self._order]
+        self._order = order_of(values)
+        self._values = values if self._order is None else taken(values, self._order)
 
     def at(self, place: int) -> int:
         """The value at a place of the order."""

@@ -10,6 +10,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import order_of
 from pyprof.arrays.joining import mapped, rows_where
+from pyprof.arrays.sorting import largest
 from pyprof.arrays.spool import computed, kept, pieces, row_type, taken, touched
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError
@@ -107,14 +108,9 @@ class Report:
 
     def longest(self, count: int) -> Ints:
         """The longest of the gaps that are shown, longest first, equal ones by begin and line."""
-        gaps, best = self.gaps, np.empty(0, np.int64)
-        for part in pieces(self.shown.stop - self.shown.start):
-            rows = np.concatenate([best, self.shown.start + np.arange(part.start, part.stop)])
-            own = gaps.own[rows]
-            if len(rows) > count > 0:
-                rows = rows[own >= np.partition(own, len(rows) - count)[len(rows) - count]]
-            best = rows[np.lexsort((gaps.line[rows], gaps.start[rows], -gaps.own[rows]))][:count]
-        return best
+        gaps, shown = self.gaps, self.shown
+        found: Ints = np.asarray(largest(gaps.own[shown], count, gaps.start[shown], gaps.line[shown]) + shown.start)
+        return found
 
     @cached_property
     def by_length(self) -> Ints:

@@ -63,10 +63,12 @@ class Idle:
         """(the gaps that have time for a cause, ascending; how long it is)."""
         code = CAUSES.index(cause)
         whole = rows_where(len(self.cause), lambda part: (self.cause[part] == code) & (self.gaps.time_ns[part] > 0))
+        time = computed(len(whole), np.int64, lambda part: self.gaps.time_ns[whole[part]])
         some = np.flatnonzero(self.divided[:, code])
-        rows = np.concatenate([whole, self.late[some]])
-        time = np.concatenate([self.gaps.time_ns[whole], self.divided[some, code]])
-        order = np.argsort(rows, kind="stable") if len(some) and len(whole) else slice(None)
+        if not len(some):
+            return whole, time
+        rows, time = np.concatenate([whole, self.late[some]]), np.concatenate([time, self.divided[some, code]])
+        order = np.argsort(rows, kind="stable")
         return rows[order], time[order].astype(np.int64)
 
     def of(self, cause: str) -> Ints:

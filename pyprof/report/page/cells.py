@@ -13,6 +13,8 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, taken
 from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import PHASES, Stack
@@ -58,7 +60,7 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
     ops, paths, kernels, sources = tables
     verdict, verdicts = frame.verdicts
     columns = (records["call"], records["phase"], records["scope"], records["name"], verdict, frame.roofline.bound)
-    raw = distinct_rows(*(column[rows] for column in columns))
+    raw = distinct_rows(*(taken(column, rows) for column in columns))
     sums = _summed(frame, rows, raw.inverse, len(raw.first))
     call, phase, scope, name, verdict, bound = raw.columns
     names = [*map(records.strings.__getitem__, (used := np.unique(name)).tolist())]
@@ -98,20 +100,27 @@ def _source(stack: Stack) -> str | None:
 
 
 def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _Sums:
-    records, costs = frame.records, frame.costs
-    time = np.maximum(records["dur_ns"][rows], 0).astype(np.int64)
-    instance = records["instance"][rows].astype(np.int64)
-    alone = instance < 0
-    first = np.zeros(len(rows), np.bool_)
-    first[np.unique(np.where(alone, -1, instance), return_index=True)[1]] = True
-    begins = group[(first & ~alone) | alone]
-    found = [np.bincount(group, minlength=count), np.bincount(begins, minlength=count), summed(group, time, count)]
-    for values in (costs.flops[rows], costs.bytes[rows], frame.roofline.lost_ns[rows]):
-        known = values >= 0
-        found += [_sum(np.where(known, values, 0), group, count), summed(group, np.where(known, time, 0), count)]
-    least = np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64)
-    found.append(_sum(least, group, count))
-    return _Sums(*found)
+    costs, roofline, took = frame.costs, frame.roofline, frame.records["dur_ns"]
+    time = computed(len(rows), np.int64, lambda part: np.maximum(took[rows[part]], 0))
+    least = computed(len(rows), np.int64, lambda part: np.rint(np.nan_to_num(roofline.peak[rows[part]] / 100 * time[part])))
+    begins = taken(group, _begins(taken(frame.records["instance"], rows)))
+    kernels, calls = (summed(of, np.broadcast_to(1, len(of)), count) for of in (group, begins))
+
+    def of_known(values: Callable[[Ints], Ints]) -> tuple[Ints, Ints]:
+        """The sum of those of these values that are known, and the time of their kernels."""
+        amount = computed(len(rows), np.int64, lambda part: np.maximum(values(rows[part]), 0))
+        spent = computed(len(rows), np.int64, lambda part: np.where(values(rows[part]) >= 0, time[part], 0))
+        return _sum(amount, group, count), summed(group, spent, count)
+
+    flops, moved, lost = map(of_known, (costs.flops_of, lambda some: costs.bytes[some], lambda some: roofline.lost_ns[some]))
+    return _Sums(kernels, calls, summed(group, time, count), *flops, *moved, *lost, _sum(least, group, count))
+
+
+def _begins(instance: Ints) -> Ints:
+    """The first of each instance, and all that have none."""
+    result = computed(len(instance), np.bool_, lambda part: instance[part] < 0)
+    result[distinct_rows(instance).first] = True
+    return rows_where(len(result), lambda part: result[part])
 
 
 def _sum(values: Ints, group: Ints, count: int) -> Ints:

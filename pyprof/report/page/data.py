@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import summed
+from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -105,13 +107,16 @@ def jobs_compared(before: str, after: str, read: Callable[[str], Overview]) -> J
 
 def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, Any]:
     """The ceilings of the device on which most ran: arithmetic (name, FLOP/s), DRAM (bytes/s), and notes on what is missing."""
-    gpu = frame.records["gpu"][chosen]
-    time = np.maximum(frame.records["dur_ns"][chosen], 0).astype(np.float64)
-    codes = distinct_values(gpu[gpu >= 0]).tolist()
-    on_cpu = bool((frame.records["kind"][chosen] == ActivityKind.CPU).all())
+    gpu, took, kind = (frame.records[name] for name in ("gpu", "dur_ns", "kind"))
+    time = np.zeros(len(frame.records.gpus) + 1, np.int64)  # of each, and of none first
+    for part in pieces(len(chosen)):
+        rows = chosen[part]
+        time += summed(gpu[rows] + 1, np.maximum(took[rows], 0), len(time))
+    codes = [one for one in distinct_rows(taken(gpu, chosen)).columns[0].tolist() if one >= 0]
+    on_cpu = all(bool((kind[chosen[part]] == ActivityKind.CPU).all()) for part in pieces(len(chosen)))
     notes: list[str] = []
     if codes and frame.gpus:
-        most = max(codes, key=lambda code: float(time[gpu == code].sum()))
+        most = max(codes, key=lambda code: int(time[code + 1]))
         device = frame.gpus[most][0]
         peaks, dram = [*_peaks(frame, most, cells)], device.dram_bytes_per_s
         if len({frame.gpus[code][0].name for code in codes}) > 1:

@@ -5,13 +5,14 @@ Columnar until places are grouped: a window has as many gaps as kernels. No layo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.spool import computed, taken
 from pyprof.arrays.types import Ints
 from pyprof.prof.group import layer_names
 from pyprof.report.hostside import CAUSES
@@ -30,18 +31,18 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
     after = gaps.after
     ops, op_of = _codes([one.op for one in records.calls])
     layers, layer_of = _codes(["".join(layer_names(one.layer))[1:] for one in records.stacks])
-    op = np.where(after >= 0, op_of[records["call"][after]], -2)
-    name = np.where(op == -1, records["name"][after].astype(np.int64), -1)
-    layer = np.where(after >= 0, layer_of[records["scope"][after]], -1)
-    (op, name, layer), _, group = distinct_rows(op, name, layer)
+    ops_of_gaps = _column(after, lambda rows: np.where(rows >= 0, op_of[records["call"][rows]], -2))
+    names = _column(after, lambda rows: np.where((rows >= 0) & (records["call"][rows] < 0), records["name"][rows], -1))
+    layers_of_gaps = _column(after, lambda rows: np.where(rows >= 0, layer_of[records["scope"][rows]], -1))
+    (op, name, layer), _, group = distinct_rows(ops_of_gaps, names, layers_of_gaps)
     count = len(op)
     devices = max(overview.division.count, 1)
-    time = summed(group, gaps.time_ns.astype(np.int64), count) // devices
-    gaps_of = np.bincount(group, minlength=count)
+    time = summed(group, gaps.time_ns, count) // devices
+    gaps_of = summed(group, np.broadcast_to(1, len(group)), count)
     causes = {}
     for cause in CAUSES:
         rows, ns = idle.rows_of(cause)
-        causes[cause] = summed(group[rows], ns, count) // devices
+        causes[cause] = summed(taken(group, rows), ns, count) // devices
 
     def what(at: int) -> str:
         if op[at] == -2:
@@ -56,6 +57,11 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
         }
         for at in np.argsort(-time, kind="stable")[:_MOST].tolist()
     ]  # fmt: skip
+
+
+def _column(after: Ints, of: Callable[[Ints], Ints]) -> Ints:
+    """A number of each gap from the row of the record behind it, -1 at the window's end."""
+    return computed(len(after), np.int32, lambda part: of(after[part]))
 
 
 def _codes(texts: Sequence[str]) -> tuple[list[str], Ints]:

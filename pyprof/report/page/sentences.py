@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.joining import mapped, rows_where
+from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
@@ -67,34 +69,41 @@ def _named(one: Share) -> str:
 
 def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
     """Whether the ops of which a limit is known are at it, what limits them, and where most is lost. chosen: the kernels."""
-    lost, time = frame.roofline.lost_ns[chosen], np.maximum(frame.records["dur_ns"][chosen], 0)
-    known = lost >= 0
-    total, above = int(time[known].sum()), int(lost[known].sum())
-    share = total / int(time.sum()) if total else 0.0
+    took, roofline = frame.records["dur_ns"], frame.roofline
+    time = computed(len(chosen), np.int64, lambda part: np.maximum(took[chosen[part]], 0))
+    rows = rows_where(len(chosen), lambda part: roofline.lost_ns[chosen[part]] >= 0)
+    known, of_known = taken(chosen, rows), taken(time, rows)
+    lost = taken(roofline.lost_ns, known)
+    total, above, every = map(_total, (of_known, lost, time))
+    share = total / every if total else 0.0
     if share < _LEAST:
         return f"Not known: {'; '.join(_missing(summary)) or 'no op has FLOPs and bytes'}."
     reached = (total - above) / total
     how = "Close to" if reached > _CLOSE else "Part of the way to" if reached > _HALF else "Far from"
     of = "" if share > 0.99 else f" whose limit is known ({100 * share:.0f} % of the time)"
-    spent = Counter[str]()
-    bound = frame.roofline.bound[chosen]
-    for code in distinct_values(bound[known]).tolist():
-        spent[BOUNDS[code].rstrip("!")] += int(time[bound == code].sum())
+    spent, of_bound = Counter[str](), taken(roofline.bound, chosen)
+    by_bound = summed(computed(len(chosen), np.int64, lambda part: of_bound[part] + 1), time, len(BOUNDS) + 1)
+    for code in distinct_rows(taken(roofline.bound, known)).columns[0].tolist():
+        spent[BOUNDS[code].rstrip("!")] += int(by_bound[code + 1])
     (name, most), *_ = spent.most_common(1)
     least = f"the {human(total, 'ns')} of the ops{of} would be {human(total - above, 'ns')} at the limits of the device"
     where = ""
     if above:
-        op, most_lost = _most_lost(frame, chosen[known], lost[known])
+        op, most_lost = _most_lost(frame, known, lost)
         where = f" Most is lost in {op}: {human(most_lost, 'ns')} of the {human(above, 'ns')} above the limits."
     limit = f"What limits most of them is {_LIMITS[name]} ({100 * most / total:.0f} % of their time)."
     return f"{how} the roofline, at {100 * reached:.0f} % of it: {least}. {limit}{where}"
+
+
+def _total(values: Ints) -> int:
+    return sum(int(values[part].sum()) for part in pieces(len(values)))
 
 
 def _most_lost(frame: Frame, rows: Ints, lost_ns: Ints) -> tuple[str, int]:
     """The op that loses most in all its places, and how much."""
     names: dict[str, int] = {}
     op_of = np.array([*(names.setdefault(call.op, len(names)) for call in frame.records.calls), len(names)], np.int64)
-    lost = summed(op_of[frame.records["call"][rows]], lost_ns, len(names) + 1)
+    lost = summed(mapped(op_of, taken(frame.records["call"], rows)), lost_ns, len(names) + 1)
     most = int(lost[: len(names)].argmax()) if len(names) else 0
     return (text_of([*names][most]) if names else "kernels without an op"), int(lost[most])
 

@@ -6,13 +6,15 @@ Its size does not grow with the kernels. Times are in ns since the window's begi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.sorting import largest
+from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
@@ -61,15 +63,17 @@ def _devices(overview: Overview, columns: int) -> Iterator[dict[str, Any]]:
 def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
     """For each device its streams: the number (None: several together) and, by phase, the share of each column."""
     division, records = overview.division, overview.records
-    row = division.row
-    device, stream = division.device[row], records["stream"][row].astype(np.int64)
-    phase = records["phase"][row].astype(np.int64)
-    phase = np.where(phase < 0, len(PHASES), phase)
-    begin = np.maximum(records["start_ns"][row], division.begin_ns) - division.begin_ns
-    end = np.minimum(records["start_ns"][row] + np.maximum(records["dur_ns"][row], 0), division.end_ns) - division.begin_ns
-    end = np.maximum(end, begin)
-    (of_device, number), _, lane = distinct_rows(device, stream)
-    spent = summed(lane, end - begin, len(number))
+    row, phase = division.row, records["phase"]
+
+    def begins(part: slice) -> Ints:
+        return np.asarray(np.maximum(records["start_ns"][row[part]], division.begin_ns) - division.begin_ns)
+
+    def ends(part: slice) -> Ints:
+        end = records["start_ns"][row[part]] + np.maximum(records["dur_ns"][row[part]], 0)
+        return np.asarray(np.maximum(np.minimum(end, division.end_ns) - division.begin_ns, begins(part)))
+
+    (of_device, number), _, lane = distinct_rows(taken(division.device, row), taken(records["stream"], row))
+    spent = summed(lane, computed(len(row), np.int64, lambda part: ends(part) - begins(part)), len(number))
     shown: list[tuple[int, int | None]] = []
     place, order = np.zeros(len(number), np.int64), np.lexsort((-spent, of_device))
     for at in order.tolist():
@@ -80,8 +84,13 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
             shown.append((int(of_device[at]), None))
         place[at] = len(shown) - 1
     kinds = len(PHASES) + 1
-    group = place[lane] * kinds + phase
-    share = _spread(group, begin, end, np.ones(len(group)), (len(shown) * kinds, columns), division.wall_ns)
+
+    def intervals(part: slice) -> _Intervals:
+        of = phase[row[part]].astype(np.int64)
+        group = place[lane[part]] * kinds + np.where(of < 0, len(PHASES), of)
+        return _Intervals(group, begins(part), ends(part), np.ones(len(group)))
+
+    share = _spread(map(intervals, pieces(len(row))), (len(shown) * kinds, columns), division.wall_ns)
     result: list[list[dict[str, Any]]] = [[] for _ in range(division.count)]
     for (on, name), part in zip(shown, share.reshape(len(shown), kinds, columns), strict=True):
         result[on].append({"stream": name, "busy": _sparse(part, (*PHASES, "unknown"))})
@@ -96,28 +105,44 @@ def _idle(overview: Overview, columns: int) -> Floats:
     result = np.zeros(shape)
     for code, cause in enumerate(CAUSES):
         rows, time = overview.idle.rows_of(cause)
+
+        def intervals(part: slice, code: int = code, rows: Ints = rows, time: Ints = time) -> _Intervals:
+            some = rows[part]
+            end, length = gaps.ends(some) - division.begin_ns, gaps.time_ns[some]
+            group = gaps.device[some].astype(np.int64) * len(CAUSES) + code
+            return _Intervals(group, end - length, end, time[part] / np.maximum(length, 1))
+
         if len(rows):
-            end = gaps.ends(rows) - division.begin_ns
-            part, group = time / np.maximum(gaps.time_ns[rows], 1), gaps.device[rows].astype(np.int64) * len(CAUSES) + code
-            result += _spread(group, end - gaps.time_ns[rows], end, part, shape, division.wall_ns)
+            result += _spread(map(intervals, pieces(len(rows))), shape, division.wall_ns)
     return result.reshape(division.count, len(CAUSES), columns)
 
 
-def _spread(group: Ints, begin: Ints, end: Ints, weight: Floats, shape: tuple[int, int], wall_ns: int) -> Floats:
+class _Intervals(NamedTuple):
+    """Some intervals: the group of each, its begin and end in ns since the window's begin, and its weight."""
+
+    group: Ints
+    begin: Ints
+    end: Ints
+    weight: Floats
+
+
+def _spread(parts: Iterable[_Intervals], shape: tuple[int, int], wall_ns: int) -> Floats:
     """(groups, columns): the share of each column's time that weighted intervals of each group cover."""
     groups, columns = shape
-    width = wall_ns / columns
-    left, right = begin / width, end / width
-    first, last = np.minimum(left.astype(np.int64), columns - 1), np.minimum(right.astype(np.int64), columns - 1)
-    # Of the first column from the begin on, of the last one up to the end, of those between them the whole.
-    at, size = group * columns, groups * columns
-    same = first == last
-    found = np.bincount(at + first, weight * np.where(same, right - left, first + 1 - left), size)
-    far = np.flatnonzero(~same)
-    found += np.bincount((at + last)[far], (weight * (right - last))[far], size)
+    width, found, far = wall_ns / columns, np.zeros(groups * columns), [np.empty((5, 0))]
+    for group, begin, end, weight in parts:
+        left, right = begin / width, end / width
+        first, last = np.minimum(left.astype(np.int64), columns - 1), np.minimum(right.astype(np.int64), columns - 1)
+        # Of the first column from the begin on, of the last one up to the end, of those between them the whole.
+        same = first == last
+        np.add.at(found, group * columns + first, weight * np.where(same, right - left, first + 1 - left))
+        far.append(np.stack([group, first, last, right, weight])[:, ~same])
+    *places, right, weight = np.concatenate(far, axis=1)
+    group, first, last = (place.astype(np.int64) for place in places)
+    found += np.bincount(group * columns + last, weight * (right - last), len(found))
     between = np.zeros((groups, columns + 1))
-    np.add.at(between, (group[far], first[far] + 1), weight[far])
-    np.add.at(between, (group[far], last[far]), -weight[far])
+    np.add.at(between, (group, first + 1), weight)
+    np.add.at(between, (group, last), -weight)
     return np.asarray(found.reshape(shape) + np.cumsum(between, axis=1)[:, :columns])
 
 
@@ -131,7 +156,7 @@ def _longest(overview: Overview) -> Iterator[dict[str, Any]]:
     """The gaps that last longest, in order of length."""
     division, frame = overview.division, overview.frame
     gaps = division.gaps
-    for at in np.argsort(-gaps.time_ns, kind="stable")[:_GAPS].tolist():
+    for at in largest(gaps.time_ns, _GAPS).tolist():
         yield {
             "device": int(gaps.device[at]),
             "start_ns": int(gaps.starts(slice(at, at + 1))[0]) - division.begin_ns,
