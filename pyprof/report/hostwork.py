@@ -21,12 +21,13 @@ from pyprof.report.calls import Calls
 from pyprof.report.tracer import tracer_time
 
 _BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
-LOADING = re.compile(
+_LOADING = re.compile(
     r"enumerate\(DataLoader\)|data[ _.:-]?load"
     rf"|\b(?:load|fetch|read|get|prepar|prefetch|next|wait[ _]for)(?:e|ing)?[ _](?:the[ _]|next[ _])?{_BATCH}\b"
     rf"|\b{_BATCH}[ _](?:load|fetch|read|prepar|augment)(?:e|ing|ation)?\b|\bcollate\b",
     re.IGNORECASE,
 )
+_LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # one of which is in all that this finds
 _LIBRARIES = (
     r"numpy|PIL|cv2|torchvision[/\\](?:transforms|io|datasets)|datasets|albumentations|librosa|torchaudio|soundfile|decord|h5py"
     r"|pandas|pyarrow|imageio|skimage|scipy|tokenizers|webdataset|transformers[/\\](?:tokenization|image_proc|feature_ex)\w*"
@@ -48,6 +49,12 @@ _LONG_CALL_NS = 1_000_000
 _OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)
 
 
+def says_loading(name: str) -> bool:
+    """Whether a range of that name says that data is loaded. Most names have none of its words, which is found much sooner."""
+    words = name.casefold()
+    return any(word in words for word in _LOADED) and _LOADING.search(name) is not None
+
+
 class HostWork:
     """What the threads of each process did, groups being rows of the trace's processes."""
 
@@ -58,12 +65,12 @@ class HostWork:
     @cached_property
     def loading(self) -> Segments:
         """Data is loaded, or waited for."""
-        return union(*self._ranges(LOADING))
+        return union(*self._ranges(says_loading))
 
     @cached_property
     def compilation(self) -> Segments:
         """Something is compiled, a module is loaded, a graph recorded."""
-        parts = (self._ranges(_COMPILING), self._calls_named(_COMPILES), self._recordings())
+        parts = (self._ranges(_COMPILING.search), self._calls_named(_COMPILES), self._recordings())
         return union(*map(np.concatenate, zip(*parts, strict=True)))
 
     @cached_property
@@ -130,9 +137,9 @@ class HostWork:
         threads[self._calls.thread[self._launching]] = True
         return threads if threads.any() else ~threads
 
-    def _ranges(self, pattern: re.Pattern[str]) -> tuple[Ints, Ints, Ints]:
+    def _ranges(self, named: Callable[[str], object]) -> tuple[Ints, Ints, Ints]:
         ranges = self._trace.ranges
-        good = np.array([pattern.search(marker.name) is not None for marker in self._trace.markers], np.bool_)
+        good = np.array([bool(named(marker.name)) for marker in self._trace.markers], np.bool_)
         rows = np.flatnonzero(good[ranges["label"]] & (ranges["open"] == 0)) if len(good) else np.empty(0, np.int64)
         rows = rows[self._leading[ranges["thread"][rows]]]
         process = self._process[ranges["thread"][rows]]

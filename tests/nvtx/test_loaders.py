@@ -8,7 +8,7 @@ from nvtx_recording import Recorder
 from torch.utils.data import DataLoader, Dataset
 
 from pyprof import nvtx as instrumenter
-from pyprof.report.hostwork import LOADING
+from pyprof.report.hostwork import says_loading
 
 
 class Numbers(Dataset[torch.Tensor]):
@@ -38,7 +38,7 @@ def test_each_batch_is_a_range_of_torchs_name_and_the_same_batch(workers: int, n
         during = loaded(workers)
     ranges = [text for text in recorder.texts if text.startswith("enumerate(DataLoader)")]
     assert ranges == [f"enumerate(DataLoader)#{name}.__next__"] * 4  # three batches, and that there are no more
-    assert LOADING.search(ranges[0])
+    assert says_loading(ranges[0])
     assert all(torch.equal(one, other) for one, other in zip(before, during, strict=True))
     assert recorder.open == 0
 

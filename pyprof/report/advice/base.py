@@ -6,7 +6,6 @@ from the budget, and what one kind has claimed no other gets. Idle time needs no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,9 +19,9 @@ from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
 from pyprof.prof.frame import params
 from pyprof.report.division import Division
+from pyprof.report.layernumbers import AT_END, without_numbers
 from pyprof.report.overview import Overview
 
-_NUMBER = re.compile(r"(?:(?<=[._])|^)\d+(?=\.|$)")  # of a layer
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line
 
@@ -137,7 +136,7 @@ def places(overview: Overview, rows: Ints, time_ns: Ints, count: int = 3) -> tup
     found: dict[tuple[str | None, ...], Place] = {}
     for codes, number, time in zip(distinct.T.tolist(), often.tolist(), spent.tolist(), strict=True):
         layer, op, shape, src = (text.pool[one] if one >= 0 else None for text, one in zip(texts, codes, strict=True))
-        alike = _NUMBER.sub("*", layer) if layer is not None else None
+        alike = without_numbers(layer, AT_END) if layer is not None else None
         one = found.setdefault((alike, op, shape), Place(layer, op, shape, src, 0, 0))
         layer, src = layer if layer == one.layer else alike, src if src == one.src else None
         found[alike, op, shape] = Place(layer, op, shape, src, one.number + number, one.time_ns + time)

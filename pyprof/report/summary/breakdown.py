@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -20,13 +19,11 @@ from pyprof.prof.columns import RecordTable
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import LEAST_KNOWN, exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
+from pyprof.report.layernumbers import IN_PART, without_numbers
 from pyprof.report.summary.model import Lost, Share
 from pyprof.tables.table import Texts
 
 _PLACES = 10
-_NUMBER = re.compile(
-    r"(?<=[._])\d+(?=[.:]|$)|^\d+(?=[.:]|$)"
-)  # of a layer in a list (`.3`), or called after its class (`Linear_12`)
 _WHOLE = 0.99  # of the time in layers: what holds as much is around all of them
 
 
@@ -219,7 +216,9 @@ class Kernels:
     def _places(self) -> tuple[Ints, Ints, Ints]:
         """(of each call the number of its op, and of its shapes; of each stack that of its layer)."""
         records = self.frame.records
-        layers = [_NUMBER.sub("*", _text(layer_names(stack.layer))) or None for stack in records.stacks]
+        distinct = dict.fromkeys(stack.layer for stack in records.stacks)
+        of_layer = {layer: without_numbers(_text(layer_names(layer)), IN_PART) or None for layer in distinct}
+        layers = [of_layer[stack.layer] for stack in records.stacks]
         return _codes([one.op for one in records.calls]), _codes([*map(params, records.calls)]), _codes(layers)
 
     def _lost(self, mine: Ints) -> Lost:
@@ -227,7 +226,7 @@ class Kernels:
         records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
         scopes = distinct_values(records["scope"][rows]).tolist()
         layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
-        layer = layers.pop() if len(layers) == 1 else _NUMBER.sub("*", min(layers)) if layers else ""
+        layer = layers.pop() if len(layers) == 1 else without_numbers(min(layers), IN_PART) if layers else ""
         time, lost = np.maximum(records["dur_ns"][rows], 0), self.lost_ns[mine]
         bound = np.bincount(limits.bound[rows] + 1, lost, len(BOUNDS) + 1)[1:]
         peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
