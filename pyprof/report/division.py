@@ -256,11 +256,11 @@ class Division:
     def launched(self) -> Ints:
         """One record of each launch in the window, in order of process, thread and time."""
         times = self.records["launch_ns"]
-        known = self.row[rows_where(len(self.row), lambda part: times[self.row[part]] >= 0)]
+        known = taken(self.row, rows_where(len(self.row), lambda part: times[self.row[part]] >= 0))
         thread = distinct_rows(*(taken(self.records[name], known) for name in ("pid", "tid"))).inverse
-        thread, launch = narrowest(thread), taken(times, known)
+        thread, launch = kept(narrowest(thread)), taken(times, known)
         if (order := order_of(thread, launch)) is not None:
-            known, thread, launch = known[order], thread[order], launch[order]
+            known, thread, launch = taken(known, order), taken(thread, order), taken(launch, order)
 
         def begins(part: slice) -> Bools:
             before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
@@ -269,7 +269,7 @@ class Division:
                 new[0] = True
             return new
 
-        return kept(known[rows_where(len(known), begins)])
+        return taken(known, rows_where(len(known), begins))
 
     @cached_property
     def slack_ns(self) -> Ints:

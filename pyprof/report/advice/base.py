@@ -14,7 +14,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import empty, full, kept, pieces
+from pyprof.arrays.spool import empty, full, kept, pieces, release
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
@@ -85,6 +85,7 @@ class Budget:
                 bounded = self._slack[own] < np.iinfo(np.int64).max
                 np.subtract.at(self._slack, own[bounded], given_there[bounded])
             granted[part] = given
+            release()  # the rows are far from each other
         return granted
 
     def _wishes(self, rows: Ints, wish_ns: Ints | Floats) -> tuple[Ints, Floats]:

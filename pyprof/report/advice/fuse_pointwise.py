@@ -14,7 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import joined, piece_rows
+from pyprof.arrays.spool import joined, piece_rows, pieces
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -189,10 +189,14 @@ def _known(kernels: Kernels, runs: _Runs, gives: Ints) -> list[str]:
 
 def _most_of(kernels: Kernels, runs: _Runs, gives: Ints) -> tuple[list[str], int]:
     """What the runs of one pattern do of which all together give most, and how many these are."""
-    first = np.flatnonzero(np.diff(runs.run, prepend=-1))
-    step = np.arange(len(runs.run)) - np.repeat(first, np.diff(np.append(first, len(runs.run))))
-    mixed = (kernels.word[kernels.code[runs.at]] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
-    pattern = np.bincount(runs.run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
+    first, pattern = np.flatnonzero(np.diff(runs.run, prepend=-1)), np.zeros(len(gives), np.int64)
+    begin = np.zeros(len(gives), first.dtype)
+    begin[runs.run[first]] = first
+    for part in pieces(len(runs.run)):
+        run = runs.run[part]
+        step = np.arange(part.start, part.stop) - begin[run]
+        mixed = (kernels.word[kernels.code[runs.at[part]]] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
+        pattern += np.bincount(run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
     code = distinct_rows(pattern, np.bincount(runs.run, minlength=len(gives))).inverse
     heaviest = np.argmax(summed(code, gives, int(code.max()) + 1))
     mine = np.flatnonzero(code == heaviest)

@@ -229,7 +229,7 @@ class Kernels:
         layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
         layer = layers.pop() if len(layers) == 1 else _NUMBER.sub("*", min(layers)) if layers else ""
         time, lost = np.maximum(records["dur_ns"][rows], 0), self.lost_ns[mine]
-        bound = np.bincount(limits.bound[rows] + 1, lost, len(BOUNDS) + 1)[1:]
+        bound = np.bincount(limits.bound[rows] + np.int64(1), lost, len(BOUNDS) + 1)[1:]
         peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
         call = records["call"][rows[0]]
         op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
