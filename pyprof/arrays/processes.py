@@ -192,6 +192,7 @@ def store(stream: BinaryIO, result: object) -> None:
         raw = buffer.raw()
         places.append((stream.tell(), raw.nbytes))
         stream.write(raw)
+        spool.touched()
     begin = stream.tell()
     stream.write(pickle.dumps((places, rest.getvalue())))
     stream.write(begin.to_bytes(8, "little"))

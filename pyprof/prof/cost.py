@@ -330,6 +330,7 @@ class _Costing:
         carrier = _first_heaviest(of, weight, groups)
         self.problem[several[weight == 0]] = -1
         weight /= np.bincount(of, weight, groups)[of]
+        release()  # rows of groups are far from each other: each column that they are looked up in is in memory by now
         for part in self.part.values():
             part[several] = _divided(part[several], weight, of, carrier)
             release()

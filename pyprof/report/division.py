@@ -148,6 +148,11 @@ class Division:
             result[self.row[part]] = self._device[part]
         return result
 
+    def first_of(self, device: int) -> int:
+        """The first record of a device in the window, -1 where it has none."""
+        place = int(np.searchsorted(self._device, device))
+        return int(self.row[place]) if place < len(self.row) and self._device[place] == device else -1
+
     @cached_property
     def held_ns(self) -> Ints:
         """For each record the time in which it holds its device; 0 outside of the window."""

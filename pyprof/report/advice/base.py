@@ -74,7 +74,7 @@ class Budget:
 
         awaited: the host waits for them, as for a collective or a copy from pageable memory, and is ahead by what they give.
         """
-        granted = np.zeros(len(rows), np.int64)
+        granted = full(len(rows), 0, np.int64)
         share = None if awaited else self._shares(rows, wish_ns)
         for part in pieces(len(rows)):
             runs, wish = self._wishes(rows[part], wish_ns[part])

@@ -14,7 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import joined, piece_rows, pieces
+from pyprof.arrays.spool import computed, joined, piece_rows, pieces, taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -50,14 +50,15 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     """What fusing saves at most, None where it is not worth it."""
     kernels = kernels_of(overview)
     runs = _runs(kernels, overview)
-    rows = kernels.row[runs.at]
-    granted = budget.take(rows, runs.share * budget.left_ns(rows))
+    rows = taken(kernels.row, runs.at)
+    wish = computed(len(rows), np.float64, lambda part: runs.share[part] * budget.left_ns(rows[part]))
+    granted = budget.take(rows, wish)
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves, _LEAST):
         return None
-    gains = granted > 0
-    runs, rows, granted = _Runs(runs.at[gains], runs.run[gains], runs.share[gains]), rows[gains], granted[gains]
-    time = budget.wall_ns(overview.division.held_ns[rows])
+    gains = rows_where(len(rows), lambda part: granted[part] > 0)
+    runs, rows, granted = _Runs(*(taken(column, gains) for column in runs)), taken(rows, gains), taken(granted, gains)
+    time = budget.wall_ns(taken(overview.division.held_ns, rows))
     gives = summed(runs.run, granted, int(runs.run.max()) + 1)
     words, often = _most_of(kernels, runs, gives)
     where = places(overview, rows, granted)

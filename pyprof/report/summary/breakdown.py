@@ -12,7 +12,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, kept, pieces, taken
+from pyprof.arrays.spool import computed, kept, pieces, taken, touched
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -233,6 +233,7 @@ class Kernels:
         peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
         call = records["call"][rows[0]]
         op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
+        touched()
         return Lost(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), int(time.sum()), int(lost.sum()), peak)
 
 

@@ -35,8 +35,10 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
 
 def _is_one_way(overview: Overview) -> bool:
     """Whether a program trained on a CPU and no backward pass is recorded of it."""
+    if overview.division.on_gpu:
+        return False
     phases = set(overview.records["phase"][overview.inside].tolist())
-    return not overview.division.on_gpu and PHASES.index("optimizer") in phases and PHASES.index("backward") not in phases
+    return PHASES.index("optimizer") in phases and PHASES.index("backward") not in phases
 
 
 def notes_of_job(advice: Sequence[Advice], own: Sequence[str], ranks: Sequence[Sequence[str]]) -> tuple[str, ...]:
