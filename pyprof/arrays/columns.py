@@ -135,6 +135,36 @@ def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return distinct_values(np.concatenate([values[:0], *again]))
 
 
+def is_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each value stands there for the first time."""
+    low, high = extent(values)
+    if high - low >= 4 * len(values):
+        result = full(len(values), False, np.bool_)
+        result[np.unique(values, return_index=True)[1]] = True
+        return result
+    seen, place = np.zeros(high - low + 1, np.bool_), np.empty(high - low + 1, np.int32)
+
+    def of_part(part: slice) -> npt.NDArray[np.bool_]:
+        number = values[part].astype(np.int64) - low
+        new = np.flatnonzero(~seen[number])
+        place[number[new[::-1]]] = new[::-1]  # the last written of equals is their first
+        result: npt.NDArray[np.bool_] = np.zeros(len(number), np.bool_)
+        result[new] = place[number[new]] == new
+        seen[number[new]] = True
+        return result
+
+    return computed(len(values), np.bool_, of_part)
+
+
+def largest(values: npt.NDArray[Any], count: int) -> Ints:
+    """The rows of the largest values, the largest first, equal ones as they stand; at most so many."""
+    found = np.empty(0, np.int64)
+    for part in pieces(len(values)):
+        found = np.append(found, np.arange(part.start, part.stop))
+        found = found[np.argsort(-values[found].astype(np.int64), kind="stable")[:count]]
+    return found
+
+
 def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether each value stands there more than once."""
     found = repeated(values)

@@ -23,11 +23,11 @@ def test_pieces_of_a_few_records_and_two_processes(name: str, captures: Path, mo
     file = str(captures / name)
     records, trace = load_with_trace(file)
     whole = summarise(Overview(Frame(records), trace), file).json()
-    charts = section_of(Overview(Frame(records), trace), file).charts
+    section = section_of(Overview(Frame(records), trace), file)
     monkeypatch.setattr(spool, "PIECE_ROWS", 53)
     assert summarise(Overview(Frame(records), trace), file).json() == whole
-    of_pieces = section_of(Overview(Frame(records), trace), file).charts
-    assert all(of_pieces[part] == charts[part] for part in ("timeline", "places"))
+    of_pieces = section_of(Overview(Frame(records), trace), file)
+    assert of_pieces.charts == section.charts and of_pieces.sentences == section.sentences
     if hasattr(os, "fork"):
         monkeypatch.setattr(processes, "LEAST_ROWS", 1)
         with several(2), spool.columns_on_disk():

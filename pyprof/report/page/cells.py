@@ -6,16 +6,18 @@ grow with the kernels. No layout here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, is_first
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Ints
+from pyprof.arrays.spool import pieces, taken
+from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import PHASES, Stack
+from pyprof.prof.cost import Costs
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
@@ -58,7 +60,7 @@ def cells_of(frame: Frame, rows: Ints, most: int = MOST) -> dict[str, Any]:
     ops, paths, kernels, sources = tables
     verdict, verdicts = frame.verdicts
     columns = (records["call"], records["phase"], records["scope"], records["name"], verdict, frame.roofline.bound)
-    raw = distinct_rows(*(column[rows] for column in columns))
+    raw = distinct_rows(*(taken(column, rows) for column in columns))
     sums = _summed(frame, rows, raw.inverse, len(raw.first))
     call, phase, scope, name, verdict, bound = raw.columns
     names = [*map(records.strings.__getitem__, (used := np.unique(name)).tolist())]
@@ -99,19 +101,26 @@ def _source(stack: Stack) -> str | None:
 
 def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _Sums:
     records, costs = frame.records, frame.costs
-    time = np.maximum(records["dur_ns"][rows], 0).astype(np.int64)
-    instance = records["instance"][rows].astype(np.int64)
-    alone = instance < 0
-    first = np.zeros(len(rows), np.bool_)
-    first[np.unique(np.where(alone, -1, instance), return_index=True)[1]] = True
-    begins = group[(first & ~alone) | alone]
-    found = [np.bincount(group, minlength=count), np.bincount(begins, minlength=count), summed(group, time, count)]
-    for values in (costs.flops[rows], costs.bytes[rows], frame.roofline.lost_ns[rows]):
-        known = values >= 0
-        found += [_sum(np.where(known, values, 0), group, count), summed(group, np.where(known, time, 0), count)]
-    least = np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64)
-    found.append(_sum(least, group, count))
+    instance = taken(records["instance"], rows)
+    first = is_first(instance)
+    found: list[Ints] = [np.zeros(count, np.int64)] * len(_Sums._fields)
+    for part in pieces(len(rows)):
+        some = _sums_of(frame, costs, rows[part], group[part], (instance[part] < 0) | first[part], count)
+        found = [before + own for before, own in zip(found, some, strict=True)]
     return _Sums(*found)
+
+
+def _sums_of(frame: Frame, costs: Costs, rows: Ints, group: Ints, begins: Bools, count: int) -> Iterator[Ints]:
+    """The same of some records. begins: with which an execution of an op begins."""
+    time = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
+    yield np.bincount(group, minlength=count)
+    yield np.bincount(group[begins], minlength=count)
+    yield summed(group, time, count)
+    for values in (costs.flops_of(rows), costs.bytes[rows], frame.roofline.lost_ns[rows]):
+        known = values >= 0
+        yield _sum(np.where(known, values, 0), group, count)
+        yield summed(group, np.where(known, time, 0), count)
+    yield _sum(np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64), group, count)
 
 
 def _sum(values: Ints, group: Ints, count: int) -> Ints:

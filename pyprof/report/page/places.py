@@ -12,6 +12,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.prof.group import layer_names
 from pyprof.report.hostside import CAUSES
@@ -30,18 +31,29 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
     after = gaps.after
     ops, op_of = _codes([one.op for one in records.calls])
     layers, layer_of = _codes(["".join(layer_names(one.layer))[1:] for one in records.stacks])
-    op = np.where(after >= 0, op_of[records["call"][after]], -2)
-    name = np.where(op == -1, records["name"][after].astype(np.int64), -1)
-    layer = np.where(after >= 0, layer_of[records["scope"][after]], -1)
+
+    def of_op(part: slice) -> Ints:
+        return np.where(after[part] >= 0, op_of[records["call"][after[part]]], -2)
+
+    def of_name(part: slice) -> Ints:
+        return np.where(of_op(part) == -1, records["name"][after[part]].astype(np.int64), -1)
+
+    def of_layer(part: slice) -> Ints:
+        return np.where(after[part] >= 0, layer_of[records["scope"][after[part]]], -1)
+
+    op, name, layer = (computed(len(after), np.int32, of) for of in (of_op, of_name, of_layer))
     (op, name, layer), _, group = distinct_rows(op, name, layer)
     count = len(op)
     devices = max(overview.division.count, 1)
-    time = summed(group, gaps.time_ns.astype(np.int64), count) // devices
-    gaps_of = np.bincount(group, minlength=count)
+    time, gaps_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for part in pieces(len(group)):
+        time += summed(group[part], gaps.time_ns[part].astype(np.int64), count)
+        gaps_of += np.bincount(group[part], minlength=count)
+    time //= devices
     causes = {}
     for cause in CAUSES:
         rows, ns = idle.rows_of(cause)
-        causes[cause] = summed(group[rows], ns, count) // devices
+        causes[cause] = summed(taken(group, rows), ns, count) // devices
 
     def what(at: int) -> str:
         if op[at] == -2:
