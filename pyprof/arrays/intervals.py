@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import Column, extent
+from pyprof.arrays.joining import rows_where
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.spool import computed, empty, kept, pieces, row_type
+from pyprof.arrays.spool import computed, empty, kept, piece_rows, pieces, row_type, taken
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -96,13 +97,17 @@ def _sums_exactly(values: Ints) -> bool:
 def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]:
     """(first begin, last end) of each group; rows in any order. Without rows the largest and the smallest number."""
     first, last = np.full(groups, np.iinfo(np.int64).max), np.full(groups, np.iinfo(np.int64).min)
-    np.minimum.at(first, group, start)
-    np.maximum.at(last, group, end)
+    for part in pieces(len(group)):
+        np.minimum.at(first, group[part], start[part])
+        np.maximum.at(last, group[part], end[part])
     return first, last
 
 
 def quantiles(group: Ints, values: Floats | Ints, groups: int, *shares: float) -> Floats:
-    """The quantiles of each group's known values, (shares, groups), interpolated; NaN for a group without."""
+    """The quantiles of each group's known values, (shares, groups), interpolated; NaN for a group without. Of many rows some
+    groups after others."""
+    if len(group) > piece_rows() and groups > 1:
+        return _quantiles_by_groups(group, values, groups, *shares)
     known = ~np.isnan(values)
     group, values = group[known], values[known]
     count = np.bincount(group, minlength=groups)
@@ -113,6 +118,20 @@ def quantiles(group: Ints, values: Floats | Ints, groups: int, *shares: float) -
     low = place.astype(np.int64)
     high = np.minimum(low + 1, np.maximum(first + count - 1, first))
     return np.where(count > 0, ordered[low] + (place - low) * (ordered[high] - ordered[low]), np.nan)
+
+
+def _quantiles_by_groups(group: Ints, values: Floats | Ints, groups: int, *shares: float) -> Floats:
+    if (order := order_of(group)) is not None:
+        group, values = taken(group, order), taken(values, order)
+    ends = np.cumsum(sum(np.bincount(group[part], minlength=groups) for part in pieces(len(group))))
+    found, first, begin = list[Floats](), 0, 0
+    while first < groups:
+        stop = max(int(np.searchsorted(ends, begin + piece_rows(), "right")), first + 1)
+        some = slice(begin, int(ends[stop - 1]))
+        number = np.subtract(group[some], first, dtype=np.int64)
+        found.append(quantiles(number, values[some], stop - first, *shares))
+        first, begin = stop, some.stop
+    return np.concatenate(found, axis=1)
 
 
 def latest(group: Ints, end: Ints) -> Ints:
@@ -130,13 +149,6 @@ def latest(group: Ints, end: Ints) -> Ints:
     return result
 
 
-def between(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """The gaps of sorted intervals: (row that begins after a gap, row that ended last before it)."""
-    holder = latest(group, end)
-    after = np.flatnonzero((group[1:] == group[:-1]) & (start[1:] > end[holder[:-1]])) + 1
-    return after, holder[after - 1]
-
-
 def union(group: Ints, start: Ints, end: Ints) -> Segments:
     """The time in which at least one interval of a group is open; the rows may stand in any order."""
     if (order := order_of(group, start, end)) is not None:
@@ -146,15 +158,17 @@ def union(group: Ints, start: Ints, end: Ints) -> Segments:
     holder = latest(group, end)
 
     def begins(part: slice) -> Bools:
-        rows = np.arange(max(part.start, 1), part.stop)
-        new = (group[rows] != group[rows - 1]) | (start[rows] > end[holder[rows - 1]])
+        rows, before = slice(max(part.start, 1), part.stop), slice(max(part.start - 1, 0), part.stop - 1)
+        new = (group[rows] != group[before]) | (start[rows] > end[holder[before]])
         return new if part.start else np.append(True, new)
 
-    first = np.flatnonzero(computed(len(start), np.bool_, begins))
-    ends = computed(
-        len(first), np.int64, lambda part: end[holder[np.append(first, len(start))[part.start + 1 : part.stop + 1] - 1]]
-    )
-    return Segments(kept(group[first]), kept(start[first]), ends)
+    first = rows_where(len(start), begins)
+
+    def ends(part: slice) -> Ints:
+        after = first[part.start + 1 : part.stop + 1]
+        return np.asarray(end[holder[(after if part.stop < len(first) else np.append(after, len(start))) - 1]])
+
+    return Segments(taken(group, first), taken(start, first), computed(len(first), np.int64, ends))
 
 
 def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusive: bool) -> Ints:
@@ -235,28 +249,37 @@ def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints
 
 def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
     """How many intervals are open in each bin between ascending edges: (mean over the bin's time, most at once)."""
-    times = np.concatenate([start, end])
-    change = np.concatenate([np.ones(len(start), np.int64), np.full(len(end), -1)])
-    order = np.lexsort((change, times))  # of one time the ends first: an interval without length is never open
-    times, level = times[order], np.cumsum(change[order])
-    last = np.searchsorted(times, edges, "right") - 1  # the change that holds at each edge
-    at_edge = np.where(last >= 0, level[last], 0) if len(level) else np.zeros(len(edges), np.int64)
-    # Where several changes fall on one time only the last of them holds.
-    holds = np.ones(len(times), np.bool_)
-    holds[:-1] = times[1:] != times[:-1]
-    bins = np.searchsorted(edges, times, "right") - 1
-    inside = holds & (bins >= 0) & (bins < len(edges) - 1)
-    most = at_edge[:-1].copy()
-    np.maximum.at(most, bins[inside], level[inside])
-    widths = np.diff(edges)
-    area = np.diff(_open_time(start, edges) - _open_time(end, edges))
-    return area / np.maximum(widths, 1), most
+    begins, ends = _ascending(start), _ascending(end)
+
+    def level(times: Ints) -> Ints:
+        """How many are open after all that happens at some times: an interval without length never is."""
+        found: Ints = np.searchsorted(begins, times, "right") - np.searchsorted(ends, times, "right")
+        return found
+
+    most = level(edges[:-1])
+    for part in pieces(len(begins)):
+        times = begins[part]
+        bins = np.searchsorted(edges, times, "right") - 1
+        inside = (bins >= 0) & (bins < len(edges) - 1)
+        np.maximum.at(most, bins[inside], level(times)[inside])
+    area = np.diff(np.array(_open_time(begins, edges), object) - np.array(_open_time(ends, edges), object))
+    return area.astype(np.float64) / np.maximum(np.diff(edges), 1), most
 
 
-def _open_time(begin: Ints, edges: Ints) -> npt.NDArray[np.float64]:
-    """The sum over all begins of the time from each until an edge, where it lies before."""
-    ordered = np.sort(begin) - edges[0]  # small numbers: sums stay exact
-    count = np.searchsorted(ordered, edges - edges[0], "right")
-    sums = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
-    times = (edges - edges[0]).astype(np.float64)
-    return np.asarray(count * times - sums[count], np.float64)
+def _ascending(times: Ints) -> Ints:
+    """The times in order."""
+    result = computed(len(times), np.int64, lambda part: times[part].copy())
+    result.sort()
+    return result
+
+
+def _open_time(begins: Ints, edges: Ints) -> list[int]:
+    """The sum over all ascending begins of the time from each until an edge, where it lies before."""
+    result, done, total = [], 0, 0
+    for edge, count in zip(edges.tolist(), np.searchsorted(begins, edges, "right").tolist(), strict=True):
+        for part in pieces(count - done):
+            some = begins[done + part.start : done + part.stop]
+            total += int((some - begins[0]).sum()) + len(some) * int(begins[0])
+        done = count
+        result.append(count * edge - total)
+    return result

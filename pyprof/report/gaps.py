@@ -20,26 +20,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import Growing, distinct_rows, narrowest
 from pyprof.arrays.intervals import depth, quantiles, spans, summed
-from pyprof.arrays.spool import columns_on_disk
-from pyprof.arrays.types import Bools, Ints
-from pyprof.errors import InputError, UsageError
-from pyprof.formats import op_rules
+from pyprof.arrays.joining import mapped, rows_where
+from pyprof.arrays.spool import columns_on_disk, computed, full, pieces, taken
+from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.errors import UsageError
 from pyprof.loading import load_with_trace
 from pyprof.parse.records.selection import add_graphs, add_window, first_ns, in_window, window_given
-from pyprof.parse.sources.trace import ActivityKind, Trace
-from pyprof.prof.columns import HEADERS, RecordTable
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.report.calls import Calls, calls_of, origins
-from pyprof.report.idle import REASONS, Activities, Gaps, find_gaps
+from pyprof.report.activities import Activities
+from pyprof.report.gapcolumns import LongestFirst, Report, ns_of
+from pyprof.report.idle import REASONS, Gaps, idle_devices
 from pyprof.tables.output import on_terminal, write
 from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
-from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, choose, coded
+from pyprof.tables.table import AnyTable, Fractions, Header, Integers, LazyTable, Table, coded
 from pyprof.visible import tell
 
 _SCREEN = 10  # rows of steps, ops and gaps on the screen
@@ -75,103 +74,22 @@ def run(options: argparse.Namespace) -> int:
     if options.table:
         write(selected(TABLES[options.table](report), options)._replace(since=first_ns(records)), options)
         return 0
-    write([_on_screen(make(report), options)._replace(since=first_ns(records)) for make in TABLES.values()], options)
+    since = first_ns(records)
+    write([_on_screen(make(report), options)._replace(since=since) for make in TABLES.values()], options)
     if options.output is None and options.format in (None, "table"):
         print()
     return 0
 
 
-def _on_screen(table: Table, options: argparse.Namespace) -> Table:
+def _on_screen(table: AnyTable, options: argparse.Namespace) -> AnyTable:
     """The first rows of a table under its name; JSON has all of them."""
     limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
     if on_terminal(options):  # which says itself what it does not show
-        return table.take(slice(options.top))._replace(most=limit or 0)
-    shown = table.take(slice(options.top if options.top is not None else limit))
+        return (table if options.top is None else table.first(options.top))._replace(most=limit or 0)
+    most = options.top if options.top is not None else limit
+    shown = table if most is None else table.first(most)
     count = "" if len(shown.rows) == len(table.rows) else f" ({len(shown.rows)} of {len(table.rows)})"
     return shown._replace(title=table.name + count)
-
-
-class Report:
-    """What the tables are made from."""
-
-    def __init__(
-        self, frame: Frame, trace: Trace | None, chosen: Bools | None = None, by_stream: bool = False, bins: int = 20
-    ) -> None:
-        """trace: the capture of the records, None unknown; chosen: the records of a window; by_stream: gaps of streams, not of
-        devices, in ops and gaps; bins: of queue.
-
-        Raises InputError where nothing ran on a GPU.
-        """
-        self.frame, self.trace, self.by_stream, self.bins = frame, trace, by_stream, bins
-        self.calls: Calls | None = None if trace is None else calls_of(trace)
-        self.activities = Activities(frame.records, chosen)
-        if not len(self.activities):
-            raise InputError(
-                "nothing ran on a GPU in it, so no GPU idled", "`pyprof prof` shows the ops of a capture on the CPU"
-            )
-        self.gaps: Gaps = find_gaps(self.activities, self.calls)
-        self.first, self.last = self.activities.span()
-        self.lines = self.activities.lines
-        self.devices: Ints = np.flatnonzero(self.lines.whole)
-
-    def why(self, rows: Ints) -> Cells:
-        """The reason of these gaps, and the API call that the host waited in, the op that made it and its source line."""
-        codes, pools = self._waits
-        waits = zip(_WAITS, (Texts(codes[rows], pool) for pool in pools), strict=True)
-        return [(_REASON, Texts(self.gaps.reason[rows], REASONS)), *waits]
-
-    @cached_property
-    def _waits(self) -> tuple[Ints, list[list[str]]]:
-        """For each gap a code into the distinct calls, and the texts of these."""
-        used, codes = np.unique(self.gaps.call, return_inverse=True)
-        known = used[used >= 0]
-        texts: dict[int, tuple[str, str, str]] = {-1: ("", "", "")}
-        if self.trace is not None and self.calls is not None and len(known):
-            origin = origins(self.trace, op_rules(), self.calls, known)
-            names = [self.trace.strings[code] for code in self.calls.name[known].tolist()]
-            texts |= {row: (name, *of) for row, name, of in zip(known.tolist(), names, origin, strict=True)}
-        return codes.ravel(), [[texts[row][part] for row in used.tolist()] for part in range(3)]
-
-    def where(self, line: Ints, stream: bool = True) -> Cells:
-        """Columns that identify the line."""
-        lines = self.lines
-        cells: Cells = [
-            (Header("pid", "PId", "process", detail=True), Integers.from_zero(lines.pid[line])),
-            (
-                Header("device", "Device", "device ordinal", width=3, detail=len(self.devices) == 1),
-                Integers.from_zero(lines.device[line]),
-            ),
-        ]
-        if stream:
-            pool = ["all", *(str(n) for n in np.unique(lines.stream).tolist())]
-            names = np.where(lines.whole, 0, 1 + np.searchsorted(np.unique(lines.stream), lines.stream))
-            names = np.where(lines.stream == -2, -1, names)
-            header = Header("stream", "Stream", "stream; all: the device, busy where any of its streams is", width=3)
-            cells.append((header, Texts(names[line], pool)))
-        return cells
-
-    def of_records(self, keys: str, rows: Ints) -> Cells:
-        """Columns of `pyprof prof` for these records."""
-        table = RecordTable(self.frame)
-        return [(header, table.of(header.key).take(rows)) for header in choose(keys, HEADERS)]
-
-    def shown_gaps(self) -> Ints:
-        """The gaps of whole devices, or of streams, longest first."""
-        gaps = self.gaps
-        rows = np.flatnonzero(self.lines.whole[gaps.line] != self.by_stream)
-        return rows[np.lexsort((gaps.line[rows], gaps.start[rows], -gaps.own[rows]))]
-
-
-_REASON = Header("reason", "Reason", "why it idled")
-_WAITS = (
-    Header("call", "Call", "API call in which the host waited", width=10, empty="-"),
-    Header("waitop", "CalledBy", "op that made this call", width=8, empty="-", detail=True),
-    Header("waitsrc", "CalledAt", "its source line, or else its layers", width=8, empty="-"),
-)
-
-
-def _ns(key: str, text: str) -> Header:
-    return Header(key, f"{key.capitalize()}(ns)", text, "ns", 10)
 
 
 def _share(part: Ints, whole: Ints) -> Fractions:
@@ -182,142 +100,185 @@ def streams(report: Report) -> Table:
     """Busy and idle time of each line."""
     gaps, lines = report.gaps, np.arange(len(report.lines))
     span = report.last - report.first
-    busy = report.activities.busy().total(len(lines))
-    both = np.concatenate([report.activities.stream, report.activities.device])
-    parts = {n: summed(gaps.line, np.where(gaps.reason == at, gaps.own, 0), len(lines)) for at, n in enumerate(REASONS)}
+    busy = span - summed(gaps.line, gaps.time, len(lines))
+    parts = dict(zip(REASONS, _by_reason(gaps, slice(0, len(gaps)), gaps.line, len(lines)), strict=True))
     parts["elsewhere"] = summed(gaps.line, gaps.elsewhere, len(lines))
     cells: Cells = [
         *report.where(lines),
-        (
-            Header("rows", "Rows", "kernels, copies and sets", detail=True),
-            Integers.from_zero(np.bincount(both, minlength=len(lines))),
-        ),
-        (_ns("span", "from the first begin to the last end"), Integers.from_zero(span)),
-        (_ns("busy", "at least one ran"), Integers.from_zero(busy)),
+        (Header("rows", "Rows", "kernels, copies and sets", detail=True), Integers.from_zero(report.activities.counts)),
+        (ns_of("span", "from the first begin to the last end"), Integers.from_zero(span)),
+        (ns_of("busy", "at least one ran"), Integers.from_zero(busy)),
         (Header("share", "Busy(%)", "of the span", "%", share=True), _share(busy, span)),
     ]
-    return joined("streams", cells + [(_ns(name, "idle for this reason"), Integers.from_zero(parts[name])) for name in _PARTS])
+    return joined(
+        "streams", cells + [(ns_of(name, "idle for this reason"), Integers.from_zero(parts[name])) for name in _PARTS]
+    )
+
+
+def _by_reason(gaps: Gaps, rows: Ints | slice, group: Ints, groups: int) -> Ints:
+    """The time of some gaps for each reason, (reasons, groups). group: of each of them."""
+    reason, own = gaps.reason[rows], gaps.own[rows]
+    both = computed(len(own), np.int32, lambda part: reason[part].astype(np.int32) * groups + group[part])
+    return summed(both, own, len(REASONS) * groups).reshape(len(REASONS), -1)
 
 
 def steps(report: Report) -> Table:
     """What each step launched on each device, and the gaps before it."""
-    activities, gaps, lines = report.activities, report.gaps, report.lines
-    known = np.flatnonzero(activities.column("step") >= 0)
-    launch, row = activities.column("launch_ns")[known], activities.record[known]
-    (device, number), first, step = distinct_rows(activities.device[known], activities.column("step")[known])
-    step_of = np.full(len(activities.records), -1, np.int64)
-    step_of[row] = step
-    mine = np.flatnonzero(lines.whole[gaps.line] & (step_of[gaps.after] >= 0))
-    own, reason, of, count = gaps.own[mine], gaps.reason[mine], step_of[gaps.after[mine]], len(first)
-    delay = np.where(launch >= 0, activities.start[known] - launch, np.nan)
+    activities, gaps, record = report.activities, report.gaps, report.activities.record
+    number = activities.records["step"]
+    known = rows_where(len(activities), lambda part: number[record[part]] >= 0)
+    (device, number), first, step = distinct_rows(taken(activities.device, known), taken(number, taken(record, known)))
+    count = len(first)
+    step_of = full(len(activities.records), -1, np.int32)
+    for part in pieces(len(known)):
+        step_of[record[known[part]]] = step[part]
+    mine = rows_where(gaps.of_devices, lambda part: step_of[gaps.after[part]] >= 0)
+    of, own = mapped(step_of, taken(gaps.after, mine)), taken(gaps.own, mine)
+
+    def delays(part: slice) -> Floats:
+        launch = activities.column("launch_ns", known[part])
+        return np.where(launch >= 0, activities.start[known[part]] - launch, np.nan)
+
+    def times(part: slice) -> Ints:
+        return np.asarray(activities.end[known[part]] - activities.start[known[part]])
+
+    delay = quantiles(step, computed(len(known), np.float64, delays), count, 0.5)[0]
     cells: Cells = [
         *report.where(device, stream=False),
         (Header("step", "Step", "number of the step", width=4), Integers.known(number)),
         (
             Header("rows", "Rows", "kernels, copies and sets that it launched", detail=True),
-            Integers.known(np.bincount(step, minlength=count)),
+            Integers.known(summed(step, np.broadcast_to(np.int64(1), len(step)), count)),
         ),
-        (_ns("time", "of these together"), Integers.known(summed(step, (activities.end - activities.start)[known], count))),
-        (_ns("delay", "median time from the launch to the begin"), Fractions.not_nan(quantiles(step, delay, count, 0.5)[0], 0)),
-        (_ns("idle", "of the device before them"), Integers.known(summed(of, own, count))),
-        (_ns("longest", "the longest gap of these"), Integers.known(np.maximum(spans(of, own, own, count)[1], 0))),
+        (ns_of("time", "of these together"), Integers.known(summed(step, computed(len(known), np.int64, times), count))),
+        (ns_of("delay", "median time from the launch to the begin"), Fractions.not_nan(delay, 0)),
+        (ns_of("idle", "of the device before them"), Integers.known(summed(of, own, count))),
+        (ns_of("longest", "the longest gap of these"), Integers.known(np.maximum(spans(of, own, own, count)[1], 0))),
     ]
-    parts = [summed(of, np.where(reason == code, own, 0), count) for code in range(len(REASONS))]
+    parts = _by_reason(gaps, mine, of, count)
     return joined(
-        "steps", cells + [(_ns(REASONS[code], "idle for this reason"), Integers.known(parts[code])) for code in _SHOWN]
+        "steps", cells + [(ns_of(REASONS[code], "idle for this reason"), Integers.known(parts[code])) for code in _SHOWN]
     )
 
 
 def ops(report: Report) -> Table:
     """Idle time by reason and by what was launched next."""
-    gaps, rows = report.gaps, report.shown_gaps()
+    rows, (count, time, longest) = _alike(report)
+    gaps = report.gaps
     keys = (
         report.where(gaps.line[rows], report.by_stream) + report.why(rows) + report.of_records("op,layer,src", gaps.after[rows])
     )
     codes = [coded(header.shown(values))[0] for header, values in keys]
     _, first, group = distinct_rows(*codes) if len(rows) else (None, rows, rows)
-    own = gaps.own[rows]
-    time, (_, longest) = summed(group, own, len(first)), spans(group, own, own, len(first))
-    span = (report.last - report.first)[gaps.line[rows][first]]
+    total = summed(group, time, len(first))
+    span = (report.last - report.first)[gaps.line[rows[first]]]
     cells: Cells = [
         *((header, values.take(first)) for header, values in keys),
-        (Header("gaps", "Gaps", "how many"), Integers.from_zero(np.bincount(group, minlength=len(first)))),
-        (_ns("time", "idle"), Integers.from_zero(time)),
-        (Header("share", "Share(%)", "of the span", "%", share=True), _share(time, span)),
-        (_ns("longest", "the longest of them"), Integers.from_zero(longest)),
+        (Header("gaps", "Gaps", "how many"), Integers.from_zero(summed(group, count, len(first)))),
+        (ns_of("time", "idle"), Integers.from_zero(total)),
+        (Header("share", "Share(%)", "of the span", "%", share=True), _share(total, span)),
+        (ns_of("longest", "the longest of them"), Integers.from_zero(longest[first])),
     ]
-    return joined("ops", cells).take(np.lexsort((first, -time)))
+    return joined("ops", cells).take(np.lexsort((first, -total)))
 
 
-def gaps_table(report: Report) -> Table:
+def _alike(report: Report) -> tuple[Ints, Ints]:
+    """The gaps that are shown by what `ops` tells apart: the longest of each kind, longest first, and of each (how many, their
+    time, the time of the longest)."""
+    gaps, shown, records = report.gaps, report.shown, report.frame.records
+    after, own = gaps.after[shown], gaps.own[shown]
+    keys = [
+        gaps.line[shown],
+        gaps.reason[shown],
+        gaps.call[shown],
+        *(mapped(records[name], after) for name in ("call", "scope")),
+    ]
+    found, _, kind = distinct_rows(*(key for key in keys if key.strides != (0,)))
+    kinds = found.shape[1]
+    longest, first = spans(kind, own, own, kinds)[1], np.full(kinds, len(own))
+    for part in pieces(len(own)):
+        rows = part.start + np.flatnonzero(own[part] == longest[kind[part]])
+        np.minimum.at(first, kind[rows], rows)
+    rows = first + shown.start
+    order = np.lexsort((gaps.line[rows], gaps.start[rows], -longest))
+    count = summed(kind, np.broadcast_to(np.int64(1), len(kind)), kinds)
+    return rows[order], np.stack([count, summed(kind, own, kinds), longest])[:, order]
+
+
+def gaps_table(report: Report) -> LazyTable:
     """Every gap."""
-    gaps, rows = report.gaps, report.shown_gaps()
-    ((short, before),) = report.of_records("kernel", gaps.before[rows])
-    (_, after), *more = report.of_records("kernel,op,layer,src,launch", gaps.after[rows])
-    cells: Cells = [
-        *report.where(gaps.line[rows], report.by_stream),
-        (_ns("start", "when it ran dry")._replace(moment=True), Integers.from_zero(gaps.start[rows])),
-        (_ns("idle", "how long, less what other streams of the device worked"), Integers.from_zero(gaps.own[rows])),
-        *report.why(rows),
-        (Header("before", "Before", "what ended last: " + short.help, width=12, detail=True), before),
-        (Header("next", "Next", "what began next: " + short.help, width=12), after),
-        *more,
-    ]
-    return joined("gaps", cells)
+    source = LongestFirst(report)
+    return LazyTable(source.headers, source, np.arange(report.shown.stop - report.shown.start), "gaps")
 
 
 def latency(report: Report) -> Table:
     """How long launches take, for each line."""
-    activities, lines = report.activities, report.lines
-    launch, took = activities.column("launch_ns"), activities.column("launch_dur_ns")
-    duration = activities.end - activities.start
-    kernel = activities.column("kind") == ActivityKind.KERNEL
-    used, delays, calls = [], [], []
+    lines, used, rows = report.lines, list[int](), list[tuple[int, ...]]()
     for line in range(len(lines)):
-        mine = (activities.device if lines.whole[line] else activities.stream) == line
-        known = np.flatnonzero(mine & (launch >= 0))
-        if not len(known):
-            continue
-        used.append(line)
-        delay = np.sort(activities.start[known] - launch[known])
-        at = [min(int(np.ceil(q * len(delay))) - 1, len(delay) - 1) for q in _QUANTILES]
-        delays.append([delay[0], *delay[at], delay[-1]])
-        timed = known[took[known] >= 0]
-        short = timed[kernel[timed] & (took[timed] > duration[timed])]
-        row = [int(np.median(took[timed])), len(short), int(duration[short].sum())] if len(timed) else [-1, -1, -1]
-        calls.append([len(known), *row])
-    waits, counts = np.array(delays, np.int64).reshape(-1, len(_QUANTILES) + 2), np.array(calls, np.int64).reshape(-1, 4)
+        if lines.whole[line] or lines.shared[line]:
+            found = _latencies(report.activities, line)
+        if found is not None:  # the only stream of a device has the activities of the device
+            used.append(line)
+            rows.append(found)
+    numbers = np.array(rows, np.int64).reshape(-1, len(_QUANTILES) + 6)
     quantiles = [(f"p{q * 100:g}", "quantile of the time from the launch to the begin") for q in _QUANTILES]
     names = [("least", "shortest time from the launch to the begin"), *quantiles, ("most", "longest")]
+    count, *waits, took, short, short_ns = numbers.T
     cells: Cells = [
         *report.where(np.array(used, np.int64)),
-        (Header("launches", "Launches", "activities with a launch in the capture"), Integers.from_zero(counts[:, 0])),
-        *((_ns(key, text), Integers.known(waits[:, at])) for at, (key, text) in enumerate(names)),
-        (_ns("took", "median time of the launching call"), Integers.from_zero(counts[:, 1])),
-        (Header("short", "Short", "kernels shorter than the call that launched them"), Integers.from_zero(counts[:, 2])),
-        (_ns("shorttime", "time of these"), Integers.from_zero(counts[:, 3])),
+        (Header("launches", "Launches", "activities with a launch in the capture"), Integers.from_zero(count)),
+        *((ns_of(key, text), Integers.known(wait)) for (key, text), wait in zip(names, waits, strict=True)),
+        (ns_of("took", "median time of the launching call"), Integers.from_zero(took)),
+        (Header("short", "Short", "kernels shorter than the call that launched them"), Integers.from_zero(short)),
+        (ns_of("shorttime", "time of these"), Integers.from_zero(short_ns)),
     ]
     return joined("latency", cells)
 
 
+def _latencies(activities: Activities, line: int) -> tuple[int, ...] | None:
+    """Of a line how many activities have a launch, the least, the quantiles and the most of the times from it, the median of
+    the launching calls, how many kernels are shorter than theirs and their time; None where none has one."""
+    delays, calls, short, short_ns = Growing(np.int32), Growing(np.int32), 0, 0
+    for some in activities.at(line):
+        launch, took = activities.column("launch_ns", some), activities.column("launch_dur_ns", some)
+        start, known = activities.start[some], launch >= 0
+        delays.append(narrowest((start - launch)[known]))
+        known &= took >= 0
+        calls.append(narrowest(took[known]))
+        duration = activities.end[some] - start
+        known &= (activities.column("kind", some) == ActivityKind.KERNEL) & (took > duration)
+        short, short_ns = short + int(known.sum()), short_ns + int(duration[known].sum())
+    delay, call = delays.whole(), calls.whole()
+    if not len(delay):
+        return None
+    delay.sort()
+    call.sort()
+    at = [0, *(min(int(np.ceil(q * len(delay))) - 1, len(delay) - 1) for q in _QUANTILES), -1]
+    middle = call[[(len(call) - 1) // 2, len(call) // 2]] if len(call) else np.array([-1])
+    return len(delay), *delay[at].tolist(), int(middle.mean()), *((short, short_ns) if len(call) else (-1, -1))
+
+
 def queue(report: Report) -> Table:
     """How many activities are launched and not finished, and how busy the device is, in equal parts of the time."""
-    activities, parts = report.activities, []
-    busy = activities.busy()
-    launch = activities.column("launch_ns")
-    begun = np.where((launch >= 0) & (launch < activities.start), launch, activities.start)
+    activities, parts, idle = report.activities, [], idle_devices(report.gaps)
+
+    def begins(part: slice) -> Ints:
+        launch, start = activities.column("launch_ns", part), activities.start[part]
+        return np.where((launch >= 0) & (launch < start), launch, start)
+
+    begun = computed(len(activities), np.int64, begins)
     for line in report.devices.tolist():
         first, last = int(report.first[line]), int(report.last[line])
         edges = np.unique(first + (last - first) * np.arange(report.bins + 1, dtype=object) // report.bins).astype(np.int64)
-        mine = activities.device == line
+        mine = activities.of_device(line)
         mean, most = depth(begun[mine], activities.end[mine], edges)
-        worked = np.diff(busy.covered(np.full(len(edges), line), edges))
+        worked = np.diff(edges - idle.covered(np.full(len(edges), line), edges))
         parts.append((np.full(len(mean), line), edges[:-1], np.diff(edges), mean, most, worked))
     line, start, length, mean, most, worked = (np.concatenate(column) for column in zip(*parts, strict=True))
     cells: Cells = [
         *report.where(line.astype(np.int64), stream=False),
-        (_ns("start", "begin of the part")._replace(moment=True), Integers.from_zero(start)),
-        (_ns("length", "of the part"), Integers.from_zero(length)),
+        (ns_of("start", "begin of the part")._replace(moment=True), Integers.from_zero(start)),
+        (ns_of("length", "of the part"), Integers.from_zero(length)),
         (Header("depth", "Depth", "mean number in the queue"), Fractions.not_nan(mean, 2)),
         (Header("most", "Most", "most at once"), Integers.from_zero(most)),
         (Header("busy", "Busy(%)", "of the part", "%", share=True), _share(worked, length)),
@@ -328,29 +289,30 @@ def queue(report: Report) -> Table:
 def overlap(report: Report) -> Table:
     """Compute, communication and copies of each device: exposed is what nothing before it in that order hides."""
     activities, devices = report.activities, report.devices
-    comm, copy = activities.communication, activities.copy & ~activities.communication
-    compute = ~comm & ~copy
 
-    def total(which: Bools) -> Ints:
-        return activities.busy(which).total(len(report.lines))[devices]
+    def total(which: Callable[[slice], Bools]) -> Ints:
+        found: Ints = activities.busy_ns(which)[devices]
+        return found
 
-    alone, work, both = total(comm), total(compute), total(compute | comm)
-    span = (report.last - report.first)[devices]
-    busy = total(np.ones(len(activities), np.bool_))
+    alone = total(activities.communicates)
+    work = total(lambda part: ~activities.communicates(part) & ~activities.copies(part))
+    both = total(lambda part: activities.communicates(part) | ~activities.copies(part))
+    copy = total(lambda part: ~activities.communicates(part) & activities.copies(part))
+    span, idle = (report.last - report.first)[devices], summed(report.gaps.line, report.gaps.time, len(report.lines))[devices]
     cells: Cells = [
         *report.where(devices, stream=False),
-        (_ns("span", "from the first begin to the last end"), Integers.from_zero(span)),
-        (_ns("compute", "a kernel ran that does not communicate"), Integers.from_zero(work)),
-        (_ns("comm", "a kernel ran that communicates"), Integers.from_zero(alone)),
+        (ns_of("span", "from the first begin to the last end"), Integers.from_zero(span)),
+        (ns_of("compute", "a kernel ran that does not communicate"), Integers.from_zero(work)),
+        (ns_of("comm", "a kernel ran that communicates"), Integers.from_zero(alone)),
         (Header("exposed", "CommExposed(ns)", "communication while nothing computes", "ns"), Integers.from_zero(both - work)),
         (Header("hidden", "Hidden(%)", "of communication, behind compute", "%"), _share(alone - (both - work), alone)),
-        (_ns("copy", "a copy or set of memory ran"), Integers.from_zero(total(copy))),
-        (Header("copyexposed", "CopyExposed(ns)", "while nothing else ran", "ns"), Integers.from_zero(busy - both)),
-        (_ns("idle", "nothing ran"), Integers.from_zero(span - busy)),
+        (ns_of("copy", "a copy or set of memory ran"), Integers.from_zero(copy)),
+        (Header("copyexposed", "CopyExposed(ns)", "while nothing else ran", "ns"), Integers.from_zero(span - idle - both)),
+        (ns_of("idle", "nothing ran"), Integers.from_zero(idle)),
     ]
     return joined("overlap", cells)
 
 
-TABLES: dict[str, Callable[[Report], Table]] = {
+TABLES: dict[str, Callable[[Report], AnyTable]] = {
     "streams": streams, "steps": steps, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
 }  # fmt: skip

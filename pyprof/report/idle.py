@@ -18,15 +18,20 @@ nothing to do. So busy + elsewhere + the reasons is the span of a line. Times ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.intervals import Segments, between, count_before, spans, union
-from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.records import PHASES, Records
+from pyprof.arrays.columns import Growing, narrowest
+from pyprof.arrays.intervals import Segments, count_before, order_of, reaches
+from pyprof.arrays.joining import mapped, rows_where
+from pyprof.arrays.spool import computed, full, pieces, row_type, taken
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.activities import Activities
 from pyprof.report.calls import Calls, waiting_call
 
 REASONS = ("sync", "host", "launch", "queued", "copy", "kernel", "unknown")
@@ -34,156 +39,179 @@ SYNC, HOST, LAUNCH, QUEUED, COPY, KERNEL, UNKNOWN = range(7)
 _QUEUED_NS = 5_000
 _UNEXPLAINED_NS = 1_000_000  # after its launch: work before it was not recorded
 _FOLLOWS_NS = 10_000
-_WHOLE, _NO_STREAM = -1, -2
-_LEAST = np.iinfo(np.int64).min
-_ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """pid, device and stream (-1: the whole device, -2: an unknown stream) of each line; of: the line of its device."""
-
-    pid: Ints
-    device: Ints
-    stream: Ints
-    of: Ints
-
-    def __len__(self) -> int:
-        return len(self.pid)
-
-    @property
-    def whole(self) -> Bools:
-        """Which lines are whole devices."""
-        return np.asarray(self.stream == _WHOLE)
-
-
-class Activities:
-    """Activities of GPUs. record: row of Records; start, end: ns; stream, device: the lines of its stream and of its device."""
-
-    def __init__(self, records: Records, chosen: Bools | None = None) -> None:
-        """chosen: keep only the time from the first begin to the last end of these on each device, and clip all to it."""
-        on_gpu = np.isin(records["kind"], _ON_GPU) & (records["start_ns"] >= 0)
-        row = np.flatnonzero(on_gpu)
-        start = records["start_ns"][row]
-        end = start + np.maximum(records["dur_ns"][row], 0)
-        keys = (records["pid"][row], records["device"][row], records["stream"][row])
-        if chosen is not None:
-            row, start, end = _clipped(row, start, end, distinct_rows(*keys[:2]).inverse, chosen)
-            keys = (records["pid"][row], records["device"][row], records["stream"][row])
-        self.records, self.record, self.start, self.end = records, row, start, end
-        self.lines, self.stream, self.device = _lines(*keys)
-
-    def __len__(self) -> int:
-        return len(self.record)
-
-    def column(self, name: str) -> Ints:
-        """A column of the records for each activity."""
-        return self.records[name][self.record].astype(np.int64)
-
-    def busy(self, which: Bools | None = None) -> Segments:
-        """The time in which at least one activity runs on each line; which: of these activities alone."""
-        keep = np.ones(len(self), np.bool_) if which is None else which
-        twice = (np.concatenate([times[keep], times[keep]]) for times in (self.start, self.end))
-        return union(np.concatenate([self.stream[keep], self.device[keep]]), *twice)
-
-    def span(self) -> tuple[Ints, Ints]:
-        """(first begin, last end) of each line."""
-        lines = np.concatenate([self.stream, self.device])
-        return spans(lines, np.tile(self.start, 2), np.tile(self.end, 2), len(self.lines))
-
-    @property
-    def communication(self) -> Bools:
-        """Which of them are communication between devices."""
-        return np.asarray(self.column("phase") == PHASES.index("communication"))
-
-    @property
-    def copy(self) -> Bools:
-        """Which of them are copies and sets of memory."""
-        return np.isin(self.column("kind"), (ActivityKind.MEMCPY, ActivityKind.MEMSET))
-
-
-def _clipped(row: Ints, start: Ints, end: Ints, device: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:
-    mine = chosen[row]
-    first, last = spans(device[mine], start[mine], end[mine], int(device.max(initial=-1)) + 1)
-    keep = (end > first[device]) & (start < last[device]) | mine
-    return row[keep], np.maximum(start, first[device])[keep], np.minimum(end, last[device])[keep]
-
-
-def _lines(pid: Ints, device: Ints, stream: Ints) -> tuple[Lines, Ints, Ints]:
-    """Lines with each device before its streams; the line of each row's stream and of its device."""
-    both = [np.concatenate([key, key]) for key in (pid, device)]
-    found = distinct_rows(*both, np.concatenate([stream, np.full(len(pid), _LEAST)]))
-    pids, devices, streams = found.columns
-    whole = streams == _LEAST
-    of = np.maximum.accumulate(np.where(whole, np.arange(len(whole)), 0))
-    of_stream, of_device = np.split(found.inverse, 2)
-    return Lines(pids, devices, np.where(whole, _WHOLE, np.where(streams == -1, _NO_STREAM, streams)), of), of_stream, of_device
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """One row a gap. line: row of Lines; start, end: ns; before, after: rows of Records that ended last and begin next.
+    """One row a gap, those of devices first, in order of line and begin. line: row of Lines; start, time: ns; before, after:
+    rows of Records that ended last and begin next.
 
     reason: code of REASONS; elsewhere: ns of it in which the device worked on other streams; call: row of Calls, the API call
-    that the host waited in, -1 none.
+    that the host waited in, -1 none. of_devices: how many are gaps of devices.
     """
 
     line: Ints
     start: Ints
-    end: Ints
+    time: Ints
     before: Ints
     after: Ints
     reason: Ints
     elsewhere: Ints
     call: Ints
+    of_devices: int
 
-    @property
+    def __len__(self) -> int:
+        return len(self.line)
+
+    @cached_property
+    def end(self) -> Ints:
+        """When each ends, in ns."""
+        return computed(len(self), np.int64, lambda part: self.start[part] + self.time[part])
+
+    @cached_property
     def own(self) -> Ints:
         """The time that counts for the reason: the gap without `elsewhere`."""
-        return self.end - self.start - self.elsewhere
+        return computed(len(self), self.time.dtype, lambda part: self.time[part] - self.elsewhere[part])
+
+
+class _Some(NamedTuple):
+    """Gaps of one line, as they are found: places of the activities that ended last and begin next, and times in ns."""
+
+    line: int
+    before: Ints
+    after: Ints
+    start: Ints
+    end: Ints
 
 
 def find_gaps(activities: Activities, calls: Calls | None) -> Gaps:
     """All gaps of all lines; without the capture's API calls `sync` counts as `host`."""
-    line = np.concatenate([activities.stream, activities.device])
-    twice = np.tile(np.arange(len(activities)), 2)
-    start, end = activities.start[twice], activities.end[twice]
-    order = np.lexsort((activities.record[twice], end, start, line))
-    line, twice, start, end = line[order], twice[order], start[order], end[order]
-    after, before = between(line, start, end)
-    gap_line, next_one, dry, begin = line[after], twice[after], end[before], start[after]
-    launch, took = activities.column("launch_ns")[next_one], activities.column("launch_dur_ns")[next_one]
-    reason = np.full(len(after), UNKNOWN)
-    in_time = (launch >= 0) & (launch <= dry)
-    whole = activities.lines.of[gap_line]
-    other = _ended_before(activities, whole, begin)
-    waited = in_time & (other >= 0) & (activities.stream[other] != gap_line)
-    waited &= (activities.end[other] > dry) & (begin - activities.end[other] <= _FOLLOWS_NS)
-    is_copy = activities.column("kind")[other] == ActivityKind.MEMCPY
-    reason[waited] = np.where(is_copy, COPY, KERNEL)[waited]
-    reason[in_time & (begin - dry <= _QUEUED_NS)] = QUEUED
-    reason[in_time & (took >= 0) & (launch + took > dry)] = LAUNCH
-    is_late = launch > dry
-    waited_since = begin - launch - np.maximum(took, 0)
-    is_late &= (whole != gap_line) | (waited_since <= _UNEXPLAINED_NS) | (waited_since <= launch - dry)
+    row, kind = row_type(len(activities.records)), activities.device.dtype
+    found = [Growing(dtype) for dtype in (kind, np.int64, np.int32, row, row, np.int8)]
+    follows, count, of_devices = Growing(np.int32), 0, 0
+    for of, order in ((activities.device, None), (activities.stream, activities.order)):
+        of_devices = count
+        for some in _between(activities, of, order):
+            reason, may_follow = _reasons(activities, some)
+            times = some.start, narrowest(some.end - some.start)
+            rows = activities.record[some.before], activities.record[some.after]
+            for column, values in zip(found, (np.full(len(reason), some.line, kind), *times, *rows, reason), strict=True):
+                column.append(values)
+            follows.append((count + np.flatnonzero(may_follow)).astype(row_type(count + len(reason))))
+            count += len(reason)
+    line, start, time, before, after, reasons = (column.whole() for column in found)
+    elsewhere, call = (np.broadcast_to(np.int64(unknown), count) for unknown in (0, -1))
+    gaps = Gaps(line, start, time, before, after, reasons, elsewhere, call, of_devices)
+    _follow(activities, gaps, follows.whole())
+    return _explained(activities, gaps, calls)
+
+
+def _between(activities: Activities, line: Ints, order: Ints | None) -> Iterator[_Some]:
+    """The gaps of some lines, in order of line and begin. order: the activities by line, begin and end; None: as they stand."""
+
+    def places(rows: slice | Ints) -> slice | Ints:
+        found: slice | Ints = rows if order is None else order[rows]
+        return found
+
+    line = line if order is None else taken(line, order)
+    for part, _, reach, holder in reaches(line, lambda part: activities.end[places(part)]):
+        begin = activities.start[places(part)]
+        at = np.flatnonzero((holder >= 0) & (begin > reach))
+        before, after = (np.asarray(places(rows)) for rows in (holder[at], at + part.start))
+        yield _Some(int(line[part.start]), before, after, reach[at], begin[at])
+
+
+def _reasons(activities: Activities, gaps: _Some) -> tuple[Array, Bools]:
+    """The reasons of gaps, as far as their own launches say them, HOST for SYNC; and which may follow another stream."""
+    lines, is_stream = activities.lines, not activities.lines.whole[gaps.line]
+    launch, took = activities.column("launch_ns", gaps.after), activities.column("launch_dur_ns", gaps.after)
+    reason = np.full(len(launch), UNKNOWN, np.int8)
+    in_time = (launch >= 0) & (launch <= gaps.start)
+    reason[in_time & (gaps.end - gaps.start <= _QUEUED_NS)] = QUEUED
+    reason[in_time & (took >= 0) & (launch + took > gaps.start)] = LAUNCH
+    waited_since = gaps.end - launch - np.maximum(took, 0)
+    is_late = launch > gaps.start
+    is_late &= is_stream | (waited_since <= _UNEXPLAINED_NS) | (waited_since <= launch - gaps.start)
     reason[is_late] = HOST
-    call = np.full(len(after), -1, np.int64)
-    if calls is not None and len(calls.pid):
-        rows = np.flatnonzero(is_late)
-        who = (activities.column("pid")[next_one[rows]], activities.column("tid")[next_one[rows]])
-        call[rows] = waiting_call(calls, *who, dry[rows], launch[rows])
-        reason[call >= 0] = SYNC
-    busy = activities.busy()
-    worked = busy.covered(whole, begin) - busy.covered(whole, dry)
-    return Gaps(
-        gap_line, dry, begin, activities.record[twice[before]], activities.record[next_one], reason,
-        np.where(is_late, worked, 0), call,
-    )  # fmt: skip
+    # On a device nothing ends in a gap but what also begins at its end, without length.
+    others = lines.shared[gaps.line] if is_stream else activities.end[gaps.after] == gaps.end
+    return reason, np.asarray(in_time & (reason == UNKNOWN) & others)
+
+
+def _follow(activities: Activities, gaps: Gaps, rows: Ints) -> None:
+    """Give those of these gaps their reason that end soon after something on another stream."""
+    line = taken(gaps.line, rows)
+    device = mapped(activities.lines.of.astype(line.dtype), line)
+    end = computed(len(rows), np.int64, lambda part: gaps.start[rows[part]] + gaps.time[rows[part]])
+    other = _ended_before(activities, device, end)
+    for part in pieces(len(rows)):
+        at, row = other[part], rows[part]
+        ended = activities.end[at]
+        waited = (at >= 0) & (activities.stream[at] != line[part])
+        waited &= (ended > gaps.start[row]) & (end[part] - ended <= _FOLLOWS_NS)
+        is_copy = activities.column("kind", at[waited]) == ActivityKind.MEMCPY
+        gaps.reason[row[waited]] = np.where(is_copy, COPY, KERNEL)
 
 
 def _ended_before(activities: Activities, device: Ints, times: Ints) -> Ints:
-    """The activity of a device that ended last before each time or at it, -1 none."""
-    order = np.lexsort((activities.record, activities.end, activities.device))
-    at = count_before(activities.device[order], activities.end[order], device, times, inclusive=True) - 1
-    good = (at >= 0) & (activities.device[order][np.maximum(at, 0)] == device) if len(order) else at >= 0
-    return np.where(good, order[at], -1) if len(order) else at
+    """The activity of a device that ended last before each time or at it, -1 where none did within the time of one that
+    follows."""
+    if not len(times):
+        return np.empty(0, np.int64)
+    order = order_of(device, times)
+    group, asked = (device, times) if order is None else (taken(device, order), taken(times, order))
+    ends = activities.end
+    # Where more times lie before an end and a while than before the end, one of them lies in that while.
+    until = computed(len(ends), np.int64, lambda part: ends[part] + _FOLLOWS_NS)
+    first = count_before(group, asked, activities.device, ends, inclusive=False)
+    last = count_before(group, asked, activities.device, until, inclusive=True)
+    near = rows_where(len(ends), lambda part: last[part] > first[part])
+    keys = taken(activities.device, near), taken(ends, near), taken(activities.record, near)
+    if (order := order_of(*keys)) is not None:
+        near, keys = taken(near, order), tuple(taken(key, order) for key in keys)  # type: ignore[assignment]
+    if not len(near):
+        return np.full(len(times), -1, np.int64)
+    before = count_before(keys[0], keys[1], device, times, inclusive=True)
+
+    def found(part: slice) -> Ints:
+        at = np.maximum(before[part] - 1, 0)
+        return np.where((before[part] > 0) & (keys[0][at] == device[part]), near[at], -1)
+
+    return computed(len(times), np.int64, found)
+
+
+def _explained(activities: Activities, gaps: Gaps, calls: Calls | None) -> Gaps:
+    """Gaps with the calls that the host waited in, and what the device did elsewhere in those that the host is late in."""
+    late = rows_where(len(gaps), lambda part: gaps.reason[part] == HOST)
+    call: Array = gaps.call
+    if calls is not None and len(calls.pid) and len(late):
+        next_one = taken(gaps.after, late)
+        pid, tid, launch = (taken(activities.records[name], next_one) for name in ("pid", "tid", "launch_ns"))
+        found = waiting_call(calls, pid.astype(np.int64), tid.astype(np.int64), taken(gaps.start, late), launch)
+        call = full(len(gaps), -1, row_type(len(calls.pid)))
+        for part in pieces(len(late)):
+            call[late[part]] = found[part]
+            gaps.reason[late[part]] = np.where(found[part] >= 0, SYNC, HOST)
+    shared = activities.lines.shared
+    rows = late[rows_where(len(late), lambda part: (late[part] >= gaps.of_devices) & shared[gaps.line[late[part]]])]
+    worked = _worked(activities, gaps, rows)
+    elsewhere: Array = gaps.elsewhere
+    if len(rows):
+        elsewhere = full(len(gaps), 0, gaps.time.dtype)
+        for part in pieces(len(rows)):
+            elsewhere[rows[part]] = worked[part]
+    columns = gaps.line, gaps.start, gaps.time, gaps.before, gaps.after, gaps.reason
+    return Gaps(*columns, elsewhere, call, gaps.of_devices)
+
+
+def _worked(activities: Activities, gaps: Gaps, rows: Ints) -> Ints:
+    """How long the device worked in each of these gaps of its streams, in ns."""
+    device = mapped(activities.lines.of.astype(gaps.line.dtype), taken(gaps.line, rows))
+    idle, start, end = idle_devices(gaps), taken(gaps.start, rows), taken(gaps.end, rows)
+    since, until = idle.covered(device, start), idle.covered(device, end)
+    return computed(len(rows), np.int64, lambda part: end[part] - start[part] - (until[part] - since[part]))
+
+
+def idle_devices(gaps: Gaps) -> Segments:
+    """When nothing runs on each device, by line."""
+    return Segments(*(column[: gaps.of_devices] for column in (gaps.line, gaps.start, gaps.end)))

@@ -119,7 +119,8 @@ def ops(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], di
 def gaps(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """The JSON of `pyprof gaps`, or of one of its tables."""
     from pyprof.prof.frame import Frame
-    from pyprof.report.gaps import TABLES, Report
+    from pyprof.report.gapcolumns import Report
+    from pyprof.report.gaps import TABLES
 
     loaded = session.load(arguments["file"])
     report = Report(Frame(loaded.records), loaded.trace)

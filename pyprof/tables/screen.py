@@ -10,7 +10,7 @@ import numpy as np
 from pyprof.errors import UsageError
 from pyprof.tables.formats import FORMATS
 from pyprof.tables.output import add_output, arranged, choice, conditions_of, matching
-from pyprof.tables.table import Header, LazyTable, Table, Texts, Values, texts
+from pyprof.tables.table import AnyTable, Header, LazyTable, Table, Texts, Values, texts
 
 Cells = list[tuple[Header, Values]]
 _OF_ONE_TABLE = [name for name, form in FORMATS.items() if not form.titled]
@@ -34,11 +34,12 @@ def joined(name: str, cells: Cells, title: str = "") -> Table:
     return Table([header for header, _ in cells], [values for _, values in cells], name, title)
 
 
-def selected(table: Table, options: argparse.Namespace) -> LazyTable:
+def selected(table: AnyTable, options: argparse.Namespace) -> LazyTable:
     """The rows and columns that the options choose. Raises UsageError for unknown columns and conditions."""
     chosen = choice(options, table.headers)
-    rows = matching(table, table.rows, conditions_of(options, table.headers))
-    return arranged(table, rows, chosen)._replace(name=table.name, title=table.title)
+    source = table.source if isinstance(table, LazyTable) else table
+    rows = matching(source, table.rows, conditions_of(options, table.headers))
+    return arranged(source, rows, chosen)._replace(name=table.name, title=table.title)
 
 
 def require_table(options: argparse.Namespace, names: Iterable[str], formats: Sequence[str] = _OF_ONE_TABLE) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.heap import trim
+from pyprof.arrays.spool import computed
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
@@ -38,7 +39,7 @@ class Integers(NamedTuple):
     @classmethod
     def from_zero(cls, values: AnyInts) -> Integers:
         """Numbers from 0 on, in an array that marks what is unknown by a number below 0."""
-        return cls(values, np.asarray(values < 0, np.bool_))
+        return cls(values, computed(len(values), np.bool_, lambda part: values[part] < 0))
 
     def take(self, rows: Rows) -> Integers:
         """These rows only."""

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest import mock
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.intervals import between, count_before, depth, latest, quantiles, union
+from pyprof.arrays import spool
+from pyprof.arrays.intervals import count_before, depth, latest, quantiles, reaches, union
+from pyprof.arrays.types import Ints
 
 END = 40
 rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, END - 9), st.integers(0, 9)), max_size=12)
+
+
+@pytest.fixture(params=[3, spool.PIECE_ROWS], autouse=True, scope="module")
+def _rows_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of it with so few rows at a time that each group is cut."""
+    with mock.patch.object(spool, "PIECE_ROWS", request.param):
+        yield
 
 
 def columns(drawn: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -32,10 +45,21 @@ def test_union_and_what_it_covers(drawn: list[tuple[int, int, int]]) -> None:
         assert segments.covered(np.full(len(times), group), times).tolist() == [sum(line[: max(t, 0)]) for t in times]
 
 
+def gaps_between(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """(row that begins after a gap, row that ended last before it)."""
+    found = [np.empty((2, 0), np.int64)]
+    for part, ends, reach, holder in reaches(group, end.__getitem__):
+        assert ends.tolist() == end[part].tolist()
+        at = np.flatnonzero((holder >= 0) & (start[part] > reach))
+        found.append(np.stack([at + part.start, holder[at]]))
+    after, before = np.concatenate(found, axis=1)
+    return after, before
+
+
 @given(rows)
 def test_gaps_lie_where_nothing_is_open(drawn: list[tuple[int, int, int]]) -> None:
     group, start, end = columns(drawn)
-    after, before = between(group, start, end)
+    after, before = gaps_between(group, start, end)
     for a, b in zip(after.tolist(), before.tolist(), strict=True):
         assert group[a] == group[b] and end[b] < start[a]
         assert not any(is_open(drawn, int(group[a]), t) for t in range(int(end[b]), int(start[a])))

@@ -5,24 +5,29 @@ from __future__ import annotations
 import csv
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyprof.arrays import spool
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
 from pyprof.parse.records.records import COLUMNS, Records
 from pyprof.parse.sources.trace import ActivityKind, Strings
 from pyprof.prof.frame import Frame
+from pyprof.report.activities import Activities
 from pyprof.report.calls import Calls
-from pyprof.report.gaps import TABLES, Report
-from pyprof.report.idle import REASONS, Activities, find_gaps
-from pyprof.tables.table import Table, printed
+from pyprof.report.gapcolumns import Report
+from pyprof.report.gaps import TABLES
+from pyprof.report.idle import REASONS, find_gaps
+from pyprof.tables.table import AnyTable, printed
 from tests.tiny import Nsys, tid
 
 GEMM, NCCL = "ampere_sgemm_128x64_tn", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -35,8 +40,8 @@ def report_of(n: Nsys, path: Path) -> Report:
     return Report(Frame(records), trace)
 
 
-def rows_of(table: Table) -> list[dict[str, str]]:
-    cells = [printed(header.shown(values)) for header, values in zip(table.headers, table.values, strict=True)]
+def rows_of(table: AnyTable) -> list[dict[str, str]]:
+    cells = [printed(header.shown(values)) for header, values in zip(table.headers, table.whole().values, strict=True)]
     return [dict(zip([header.key for header in table.headers], row, strict=True)) for row in zip(*cells, strict=True)]
 
 
@@ -256,7 +261,12 @@ def captures_drawn(draw: st.DrawFn) -> tuple[list[Row], list[Call], int]:
 @settings(max_examples=200, deadline=None)
 @given(captures_drawn())
 def test_gaps_are_those_of_counting(drawn: tuple[list[Row], list[Call], int]) -> None:
-    small, few, unit = drawn
+    for rows_at_a_time in (spool.PIECE_ROWS, 3):
+        with mock.patch.object(spool, "PIECE_ROWS", rows_at_a_time):
+            check_against_counting(*drawn)
+
+
+def check_against_counting(small: list[Row], few: list[Call], unit: int) -> None:
     # Begins that tie on one line leave open which comes next: one a nanosecond after another, far below a unit.
     rows = [row._replace(start=row.start * unit + i, dur=row.dur * unit, launch=row.launch * unit if row.launch >= 0 else -1,
                          took=row.took * unit) for i, row in enumerate(small)]  # fmt: skip
@@ -277,12 +287,20 @@ def test_gaps_are_those_of_counting(drawn: tuple[list[Row], list[Call], int]) ->
         )
         assert found == counted(rows, calls, of)
         span = max(r.start + r.dur for r in of) - min(r.start for r in of)
-        assert span == activities.busy().total(len(lines))[line] + (gaps.end - gaps.start)[mine].sum()
+        busy = sum(any(row.start <= t < row.start + row.dur for row in of) * (until - t) for t, until in pairwise(edges_of(of)))
+        assert span == busy + (gaps.end - gaps.start)[mine].sum()
+        if lines.whole[line]:
+            assert activities.busy_ns(lambda part: np.ones(part.stop - part.start, np.bool_))[line] == busy
+
+
+def edges_of(rows: list[Row]) -> list[int]:
+    """The times at which anything changes."""
+    return sorted({t for row in rows for t in (row.start, row.start + row.dur)})
 
 
 def counted(rows: list[Row], calls: list[Call], of: list[Row]) -> list[tuple[int, int, str, int]]:
     """(start, end, reason, elsewhere) of every gap of a line, found by looking at each time at which anything changes."""
-    edges = sorted({t for row in rows for t in (row.start, row.start + row.dur)})
+    edges = edges_of(rows)
     device = [row for row in rows if row.device == of[0].device]
 
     def busy(t: int, among: list[Row]) -> bool:
