@@ -44,7 +44,9 @@ ensure_env() {
 # Set `python` to the Python that has pyprof: $PYTHON, else the one on PATH.
 find_pyprof() {
     python=${PYTHON:-$(command -v python || echo python3)}
-    "$python" -c 'import pyprof' 2>/dev/null || die "$python has no pyprof: pip install -e $root, or set PYTHON"
+    # In the checkout itself pyprof is found without being installed, its packages are not.
+    "$python" -c 'import numpy, nvtx, pandas, pyprof, sqlalchemy' 2>/dev/null ||
+        die "$python has no pyprof, or not what it needs: pip install -e $root, or set PYTHON"
 }
 
 # Put nsys on PATH if it is only in the folder of scripts/install_nsys; fails where there is none.

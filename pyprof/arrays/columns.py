@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,14 @@ from pyprof.arrays.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
 _HASHED_ROWS = 1 << 14
+
+
+class Column(Protocol):
+    """What a column need be to be looked at some rows at a time."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Any: ...
 
 
 class Columns(dict[str, Array]):
@@ -107,10 +115,16 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
     return np.flatnonzero(there), taken(number, places)
 
 
+def extent(values: Column) -> tuple[int, int]:
+    """The least and the greatest of some whole numbers; 0 and 0 of none."""
+    bounds = [(int(values[part].min()), int(values[part].max())) for part in pieces(len(values))]
+    return min((low for low, _ in bounds), default=0), max((high for _, high in bounds), default=0)
+
+
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The values that stand there more than once, ascending."""
     rows = len(values)
-    low, high = (int(values.min()), int(values.max())) if rows else (0, 0)
+    low, high = extent(values)
     if high - low >= 4 * rows:
         found = np.sort(values)
         return distinct_values(found[1:][found[1:] == found[:-1]])
@@ -119,6 +133,41 @@ def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         last[values[part] - low] = np.arange(part.start, part.stop, dtype=last.dtype)
     again = [values[part][last[values[part] - low] != np.arange(part.start, part.stop)] for part in pieces(rows)]
     return distinct_values(np.concatenate([values[:0], *again]))
+
+
+def is_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each value stands there for the first time."""
+    low, high = extent(values)
+    if high - low >= 4 * len(values):
+        result = full(len(values), False, np.bool_)
+        result[np.unique(values, return_index=True)[1]] = True
+        return result
+    seen, place = np.zeros(high - low + 1, np.bool_), np.empty(high - low + 1, np.int32)
+
+    def of_part(part: slice) -> npt.NDArray[np.bool_]:
+        number = values[part].astype(np.int64) - low
+        new = np.flatnonzero(~seen[number])
+        place[number[new[::-1]]] = new[::-1]  # the last written of equals is their first
+        result: npt.NDArray[np.bool_] = np.zeros(len(number), np.bool_)
+        result[new] = place[number[new]] == new
+        seen[number[new]] = True
+        return result
+
+    return computed(len(values), np.bool_, of_part)
+
+
+def largest(values: npt.NDArray[Any], count: int, *ties: npt.NDArray[Any]) -> Ints:
+    """The rows of the largest values, the largest first, equal ones in the order of `ties`, else as they stand; at most so
+    many."""
+    found = np.empty(0, np.int64)
+    for part in pieces(len(values)):
+        found = np.append(found, np.arange(part.start, part.stop))
+        own = values[found].astype(np.int64)
+        if len(found) > count > 0:
+            enough = own >= np.partition(own, len(own) - count)[len(own) - count]
+            found, own = found[enough], own[enough]
+        found = found[np.lexsort([*(tie[found] for tie in ties[::-1]), -own])[:count]]
+    return found
 
 
 def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -145,9 +194,9 @@ def _packed(column: Array) -> tuple[Ints, int]:
 
 def _bounds(columns: Sequence[Array]) -> tuple[list[int], list[int]] | None:
     """The least value of each column and how many it could have; None where all together are too many for one number."""
-    lows, highs = ([int(bound(column)) for column in columns] for bound in (np.min, np.max))
-    widths = [high - low + 1 for low, high in zip(lows, highs, strict=True)]
-    return (lows, widths) if math.prod(widths) < 1 << 62 else None
+    bounds = [*map(extent, columns)]
+    widths = [high - low + 1 for low, high in bounds]
+    return ([low for low, _ in bounds], widths) if math.prod(widths) < 1 << 62 else None
 
 
 def _of_pieces(columns: Sequence[Array], lows: Sequence[int], widths: Sequence[int]) -> tuple[Ints, Ints]:
@@ -296,7 +345,7 @@ class Growing:
         self._values[self._rows : rows] = piece
         self._rows = rows
         if self._file is not None:
-            touched(piece.nbytes)
+            touched()
 
     def _lengthen(self, rows: int, dtype: np.dtype[Any]) -> None:
         if dtype == self._values.dtype:

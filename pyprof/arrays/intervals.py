@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.columns import Column, extent
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.spool import computed, empty, piece_rows, pieces, row_type, taken
+from pyprof.arrays.spool import computed, empty, kept, piece_rows, pieces, row_type, taken
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -183,21 +183,14 @@ def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusiv
     return computed(len(at), np.int64, lambda part: np.searchsorted(rows, number(asked[part], at[part]), "left"))
 
 
-class Column(Protocol):
-    """What a column need be to be looked at some rows at a time."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any, /) -> Any: ...
-
-
 def order_of(*keys: Column) -> Ints | None:
     """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
     if _ascend(keys, lambda key, part: key[part]):
         return None
-    first = keys[0][:]
-    if first.dtype.itemsize <= _BY_DIGITS:  # rows of each group often are in order: dividing them takes next to no time
-        order = np.argsort(first, kind="stable")
+    least, most = extent(keys[0])
+    if most - least < 1 << 8 * _BY_DIGITS:  # rows of each group often are in order: dividing them takes next to no time
+        first = computed(len(keys[0]), np.uint16, lambda part: keys[0][part] - least)
+        order = kept(np.argsort(first, kind="stable"))
         if _ascend(keys, lambda key, part: key[order[part]]):
             return order
     return np.lexsort([key[:] for key in keys[::-1]])

@@ -133,21 +133,25 @@ def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
 
 def begun(task: Callable[[], None]) -> int:
     """The number of a process that does the task and ends, or is ended with this one. `end` it."""
-    parent = os.getpid()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # what threads of this process do the child needs nothing of
-        try:
+    parent, number = os.getpid(), -1
+    # A signal that comes before the child has its own handlers would end the parent's work in the child as well.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # what threads of this process do the child needs nothing of
             number = os.fork()
-        except OSError as error:
-            raise ToolError(
-                f"no process can be started: {error.strerror}", "raise the limit on processes (ulimit -u)"
-            ) from error
+    except OSError as error:
+        raise ToolError(f"no process can be started: {error.strerror}", "raise the limit on processes (ulimit -u)") from error
+    finally:
+        if number:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if number:
         return number
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: for the parent, which ends this process
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _end_with(parent)
         task()
         status = 0
@@ -192,6 +196,7 @@ def store(stream: BinaryIO, result: object) -> None:
         raw = buffer.raw()
         places.append((stream.tell(), raw.nbytes))
         stream.write(raw)
+        spool.touched()
     begin = stream.tell()
     stream.write(pickle.dumps((places, rest.getvalue())))
     stream.write(begin.to_bytes(8, "little"))

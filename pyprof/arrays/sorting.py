@@ -117,16 +117,3 @@ class Groups:
         """The rows of a group, ascending."""
         begin, end = self._bounds[number], self._bounds[number + 1]
         return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)
-
-
-def largest(values: Array, count: int, *ties: Array) -> Array:
-    """The rows of the largest values, largest first, equal ones in the order of `ties` and as they stand."""
-    best = np.empty(0, np.int64)
-    for part in pieces(len(values)):
-        rows = np.concatenate([best, np.arange(part.start, part.stop)])
-        found = values[rows]
-        if len(rows) > count > 0:
-            keep = found >= np.partition(found, len(rows) - count)[len(rows) - count]
-            rows, found = rows[keep], found[keep]
-        best = rows[np.lexsort([*(tie[rows] for tie in ties[::-1]), -found])][:count]
-    return best

@@ -25,11 +25,8 @@ from pyprof.errors import InputError
 PIECE_ROWS = 1 << 20  # handled at a time where all rows together would take memory
 SMALL_PIECE_ROWS = 1 << 18  # where many columns of each piece are in memory; of fewer rows the number of steps counts
 _LEAST_BYTES = 2 << 20  # of a column that is worth a file
-_MOST_TOUCHED_BYTES = 1 << 26  # before pages leave memory, and no more than so many of a row of a piece:
-_MOST_TOUCHED_OF_ROW = 64
-_ROW_BYTES = 32  # about what is read and written of a row of a piece
+_MOST_MAPPED_BYTES = 96 << 20  # of files in this process's memory, those of its libraries (about 40 MB) among them
 _ZEROS = bytes(1 << 20)
-_touched_bytes = 0
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of long columns", default=None)
 _PIECE_ROWS: ContextVar[int | None] = ContextVar("rows handled at a time", default=None)
 _MAPPED: WeakSet[mmap.mmap] = WeakSet()
@@ -186,7 +183,7 @@ def pieces(rows: int) -> Iterator[slice]:
     for begin in range(0, rows, size):
         end = min(begin + size, rows)
         yield slice(begin, end)
-        touched((end - begin) * _ROW_BYTES)
+        touched()
 
 
 def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
@@ -228,17 +225,25 @@ def running_count(mask: Array) -> Array:
     return result
 
 
-def touched(size: int) -> None:
-    """Say that so many bytes of columns on the disk were written or read: now and then their pages leave memory."""
-    global _touched_bytes
-    _touched_bytes += size
-    if _touched_bytes >= min(_MOST_TOUCHED_BYTES, _MOST_TOUCHED_OF_ROW * piece_rows()):
+def touched() -> None:
+    """Say that columns on the disk were written or read: where they hold much memory by now, their pages leave it."""
+    if _MAPPED and _mapped_bytes() > _MOST_MAPPED_BYTES:
         release()
+
+
+def _mapped_bytes() -> float:
+    """How much of mapped files is in this process's memory; all of it where the system does not say (Linux does)."""
+    try:
+        descriptor = os.open("/proc/self/statm", os.O_RDONLY)  # without a file of Python's a tenth of the time
+    except OSError:
+        return float("inf")
+    try:
+        return int(os.read(descriptor, 256).split()[2]) * mmap.PAGESIZE
+    finally:
+        os.close(descriptor)
 
 
 def release() -> None:
     """Take the pages of all columns on the disk out of this process's memory; they come again when they are read."""
-    global _touched_bytes
-    _touched_bytes = 0
     for mapped in list(_MAPPED):
         mapped.madvise(mmap.MADV_DONTNEED)

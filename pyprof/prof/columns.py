@@ -15,7 +15,7 @@ from pyprof.parse.records.records import DIRECTIONS, PHASES, MarkedStep, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.cost import BYTES_BOUNDS
 from pyprof.prof.frame import Frame, Part, params
-from pyprof.prof.roofline import BOUNDS
+from pyprof.prof.roofline import BOUNDS, ceiling
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
 
 DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
@@ -178,7 +178,7 @@ COLUMNS: tuple[Column, ...] = (
            Header("tflops", "TFLOP/s", "rate of the op over the time of all its kernels", "TFLOP/s", 8)),
     Column(lambda f: f.rate("bytes"),
            Header("gbs", "GB/s", "rate of the op's least bytes over the time of all its kernels", "GB/s", 8)),
-    Column(lambda f: Fractions.not_nan(f.roofline.ceiling / 1e12, 3),
+    Column(lambda f: Fractions.not_nan(ceiling(f.of_instance) / 1e12, 3),
            Header("ceiling", "Ceiling", "TFLOP/s that the device allows at the op's intensity", "TFLOP/s", 8)),
     Column(lambda f: Fractions.not_nan(f.roofline.peak, 1),
            Header("peak", "Peak(%)", "share of the roofline: least time of the op over the time of all its kernels", "%", 7)),

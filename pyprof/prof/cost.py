@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pyprof.arrays.columns import among, distinct_rows, distinct_values, is_repeated
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, kept, pieces, taken
+from pyprof.arrays.spool import computed, kept, pieces, release, taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import KernelClass, classify
@@ -134,6 +134,7 @@ class _Costing:
         group = computed(len(records), np.int64, lambda part: np.where(cost[part] >= 0, instance[part], -1))
         self._backward_from_forward(cost, group, compute, product)
         records.release("launch_ns", "stack", "inner", "fwd_instance")
+        release()
         self._share(cost, group, main, product)
         del group
         self._copies(compute)
@@ -214,21 +215,25 @@ class _Costing:
         """
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
-        copy = np.array([*map(formulas.is_copy, map(attrgetter("name"), records.calls)), False], np.bool_)[records["own"]]
-        rows = np.flatnonzero(compute & (records["fwd_instance"] >= 0) & unknown[cost] & ~copy)  # copies stand for themselves
-        del copy
-        forward = records["fwd_instance"][rows]
-        order = np.lexsort((records["launch_ns"][rows], forward))
-        rows, forward = rows[order], forward[order]
+        other = np.array([*(not formulas.is_copy(call.name) for call in records.calls), True], np.bool_)
+        fwd_instance, own = records["fwd_instance"], records["own"]
+        rows = rows_where(  # copies stand for themselves
+            len(cost), lambda part: compute[part] & (fwd_instance[part] >= 0) & unknown[cost[part]] & other[own[part]]
+        )
+        forward = taken(fwd_instance, rows)
+        order = np.lexsort((taken(records["launch_ns"], rows), forward))
+        rows, forward = taken(rows, order), taken(forward, order)
+        del order
         first = np.flatnonzero(np.diff(forward, prepend=-1))
         sizes = np.diff(np.append(first, len(rows)))
         free = int(records["instance"].max(initial=-1)) + 1
         pieces = [*dict.fromkeys(_PIECE_OF.values())]
         named = np.array([pieces.index(name) if name in pieces else -1 for name in self.piece_of], np.int64)
-        sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)[records["inner"][rows]]
-        trait = 4 * named[records["inner"][rows]] + 2 * sums + product[rows]
+        sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
+        named = 4 * named + 2 * sums
+        trait = computed(len(rows), np.int64, lambda part: named[records["inner"][rows[part]]] + product[rows[part]])
         reversed_ = np.array([*map(_weights_first, records.stacks), False], np.bool_)[records["stack"][rows[first]]]
-        call, dur_ns = records["call"][rows[first]], records["dur_ns"][rows]
+        call, dur_ns = records["call"][rows[first]], taken(records["dur_ns"], rows)
         for size in distinct_values(sizes).tolist():
             mine = np.flatnonzero(sizes == size)
             at = first[mine, None] + np.arange(size)
@@ -309,6 +314,7 @@ class _Costing:
             self.part[name] = taken(self._of_costs(name), code)
         self.problem = taken(self._problem_codes(), code)
         self.inferred = taken(np.array([*map(attrgetter("inferred"), self.table), False], np.bool_), code)
+        release()
         of = distinct_rows(group[several]).inverse
         groups = int(of.max(initial=-1)) + 1
         matmul = (self._of_costs("matmul_flops") > 0)[cost[several]]
@@ -324,8 +330,10 @@ class _Costing:
         carrier = _first_heaviest(of, weight, groups)
         self.problem[several[weight == 0]] = -1
         weight /= np.bincount(of, weight, groups)[of]
+        release()  # rows of groups are far from each other: each column that they are looked up in is in memory by now
         for part in self.part.values():
             part[several] = _divided(part[several], weight, of, carrier)
+            release()
 
     def _problem_codes(self) -> Codes:
         """For each cost its matrix product's row of `problems`, -1 where it has none; the last is that of no cost."""

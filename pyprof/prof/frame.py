@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, repeated
+from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import empty, kept, touched
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
@@ -161,12 +162,12 @@ class Frame:
         rows = self.rows
         if len(rows) <= PART_ROWS:
             return self._roofline()
-        whole = Roofline(*(empty(len(rows), dtype) for dtype in (np.float64, np.float64, np.int64, np.int64)))
+        whole = Roofline(*(empty(len(rows), dtype) for dtype in (np.float64, np.int8, np.int64)))
         for start in range(0, len(rows), PART_ROWS):
             part = Part(self, rows[start : start + PART_ROWS])._roofline()
             for column, values in zip(whole, part, strict=True):
                 column[start : start + PART_ROWS] = values
-            touched(PART_ROWS * 32)
+            touched()
         return whole
 
     def _roofline(self) -> Roofline:
@@ -320,14 +321,16 @@ class Frame:
         for start in range(0, len(instance), PART_ROWS):
             some = slice(start, start + PART_ROWS)
             np.add.at(sums.time_ns, self._place(instance[some]), dur_ns[some].astype(np.float64))
-        rows = np.flatnonzero(np.isin(self.records["instance"], self._several[1:]))
+            touched()
+        mine = self.records["instance"]
+        rows = rows_where(len(mine), lambda part: self._place(mine[part]) > 0)
         self._whole.release("instance", "dur_ns")
         for start in range(0, len(rows), PART_ROWS):
             part = Part(self, rows[start : start + PART_ROWS])
             place = part._place(part.records["instance"])
             for total, own in zip(sums[1:], part._terms[1:], strict=True):
                 np.add.at(total, place, own)
-            touched(PART_ROWS * 64)
+            touched()
         return sums
 
     def rate(self, what: str) -> Fractions:

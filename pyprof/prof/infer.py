@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.columns import distinct_rows, distinct_values, extent
+from pyprof.arrays.spool import computed
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import classify
 from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
@@ -125,16 +126,20 @@ def _replaced_calls(
     records: Records, calls: list[OpCall], instances: npt.NDArray[np.int64], code: npt.NDArray[np.int32]
 ) -> Records:
     """The records with these calls, codes into which these forward instances have from now on, and their backward with them."""
-    of_instance = np.full(
-        int(max(records["instance"].max(initial=-1), records["fwd_instance"].max(initial=-1))) + 2, -1, np.int32
-    )
+    instance, forward_instance = records["instance"], records["fwd_instance"]
+    of_instance = np.full(max(extent(instance)[1], extent(forward_instance)[1], -1) + 2, -1, np.int32)
     of_instance[instances] = code
-    columns = {}
-    forward = np.where(records["instance"] >= 0, of_instance[records["instance"]], -1)
-    backward = np.where(records["fwd_instance"] >= 0, of_instance[records["fwd_instance"]], -1)
-    better = np.where(backward >= 0, backward, np.where(records["fwd_instance"] >= 0, -1, forward))
-    for name, found in (("call", better), ("own", np.where(records["fwd_instance"] >= 0, -1, forward))):
-        columns[name] = np.where(found >= 0, found, records[name]).astype(records[name].dtype)
+
+    def call(part: slice) -> npt.NDArray[np.int32]:
+        forward, backward = of_instance[instance[part]], of_instance[forward_instance[part]]
+        better = np.where(backward >= 0, backward, np.where(forward_instance[part] >= 0, -1, forward))
+        return np.where(better >= 0, better, records["call"][part])
+
+    def own(part: slice) -> npt.NDArray[np.int32]:
+        better = np.where(forward_instance[part] >= 0, -1, of_instance[instance[part]])
+        return np.where(better >= 0, better, records["own"][part])
+
+    columns = {name: computed(len(records), records[name].dtype, found) for name, found in (("call", call), ("own", own))}
     return records.with_ops(columns, calls)
 
 

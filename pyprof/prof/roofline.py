@@ -60,10 +60,9 @@ class Terms(NamedTuple):
 
 
 class Roofline(NamedTuple):
-    """Per record, of its instance. ceiling: FLOP/s that the device allows at this intensity; peak: least time over time, in
-    percent; bound: code into BOUNDS, -1 unknown; lost_ns: the record's part of the time above the least, -1 unknown."""
+    """Per record, of its instance. peak: least time over time, in percent; bound: code into BOUNDS, -1 unknown; lost_ns: the
+    record's part of the time above the least, -1 unknown."""
 
-    ceiling: Floats
     peak: Floats
     bound: Ints
     lost_ns: Ints
@@ -85,7 +84,6 @@ def roofline(dur_ns: Ints, instance: Terms, l2_bytes: Floats) -> Roofline:
         compute = np.maximum(instance.matmul_ns, instance.vector_ns)
         least = np.maximum(compute, instance.memory_ns)
         peak = np.where(instance.time_ns > 0, 100 * least / instance.time_ns, np.nan)
-        ceiling = np.where(least > 0, instance.flops / least * 1e9, np.nan)
         limit = np.where(compute >= instance.memory_ns, COMPUTE, MEMORY)
         over = peak > 100
         cached = over & (limit == MEMORY) & (instance.bytes <= l2_bytes)
@@ -94,7 +92,14 @@ def roofline(dur_ns: Ints, instance: Terms, l2_bytes: Floats) -> Roofline:
         bound = np.where(cached, L2, np.where(over, limit + OVER, short))
     known = ~np.isnan(peak)
     above = np.rint(dur_ns * np.clip(np.nan_to_num(1 - peak / 100), 0, None))  # of each record alone: no matter which are shown
-    return Roofline(ceiling, peak, np.where(known, bound, -1), np.where(known, above, -1).astype(np.int64))
+    return Roofline(peak, np.where(known, bound, -1).astype(np.int8), np.where(known, above, -1).astype(np.int64))
+
+
+def ceiling(instance: Terms) -> Floats:
+    """FLOP/s that the device allows at the intensity of each instance; NaN is unknown."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = np.maximum(np.maximum(instance.matmul_ns, instance.vector_ns), instance.memory_ns)
+        return np.where(least > 0, instance.flops / least * 1e9, np.nan)
 
 
 def _time(work: Floats, rate: Floats) -> Floats:

@@ -1,9 +1,9 @@
 """`python launch.py STDOUT STDERR FOLDER VARIABLES PROGRAM ARGUMENTS...`: run the program under nsys, but with our own streams.
 
 nsys starts a program in a new session and replaces its standard output and error by pipes, to which nsys writes as well. The
-program gets our own streams back, and the variables in FOLDER/VARIABLES. That file is renamed first: where it is gone, the parent
-has given up this start, and nothing is run. The program's process id, to which signals are passed on, and its exit code, which not
-every nsys returns, are written to FOLDER. Run by path in an isolated interpreter: imports nothing of pyprof.
+program gets our own streams back, and the variables in FOLDER/VARIABLES. That file is renamed first: where it is gone, the
+parent has given up this start, and nothing is run. The program's process id, to which signals are passed on, and its exit code,
+which not every nsys returns, are written to FOLDER. Run by path in an isolated interpreter: imports nothing of pyprof.
 """
 
 import json

@@ -27,6 +27,7 @@ COMPUTE, COMMUNICATION, COPY = range(3)
 _COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
 _LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
 _FAR_NS = 1 << 62  # beyond any time that is real
+_OWN = ("begin_ns", "end_ns", "on_gpu", "pids", "devices", "row", "_device", "role")
 _COMPUTED = ("held_ns", "busy_ns", "run", "waits_for_host", "pace_ns", "launched", "slack_ns")
 EndsOf = Callable[[Any], Ints]
 """When some records end, given by a slice or their positions, in ns."""
@@ -116,14 +117,18 @@ class Division:
         return found
 
     def worked_out(self) -> dict[str, Any]:
-        """All that is computed when it is first looked at, for another process to take over."""
+        """All that it is and that is computed when it is first looked at, for another process to take over."""
         gaps = self.gaps
         columns = gaps.device, gaps.time_ns, gaps.before, gaps.after
-        return {"gaps": columns, **{name: getattr(self, name) for name in _COMPUTED}}
+        return {"gaps": columns, **{name: getattr(self, name) for name in (*_OWN, *_COMPUTED)}}
 
-    def take_over(self, found: dict[str, Any]) -> None:
-        """Keep what another process worked out."""
+    @classmethod
+    def taken_over(cls, records: Records, ends_ns: EndsOf, found: dict[str, Any]) -> Division:
+        """The division that another process worked out of the same records."""
+        self = cls.__new__(cls)
+        self.records, self._ends_of = records, ends_ns
         self.__dict__.update(found, gaps=DeviceGaps(self, *found["gaps"]))
+        return self
 
     @property
     def wall_ns(self) -> int:
@@ -142,6 +147,11 @@ class Division:
         for part in pieces(len(self.row)):
             result[self.row[part]] = self._device[part]
         return result
+
+    def first_of(self, device: int) -> int:
+        """The first record of a device in the window, -1 where it has none."""
+        place = int(np.searchsorted(self._device, device))
+        return int(self.row[place]) if place < len(self.row) and self._device[place] == device else -1
 
     @cached_property
     def held_ns(self) -> Ints:
@@ -256,11 +266,11 @@ class Division:
     def launched(self) -> Ints:
         """One record of each launch in the window, in order of process, thread and time."""
         times = self.records["launch_ns"]
-        known = self.row[rows_where(len(self.row), lambda part: times[self.row[part]] >= 0)]
+        known = taken(self.row, rows_where(len(self.row), lambda part: times[self.row[part]] >= 0))
         thread = distinct_rows(*(taken(self.records[name], known) for name in ("pid", "tid"))).inverse
-        thread, launch = narrowest(thread), taken(times, known)
+        thread, launch = kept(narrowest(thread)), taken(times, known)
         if (order := order_of(thread, launch)) is not None:
-            known, thread, launch = known[order], thread[order], launch[order]
+            known, thread, launch = taken(known, order), taken(thread, order), taken(launch, order)
 
         def begins(part: slice) -> Bools:
             before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
@@ -269,7 +279,7 @@ class Division:
                 new[0] = True
             return new
 
-        return kept(known[rows_where(len(known), begins)])
+        return taken(known, rows_where(len(known), begins))
 
     @cached_property
     def slack_ns(self) -> Ints:

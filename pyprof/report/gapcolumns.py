@@ -7,10 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.columns import distinct_values, largest
 from pyprof.arrays.intervals import order_of
 from pyprof.arrays.joining import mapped, rows_where
-from pyprof.arrays.sorting import largest
 from pyprof.arrays.spool import computed, kept, pieces, row_type, taken, touched
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import InputError
@@ -26,7 +25,6 @@ from pyprof.tables.screen import Cells, joined
 from pyprof.tables.table import Header, Integers, Table, Texts, Values, choose
 
 _FEW = 1 << 10  # gaps that are found and described without the others
-_DESCRIBED_BYTES = 80  # about what is read of the columns of one
 _OF_RECORDS = ("name", "call", "scope", "launch_ns")
 
 
@@ -155,7 +153,7 @@ class LongestFirst:
 
     def take(self, rows: Ints) -> Table:
         """These rows only."""
-        touched(len(rows) * _DESCRIBED_BYTES)
+        touched()
         count = int(rows.max(initial=-1)) + 1
         if count > _FEW:
             return self._all.take(rows)

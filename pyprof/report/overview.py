@@ -43,6 +43,15 @@ class Window(NamedTuple):
     unrecorded_ns: int = 0
 
 
+class _Divided(NamedTuple):
+    """What one process hands to another: the steps that are marked, the window, its division, and causes of its gaps."""
+
+    steps: Steps | None
+    window: Window
+    division: dict[str, Any]
+    causes: tuple[Ints, ...]
+
+
 class Overview:
     """What is known of one capture, each thing computed when it is first looked at.
 
@@ -205,21 +214,21 @@ class Overview:
 
     def prepare(self) -> None:
         """Compute what all of a report looks at, costs and idle time at once where there may be several processes."""
-        division, _ = self.division, self.calls
+        _ = self.calls
 
         def costs() -> None:
             _ = self.frame.classes, self.frame.costs, self.frame.roofline
 
-        def idle() -> tuple[dict[str, Any], tuple[Ints, ...]]:
+        def divided() -> _Divided:
             found = self.idle
-            return division.worked_out(), (found.cause, found.late, found.divided, found.waited)
+            causes = found.cause, found.late, found.divided, found.waited
+            return _Divided(self._marked_steps, self.window, self.division.worked_out(), causes)
 
-        _, (known, causes) = cast(
-            "tuple[None, tuple[dict[str, Any], tuple[Ints, ...]]]", at_once([costs, idle], len(self.records))
-        )
+        _, found = cast("tuple[None, _Divided]", at_once([costs, divided], len(self.records)))
         if "idle" not in self.__dict__:
-            division.take_over(known)
-            self.idle = Idle(division.gaps, *causes)
+            self._marked_steps, self.window = found.steps, found.window
+            self.division = Division.taken_over(self.records, self._ends, found.division)
+            self.idle = Idle(self.division.gaps, *found.causes)
 
     @cached_property
     def inside(self) -> Bools:

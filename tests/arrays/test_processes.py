@@ -79,6 +79,20 @@ def test_none_is_left_when_the_first_task_ends_by_an_interrupt():
     assert time.monotonic() - begin < 30
 
 
+def test_an_interrupt_right_after_the_fork_is_the_parents(monkeypatch):
+    fork = os.fork
+
+    def interrupted():
+        number = fork()
+        if not number:
+            os.kill(os.getpid(), signal.SIGINT)
+        return number
+
+    monkeypatch.setattr(processes.os, "fork", interrupted)
+    assert in_processes([lambda: "first", lambda: "second"]) == ["first", "second"]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the system ends a process with its parent on Linux")
 def test_a_process_ends_with_its_parent(tmp_path):
     pid = tmp_path / "pid"

@@ -38,13 +38,6 @@ def test_order_by_several_is_stable(first, random):
     assert order.tolist() == np.lexsort([second, first]).tolist()
 
 
-@given(NUMBERS, st.integers(0, 9), st.randoms())
-def test_largest(values, count, random):
-    ties = np.array([random.randint(0, 2) for _ in values], np.int64)
-    assert sorting.largest(values, count).tolist() == np.argsort(-values, kind="stable")[:count].tolist()
-    assert sorting.largest(values, count, ties).tolist() == np.lexsort([ties, -values])[:count].tolist()
-
-
 @given(NUMBERS)
 def test_groups(values):
     number = values + 5

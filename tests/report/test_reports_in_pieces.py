@@ -33,7 +33,7 @@ def test_pieces_of_a_few_records_and_two_processes(name: str, captures: Path, mo
     monkeypatch.setattr(spool, "PIECE_ROWS", 53)
     assert summarise(Overview(Frame(records), trace), file).json() == whole
     of_pieces = section_of(Overview(Frame(records), trace), file)
-    assert (of_pieces.charts, of_pieces.sentences) == (section.charts, section.sentences)
+    assert of_pieces.charts == section.charts and of_pieces.sentences == section.sentences
     if hasattr(os, "fork"):
         monkeypatch.setattr(processes, "LEAST_ROWS", 1)
         with several(2), spool.columns_on_disk():

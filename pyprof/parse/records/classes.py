@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, extent
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, kept, pieces
+from pyprof.arrays.spool import computed, kept
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.parse.records.records import Records
 
@@ -51,7 +51,8 @@ def classes_of(records: Records) -> Classes:
     batch, product = [computed(rows, np.bool_, lambda part: forward[part] >= 0)], 2
     for name in ALIKE:
         values = records[name]
-        width = _width(values)
+        least, most = extent(values)
+        width = most - least + 1
         if width > 1:
             if product * width > 4 * rows:  # what a table of all combinations is made for
                 first, code = distinct_rows(*batch)[1:]
@@ -62,9 +63,3 @@ def classes_of(records: Records) -> Classes:
     columns = {name: records[name][first] for name in ALIKE}
     pools = records.strings, records.stacks, records.calls, records.gpus, records.engine_steps
     return Classes(kept(code.astype(np.int32)), first, Records(columns, *pools, np.zeros(len(first) + 1, np.int64)))
-
-
-def _width(values: Array) -> int:
-    """How many whole numbers there are from the least value to the greatest."""
-    bounds = [(int(values[part].min()), int(values[part].max())) for part in pieces(len(values))]
-    return max((high for _, high in bounds), default=0) - min((low for low, _ in bounds), default=0) + 1

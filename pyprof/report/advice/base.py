@@ -13,7 +13,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import empty, full, kept, pieces
+from pyprof.arrays.spool import empty, full, kept, pieces, release
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
@@ -73,7 +73,7 @@ class Budget:
 
         awaited: the host waits for them, as for a collective or a copy from pageable memory, and is ahead by what they give.
         """
-        granted = np.zeros(len(rows), np.int64)
+        granted = full(len(rows), 0, np.int64)
         share = None if awaited else self._shares(rows, wish_ns)
         for part in pieces(len(rows)):
             runs, wish = self._wishes(rows[part], wish_ns[part])
@@ -84,6 +84,7 @@ class Budget:
                 bounded = self._slack[own] < np.iinfo(np.int64).max
                 np.subtract.at(self._slack, own[bounded], given_there[bounded])
             granted[part] = given
+            release()  # the rows are far from each other
         return granted
 
     def _wishes(self, rows: Ints, wish_ns: Ints | Floats) -> tuple[Ints, Floats]:

@@ -6,6 +6,9 @@ import re
 
 import numpy as np
 
+from pyprof.arrays.columns import among
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.overview import Overview
@@ -16,26 +19,38 @@ _TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH)
 
 def kernels(overview: Overview) -> Ints:
     """The rows of the window's kernels and whole graphs."""
-    return np.flatnonzero(overview.inside & np.isin(overview.records["kind"], _TIMED))
+    inside, kind = overview.inside, overview.records["kind"]
+    return rows_where(len(kind), lambda part: inside[part] & among(kind[part], _TIMED))
 
 
 def share(overview: Overview, rows: Ints, which: Bools) -> float:
     """What share of the time of these kernels those have; 0 without kernels."""
-    time = overview.records["dur_ns"][rows]
-    return float(time[which].sum() / max(time.sum(), 1))
+    return time_ns(overview, rows, which) / max(time_ns(overview, rows), 1)
+
+
+def time_ns(overview: Overview, rows: Ints, which: Bools | None = None) -> int:
+    """The time of these kernels, or of some of them."""
+    dur_ns, total = overview.records["dur_ns"], 0
+    for part in pieces(len(rows)):
+        total += int(dur_ns[rows[part] if which is None else rows[part][which[part]]].sum())
+    return total
 
 
 def without_op(overview: Overview, rows: Ints) -> Bools:
     """Which have no op."""
-    return np.asarray(overview.records["call"][rows] < 0)
+    call = overview.records["call"]
+    return computed(len(rows), np.bool_, lambda part: call[rows[part]] < 0)
 
 
 def replayed(overview: Overview, rows: Ints) -> Bools:
     """Which ran in the replay of a graph."""
     records, calls = overview.records, overview.calls
-    found = (records["kind"][rows] == ActivityKind.GRAPH) | (records["graph_node"][rows] >= 0)
-    if calls is not None:
-        graph = calls.of_names(_GRAPH_LAUNCH.match)
-        if graph.any():
-            found |= np.isin(records["launch_ns"][rows], calls.start_ns[graph])
-    return np.asarray(found)
+    graph = np.zeros(0, np.bool_) if calls is None else calls.of_names(_GRAPH_LAUNCH.match)
+    launches = np.empty(0, np.int64) if calls is None else calls.start_ns[graph]
+
+    def of_part(part: slice) -> Bools:
+        own = rows[part]
+        found = (records["kind"][own] == ActivityKind.GRAPH) | (records["graph_node"][own] >= 0)
+        return np.asarray(found | among(records["launch_ns"][own], launches))
+
+    return computed(len(rows), np.bool_, of_part)

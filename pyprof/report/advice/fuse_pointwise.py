@@ -14,7 +14,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import joined, piece_rows
+from pyprof.arrays.spool import computed, joined, piece_rows, pieces, taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
@@ -50,14 +50,15 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     """What fusing saves at most, None where it is not worth it."""
     kernels = kernels_of(overview)
     runs = _runs(kernels, overview)
-    rows = kernels.row[runs.at]
-    granted = budget.take(rows, runs.share * budget.left_ns(rows))
+    rows = taken(kernels.row, runs.at)
+    wish = computed(len(rows), np.float64, lambda part: runs.share[part] * budget.left_ns(rows[part]))
+    granted = budget.take(rows, wish)
     saves = budget.wall_ns(granted)
     if not is_worth(overview, saves, _LEAST):
         return None
-    gains = granted > 0
-    runs, rows, granted = _Runs(runs.at[gains], runs.run[gains], runs.share[gains]), rows[gains], granted[gains]
-    time = budget.wall_ns(overview.division.held_ns[rows])
+    gains = rows_where(len(rows), lambda part: granted[part] > 0)
+    runs, rows, granted = _Runs(*(taken(column, gains) for column in runs)), taken(rows, gains), taken(granted, gains)
+    time = budget.wall_ns(taken(overview.division.held_ns, rows))
     gives = summed(runs.run, granted, int(runs.run.max()) + 1)
     words, often = _most_of(kernels, runs, gives)
     where = places(overview, rows, granted)
@@ -189,10 +190,14 @@ def _known(kernels: Kernels, runs: _Runs, gives: Ints) -> list[str]:
 
 def _most_of(kernels: Kernels, runs: _Runs, gives: Ints) -> tuple[list[str], int]:
     """What the runs of one pattern do of which all together give most, and how many these are."""
-    first = np.flatnonzero(np.diff(runs.run, prepend=-1))
-    step = np.arange(len(runs.run)) - np.repeat(first, np.diff(np.append(first, len(runs.run))))
-    mixed = (kernels.word[kernels.code[runs.at]] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
-    pattern = np.bincount(runs.run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
+    first, pattern = np.flatnonzero(np.diff(runs.run, prepend=-1)), np.zeros(len(gives), np.int64)
+    begin = np.zeros(len(gives), first.dtype)
+    begin[runs.run[first]] = first
+    for part in pieces(len(runs.run)):
+        run = runs.run[part]
+        step = np.arange(part.start, part.stop) - begin[run]
+        mixed = (kernels.word[kernels.code[runs.at[part]]] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
+        pattern += np.bincount(run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
     code = distinct_rows(pattern, np.bincount(runs.run, minlength=len(gives))).inverse
     heaviest = np.argmax(summed(code, gives, int(code.max()) + 1))
     mine = np.flatnonzero(code == heaviest)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from pyprof.arrays.spool import computed
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.advice.capture_facts import kernels, replayed, share, without_op
+from pyprof.report.advice.capture_facts import kernels, replayed, share, time_ns, without_op
 from pyprof.report.overview import Overview
 
 _LEAST = 0.1  # of kernel time
@@ -19,11 +22,11 @@ _RECORDING = {
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where graphs hide what they run."""
     rows = kernels(overview)
-    whole = overview.records["kind"][rows] == ActivityKind.GRAPH
-    time = overview.records["dur_ns"][rows]
+    kind = overview.records["kind"]
+    whole = computed(len(rows), np.bool_, lambda part: kind[rows[part]] == ActivityKind.GRAPH)
     if (part := share(overview, rows, whole)) >= _LEAST:
         evidence = f"{part:.0%} of the kernel time is in {int(whole.sum()):,} replays of graphs recorded as wholes"
-        return Advice("graph_nodes", None, int(time[whole].sum()), evidence, _NODES)
+        return Advice("graph_nodes", None, time_ns(overview, rows, whole), evidence, _NODES)
     if overview.trace is None:
         return None
     unknown = replayed(overview, rows) & without_op(overview, rows)
@@ -31,4 +34,4 @@ def find(overview: Overview, _: Budget) -> Advice | None:
         return None
     evidence = f"{int(unknown.sum()):,} kernels, {part:.0%} of the kernel time, ran in graphs, and nothing says of which ops"
     do = _RECORDING["kineto" if overview.trace.source == "kineto" else "nsys"]
-    return Advice("graph_nodes", None, int(time[unknown].sum()), evidence, do)
+    return Advice("graph_nodes", None, time_ns(overview, rows, unknown), evidence, do)

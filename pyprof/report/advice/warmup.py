@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.joining import rows_where
 from pyprof.arrays.types import Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget
@@ -49,9 +50,13 @@ def find(overview: Overview, _: Budget) -> Advice | None:
 
 def _trials(overview: Overview) -> tuple[int, int]:
     """(convolutions that ran many different main kernels once each, their time)."""
-    records, rows = overview.records, np.flatnonzero(overview.inside & (overview.records["kind"] == ActivityKind.KERNEL))
-    conv = np.array([*("conv" in call.op for call in records.calls), False], np.bool_)
-    rows = rows[conv[records["call"][rows]] & (records["instance"][rows] >= 0)]
+    records, inside = overview.records, overview.inside
+    kind, call, instances = records["kind"], records["call"], records["instance"]
+    conv = np.array([*("conv" in one.op for one in records.calls), False], np.bool_)
+    rows = rows_where(
+        len(kind),
+        lambda part: inside[part] & (kind[part] == ActivityKind.KERNEL) & conv[call[part]] & (instances[part] >= 0),
+    )
     if not len(rows):
         return 0, 0
     (instance, _), _, pair = distinct_rows(records["instance"][rows], records["name"][rows])

@@ -6,18 +6,18 @@ grow with the kernels. No layout here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, is_first
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, taken
-from pyprof.arrays.types import Ints
+from pyprof.arrays.spool import pieces, taken
+from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import PHASES, Stack
+from pyprof.prof.cost import Costs
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
@@ -100,27 +100,27 @@ def _source(stack: Stack) -> str | None:
 
 
 def _summed(frame: Frame, rows: Ints, group: Ints, count: int) -> _Sums:
-    costs, roofline, took = frame.costs, frame.roofline, frame.records["dur_ns"]
-    time = computed(len(rows), np.int64, lambda part: np.maximum(took[rows[part]], 0))
-    least = computed(len(rows), np.int64, lambda part: np.rint(np.nan_to_num(roofline.peak[rows[part]] / 100 * time[part])))
-    begins = taken(group, _begins(taken(frame.records["instance"], rows)))
-    kernels, calls = (summed(of, np.broadcast_to(1, len(of)), count) for of in (group, begins))
-
-    def of_known(values: Callable[[Ints], Ints]) -> tuple[Ints, Ints]:
-        """The sum of those of these values that are known, and the time of their kernels."""
-        amount = computed(len(rows), np.int64, lambda part: np.maximum(values(rows[part]), 0))
-        spent = computed(len(rows), np.int64, lambda part: np.where(values(rows[part]) >= 0, time[part], 0))
-        return _sum(amount, group, count), summed(group, spent, count)
-
-    flops, moved, lost = map(of_known, (costs.flops_of, lambda some: costs.bytes[some], lambda some: roofline.lost_ns[some]))
-    return _Sums(kernels, calls, summed(group, time, count), *flops, *moved, *lost, _sum(least, group, count))
+    records, costs = frame.records, frame.costs
+    instance = taken(records["instance"], rows)
+    first = is_first(instance)
+    found: list[Ints] = [np.zeros(count, np.int64)] * len(_Sums._fields)
+    for part in pieces(len(rows)):
+        some = _sums_of(frame, costs, rows[part], group[part], (instance[part] < 0) | first[part], count)
+        found = [before + own for before, own in zip(found, some, strict=True)]
+    return _Sums(*found)
 
 
-def _begins(instance: Ints) -> Ints:
-    """The first of each instance, and all that have none."""
-    result = computed(len(instance), np.bool_, lambda part: instance[part] < 0)
-    result[distinct_rows(instance).first] = True
-    return rows_where(len(result), lambda part: result[part])
+def _sums_of(frame: Frame, costs: Costs, rows: Ints, group: Ints, begins: Bools, count: int) -> Iterator[Ints]:
+    """The same of some records. begins: with which an execution of an op begins."""
+    time = np.maximum(frame.records["dur_ns"][rows], 0).astype(np.int64)
+    yield np.bincount(group, minlength=count)
+    yield np.bincount(group[begins], minlength=count)
+    yield summed(group, time, count)
+    for values in (costs.flops_of(rows), costs.bytes[rows], frame.roofline.lost_ns[rows]):
+        known = values >= 0
+        yield _sum(np.where(known, values, 0), group, count)
+        yield summed(group, np.where(known, time, 0), count)
+    yield _sum(np.rint(np.nan_to_num(frame.roofline.peak[rows] / 100 * time)).astype(np.int64), group, count)
 
 
 def _sum(values: Ints, group: Ints, count: int) -> Ints:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import pieces, taken
+from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -107,16 +106,18 @@ def jobs_compared(before: str, after: str, read: Callable[[str], Overview]) -> J
 
 def _roofs(frame: Frame, chosen: Ints, cells: Mapping[str, Any]) -> dict[str, Any]:
     """The ceilings of the device on which most ran: arithmetic (name, FLOP/s), DRAM (bytes/s), and notes on what is missing."""
-    gpu, took, kind = (frame.records[name] for name in ("gpu", "dur_ns", "kind"))
-    time = np.zeros(len(frame.records.gpus) + 1, np.int64)  # of each, and of none first
+    records = frame.records
+    time, on_cpu = np.zeros(len(records.gpus) + 1, np.int64), True  # of each device, at the end of none
+    there = np.zeros(len(time), np.bool_)
     for part in pieces(len(chosen)):
-        rows = chosen[part]
-        time += summed(gpu[rows] + 1, np.maximum(took[rows], 0), len(time))
-    codes = [one for one in distinct_rows(taken(gpu, chosen)).columns[0].tolist() if one >= 0]
-    on_cpu = all(bool((kind[chosen[part]] == ActivityKind.CPU).all()) for part in pieces(len(chosen)))
+        gpu = records["gpu"][chosen[part]].astype(np.int64)
+        time += summed(np.where(gpu < 0, len(time) - 1, gpu), np.maximum(records["dur_ns"][chosen[part]], 0), len(time))
+        there[gpu] = True
+        on_cpu &= bool((records["kind"][chosen[part]] == ActivityKind.CPU).all())
+    codes = np.flatnonzero(there[:-1]).tolist()
     notes: list[str] = []
     if codes and frame.gpus:
-        most = max(codes, key=lambda code: int(time[code + 1]))
+        most = max(codes, key=lambda code: int(time[code]))
         device = frame.gpus[most][0]
         peaks, dram = [*_peaks(frame, most, cells)], device.dram_bytes_per_s
         if len({frame.gpus[code][0].name for code in codes}) > 1:

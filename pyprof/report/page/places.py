@@ -5,14 +5,14 @@ Columnar until places are grouped: a window has as many gaps as kernels. No layo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import computed, taken
+from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.prof.group import layer_names
 from pyprof.report.hostside import CAUSES
@@ -31,14 +31,25 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
     after = gaps.after
     ops, op_of = _codes([one.op for one in records.calls])
     layers, layer_of = _codes(["".join(layer_names(one.layer))[1:] for one in records.stacks])
-    ops_of_gaps = _column(after, lambda rows: np.where(rows >= 0, op_of[records["call"][rows]], -2))
-    names = _column(after, lambda rows: np.where((rows >= 0) & (records["call"][rows] < 0), records["name"][rows], -1))
-    layers_of_gaps = _column(after, lambda rows: np.where(rows >= 0, layer_of[records["scope"][rows]], -1))
-    (op, name, layer), _, group = distinct_rows(ops_of_gaps, names, layers_of_gaps)
+
+    def of_op(part: slice) -> Ints:
+        return np.where(after[part] >= 0, op_of[records["call"][after[part]]], -2)
+
+    def of_name(part: slice) -> Ints:
+        return np.where(of_op(part) == -1, records["name"][after[part]].astype(np.int64), -1)
+
+    def of_layer(part: slice) -> Ints:
+        return np.where(after[part] >= 0, layer_of[records["scope"][after[part]]], -1)
+
+    op, name, layer = (computed(len(after), np.int32, of) for of in (of_op, of_name, of_layer))
+    (op, name, layer), _, group = distinct_rows(op, name, layer)
     count = len(op)
     devices = max(overview.division.count, 1)
-    time = summed(group, gaps.time_ns, count) // devices
-    gaps_of = summed(group, np.broadcast_to(1, len(group)), count)
+    time, gaps_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for part in pieces(len(group)):
+        time += summed(group[part], gaps.time_ns[part].astype(np.int64), count)
+        gaps_of += np.bincount(group[part], minlength=count)
+    time //= devices
     causes = {}
     for cause in CAUSES:
         rows, ns = idle.rows_of(cause)
@@ -57,11 +68,6 @@ def places_of(overview: Overview) -> list[dict[str, Any]]:
         }
         for at in np.argsort(-time, kind="stable")[:_MOST].tolist()
     ]  # fmt: skip
-
-
-def _column(after: Ints, of: Callable[[Ints], Ints]) -> Ints:
-    """A number of each gap from the row of the record behind it, -1 at the window's end."""
-    return computed(len(after), np.int32, lambda part: of(after[part]))
 
 
 def _codes(texts: Sequence[str]) -> tuple[list[str], Ints]:

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.joining import mapped, rows_where
-from pyprof.arrays.spool import computed, pieces, taken
+from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Ints
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import BOUNDS
@@ -69,43 +67,42 @@ def _named(one: Share) -> str:
 
 def of_limits(summary: Figures, frame: Frame, chosen: Ints) -> str:
     """Whether the ops of which a limit is known are at it, what limits them, and where most is lost. chosen: the kernels."""
-    took, roofline = frame.records["dur_ns"], frame.roofline
-    time = computed(len(chosen), np.int64, lambda part: np.maximum(took[chosen[part]], 0))
-    rows = rows_where(len(chosen), lambda part: roofline.lost_ns[chosen[part]] >= 0)
-    known, of_known = taken(chosen, rows), taken(time, rows)
-    lost = taken(roofline.lost_ns, known)
-    total, above, every = map(_total, (of_known, lost, time))
-    share = total / every if total else 0.0
+    names: dict[str, int] = {}
+    op_of = np.array([*(names.setdefault(call.op, len(names)) for call in frame.records.calls), len(names)], np.int64)
+    total, whole = 0, 0
+    spent_on, lost_in = np.zeros(len(BOUNDS), np.int64), np.zeros(len(names) + 1, np.int64)
+    for part in pieces(len(chosen)):
+        rows = chosen[part]
+        lost, time = frame.roofline.lost_ns[rows], np.maximum(frame.records["dur_ns"][rows], 0)
+        known = lost >= 0
+        total += int(time[known].sum())
+        whole += int(time.sum())
+        spent_on += summed(frame.roofline.bound[rows[known]].astype(np.int64), time[known], len(spent_on))
+        lost_in += summed(op_of[frame.records["call"][rows[known]]], lost[known], len(lost_in))
+    above = int(lost_in.sum())
+    share = total / whole if total else 0.0
     if share < _LEAST:
         return f"Not known: {'; '.join(_missing(summary)) or 'no op has FLOPs and bytes'}."
     reached = (total - above) / total
     how = "Close to" if reached > _CLOSE else "Part of the way to" if reached > _HALF else "Far from"
     of = "" if share > 0.99 else f" whose limit is known ({100 * share:.0f} % of the time)"
-    spent, of_bound = Counter[str](), taken(roofline.bound, chosen)
-    by_bound = summed(computed(len(chosen), np.int64, lambda part: of_bound[part] + 1), time, len(BOUNDS) + 1)
-    for code in distinct_rows(taken(roofline.bound, known)).columns[0].tolist():
-        spent[BOUNDS[code].rstrip("!")] += int(by_bound[code + 1])
+    spent = Counter[str]()
+    for code, ns in enumerate(spent_on.tolist()):
+        spent[BOUNDS[code].rstrip("!")] += ns
     (name, most), *_ = spent.most_common(1)
     least = f"the {human(total, 'ns')} of the ops{of} would be {human(total - above, 'ns')} at the limits of the device"
     where = ""
     if above:
-        op, most_lost = _most_lost(frame, known, lost)
+        op, most_lost = _most_lost([*names], lost_in)
         where = f" Most is lost in {op}: {human(most_lost, 'ns')} of the {human(above, 'ns')} above the limits."
     limit = f"What limits most of them is {_LIMITS[name]} ({100 * most / total:.0f} % of their time)."
     return f"{how} the roofline, at {100 * reached:.0f} % of it: {least}. {limit}{where}"
 
 
-def _total(values: Ints) -> int:
-    return sum(int(values[part].sum()) for part in pieces(len(values)))
-
-
-def _most_lost(frame: Frame, rows: Ints, lost_ns: Ints) -> tuple[str, int]:
-    """The op that loses most in all its places, and how much."""
-    names: dict[str, int] = {}
-    op_of = np.array([*(names.setdefault(call.op, len(names)) for call in frame.records.calls), len(names)], np.int64)
-    lost = summed(mapped(op_of, taken(frame.records["call"], rows)), lost_ns, len(names) + 1)
-    most = int(lost[: len(names)].argmax()) if len(names) else 0
-    return (text_of([*names][most]) if names else "kernels without an op"), int(lost[most])
+def _most_lost(names: Sequence[str], lost_ns: Ints) -> tuple[str, int]:
+    """The op that loses most in all its places, and how much. lost_ns: of each op, at the end of none."""
+    most = int(lost_ns[: len(names)].argmax()) if len(names) else 0
+    return (text_of(names[most]) if names else "kernels without an op"), int(lost_ns[most])
 
 
 def _missing(summary: Figures) -> Iterator[str]:

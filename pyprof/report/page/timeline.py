@@ -6,15 +6,14 @@ Its size does not grow with the kernels. Times are in ns since the window's begi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import distinct_rows, largest
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.sorting import largest
-from pyprof.arrays.spool import computed, pieces, taken
+from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
@@ -26,6 +25,7 @@ COLUMNS = 800
 _STREAMS = 8  # of a device, those with most time; the others are one together
 _DEVICES = 16
 _GAPS, _STEPS = 60, 200
+_Weighted: TypeAlias = tuple[Ints, Ints, Ints, Floats]  # of intervals the group, begin, end and weight
 
 
 def timeline_of(overview: Overview, columns: int = COLUMNS) -> dict[str, Any] | None:
@@ -63,17 +63,20 @@ def _devices(overview: Overview, columns: int) -> Iterator[dict[str, Any]]:
 def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
     """For each device its streams: the number (None: several together) and, by phase, the share of each column."""
     division, records = overview.division, overview.records
-    row, phase = division.row, records["phase"]
+    row, begins, takes = division.row, records["start_ns"], records["dur_ns"]
+    device, stream = taken(division.device, row), taken(records["stream"], row)
+    (of_device, number), _, lane = distinct_rows(device, stream)
 
-    def begins(part: slice) -> Ints:
-        return np.asarray(np.maximum(records["start_ns"][row[part]], division.begin_ns) - division.begin_ns)
+    def times(part: slice) -> tuple[Ints, Ints]:
+        """Begin and end of some in the window."""
+        start, dur = begins[row[part]], np.maximum(takes[row[part]], 0)
+        begin = np.maximum(start, division.begin_ns) - division.begin_ns
+        return begin, np.maximum(np.minimum(start + dur, division.end_ns) - division.begin_ns, begin)
 
-    def ends(part: slice) -> Ints:
-        end = records["start_ns"][row[part]] + np.maximum(records["dur_ns"][row[part]], 0)
-        return np.asarray(np.maximum(np.minimum(end, division.end_ns) - division.begin_ns, begins(part)))
-
-    (of_device, number), _, lane = distinct_rows(taken(division.device, row), taken(records["stream"], row))
-    spent = summed(lane, computed(len(row), np.int64, lambda part: ends(part) - begins(part)), len(number))
+    spent = np.zeros(len(number), np.int64)
+    for part in pieces(len(row)):
+        begin, end = times(part)
+        spent += summed(lane[part], end - begin, len(number))
     shown: list[tuple[int, int | None]] = []
     place, order = np.zeros(len(number), np.int64), np.lexsort((-spent, of_device))
     for at in order.tolist():
@@ -84,16 +87,17 @@ def _busy(overview: Overview, columns: int) -> list[list[dict[str, Any]]]:
             shown.append((int(of_device[at]), None))
         place[at] = len(shown) - 1
     kinds = len(PHASES) + 1
+    phases = records["phase"]
 
-    def intervals(part: slice) -> _Intervals:
-        of = phase[row[part]].astype(np.int64)
-        group = place[lane[part]] * kinds + np.where(of < 0, len(PHASES), of)
-        return _Intervals(group, begins(part), ends(part), np.ones(len(group)))
+    def intervals(part: slice) -> _Weighted:
+        phase = phases[row[part]].astype(np.int64)
+        group = place[lane[part]] * kinds + np.where(phase < 0, len(PHASES), phase)
+        return group, *times(part), np.ones(len(group))
 
-    share = _spread(map(intervals, pieces(len(row))), (len(shown) * kinds, columns), division.wall_ns)
+    share = _spread(len(row), intervals, (len(shown) * kinds, columns), division.wall_ns)
     result: list[list[dict[str, Any]]] = [[] for _ in range(division.count)]
-    for (on, name), part in zip(shown, share.reshape(len(shown), kinds, columns), strict=True):
-        result[on].append({"stream": name, "busy": _sparse(part, (*PHASES, "unknown"))})
+    for (on, name), shares in zip(shown, share.reshape(len(shown), kinds, columns), strict=True):
+        result[on].append({"stream": name, "busy": _sparse(shares, (*PHASES, "unknown"))})
     return result
 
 
@@ -106,44 +110,41 @@ def _idle(overview: Overview, columns: int) -> Floats:
     for code, cause in enumerate(CAUSES):
         rows, time = overview.idle.rows_of(cause)
 
-        def intervals(part: slice, code: int = code, rows: Ints = rows, time: Ints = time) -> _Intervals:
-            some = rows[part]
-            end, length = gaps.ends(some) - division.begin_ns, gaps.time_ns[some]
-            group = gaps.device[some].astype(np.int64) * len(CAUSES) + code
-            return _Intervals(group, end - length, end, time[part] / np.maximum(length, 1))
+        def intervals(part: slice, rows: Ints = rows, time: Ints = time, code: int = code) -> _Weighted:
+            own = rows[part]
+            length, end = gaps.time_ns[own], gaps.ends(own) - division.begin_ns
+            group = gaps.device[own].astype(np.int64) * len(CAUSES) + code
+            return group, end - length, end, time[part] / np.maximum(length, 1)
 
         if len(rows):
-            result += _spread(map(intervals, pieces(len(rows))), shape, division.wall_ns)
+            result += _spread(len(rows), intervals, shape, division.wall_ns)
     return result.reshape(division.count, len(CAUSES), columns)
 
 
-class _Intervals(NamedTuple):
-    """Some intervals: the group of each, its begin and end in ns since the window's begin, and its weight."""
-
-    group: Ints
-    begin: Ints
-    end: Ints
-    weight: Floats
-
-
-def _spread(parts: Iterable[_Intervals], shape: tuple[int, int], wall_ns: int) -> Floats:
-    """(groups, columns): the share of each column's time that weighted intervals of each group cover."""
+def _spread(rows: int, intervals: Callable[[slice], _Weighted], shape: tuple[int, int], wall_ns: int) -> Floats:
+    """(groups, columns): the share of each column's time that intervals of each group cover. intervals: those of some rows."""
     groups, columns = shape
-    width, found, far = wall_ns / columns, np.zeros(groups * columns), [np.empty((5, 0))]
-    for group, begin, end, weight in parts:
+    width = wall_ns / columns
+    # Of the first column from the begin on, of the last one up to the end, of those between them the whole.
+    head, tail, between = np.zeros(groups * columns), np.zeros(groups * columns), np.zeros((groups, columns + 1))
+
+    def edges(part: slice) -> tuple[Ints, Floats, Floats, Ints, Ints, Floats]:
+        group, begin, end, weight = intervals(part)
         left, right = begin / width, end / width
-        first, last = np.minimum(left.astype(np.int64), columns - 1), np.minimum(right.astype(np.int64), columns - 1)
-        # Of the first column from the begin on, of the last one up to the end, of those between them the whole.
-        same = first == last
-        np.add.at(found, group * columns + first, weight * np.where(same, right - left, first + 1 - left))
-        far.append(np.stack([group, first, last, right, weight])[:, ~same])
-    *places, right, weight = np.concatenate(far, axis=1)
-    group, first, last = (place.astype(np.int64) for place in places)
-    found += np.bincount(group * columns + last, weight * (right - last), len(found))
-    between = np.zeros((groups, columns + 1))
-    np.add.at(between, (group, first + 1), weight)
-    np.add.at(between, (group, last), -weight)
-    return np.asarray(found.reshape(shape) + np.cumsum(between, axis=1)[:, :columns])
+        first, last = (np.minimum(each.astype(np.int64), columns - 1) for each in (left, right))
+        return group, left, right, first, last, weight
+
+    for part in pieces(rows):
+        group, left, right, first, last, weight = edges(part)
+        np.add.at(head, group * columns + first, weight * np.where(first == last, right - left, first + 1 - left))
+        far = np.flatnonzero(first != last)
+        np.add.at(tail, (group * columns + last)[far], (weight * (right - last))[far])
+        np.add.at(between, (group[far], first[far] + 1), weight[far])
+    for part in pieces(rows):  # after all that is added: sums of fractions depend on their order
+        group, _, _, first, last, weight = edges(part)
+        far = np.flatnonzero(first != last)
+        np.add.at(between, (group[far], last[far]), -weight[far])
+    return np.asarray((head + tail).reshape(shape) + np.cumsum(between, axis=1)[:, :columns])
 
 
 def _sparse(shares: Floats, names: tuple[str, ...]) -> dict[str, list[int]]:

@@ -110,11 +110,10 @@ def _inside(overview: Overview) -> Bools:
 def _devices(overview: Overview) -> tuple[Device, ...]:
     division, records, gpus = overview.division, overview.records, overview.frame.gpus
     busy, idle = division.busy_ns.sum(axis=0), overview.idle_by_device()
-    of_device = records["gpu"][division.row]
     found = []
     for at, (pid, number) in enumerate(zip(division.pids.tolist(), division.devices.tolist(), strict=True)):
-        mine = of_device[division.device[division.row] == at]
-        code = int(mine[0]) if len(mine) else -1
+        first = division.first_of(at)
+        code = int(records["gpu"][first]) if first >= 0 else -1
         if division.on_gpu:
             gpu = gpus[max(code, 0)][0] if gpus and (code >= 0 or overview.frame.given is not None) else None
             name, peaks, dram = (None, {}, None) if gpu is None else (gpu.name, dict(gpu.peaks), gpu.dram_bytes_per_s)

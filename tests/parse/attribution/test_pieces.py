@@ -41,7 +41,7 @@ def test_given_captures(captures, name):
 def check(capture, rows):
     expected = load(str(capture))
     with ExitStack() as patches:
-        patches.enter_context(mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=64, _MOST_TOUCHED_BYTES=4096))
+        patches.enter_context(mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=64, _MOST_MAPPED_BYTES=0))
         for module in (sorting, launches, attribute, nvprof_ranges):
             patches.enter_context(mock.patch.object(module, "PIECE_ROWS", rows))
         found = load(str(capture))

@@ -33,7 +33,7 @@ from tests.tiny import Nsys
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 dask = pytest.importorskip("dask", reason="--dask needs distributed, which is not installed")
 distributed = pytest.importorskip("distributed", reason="--dask needs distributed, which is not installed")
-pytestmark = pytest.mark.filterwarnings("default")  # dask's own
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.slow]  # warnings of dask's own
 
 
 @pytest.fixture

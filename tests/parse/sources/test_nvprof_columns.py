@@ -163,7 +163,7 @@ def test_the_trace_does_not_depend_on_how_many_rows_are_handled_at_a_time(tmp_pa
     path = with_many_ranges(tmp_path / "net.sql")
     expected = open_trace(path)
     with (
-        mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=8, _MOST_TOUCHED_BYTES=64),
+        mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=8, _MOST_MAPPED_BYTES=0),
         mock.patch.object(sorting, "PIECE_ROWS", rows),
         mock.patch.object(nvprof_ranges, "PIECE_ROWS", rows),
         mock.patch.object(nvprof_names, "_ROWS_AT_ONCE", rows),

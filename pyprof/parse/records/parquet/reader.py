@@ -70,7 +70,7 @@ class _Store:
                 self.columns[name] = self._read(name, range(len(self.begins) - 1))[0]
             if rows is None:
                 return self.columns[name]
-        touched(len(rows) * 8)
+        touched()
         first, (values,) = (0, [self.columns[name]]) if name in self.columns else self._around(name, rows)
         if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all():
             return values[rows[0] - first : rows[-1] - first + 1].copy()  # a view would keep the whole
@@ -123,7 +123,7 @@ class _Store:
                     raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
             result[rows : rows + len(values)] = values  # a copy, so that Arrow's memory serves for the next piece
             rows += len(values)
-            touched(2 * values.nbytes)
+            touched()
         return [result]
 
     def _codes(self, name: str, chunk: pa.Array) -> Array:
@@ -198,7 +198,7 @@ class _Stored(Records):
 
     def of_rows(self, name: str, rows: Array) -> Array:
         if name in self.columns:
-            touched(len(rows) * 8)
+            touched()
             return super().of_rows(name, rows)
         return self._store.column(name, rows if self._rows is None else self._rows[rows])
 
