@@ -198,6 +198,8 @@ def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
 
 def taken(values: Array, index: Array) -> Array:
     """values[index], some rows at a time."""
+    if values.strides == (0,):  # of one value for all rows, of which `take` would make a whole column each time
+        return full(len(index), values[0], values.dtype) if len(index) else np.empty(0, values.dtype)
     return computed(len(index), values.dtype, lambda part: values.take(index[part]))
 
 

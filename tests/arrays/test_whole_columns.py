@@ -38,3 +38,11 @@ def test_intervals_of_pieces_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(spool, "PIECE_ROWS", 32)
     for found, expected in zip(results(), whole, strict=True):
         assert np.array_equal(found, expected)
+
+
+def test_rows_of_a_column_of_one_value_are_taken_without_making_the_whole(monkeypatch):
+    monkeypatch.setattr(spool, "PIECE_ROWS", 32)
+    column = np.broadcast_to(np.int32(7), 1 << 40)  # 4 TB, if it were made
+    found = spool.taken(column, np.arange(100))
+    assert found.dtype == np.int32 and found.tolist() == [7] * 100 and found.flags.writeable
+    assert spool.taken(column, np.arange(0)).tolist() == []
