@@ -116,9 +116,9 @@ def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
 
 
 def extent(values: Column) -> tuple[int, int]:
-    """The least and the greatest of some whole numbers; 0 and 0 of none."""
+    """The least and the greatest of some whole numbers; 0 and -1 of none."""
     bounds = [(int(values[part].min()), int(values[part].max())) for part in pieces(len(values))]
-    return min((low for low, _ in bounds), default=0), max((high for _, high in bounds), default=0)
+    return min((low for low, _ in bounds), default=0), max((high for _, high in bounds), default=-1)
 
 
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -127,7 +127,7 @@ def _replaced_calls(
 ) -> Records:
     """The records with these calls, codes into which these forward instances have from now on, and their backward with them."""
     instance, forward_instance = records["instance"], records["fwd_instance"]
-    of_instance = np.full(max(extent(instance)[1], extent(forward_instance)[1], -1) + 2, -1, np.int32)
+    of_instance = np.full(max(extent(instance)[1], extent(forward_instance)[1]) + 2, -1, np.int32)
     of_instance[instances] = code
 
     def call(part: slice) -> npt.NDArray[np.int32]:

@@ -38,4 +38,4 @@ def test_equal_ones_in_the_order_of_another_column(values: list[int], count: int
 @given(VALUES, st.sampled_from([3, 1 << 20]))
 def test_the_least_and_the_greatest(values: list[int], rows: int) -> None:
     with mock.patch.object(spool, "PIECE_ROWS", rows):
-        assert extent(np.array(values, np.int64)) == ((min(values), max(values)) if values else (0, 0))
+        assert extent(np.array(values, np.int64)) == ((min(values), max(values)) if values else (0, -1))

@@ -15,7 +15,7 @@ import numpy as np
 from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values
 from pyprof.arrays.nesting import runs
 from pyprof.arrays.sorting import Groups, ascending, cuts_of, order_of, parts_of, same_as_before
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, is_constant, pieces, release, taken
+from pyprof.arrays.spool import PIECE_ROWS, computed, full, is_constant, kept, pieces, release, taken
 from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
@@ -306,7 +306,7 @@ def _records(trace: Trace, rows: Columns, results: SliceResults, columns: Column
     pid = take(trace.processes["pid"], trace.threads["process"])
     thread = distinct_rows(pid, trace.threads["tid"]).inverse.astype(np.int32)  # threads of one process and id are one
     launch_thread = rows.take("launch_thread")
-    thread = with_none(thread)
+    thread = kept(with_none(thread))
     records.columns["sub"] = running_numbers(
         records, computed(len(order), np.int32, lambda part: thread[launch_thread[order[part]]])
     )

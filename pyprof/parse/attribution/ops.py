@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.sorting import order_by
-from pyprof.arrays.spool import computed, full, pieces, row_type, running_count, taken
+from pyprof.arrays.spool import computed, full, kept, pieces, row_type, running_count, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
@@ -344,7 +344,11 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
         place, label = place_of[retyped[0]], retyped[1]
         columns[2] = columns[2].astype(np.int64)
         columns[2][place[place >= 0]] = label[place >= 0]
-    return OpTable(*map(with_none, columns)), Places(taken(place_of, op)), Places(taken(place_of, forward))
+    return (
+        OpTable(*(kept(with_none(column)) for column in columns)),
+        Places(taken(place_of, op)),
+        Places(taken(place_of, forward)),
+    )
 
 
 class Replays(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, Growing, narrowest
+from pyprof.arrays.columns import Columns, Growing, extent, narrowest
 from pyprof.arrays.sorting import Groups, cuts_of, parts_of
 from pyprof.arrays.spool import computed, empty, full, pieces, shared
 from pyprof.arrays.types import Array, Bools, Ints, Rows
@@ -48,7 +48,7 @@ class Slices:
 
     def __init__(self, ranges: Table, kept: Bools, whole: Bools, when: Ints, most: int) -> None:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
-        self.threads = int(self.thread.max(initial=-1)) + 2  # and one more for what is on no thread, -1
+        self.threads = extent(self.thread)[1] + 2  # and one more for what is on no thread, -1
         self.cuts = _cuts(when, most)
         first, self.open = self._place()
         self.open_first = first[self.open].astype(np.int64)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.columns import distinct_rows, distinct_values, extent
 from pyprof.arrays.spool import full, pieces
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
 from pyprof.engine_steps import read
@@ -69,8 +69,8 @@ class Stacks:
         self._aside_of = by_thread(aside.thread, np.arange(len(aside.thread)))
         self._chains = _Chains()
         self._units: dict[int, _Unit] = {}  # by their packed number
-        self._domains = int(trace.ranges["domain"].max(initial=-1)) + 2
-        self._sources = int(trace.ranges["src"].max(initial=-1)) + 2
+        self._domains = extent(trace.ranges["domain"])[1] + 2
+        self._sources = extent(trace.ranges["src"])[1] + 2
         self._code_of: dict[Hashable, int] = {}
         self._known: dict[tuple[int, int, int], int] = {}  # chain, by time, set of ranges aside -> code
         self._sets: list[tuple[int, ...]] = [()]  # distinct sets of ranges aside, by code
