@@ -12,7 +12,6 @@ from itertools import pairwise
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.spool import kept
 from pyprof.arrays.types import Bools, Integers, Ints
 
 
@@ -112,7 +111,7 @@ def sort_ranges(start: Ints, end: Ints, ties: Callable[[Ints], Sequence[Integers
 
     ties: those columns of some rows; called only with rows that have begin and end in common with others.
     """
-    order: Ints = kept(np.arange(len(start)))
+    order: Ints = np.arange(len(start))
     if (start[1:] < start[:-1]).any():
         order = np.argsort(start)  # not a stable one, which takes three times as long
         start, end = start[order], end[order]
