@@ -66,18 +66,17 @@ def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> 
     Raises ToolError where dask is not installed or the scheduler does not answer.
     """
     client = _client(scheduler)
-    from distributed import KilledWorker
-
     with client:
         again = []
         for item, result in _gathered(client.get_executor(pure=False), task, items):
             # A result is lost with the worker that held it, when another task ended that worker.
-            if isinstance(result, Exception) and not isinstance(result, (KilledWorker, CancelledError)):
+            if isinstance(result, Exception) and not isinstance(result, CancelledError):
                 again.append(item)
             else:
                 yield item, _explained(result, scheduler)
-        for item, result in _gathered(client.get_executor(pure=False), task, again):
-            yield item, _explained(result, scheduler)
+        for item in again:  # each alone: dask blames all tasks that a lost worker was given, not only the one that ended it
+            for _, result in _gathered(client.get_executor(pure=False), task, [item]):
+                yield item, _explained(result, scheduler)
 
 
 @contextmanager
