@@ -12,7 +12,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, extent
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, kept
+from pyprof.arrays.spool import computed, kept, touched
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.parse.records.records import Records
 
@@ -60,6 +60,9 @@ def classes_of(records: Records) -> Classes:
             batch.append(values)
             product *= width
     first, code = distinct_rows(*batch)[1:]
-    columns = {name: records[name][first] for name in ALIKE}
+    columns: dict[str, Array] = {}
+    for name in ALIKE:
+        columns[name] = records[name][first]
+        touched()  # the first of the classes lie anywhere
     pools = records.strings, records.stacks, records.calls, records.gpus, records.engine_steps
     return Classes(kept(code.astype(np.int32)), first, Records(columns, *pools, np.zeros(len(first) + 1, np.int64)))
