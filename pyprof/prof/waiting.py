@@ -6,12 +6,10 @@ others, in order of begin: of what ran before no more is kept than when each dev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.spool import pieces
+from pyprof.arrays.sorting import ascending
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -49,8 +47,7 @@ class _InOrder:
     """The rows of a column in ascending order; it is in order already, but of several captures in one table."""
 
     def __init__(self, values: Ints) -> None:
-        ascend = all(bool((values[part][1:] >= values[part][:-1]).all()) for part in _overlapping(len(values)))
-        self._order = None if ascend else np.argsort(values, kind="stable")
+        self._order = None if ascending(values) else np.argsort(values, kind="stable")
         self._values = values if self._order is None else values[self._order]
 
     def at(self, place: int) -> int:
@@ -64,11 +61,6 @@ class _InOrder:
     def rows(self, begin: int, end: int) -> Ints:
         """The rows at some places of the order."""
         return np.arange(begin, end) if self._order is None else self._order[begin:end]
-
-
-def _overlapping(rows: int) -> Iterator[slice]:
-    """All rows, some at a time, each time with the one before."""
-    return (slice(max(part.start - 1, 0), part.stop) for part in pieces(rows))
 
 
 def _waited(records: dict[str, Array], ran: dict[str, Array], busy_until: dict[tuple[int, int], int]) -> Bools:
