@@ -113,6 +113,17 @@ def program(tmp_path: Path) -> Path:
     return folder / "net.py"
 
 
+def _stand_in(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a program of this text for nsys, and work in the folder."""
+    nsys = folder / "nsys"
+    nsys.write_text(text)
+    nsys.chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("LOG", str(folder / "log"))
+    monkeypatch.setenv("CAPTURE", str(ROOT / "tests/data/nsys_ops.sqlite"))
+    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
+
+
 @pytest.fixture(params=["torch", pytest.param("nsys", marks=pytest.mark.nsys)])
 def tool(request: pytest.FixtureRequest) -> str:
     if request.param == "nsys":
@@ -414,7 +425,7 @@ def test_nsys_is_started_again_where_it_lost_its_agent_before_the_program_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], begun: bool
 ) -> None:
     """And what it leaves behind is ended; never where the program has begun, which would run twice."""
-    nsys, lost = tmp_path / "nsys", tmp_path / "lost"
+    lost = tmp_path / "lost"
     lost_agent = f"""
 if sys.argv[1] == "profile" and not os.path.exists({str(lost)!r}):
     words = sys.argv[sys.argv.index("-o") + 2 :]
@@ -423,13 +434,8 @@ if sys.argv[1] == "profile" and not os.path.exists({str(lost)!r}):
     open({str(lost)!r}, "w").write(str(left.pid))
     sys.exit("Connection to Agent lost. This is most likely a bug.")
 """
-    nsys.write_text(NSYS.replace("words = sys.argv[2:]", f"{lost_agent}\nwords = sys.argv[2:]", 1))
-    nsys.chmod(0o755)
+    _stand_in(NSYS.replace("words = sys.argv[2:]", f"{lost_agent}\nwords = sys.argv[2:]", 1), tmp_path, monkeypatch)
     (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("CAPTURE", str(ROOT / "tests/data/nsys_ops.sqlite"))
-    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
     assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == begun
     out, err = capfd.readouterr()
     assert out == "from the program\n" and ("Connection to Agent lost" in err) is begun
@@ -480,14 +486,8 @@ def test_control_c_at_a_terminal(program: Path, tmp_path: Path, tool: str) -> No
 def test_nsys_is_told_to_record_the_steps_only_where_there_is_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    nsys = tmp_path / "nsys"
-    nsys.write_text(NSYS)
-    nsys.chmod(0o755)
+    _stand_in(NSYS, tmp_path, monkeypatch)
     (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("CAPTURE", str(ROOT / "tests/data/nsys_ops.sqlite"))
-    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
     for gpus, ranged in ((1, True), (0, False)):
         monkeypatch.setattr(run_module, "cuda_devices", lambda gpus=gpus: gpus)
         assert main(["run", "--tool", "nsys", "--steps", "0:2", "--forks", "-o", "net", "a.py"]) == 0
@@ -508,12 +508,8 @@ def test_a_report_that_cannot_be_exported_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """And the program's own exit code is what counts, if it has one."""
-    nsys = tmp_path / "nsys"
-    nsys.write_text(NSYS.replace('os.link(os.environ["CAPTURE"]', 'sys.exit(3); os.link(os.environ["CAPTURE"]'))
-    nsys.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(run_module, "find_nsys", lambda: str(nsys))
+    failing = NSYS.replace('os.link(os.environ["CAPTURE"]', 'sys.exit(3); os.link(os.environ["CAPTURE"]')
+    _stand_in(failing, tmp_path, monkeypatch)
     for text, code, report in (
         ("import torch", 1, "my net.nsys-rep"),
         ("import torch; raise SystemExit(5)", 5, "my net.2.nsys-rep"),
