@@ -18,6 +18,7 @@ from pyprof.errors import PyprofError, ToolError
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.progress import stage
 from pyprof.recording import probe
+from pyprof.recording.nsys import profile
 from pyprof.recording.tools import ask, release
 
 _SECONDS = 120
@@ -172,8 +173,9 @@ def _record(nsys: str, base: str) -> tuple[str, str] | None:
     from pyprof.loading import load_capture
 
     flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", base)
-    code, text = ask(nsys, "profile", *flags, *_PROBE, "op", seconds=_SECONDS)
-    if code or not Path(f"{base}.nsys-rep").exists():
+    report = Path(f"{base}.nsys-rep")
+    code, text = profile(nsys, report, *flags, *_PROBE, "op", seconds=_SECONDS)
+    if code or not report.exists():
         return f"nsys profile failed: {_last_line(text)}", f"{nsys} status --environment"
     export = (nsys, "export", "--type", "sqlite", "-f", "true", "-o", f"{base}.sqlite", f"{base}.nsys-rep")
     code, text = ask(*export, seconds=_SECONDS)

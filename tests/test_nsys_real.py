@@ -23,6 +23,7 @@ import pytest
 
 from pyprof.markers import Kind, Marker, decode, split_ids
 from pyprof.opcall import DTypeArg, TensorSpec, contiguous_strides
+from pyprof.recording.nsys import profile
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "tests" / "programs"
@@ -52,14 +53,11 @@ def record(folder: Path, *program: str | Path) -> Path:
     """Run a Python program under nsys, NVTX only, forked processes too; the exported database."""
     nsys, env = find_nsys(), {**os.environ, "PYTHONPATH": str(ROOT)}
     flags = ["-t", "nvtx", "--sample=none", "--cpuctxsw=none", "--trace-fork-before-exec=true", "-f", "true"]
-    profile = (nsys, "profile", *flags, "-o", folder / "net", sys.executable, *program)
-    try:
-        run(*profile, env=env)
-    except AssertionError as error:
-        if "Connection to Agent lost" not in str(error):
-            raise
-        run(*profile, env=env)  # nsys 2023.4 loses its own agent now and then
-    run(nsys, "export", "--type", "sqlite", "-q", "true", "-o", folder / "net.sqlite", folder / "net.nsys-rep", env=env)
+    report = folder / "net.nsys-rep"
+    words = (*flags, "-o", str(folder / "net"), sys.executable, *map(str, program))
+    code, text = profile(nsys, report, *words, seconds=300, env=env)
+    assert code == 0, text
+    run(nsys, "export", "--type", "sqlite", "-q", "true", "-o", folder / "net.sqlite", report, env=env)
     return folder / "net.sqlite"
 
 

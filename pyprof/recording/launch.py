@@ -2,8 +2,9 @@
 
 nsys starts a program in a new session and replaces its standard output and error by pipes, to which nsys writes as well. The
 program gets our own streams back, and the variables in FOLDER/VARIABLES. That file is renamed first: where it is gone, the
-parent has given up this start, and nothing is run. The program's process id, to which signals are passed on, and its exit code,
-which not every nsys returns, are written to FOLDER. Run by path in an isolated interpreter: imports nothing of pyprof.
+parent has given up this start, and nothing is run; its new name has our process id. The program's process id, to which signals
+are passed on, and its exit code, which not every nsys returns, are written to FOLDER. Run by path in an isolated interpreter:
+imports nothing of pyprof.
 """
 
 import json
@@ -12,6 +13,7 @@ import signal
 import sys
 import warnings
 
+MARK = "PYPROF_NSYS_START"  # variable of all that nsys starts but the program: tells these processes from others
 _IGNORED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
@@ -36,15 +38,17 @@ def main() -> int:
     """Run the program and wait for it; returns its exit code, or 128 and the signal that ended it."""
     stdout, stderr, folder, variables, *program = sys.argv[1:]
     variables = os.path.join(folder, os.path.basename(variables))  # nothing outside of FOLDER is ever renamed
+    taken = f"{variables}.taken-by.{os.getpid()}"
     try:
-        os.rename(variables, f"{variables}.taken")
+        os.rename(variables, taken)
     except FileNotFoundError:
         return 125
     for given, standard in ((int(stdout), 1), (int(stderr), 2)):
         os.dup2(given, standard)
         os.close(given)
-    with open(f"{variables}.taken") as stream:
+    with open(taken) as stream:
         os.environ.update(json.load(stream))
+    os.environ.pop(MARK, None)
     # Python 3.12 warns of forks beside threads, which nsys has here: the child does nothing but become the program.
     warnings.simplefilter("ignore", DeprecationWarning)
     child = os.fork()

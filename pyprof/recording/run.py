@@ -23,6 +23,8 @@ from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
 from pyprof.recording.bounds import Bounds
+from pyprof.recording.nsys import STARTS
+from pyprof.recording.processes import end_marked, is_running
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
 from pyprof.recording.stopper import Stopper
@@ -30,7 +32,7 @@ from pyprof.recording.tools import ask, cuda_devices
 
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _KEYBOARD = ("SIGINT", "SIGQUIT")
-_AGENT_LOST = "Connection to Agent lost"  # in what nsys prints
+_POLL_S = 0.05
 INDUCTOR = {
     "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",  # the name of a fused kernel holds its ops
     "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",  # its bytes and FLOPs are recorded, and the path of the compiled module
@@ -78,6 +80,20 @@ class Recording:
     window: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True)
+class _Launched:
+    """What launch.py has written to its folder until now: process ids, None where there is none yet."""
+
+    folder: Path
+
+    def launcher(self) -> int | None:
+        return next((int(path.suffix[1:]) for path in self.folder.glob("variables-*.taken-by.*")), None)
+
+    def program(self) -> int | None:
+        path = self.folder / "pid"
+        return int(path.read_text()) if path.exists() else None
+
+
 def choose_tool(wanted: str, windows: int = 1) -> str:
     """The tool for `--tool WANTED`. auto: nsys where both it and a GPU are present; without a GPU torch.profiler records more,
     the backward pass too.
@@ -117,7 +133,7 @@ def record(plan: Plan) -> Recording:
             recording = _under_nsys(plan, folder, written, capture_range)
         else:
             env = {**os.environ, **_inductor(plan), **_environment(folder)}
-            recording = Recording(_exit_code(_call(plan.command, env, lambda process: process.pid)))
+            recording = Recording(_exit_code(_call(plan.command, env)[0]))
         _collect(recording, folder)
         kept = staging.keep()
         recording.captures[:], recording.unexported[:] = map(kept, recording.captures), map(kept, recording.unexported)
@@ -163,22 +179,20 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
         command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
     if plan.forks:
         command += ["--trace-fork-before-exec=true"]
-    log, pid_file, streams = folder / "nsys.log", folder / "pid", (os.dup(1), os.dup(2))
+    log, launched, streams = folder / "nsys.log", _Launched(folder), (os.dup(1), os.dup(2))
     launcher = [sys.executable, "-I", "-S", os.path.abspath(launch.__file__), *map(str, streams), str(folder)]
     output = ["-f", "true", "-o", str(written).replace("%", "%%")]
 
-    def program(process: subprocess.Popen[bytes]) -> int:
-        text = pid_file.read_text() if pid_file.exists() else ""
-        return int(text) if text else process.pid
-
     try:
-        for variables in ("variables.json", "variables-again.json"):
-            _write(folder / variables, {**_inductor(plan), **_environment(folder)})
-            stopper = Stopper(nsys, folder, plan.bounds)
-            words = [*command, "--session-new", stopper.session, *output, *launcher, variables, *plan.command]
+        for start in range(STARTS):
+            variables = folder / f"variables-{start}.json"
+            _write(variables, {**_inductor(plan), **_environment(folder)})
+            stopper = Stopper(nsys, folder, plan.bounds, start)
+            words = [*command, "--session-new", stopper.session, *output, *launcher, variables.name, *plan.command]
+            env = {**os.environ, launch.MARK: str(variables)}
             with log.open("wb") as stream, stopper:
-                process = _call(words, None, program, output=stream, pass_fds=streams)
-            if not _lost_before_start(process, log, folder / variables):
+                process, stopped = _call(words, env, launched, output=stream, pass_fds=streams)
+            if not _given_up(variables) or stopped:
                 break
     finally:
         for number in streams:
@@ -193,24 +207,21 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
     report = written.with_name(f"{written.name}.nsys-rep")
     if report.exists():
         return _export(nsys, report, Recording(code, notes=notes, window=stopper.window), plan.bounds.seconds)
-    if not pid_file.exists():
+    if launched.program() is None:
         raise ToolError(f"nsys did not start the program: {' '.join(lines) or f'exit code {code}'}", "pyprof doctor")
     return Recording(code, notes=[*notes, f"nsys left no {report.name}", *lines])
 
 
-def _lost_before_start(process: subprocess.Popen[bytes], log: Path, variables: Path) -> bool:
-    """Whether nsys lost its own agent before the program began, which then cannot begin any more: nsys may be started again.
+def _given_up(variables: Path) -> bool:
+    """Whether nsys has ended before the program began, which then cannot begin any more: nsys may be started again.
 
-    nsys 2023.4 does so now and then, and leaves its launcher behind, which keeps our streams open.
+    What it left behind, which keeps our streams open, is ended.
     """
-    if _AGENT_LOST not in log.read_text(errors="replace"):
-        return False
     try:
         variables.unlink()  # the launcher takes them before all else
     except FileNotFoundError:
         return False
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    end_marked(launch.MARK, str(variables))
     return True
 
 
@@ -235,16 +246,17 @@ def _export(nsys: str, report: Path, recording: Recording, seconds: float) -> Re
 
 def _call(
     command: list[str],
-    env: dict[str, str] | None,
-    program: Callable[[subprocess.Popen[bytes]], int],
+    env: dict[str, str],
+    launched: _Launched | None = None,
     *,
     output: IO[bytes] | None = None,
     pass_fds: tuple[int, ...] = (),
-) -> subprocess.Popen[bytes]:
-    """Run a command with our standard streams and pass on signals; the process, which has ended.
+) -> tuple[subprocess.Popen[bytes], bool]:
+    """Run a command with our standard streams and pass on signals; the process, which has ended, and whether a signal came.
 
-    program: finds the process to pass signals to. output: takes what a tool prints, which then runs in a process group of its
-    own, where the keyboard does not end the recording, and its program in a session of its own.
+    launched: the program that a tool runs, which has the signals, and has ended too where the tool ended before it. output:
+    takes what a tool prints, which then runs in a process group of its own, where the keyboard does not end the recording, and
+    its program in a session of its own.
     """
     sys.stdout.flush()
     group: dict[str, Any] = {}
@@ -254,9 +266,12 @@ def _call(
         process = subprocess.Popen(command, env=env, stdout=output, stderr=output, pass_fds=pass_fds, **group)
     except OSError as error:
         raise ToolError(f"{command[0]} cannot be run: {error.strerror}", "check the name of the program") from error
-    with _signals_passed_on(lambda: program(process), reached=output is None):
+    target = (lambda: launched.program() or process.pid) if launched else (lambda: process.pid)
+    with _signals_passed_on(target, reached=output is None) as received:
         process.wait()
-    return process
+        while launched and is_running(launched.launcher() or 0):
+            time.sleep(_POLL_S)
+    return process, bool(received)
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int:
@@ -266,11 +281,15 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
 
 
 @contextmanager
-def _signals_passed_on(target: Callable[[], int], reached: bool) -> Iterator[None]:
-    """Send the program every signal that we receive. reached: what the keyboard sends reaches it and its children by itself."""
-    at_terminal = _at_terminal()
+def _signals_passed_on(target: Callable[[], int], reached: bool) -> Iterator[list[int]]:
+    """Send the program every signal that we receive; the list of these.
+
+    reached: what the keyboard sends reaches the program and its children by itself.
+    """
+    at_terminal, received = _at_terminal(), list[int]()
 
     def forward(number: int, _frame: object) -> None:
+        received.append(number)
         keyboard = at_terminal and signal.Signals(number).name in _KEYBOARD
         if keyboard and reached:
             return
@@ -286,7 +305,7 @@ def _signals_passed_on(target: Callable[[], int], reached: bool) -> Iterator[Non
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             before[number] = signal.signal(number, forward)
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -21,11 +21,12 @@ _SECONDS = 0.1
 class Stopper:
     """While the `with` lasts: stop the session once the file `complete` is in `folder`, or nsys has collected too much.
 
-    session: its name, for `nsys profile --session-new`; window: the steps that are complete, if those were the reason.
+    start: which of our starts of nsys this is; session: its name, for `nsys profile --session-new`; window: the steps that are
+    complete, if those were the reason.
     """
 
-    def __init__(self, nsys: str, folder: Path, bounds: Bounds) -> None:
-        self.session = f"pyprof-{os.getpid()}"
+    def __init__(self, nsys: str, folder: Path, bounds: Bounds, start: int) -> None:
+        self.session = f"pyprof-{os.getpid()}-{start}"
         self.notes: list[str] = []
         self.window: tuple[int, int] | None = None
         self._nsys, self._folder, self._bounds = nsys, folder, bounds

@@ -10,6 +10,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 _RELEASE = re.compile(r"\d+(?:\.\d+){1,4}")
@@ -32,17 +34,22 @@ def environment_with_pyprof() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
 
 
-def ask(*command: str, seconds: float = 60) -> tuple[int, str]:
-    """Run a tool without input; its exit code (-1: it could not be run or did not end in time) and everything it printed."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return -1, f"no answer within {seconds:g} s"
-    except OSError as error:
-        return -1, error.strerror or type(error).__name__
-    return done.returncode, done.stdout.decode(errors="replace")
+def ask(*command: str, seconds: float = 60, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Run a tool without input; its exit code (-1: it could not be run or did not end in time) and everything it printed.
+
+    A process that the tool leaves behind is not waited for, as it would be if it had a pipe of ours.
+    """
+    with tempfile.TemporaryFile() as printed:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, timeout=seconds, check=False, env=env
+            )
+        except subprocess.TimeoutExpired:
+            return -1, f"no answer within {seconds:g} s"
+        except OSError as error:
+            return -1, error.strerror or type(error).__name__
+        printed.seek(0)
+        return done.returncode, printed.read().decode(errors="replace")
 
 
 def release(path: str, *, seconds: float = 30) -> str:

@@ -19,6 +19,7 @@ pytest.importorskip("torch", reason="needs torch")
 import pyprof.recording.run as run_module
 from pyprof.cli import main
 from pyprof.errors import ToolError, UsageError
+from pyprof.recording.processes import is_running
 from pyprof.recording.run import choose_tool
 from pyprof.recording.steps import parse_steps
 from tests.conftest import ROOT
@@ -421,28 +422,63 @@ def _until(stream: IO[str], begin: str) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_nsys_is_started_again_where_it_lost_its_agent_before_the_program_began(
+def test_nsys_is_started_again_where_it_failed_before_the_program_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], begun: bool
 ) -> None:
-    """And what it leaves behind is ended; never where the program has begun, which would run twice."""
+    """And what it leaves behind is ended. A program that has begun is waited for: it would run twice."""
     lost = tmp_path / "lost"
     lost_agent = f"""
 if sys.argv[1] == "profile" and not os.path.exists({str(lost)!r}):
     words = sys.argv[sys.argv.index("-o") + 2 :]
-    left = subprocess.Popen(words if {begun} else ["sleep", "600"], close_fds=False)
-    {begun} and left.wait()
+    left = subprocess.Popen(words if {begun} else ["sleep", "600"], close_fds=False, start_new_session=True)
+    while {begun} and not glob.glob(words[6] + "/*.taken-by.*"): pass
     open({str(lost)!r}, "w").write(str(left.pid))
-    sys.exit("Connection to Agent lost. This is most likely a bug.")
+    sys.exit("Agent launcher failed.")
 """
-    _stand_in(NSYS.replace("words = sys.argv[2:]", f"{lost_agent}\nwords = sys.argv[2:]", 1), tmp_path, monkeypatch)
-    (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
-    assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == begun
+    text = NSYS.replace("words = sys.argv[2:]", f"{lost_agent}\nwords = sys.argv[2:]", 1).replace(
+        "import os", "import glob, os", 1
+    )
+    _stand_in(text, tmp_path, monkeypatch)
+    (tmp_path / "a.py").write_text("import time, torch; torch.ones(2); time.sleep(0.5); print('from the program'); exit(3)")
+    assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == 3
     out, err = capfd.readouterr()
-    assert out == "from the program\n" and ("Connection to Agent lost" in err) is begun
-    if not begun:
-        assert (tmp_path / "net.dict").exists()
-        state = Path(f"/proc/{lost.read_text()}/stat")
-        assert not state.exists() or state.read_text().split()[2] in "ZX"  # nobody waits for it but init
+    assert out == "from the program\n" and ("Agent launcher failed" in err) is begun
+    assert (tmp_path / "net.dict").exists() is not begun
+    assert not is_running(int(lost.read_text()))
+
+
+@pytest.mark.nsys
+def test_nsys_that_really_lost_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The agent is killed once as soon as it runs, later and later, as far as the point where the program begins."""
+    nsys, real = find_nsys(), run_module.find_nsys()
+    assert nsys == real
+    begin = f"""#!{sys.executable}
+import os, signal, subprocess, sys, time
+if sys.argv[1] != "profile" or os.path.exists("lost"): os.execv({nsys!r}, [{nsys!r}, *sys.argv[1:]])
+open("lost", "w").close()
+process = subprocess.Popen([{nsys!r}, *sys.argv[1:]], close_fds=False)
+while process.poll() is None:
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{{pid}}/environ", "rb") as mark, open(f"/proc/{{pid}}/cmdline", "rb") as words:
+                agent = os.environb[b"PYPROF_NSYS_START"] in mark.read() and b"--start-agent" in words.read()
+            if agent: time.sleep(float(os.environ["DELAY"])); os.kill(int(pid), signal.SIGKILL); sys.exit(process.wait())
+        except OSError: pass
+"""
+    (tmp_path / "a.py").write_text("import torch; torch.ones(2); print('from the program')")
+    started = []
+    for delay in ("0", "0.03", "0.06"):
+        folder = tmp_path / delay
+        folder.mkdir()
+        _stand_in(begin, folder, monkeypatch)
+        monkeypatch.setenv("DELAY", delay)
+        code = main(["run", "--tool", "nsys", "-o", "net", str(tmp_path / "a.py")])
+        out, err = capfd.readouterr()
+        assert (code, out) == (0, "from the program\n"), err
+        started.append("nsys left no" not in err)
+    assert started[0]
 
 
 @pytest.mark.nsys

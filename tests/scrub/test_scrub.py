@@ -6,7 +6,7 @@ import gzip
 import json
 import shutil
 import sqlite3
-import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pyprof.cli import main
 from pyprof.parse.sources.nsys_report import find_nsys
+from pyprof.recording.nsys import profile
 from pyprof.scrub.identities import Identities, Rules
 
 SECRETS = ("hunter2", "node17.secret.example", "node17", "adalove", "sshd", "GPU-1234", "--api-key", "0000:3b:00.0")
@@ -203,8 +204,10 @@ def test_nothing_of_the_machine_is_left_of_a_fresh_recording(tmp_path: Path, mon
     monkeypatch.setenv("A_TOKEN_OF_THIS_TEST", "hunter2-" * 4)
     program = "import nvtx\nwith nvtx.annotate('work'): print('printed-by-the-program')"
     nsys = shutil.which("nsys") or find_nsys()
-    command = [str(nsys), "profile", "-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-o", "net", "--export", "sqlite"]
-    subprocess.run([*command, "python", "-c", program], cwd=tmp_path, check=True, capture_output=True)
+    flags = ("-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-f", "true", "-o", "net", "--export", "sqlite")
+    monkeypatch.chdir(tmp_path)
+    code, text = profile(str(nsys), tmp_path / "net.nsys-rep", *flags, sys.executable, "-c", program, seconds=300)
+    assert code == 0, text
     source, out = tmp_path / "net.sqlite", tmp_path / "out.sqlite"
     secrets = ("hunter2", "A_TOKEN_OF_THIS_TEST", "printed-by-the-program", "PATH=", str(tmp_path))
     assert "hunter2" in holds(source, secrets)

@@ -1,0 +1,32 @@
+"""A command -> recorded by nsys, which is started again where it fails by itself.
+
+nsys 2023.4 loses its own agent now and then ("Connection to Agent lost", "Agent launcher failed"), most often before it has run
+the program, and leaves processes behind, one in a session of its own. Knows nothing of what is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyprof.recording.launch import MARK
+from pyprof.recording.processes import end_marked
+from pyprof.recording.tools import ask
+
+STARTS = 3
+
+
+def profile(nsys: str, report: Path, *words: str, seconds: float, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """`nsys profile WORDS`, of a program that may run twice: done again where it fails and leaves no report.
+
+    Exit code and text of the last start, as of `ask`.
+    """
+    code, text = -1, ""
+    for start in range(STARTS):
+        mark = f"{os.getpid()}-{start}"
+        code, text = ask(nsys, "profile", *words, seconds=seconds, env={**(os.environ if env is None else env), MARK: mark})
+        if code == 0 or report.exists():
+            break
+        end_marked(MARK, mark)
+    return code, text
