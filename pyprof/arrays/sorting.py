@@ -118,3 +118,10 @@ class Groups:
         """The rows of a group, ascending."""
         begin, end = self._bounds[number], self._bounds[number + 1]
         return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)
+
+    def long(self, number: int) -> Array:
+        """The same of a group that may be as long as all: it takes no memory where long columns lie on the disk."""
+        begin, end = self._bounds[number], self._bounds[number + 1]
+        if self._order is not None:
+            return self._order[begin:end]
+        return computed(end - begin, row_type(end), lambda part: np.arange(begin + part.start, begin + part.stop))
