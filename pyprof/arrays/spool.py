@@ -227,6 +227,15 @@ def running_count(mask: Array) -> Array:
     return result
 
 
+def running_most(values: Array) -> Array:
+    """The largest value up to each row, this one too."""
+    result, most = empty(len(values), values.dtype), np.iinfo(values.dtype).min
+    for part in pieces(len(values)):
+        result[part] = np.maximum.accumulate(np.maximum(values[part], most))
+        most = result[part.stop - 1]
+    return result
+
+
 def touched() -> None:
     """Say that columns on the disk were written or read: where they hold much memory by now, their pages leave it."""
     if _MAPPED and _mapped_bytes() > _MOST_MAPPED_BYTES:
