@@ -17,7 +17,8 @@ import numpy.typing as npt
 from pyprof.arrays.columns import Column, extent
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.spool import computed, empty, kept, piece_rows, pieces, row_type, taken
+from pyprof.arrays.sorting import Groups
+from pyprof.arrays.spool import computed, empty, piece_rows, pieces, row_type, taken
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -25,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 _FEW_ROWS = 1 << 10  # of which sums as whole numbers take no time
-_BY_DIGITS = 2  # bytes of numbers that numpy sorts digit by digit
+_FEW_GROUPS = 1 << 16  # that rows are parted into before they are looked at
 _LEAST = np.iinfo(np.int64).min
 
 
@@ -188,9 +189,9 @@ def order_of(*keys: Column) -> Ints | None:
     if _ascend(keys, lambda key, part: key[part]):
         return None
     least, most = extent(keys[0])
-    if most - least < 1 << 8 * _BY_DIGITS:  # rows of each group often are in order: dividing them takes next to no time
-        first = computed(len(keys[0]), np.uint16, lambda part: keys[0][part] - least)
-        order = kept(np.argsort(first, kind="stable"))
+    if most - least < _FEW_GROUPS:  # rows of each group often are in order: dividing them takes next to no time
+        first = computed(len(keys[0]), np.int32, lambda part: keys[0][part] - least)
+        order = Groups(first, most - least + 1).all()
         if _ascend(keys, lambda key, part: key[order[part]]):
             return order
     return np.lexsort([key[:] for key in keys[::-1]])

@@ -121,7 +121,13 @@ class Groups:
 
     def long(self, number: int) -> Array:
         """The same of a group that may be as long as all: it takes no memory where long columns lie on the disk."""
-        begin, end = self._bounds[number], self._bounds[number + 1]
+        return self._span(self._bounds[number], self._bounds[number + 1])
+
+    def _span(self, begin: int, end: int) -> Array:
         if self._order is not None:
             return self._order[begin:end]
         return computed(end - begin, row_type(end), lambda part: np.arange(begin + part.start, begin + part.stop))
+
+    def all(self) -> Array:
+        """The rows of all groups one after another."""
+        return self._span(0, self._bounds[-1])

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.intervals import count_before, latest
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.columns import among, distinct_rows, distinct_values
+from pyprof.arrays.intervals import count_before, latest, order_of
+from pyprof.arrays.joining import copied, mapped, rows_where
+from pyprof.arrays.spool import computed, joined, pieces, taken
+from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.launches import launch_of_activity
@@ -40,43 +42,47 @@ class Calls(NamedTuple):
     tid: Ints
     start_ns: Ints
     end_ns: Ints
-    name: Ints
+    name: Integers
     waits: Bools
-    thread: Ints
+    thread: Integers
     strings: Strings
 
     def of_names(self, named: Callable[[str], object]) -> Bools:
         """Which calls have a name for which `named` gives something."""
-        count = np.bincount(self.name + 1)  # of the unknown name, -1, first
-        good = [number > 0 and named(self.strings[name]) is not None for name, number in enumerate(count.tolist(), -1)]
-        return np.array(good, np.bool_)[self.name + 1]
+        return mapped(_names_where(self.name, self.strings, named), self.name)
 
     def by_launching_threads(self) -> Bools:
         """Which calls were made by threads that launch work: others, as those that pin memory, hold nobody up."""
-        return np.isin(self.thread, distinct_values(self.thread[self.of_names(_LAUNCHES.search)]))
+        launches, thread = self.of_names(_LAUNCHES.search), self.thread
+        wanted = distinct_values(taken(thread, rows_where(len(thread), lambda part: launches[part])))
+        return computed(len(thread), np.bool_, lambda part: among(thread[part], wanted))
 
 
 def calls_of(trace: Trace) -> Calls:
     """All API calls of a capture."""
     launches, activities = trace.launches, trace.activities
-    thread = launches["thread"].astype(np.int64)
-    process = trace.threads["process"][thread].astype(np.int64)
-    names, code = np.unique(launches["name"], return_inverse=True)
-    waits = np.array([_WAITS.match(trace.strings[name]) is not None for name in names.tolist()], np.bool_)[code.ravel()]
-    launch = launch_of_activity(trace)
-    copies = np.flatnonzero((activities["kind"] == ActivityKind.MEMCPY) & (launch >= 0))
-    done = launches["end_ns"][launch[copies]] >= activities["end_ns"][copies]
-    waits[launch[copies[done]]] = True
-    return Calls(
-        trace.processes["pid"][process],
-        trace.threads["tid"][thread],
-        launches["start_ns"],
-        launches["end_ns"],
-        launches["name"].astype(np.int64),
-        waits,
-        thread,
-        trace.strings,
-    )
+    thread, name = launches["thread"], launches["name"]
+    pid = trace.processes["pid"][trace.threads["process"]]
+    waiting = _names_where(name, trace.strings, _WAITS.match)
+    waits = copied(mapped(waiting, name))
+    launch, kind = launch_of_activity(trace), activities["kind"]
+    for part in pieces(len(kind)):
+        copies = np.flatnonzero((kind[part] == ActivityKind.MEMCPY) & (launch[part] >= 0)) + part.start
+        done = launches["end_ns"][launch[copies]] >= activities["end_ns"][copies]
+        waits[launch[copies[done]]] = True
+    times = launches["start_ns"], launches["end_ns"]
+    return Calls(mapped(pid, thread), mapped(trace.threads["tid"], thread), *times, name, waits, thread, trace.strings)
+
+
+def _names_where(names: Array, strings: Strings, named: Callable[[str], object]) -> Bools:
+    """Of each string, and of -1 behind them, whether it is one of the names and `named` gives something for it."""
+    found = np.zeros(len(strings) + 1, np.bool_)
+    for part in pieces(len(names)):
+        found[names[part]] = True
+    for code in np.flatnonzero(found[:-1]).tolist():
+        found[code] = named(strings[code]) is not None
+    found[-1] = False
+    return found
 
 
 def waiting_call(calls: Calls, pid: Ints, tid: Ints, dry: Ints, launch: Ints) -> Ints:
@@ -85,15 +91,15 @@ def waiting_call(calls: Calls, pid: Ints, tid: Ints, dry: Ints, launch: Ints) ->
     Else that in which another thread of the process waited, if the launching thread made no call meanwhile and launched after
     it: autograd's thread has nothing to do before the main thread returns from .item().
     """
-    pids, tids = np.concatenate([calls.pid, pid]), np.concatenate([calls.tid, tid])
+    pids, tids = joined([calls.pid, pid]), joined([calls.tid, tid])
     thread, launching = np.split(distinct_rows(pids, tids).inverse, [len(calls.pid)])
     found = _open_wait(calls, thread, launching, dry)
     process, launching_process = np.split(distinct_rows(pids).inverse, [len(calls.pid)])
     other = _open_wait(calls, process, launching_process, dry)
-    order = np.lexsort((calls.start_ns, thread))
-    rows = (thread[order], calls.start_ns[order])
-    until = count_before(*rows, launching, calls.end_ns[other], inclusive=True)
-    meanwhile = until - count_before(*rows, launching, calls.start_ns[other], inclusive=False)
+    order = order_of(thread, calls.start_ns)
+    by, start = (thread, calls.start_ns) if order is None else (taken(thread, order), taken(calls.start_ns, order))
+    until = count_before(by, start, launching, calls.end_ns[other], inclusive=True)
+    meanwhile = until - count_before(by, start, launching, calls.start_ns[other], inclusive=False)
     quiet = (other >= 0) & (meanwhile == 0)
     quiet[quiet] &= calls.end_ns[other[quiet]] <= launch[quiet]
     return np.where(found >= 0, found, np.where(quiet, other, -1))
@@ -101,7 +107,7 @@ def waiting_call(calls: Calls, pid: Ints, tid: Ints, dry: Ints, launch: Ints) ->
 
 def _open_wait(calls: Calls, group: Ints, wanted: Ints, dry: Ints) -> Ints:
     """Of the waiting calls of the wanted group that are open at each time, the one that ends last; -1 none."""
-    rows = np.flatnonzero(calls.waits)
+    rows = rows_where(len(calls.waits), lambda part: calls.waits[part])
     rows = rows[np.lexsort((calls.end_ns[rows], calls.start_ns[rows], group[rows]))]
     if not len(rows):
         return np.full(len(dry), -1, np.int64)
