@@ -151,8 +151,8 @@ def latest(group: Ints, end: Ints) -> Ints:
 
 def union(group: Ints, start: Ints, end: Ints) -> Segments:
     """The time in which at least one interval of a group is open; the rows may stand in any order."""
-    if (order := order_of(group, start, end)) is not None:
-        group, start, end = group[order], start[order], end[order]
+    if (order := order_of(group, start)) is not None:
+        group, start, end = taken(group, order), taken(start, order), taken(end, order)
     if not len(start):
         return Segments(group, start, end)
     holder = latest(group, end)
@@ -249,7 +249,7 @@ def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints
 
 def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
     """How many intervals are open in each bin between ascending edges: (mean over the bin's time, most at once)."""
-    begins, ends = _ascending(start), _ascending(end)
+    begins, ends = ascending_times(start), ascending_times(end)
 
     def level(times: Ints) -> Ints:
         """How many are open after all that happens at some times: an interval without length never is."""
@@ -266,7 +266,7 @@ def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64],
     return area.astype(np.float64) / np.maximum(np.diff(edges), 1), most
 
 
-def _ascending(times: Ints) -> Ints:
+def ascending_times(times: Ints) -> Ints:
     """The times in order."""
     result = computed(len(times), np.int64, lambda part: times[part].copy())
     result.sort(kind="stable")  # they nearly are, which takes it no time

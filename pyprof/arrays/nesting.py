@@ -134,4 +134,4 @@ def runs(same: Bools) -> tuple[Ints, Ints]:
     """Of a sorted column the rows equal to a neighbour, and a number for each run of them; same: equal to the one before."""
     joined = np.concatenate([[False], same, [False]])
     tied = np.flatnonzero(joined[:-1] | joined[1:])
-    return tied, np.cumsum(~joined[:-1])[tied]
+    return tied, np.cumsum(~joined[tied])

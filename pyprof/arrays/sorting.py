@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pyprof.arrays.nesting import runs, stable_order
-from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, release, row_type, taken
+from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 
 _SAMPLES = 256  # of each part
@@ -76,8 +76,8 @@ def cuts_of(values: Array, most: int) -> Array:
     parts = -(-len(values) // most)
     if parts < 2:
         return values[:0]
-    sample = np.sort(values[:: max(len(values) // (parts * _SAMPLES), 1)])
-    release()  # samples lie on all pages
+    step = max(len(values) // (parts * _SAMPLES), 1)
+    sample = np.sort(np.concatenate([values[part][::step] for part in pieces(len(values))]))  # they lie on all pages
     return np.unique(sample[np.arange(1, parts) * len(sample) // parts], return_counts=True)[0]
 
 
@@ -118,3 +118,10 @@ class Groups:
         """The rows of a group, ascending."""
         begin, end = self._bounds[number], self._bounds[number + 1]
         return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)
+
+    def long(self, number: int) -> Array:
+        """The same of a group that may be as long as all: it takes no memory where long columns lie on the disk."""
+        begin, end = self._bounds[number], self._bounds[number + 1]
+        if self._order is not None:
+            return self._order[begin:end]
+        return computed(end - begin, row_type(end), lambda part: np.arange(begin + part.start, begin + part.stop))

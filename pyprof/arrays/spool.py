@@ -81,9 +81,7 @@ def shared(column: Array) -> Array:
     """The same column where processes that are forked later can write into it."""
     if _is_mapped(column):
         return column
-    result = Lengthening(_FOLDER.get() or _usable(None)).lengthened(len(column), column.dtype)
-    result[:] = column
-    return result
+    return _filled(Lengthening(_FOLDER.get() or _usable(None)).lengthened(len(column), column.dtype), column)
 
 
 class Lengthening:
@@ -139,9 +137,7 @@ def kept(values: Array) -> Array:
     """The column itself, or where it is long and in memory the same on the disk."""
     if _FOLDER.get() is None or values.nbytes < _LEAST_BYTES or values.strides == (0,) or _is_mapped(values):
         return values
-    result = empty(len(values), values.dtype)
-    result[:] = values
-    return result
+    return _filled(empty(len(values), values.dtype), values)
 
 
 def joined(parts: list[Array]) -> Array:
@@ -167,9 +163,13 @@ def _is_mapped(values: Array) -> bool:
 
 def full(rows: int, value: Any, dtype: Any) -> Array:
     """A column of one value that can be written to."""
-    result = empty(rows, dtype)
-    result[:] = value
-    return result
+    return _filled(empty(rows, dtype), np.broadcast_to(value, rows))
+
+
+def _filled(column: Array, values: Array) -> Array:
+    for part in pieces(len(column)):
+        column[part] = values[part]
+    return column
 
 
 def piece_rows() -> int:
@@ -224,6 +224,15 @@ def running_count(mask: Array) -> Array:
     for part in pieces(rows):
         result[part] = np.cumsum(mask[part]) + before
         before = int(result[part.stop - 1])
+    return result
+
+
+def running_most(values: Array) -> Array:
+    """The largest value up to each row, this one too."""
+    result, most = empty(len(values), values.dtype), np.iinfo(values.dtype).min
+    for part in pieces(len(values)):
+        result[part] = np.maximum.accumulate(np.maximum(values[part], most))
+        most = result[part.stop - 1]
     return result
 
 

@@ -141,11 +141,11 @@ def _fill_between(capture: CaptureFacts, rows: Columns, columns: Columns, phase:
         computed(len(thread), np.int32, lambda part: np.where(thread[part] >= 0, process[thread[part]], count)), count + 1
     )
     for number in range(count):
-        _fill_between_of(rows, columns, of_process[number], phase)
+        _fill_between_of(rows, columns, of_process.long(number), phase)
         release()
 
 
-def _fill_between_of(rows: Columns, columns: Columns, launched: Ints, phase: Array) -> None:
+def _fill_between_of(rows: Columns, columns: Columns, launched: Array, phase: Array) -> None:
     """The same for the rows of one process."""
     own = computed(len(launched), np.int8, lambda part: phase[launched[part]])
     if not (own < 0).any():
@@ -163,15 +163,27 @@ def _fill_between_of(rows: Columns, columns: Columns, launched: Ints, phase: Arr
     graph[1:] |= same
     graph[:-1] |= same
     known = computed(len(order), np.bool_, lambda part: (phase[order[part]] >= 0) | graph[part])
-    run = np.append(np.int32(0), running_count(rest)) if len(rest) else np.zeros(len(order), np.int32)
-    at, sure = np.flatnonzero(~known), np.flatnonzero(known)
-    after = np.searchsorted(sure, at)
-    inner = (after > 0) & (after < len(sure))
-    at, before, after = at[inner], sure[after[inner] - 1], sure[after[inner]]
-    alike = (run[before] == run[at]) & (run[after] == run[at])
-    at, before, after = at[alike], before[alike], after[alike]
-    inside = (phase[order[before]] == FORWARD) & (phase[order[after]] == FORWARD)
-    phase[order[at[inside]]] = FORWARD
+    run = running_count(rest)  # one less than rows
+    begin, end = _stretches_without(known)
+    alike = np.where(begin > 1, run[begin - 2], 0) == run[end - 1]
+    begin, end = begin[alike], end[alike]
+    inside = (phase[order[begin - 1]] == FORWARD) & (phase[order[end]] == FORWARD)
+    begin, end = begin[inside], end[inside]
+    for part in pieces(len(order)):
+        some = slice(np.searchsorted(end, part.start, "right"), np.searchsorted(begin, part.stop))
+        edges = np.zeros(part.stop - part.start + 1, np.int8)
+        edges[np.maximum(begin[some] - part.start, 0)] = 1
+        edges[np.minimum(end[some], part.stop) - part.start] = -1
+        phase[order[part][np.cumsum(edges[:-1], dtype=np.int8) > 0]] = FORWARD
+
+
+def _stretches_without(mask: Bools) -> tuple[Ints, Ints]:
+    """The longest stretches of false ones that have a true one on both sides: where each begins, and where it has ended."""
+    changes = [np.flatnonzero(np.diff(mask[part.start : part.stop + 1])) + part.start + 1 for part in pieces(len(mask))]
+    at = np.concatenate([*changes, np.empty(0, np.int64)])
+    begin, end = at[:-1], at[1:]
+    false = ~mask[begin]
+    return begin[false], end[false]
 
 
 def _fill_by_name(columns: Columns, phase: Array, inferred: Bools) -> None:

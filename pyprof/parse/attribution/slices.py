@@ -227,7 +227,7 @@ class SliceResults:
         offsets = full(len(order) + 1, 0, np.int64)
         for part in pieces(len(kernels)):
             offsets[place[kernels[part]] + 1] = counts[part]
-        np.cumsum(offsets, out=offsets)
+        _sum_up(offsets)
         numbers, begin = empty(len(unordered), np.int64), 0
         for part in pieces(len(kernels)):
             many = counts[part]
@@ -236,6 +236,15 @@ class SliceResults:
             numbers[np.repeat(offsets[place[kernels[part]]] - before, many) + np.arange(len(own))] = own
             begin += len(own)
         return offsets, numbers
+
+
+def _sum_up(counts: Ints) -> None:
+    """Put the sum up to each place there."""
+    before = 0
+    for part in pieces(len(counts)):
+        np.cumsum(counts[part], out=counts[part])
+        counts[part] += before
+        before = int(counts[part.stop - 1])
 
 
 class Part(NamedTuple):

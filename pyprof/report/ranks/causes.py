@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.arrays.columns import among
+from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.meetings import Attended
@@ -134,13 +136,18 @@ def _sums(unit: Attended, line: Timeline, meant: Bools, job: Job) -> tuple[Float
     works = len(job.timelines.work)
     rows = np.flatnonzero(unit.meeting >= 0)
     rows = rows[np.argsort(unit.start[rows], kind="stable")]
-    wanted = np.append(meant[unit.meeting[rows]], False)
-    inside = wanted[np.searchsorted(unit.start[rows], line.start, "left")]
-    together = unit.start[rows][job.found.ranks[unit.meeting[rows]] > 1]
-    work = np.where(line.work >= 0, line.work, job.timelines.work[APART])
-    does = inside & ((line.work >= 0) | ~np.isin(line.start, together))
-    sums = np.bincount(work[does], (line.end - line.start)[does], works).astype(np.float64)
-    return sums + np.bincount(line.doing[inside], line.pause[inside], works), int(wanted.sum())
+    came, meeting = unit.start[rows], unit.meeting[rows]
+    wanted = np.append(meant[meeting], False)
+    together = came[job.found.ranks[meeting] > 1]
+    sums = np.zeros(works)
+    for part in pieces(len(line.start)):
+        start, work = line.start[part], line.work[part]
+        inside = wanted[np.searchsorted(came, start, "left")]
+        does = inside & ((work >= 0) | ~among(start, together))
+        apart = np.where(work >= 0, work, job.timelines.work[APART])
+        sums += np.bincount(apart[does], (line.end[part] - start)[does], works)
+        sums += np.bincount(line.doing[part][inside], line.pause[part][inside], works)
+    return sums, int(wanted.sum())
 
 
 def _tables(file, blocks: list[tuple[int, int]], ranks: int, works: int) -> Iterator[tuple[int, Floats]]:  # type: ignore[no-untyped-def]

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from pyprof.arrays.columns import Growing
+from pyprof.arrays.intervals import ascending_times
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import pieces, running_most, taken
 from pyprof.arrays.types import Ints
 from pyprof.report.ranks.arrivals import Arrivals, Units
 from pyprof.report.ranks.timeline import UNKNOWN, Timeline, Timelines
@@ -42,14 +46,13 @@ def _still(line: Timeline, came: Ints, last: Ints) -> Ints:
     since its last kernel, but comes there no earlier than it was launched. Where it had not, the host decides, and stood still
     if it launched nothing for longer than is usual.
     """
-    before = _latest(line.start[line.work >= 0], np.maximum.accumulate(line.end[line.work >= 0]), last)
-    launch = np.sort(line.launch[line.launch > UNKNOWN])
-    talks = line.work < 0
-    left = np.searchsorted(np.sort(line.end[talks]), launch)
-    gaps = np.diff(launch)[np.diff(left) == 0]  # no meeting ended in between, for which the host may have waited
-    usual = _USUAL * float(np.percentile(gaps, 95)) if len(gaps) else 0.0
-    launched, launches = _latest(launch, launch, last), _latest(-launch[::-1], -launch[::-1], -last)
-    silent = -launches - launched > usual  # silent before the first launch and after the last
+    computes = rows_where(len(line.work), lambda part: line.work[part] >= 0)
+    talks = rows_where(len(line.work), lambda part: line.work[part] < 0)
+    before = _latest(taken(line.start, computes), running_most(taken(line.end, computes)), last)
+    launch = ascending_times(taken(line.launch, rows_where(len(line.launch), lambda part: line.launch[part] > UNKNOWN)))
+    launched, next_launch = _latest(launch, launch, last), _next(launch, last)
+    usual = _USUAL * _long_pause(launch, np.sort(line.end[talks]))
+    silent = next_launch - launched > usual  # silent before the first launch and after the last
     at = np.searchsorted(line.start[talks], came, "right")
     following, begun = (np.append(times[talks], UNKNOWN)[at] for times in (line.launch, line.start))
     by_host = following > last
@@ -62,6 +65,29 @@ def _latest(times: Ints, values: Ints, until: Ints) -> Ints:
     """The value of the last of the ascending times before each; long ago where there is none."""
     found: Ints = np.concatenate([[UNKNOWN], values])[np.searchsorted(times, until, "left")]
     return found
+
+
+def _next(times: Ints, after: Ints) -> Ints:
+    """The first of the ascending times after each; far ahead where there is none."""
+    at = np.searchsorted(times, after, "right")
+    found = np.full(len(at), -UNKNOWN)
+    there = at < len(times)
+    found[there] = times[at[there]]
+    return found
+
+
+def _long_pause(launch: Ints, left: Ints) -> float:
+    """The time between launches that 5 % exceed, in ns, of those between which no meeting ended, for which the host may have
+    waited; launch, left: ascending; 0 where there is none."""
+    found = Growing(np.int64)
+    for part in pieces(max(len(launch) - 1, 0)):
+        times = launch[part.start : part.stop + 1]
+        found.append(np.diff(times)[np.diff(np.searchsorted(left, times)) == 0])
+    pauses = found.whole()
+    pauses.sort()
+    at, share = divmod(0.95 * max(len(pauses) - 1, 0), 1)
+    around = pauses[int(at) : int(at) + 2]
+    return float(around[0] + (around[-1] - around[0]) * share) if len(around) else 0.0
 
 
 def _taken_away(found: Arrivals, still: Ints, group: Ints, members: dict[int, Ints], units: int) -> Ints:

@@ -7,13 +7,13 @@ is left out; without steps, the times between collectives show which it lacks.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import map_distinct
+from pyprof.arrays.shelf import Shelf
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError
 from pyprof.report.ranks.collectives import Collective
@@ -65,12 +65,11 @@ class Meetings:
         self._counts: dict[int, dict[int, int]] = {}  # (key, step) -> number of collectives -> units that have as many
         self._ends: dict[int, Ints] = {}  # (key, no step) -> ends on the first unit that has it
         self._known = np.empty(0, np.int64)
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyprof-ranks-")
-        self._blocks: list[int] = []
+        self._shelf = Shelf()
 
     def close(self) -> None:
         """Remove the temporary file."""
-        self._file.close()
+        self._shelf.close()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -102,8 +101,7 @@ class Meetings:
         meeting = np.where(comparable, (pair << _TURN_BITS) | turn, -1)
         self._known = np.union1d(self._known, meeting[comparable])
         sizes = np.array([-1 if one.nbytes is None else one.nbytes for one in unit.collectives] + [-1], np.int64)
-        self._blocks.append(self._file.tell())
-        np.save(self._file, np.stack([meeting, unit.start, unit.end, sizes[unit.code]]))
+        self._shelf.add(meeting, unit.start, unit.end, sizes[unit.code])
 
     def _key_codes(self, unit: Recorded) -> Ints:
         """A code into `keys` for each collective; streams are numbered in the order of their first collective."""
@@ -139,9 +137,7 @@ class Meetings:
     def units(self) -> Iterator[Attended]:
         """Each unit's part, in the order of `add`; meetings are numbered from 0."""
         usual = {pair: max(counts.items(), key=lambda item: (item[1], item[0]))[0] for pair, counts in self._counts.items()}
-        for position in self._blocks:
-            self._file.seek(position)
-            number, start, end, nbytes = np.load(self._file)
+        for number, start, end, nbytes in self._shelf:
             pair = number >> _TURN_BITS
             distinct, inverse, count = np.unique(pair, return_inverse=True, return_counts=True)
             fits = np.array(

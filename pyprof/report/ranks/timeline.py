@@ -6,14 +6,17 @@ is busy with it, so that it has no pause. One unit at a time, the others in a te
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from typing import IO, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Ints
+from pyprof.arrays.columns import distinct_rows, extent
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.shelf import Shelf
+from pyprof.arrays.sorting import order_by
+from pyprof.arrays.spool import computed, full, pieces, running_most, taken
+from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind, Trace
 from pyprof.report.ranks import host
@@ -36,9 +39,9 @@ class Timeline(NamedTuple):
     start: Ints
     end: Ints
     launch: Ints
-    work: Ints
+    work: Integers
     pause: Ints
-    doing: Ints
+    doing: Integers
 
 
 class Timelines:
@@ -52,39 +55,48 @@ class Timelines:
         self.begin: list[int] = []
         self.begin_known: list[bool] = []
         self.steps: list[int] = []
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="pyprof-ranks-")
-        self._blocks: list[int] = []
+        self._shelf = Shelf()
 
     def close(self) -> None:
         """Remove the temporary file."""
-        self._file.close()
+        self._shelf.close()
 
     def add(self, records: Records, origin: int, steps: int, trace: Trace | None = None) -> None:
         """One unit. origin: ns to add to its times; trace: its capture, None where only records are known."""
-        step = records["step"]
-        inside = np.flatnonzero((step >= 0) | ~(step >= 0).any())
-        rows = inside[np.argsort(records["start_ns"][inside], kind="stable")]
-        names = ("kind", "start_ns", "dur_ns", "launch_ns")
-        kind, start, dur, launch = (records[name][rows].astype(np.int64) for name in names)
-        launch = np.where((launch < 0) & (kind == ActivityKind.CPU), start, launch)
-        first = int(np.where(launch >= 0, launch, start)[:1].sum())
-        begun = (
-            -1 if trace is None else host.begin_of(trace, int(records["pid"][rows[0]]), int(step[rows].min()), int(start[0]))
+        rows = _rows_in_order(records)
+        names = ("kind", "phase", "start_ns", "dur_ns", "launch_ns")
+        kind, phase, start, dur, recorded = (taken(records[name], rows) for name in names)
+        launch = computed(
+            len(rows),
+            np.int64,
+            lambda part: np.where((recorded[part] < 0) & (kind[part] == ActivityKind.CPU), start[part], recorded[part]),
         )
+        first = int(np.where(launch[:1] >= 0, launch[:1], start[:1]).sum())
+        least = extent(taken(records["step"], rows))[0]
+        begun = -1 if trace is None else host.begin_of(trace, int(records["pid"][rows[0]]), least, int(start[0]))
         self.begin_known.append(0 <= begun <= first)
         begun = begun if self.begin_known[-1] else first
         pause = late_launches(start, dur, launch, begun)
-        work = np.where(classes(records)[rows] == COMMUNICATION, -1, self._codes(records, rows))
+        codes, of_row = self._codes(records, rows)
         doing = self._doing(records, rows, launch, pause, trace)
         self.begin.append(begun + origin)
         self.steps.append(steps)
-        self._blocks.append(self._file.tell())
-        known = np.where(launch >= 0, launch + origin, UNKNOWN)
-        end = start + np.maximum(dur, 0)
-        np.save(self._file, np.stack([start + origin, end + origin, known, work, pause, doing]))
 
-    def _codes(self, records: Records, rows: Ints) -> Ints:
-        distinct = distinct_rows(records["scope"][rows], records["call"][rows])
+        def column(of_part: Callable[[slice], Array], dtype: type[np.signedinteger[Any]] = np.int64) -> Array:
+            return computed(len(rows), dtype, of_part)
+
+        self._shelf.add(
+            column(lambda part: start[part] + np.int64(origin)),
+            column(lambda part: start[part] + np.maximum(dur[part], 0) + np.int64(origin)),
+            column(lambda part: np.where(launch[part] >= 0, launch[part] + origin, UNKNOWN)),
+            column(lambda p: np.where(classes(kind[p], phase[p]) == COMMUNICATION, -1, codes[of_row[p]]), np.int32),
+            pause,
+            doing,
+        )
+
+    def _codes(self, records: Records, rows: Array) -> tuple[Ints, Ints]:
+        """Numbers of distinct work, and which of these each row is."""
+        distinct = distinct_rows(taken(records["scope"], rows), taken(records["call"], rows))
         codes = np.zeros(distinct.columns.shape[1], np.int64)
         for at, (scope, call) in enumerate(distinct.columns.T.tolist()):
             stack = records.stacks[scope] if scope >= 0 else None
@@ -93,12 +105,12 @@ class Timelines:
             codes[at] = code = self.work.setdefault((layer or "-", op), len(self.work))
             if stack is not None and stack.trace:
                 self.src.setdefault(code, stack.trace[-1])
-        return codes[distinct.inverse]
+        return codes, distinct.inverse
 
-    def _doing(self, records: Records, rows: Ints, launch: Ints, pause: Ints, trace: Trace | None) -> Ints:
+    def _doing(self, records: Records, rows: Array, launch: Ints, pause: Ints, trace: Trace | None) -> Array:
         """What the host did in each pause; without a capture the user's range from which it launched then."""
-        codes = np.zeros(len(rows), np.int64)
-        long = np.flatnonzero(pause >= _LONG_NS)
+        codes = full(len(rows), 0, np.int32)
+        long = rows_where(len(pause), lambda part: pause[part] >= _LONG_NS)
         if not len(long):
             return codes
         if trace is None:
@@ -107,23 +119,35 @@ class Timelines:
         pid, tid = (records[name][rows[long]].astype(np.int64) for name in ("pid", "tid"))
         return self._named(codes, long, host.doing(trace, pid, tid, launch[long] - pause[long], launch[long]))
 
-    def _named(self, codes: Ints, rows: Ints, names: list[str]) -> Ints:
+    def _named(self, codes: Array, rows: Array, names: list[str]) -> Array:
         codes[rows] = [self.work.setdefault((name or NOT_RECORDED, LATE), len(self.work)) for name in names]
         return codes
 
     def units(self) -> Iterator[Timeline]:
         """Each unit's, in the order of `add`."""
-        for position in self._blocks:
-            self._file.seek(position)
-            yield Timeline(*np.load(self._file))
+        for columns in self._shelf:
+            yield Timeline(*columns)
 
 
-def late_launches(start: Ints, dur: Ints, launch: Ints, begin: int | None = None) -> Ints:
+def _rows_in_order(records: Records) -> Array:
+    """The rows of steps, or all where there are no steps, in order of begin."""
+    step, start = records["step"], records["start_ns"]
+    any_step = any((step[part] >= 0).any() for part in pieces(len(step)))
+    rows = rows_where(len(step), lambda part: (step[part] >= 0) | np.bool_(not any_step))
+    return taken(rows, order_by(taken(start, rows), lambda rows: ()))
+
+
+def late_launches(start: Ints, dur: Integers, launch: Ints, begin: int | None = None) -> Ints:
     """For each activity of a GPU the ns of the pause before it that had passed when it was launched.
 
     All in order of start; launch: -1 unknown; begin: when the host began, None: with the first activity.
     """
-    end = np.maximum.accumulate(start + np.maximum(dur, 0))
-    before = np.concatenate([start[:1] if begin is None else np.full(len(start[:1]), begin), end[:-1]])
-    late: Ints = np.clip(np.minimum(launch, start) - before, 0, None)
-    return late
+    latest = running_most(computed(len(start), np.int64, lambda part: start[part] + np.maximum(dur[part], 0)))
+
+    def late(part: slice) -> Ints:
+        before = latest[max(part.start - 1, 0) : part.stop - 1]
+        if part.start == 0:
+            before = np.append(start[:1] if begin is None else np.full(len(start[:1]), begin), before)
+        return np.asarray(np.maximum(np.minimum(launch[part], start[part]) - before, 0))
+
+    return computed(len(start), np.int64, late)

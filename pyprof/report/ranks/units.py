@@ -7,13 +7,16 @@ folder in a data set; where several processes or devices of one file have none, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools
+from pyprof.arrays.columns import among, distinct_rows, extent
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import computed, pieces, taken
+from pyprof.arrays.types import Array, Bools
 from pyprof.errors import InputError, PyprofError, UsageError
 from pyprof.parse.records.dataset import expand, named_rank, stored
 from pyprof.parse.records.locations import File, fetched, is_folder, locate, matching
@@ -71,7 +74,8 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
     from pyprof.loading import load_with_trace
 
     records, trace = load_with_trace(str(local))
-    on_gpu = bool(np.isin(records["kind"], _ON_GPU).any())
+    kind = records["kind"]
+    on_gpu = any(among(kind[part], _ON_GPU).any() for part in pieces(len(kind)))
     ends = on_gpu
     if not on_gpu:
         if not (records["phase"] == PHASES.index("communication")).any():
@@ -80,19 +84,28 @@ def _units(path: File, local: Path, choose: Choose | None) -> Iterator[Unit]:
             records, ends = with_workers(records, trace)
     if choose is not None:
         records = records.select(choose(records))
-    start = records["start_ns"]
-    rows = np.flatnonzero(np.isin(records["kind"], _ON_GPU if on_gpu else (ActivityKind.CPU,)) & (start >= 0))
+    start, kind, wanted = records["start_ns"], records["kind"], _ON_GPU if on_gpu else (ActivityKind.CPU,)
+    rows = rows_where(len(kind), lambda part: among(kind[part], wanted) & (start[part] >= 0))
     if not len(rows):
         raise _nothing(path)
-    rank = records["rank"][rows].astype(np.int64)
-    distinct = distinct_rows(rank, *(np.where(rank >= 0, -1, records[name][rows]) for name in ("pid", "device")))
+    rank, *places = (taken(records[name], rows) for name in ("rank", "pid", "device"))
+    alone = (computed(len(rows), np.int64, partial(_where_unknown, rank, values)) for values in places)
+    distinct, begin_ns = distinct_rows(rank, *alone), extent(taken(start, rows))[0]
     several = distinct.columns.shape[1] > 1
     for number, (recorded, pid, device) in enumerate(distinct.columns.T.tolist()):
         name = f"{path.name}, process {pid}, device {device}" if several and recorded < 0 else path.name
         known = recorded if recorded >= 0 or several else named_rank(path)
-        part = rows[distinct.inverse == number]
+        part = taken(rows, rows_where(len(rows), partial(_is_number, distinct.inverse, number)))
         chosen = records if len(part) == len(records) else records.select(part)
-        yield Unit(known, name, chosen, records.utc_ns, int(start[rows].min()), trace, ends)
+        yield Unit(known, name, chosen, records.utc_ns, begin_ns, trace, ends)
+
+
+def _where_unknown(rank: Array, values: Array, part: slice) -> Array:
+    return np.where(rank[part] >= 0, -1, values[part])
+
+
+def _is_number(numbers: Array, number: int, part: slice) -> Bools:
+    return np.asarray(numbers[part] == number)
 
 
 def _nothing(path: File) -> InputError:
