@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.spool import (
+    WRITTEN_BYTES,
     Lengthening,
     computed,
     empty,
@@ -26,7 +27,6 @@ from pyprof.arrays.spool import (
     row_type,
     running_count,
     taken,
-    touched,
 )
 from pyprof.arrays.types import Array, Ints
 
@@ -328,46 +328,53 @@ class Growing:
     """
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:
-        self._rows = 0
-        rows = max(rows, _FIRST_ROWS)
-        self._values: Array = np.empty(rows, dtype)
-        self._file = Lengthening.of(rows, dtype)
-        if self._file is not None:
-            self._values = self._file.lengthened(rows, dtype)
+        self._rows, self._room = 0, max(rows, _FIRST_ROWS)
+        self._begin(np.dtype(dtype))
+
+    def _begin(self, dtype: np.dtype[Any]) -> None:
+        """Make room in memory: for all, or for what is written to a file at once."""
+        self._file = Lengthening.of(self._room, dtype)
+        self._held = 0
+        self._values: Array = np.empty(self._room if self._file is None else WRITTEN_BYTES // dtype.itemsize, dtype)
 
     def append(self, piece: Array) -> None:
         """Put numbers to the end."""
-        rows = self._rows + len(piece)
         if piece.dtype.itemsize > self._values.dtype.itemsize:
-            self._lengthen(len(self._values), piece.dtype)
-        if rows > len(self._values):
-            self._lengthen(max(rows, len(self._values) * 5 // 4), self._values.dtype)
-        self._values[self._rows : rows] = piece
-        self._rows = rows
-        if self._file is not None:
-            touched()
+            self._put_again(piece.dtype)
+        self._rows += len(piece)
+        if self._rows > self._room:
+            self._lengthen(max(self._rows, self._room * 5 // 4))
+        while self._file is not None and self._held + len(piece) > len(self._values):
+            first = len(self._values) - self._held
+            self._values[self._held :] = piece[:first]
+            self._file.append(self._values, self._values.dtype)
+            self._held, piece = 0, piece[first:]
+        self._values[self._held : self._held + len(piece)] = piece
+        self._held += len(piece)
 
-    def _lengthen(self, rows: int, dtype: np.dtype[Any]) -> None:
-        if dtype == self._values.dtype:
-            if self._file is not None:
-                self._values = self._file.lengthened(rows, dtype)
-                return
-            self._file = Lengthening.of(rows, dtype)
-            if self._file is None:
-                self._values.resize(rows, refcheck=False)
-                return
-        else:
-            self._file = Lengthening.of(rows, dtype)
-        values = np.empty(rows, dtype) if self._file is None else self._file.lengthened(rows, dtype)
-        for part in pieces(self._rows):
-            values[part] = self._values[part]
-        self._values = values
+    def _lengthen(self, rows: int) -> None:
+        self._room = rows
+        if self._file is None and Lengthening.of(rows, self._values.dtype) is not None:
+            self._put_again(self._values.dtype)  # it is long enough for a file now
+        elif self._file is None:
+            self._values.resize(rows, refcheck=False)
+
+    def _put_again(self, dtype: np.dtype[Any]) -> None:
+        """Put all numbers into new room, in another type perhaps."""
+        rows, values = self._rows, self.whole()
+        self._begin(dtype)
+        self._rows = 0
+        for part in pieces(len(values)):
+            self.append(values[part].astype(dtype, copy=False))
+        self._rows = rows
 
     def whole(self) -> Array:
         """All numbers; nothing can be put to them after that."""
-        values, self._values = self._values, np.empty(0, self._values.dtype)
-        if self._file is not None:
-            self._file = None
-            return values[: self._rows]
-        values.resize(self._rows, refcheck=False)
-        return values
+        values, file, self._file = self._values, self._file, None
+        self._values = np.empty(0, values.dtype)
+        if file is None:
+            values.resize(self._held, refcheck=False)
+            return values
+        rows = file.bytes // values.dtype.itemsize + self._held
+        file.append(values[: self._held], values.dtype)
+        return file.lengthened(rows, values.dtype) if rows else self._values

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet, finalize
 
 import numpy as np
 
+from pyprof.arrays.heap import reuse
 from pyprof.arrays.types import Array
 from pyprof.errors import InputError
 
@@ -26,7 +28,8 @@ PIECE_ROWS = 1 << 20  # handled at a time where all rows together would take mem
 SMALL_PIECE_ROWS = 1 << 18  # where many columns of each piece are in memory; of fewer rows the number of steps counts
 _LEAST_BYTES = 2 << 20  # of a column that is worth a file
 _MOST_MAPPED_BYTES = 96 << 20  # of files in this process's memory, those of its libraries (about 40 MB) among them
-_ZEROS = bytes(1 << 20)
+WRITTEN_BYTES = 1 << 20  # at a time: of less the system makes short pages, which cost more to map
+_ZEROS = bytes(WRITTEN_BYTES)
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of long columns", default=None)
 _PIECE_ROWS: ContextVar[int | None] = ContextVar("rows handled at a time", default=None)
 _MAPPED: WeakSet[mmap.mmap] = WeakSet()
@@ -42,6 +45,7 @@ def columns_on_disk(folder: Path | None = None, piece_rows: int | None = None) -
     if not hasattr(os, "posix_fallocate"):
         yield
         return
+    reuse()
     token = _FOLDER.set(_FOLDER.get() if folder is None and on_disk() else _usable(folder))
     rows = _PIECE_ROWS.set(piece_rows or _PIECE_ROWS.get())
     try:
@@ -81,7 +85,8 @@ def shared(column: Array) -> Array:
     """The same column where processes that are forked later can write into it."""
     if _is_mapped(column):
         return column
-    return _filled(Lengthening(_FOLDER.get() or _usable(None)).lengthened(len(column), column.dtype), column)
+    file = Lengthening(_FOLDER.get() or _usable(None))
+    return _column(file, len(column), column.dtype, _parts(column))
 
 
 class Lengthening:
@@ -96,7 +101,7 @@ class Lengthening:
                 self._descriptor = os.dup(file.fileno())
         except OSError as error:
             raise _no_room(folder, 0, error) from error
-        self._bytes = 0
+        self.bytes = 0
         finalize(self, os.close, self._descriptor)
 
     @classmethod
@@ -104,6 +109,20 @@ class Lengthening:
         """A new one where a column so long belongs on the disk."""
         folder = _FOLDER.get()
         return None if folder is None or rows * np.dtype(dtype).itemsize < _LEAST_BYTES else cls(folder)
+
+    def append(self, values: Array, dtype: Any) -> None:
+        """Write values to the end, of which no column was made yet. Raises InputError where the disk has no room for them."""
+        rows = WRITTEN_BYTES // np.dtype(dtype).itemsize
+        for begin in range(0, len(values), rows):
+            left = np.ascontiguousarray(values[begin : begin + rows], dtype).view(np.uint8).data
+            try:
+                while left:
+                    size = os.pwrite(self._descriptor, left, self.bytes)
+                    left = left[size:]
+                    self.bytes += size
+            except OSError as error:
+                raise _no_room(self._folder, values.nbytes, error) from error
+        touched()
 
     def lengthened(self, rows: int, dtype: Any) -> Array:
         """The same bytes as a column of so many rows. Raises InputError where the disk has no room for it."""
@@ -113,9 +132,9 @@ class Lengthening:
             os.posix_fallocate(self._descriptor, 0, size)
             # Zeros that are written make long pages in the system's cache at once. Without them each 4 kB that are first
             # touched in memory are a page of their own, which takes seven times as long as the zeros.
-            for begin in range(self._bytes, size, len(_ZEROS)):
+            for begin in range(self.bytes, size, len(_ZEROS)):
                 os.pwrite(self._descriptor, memoryview(_ZEROS)[: size - begin], begin)
-            self._bytes = max(self._bytes, size)
+            self.bytes = max(self.bytes, size)
             mapped = mmap.mmap(self._descriptor, size)
         except OSError as error:
             raise _no_room(self._folder, size, error) from error
@@ -137,21 +156,38 @@ def kept(values: Array) -> Array:
     """The column itself, or where it is long and in memory the same on the disk."""
     if _FOLDER.get() is None or values.nbytes < _LEAST_BYTES or values.strides == (0,) or _is_mapped(values):
         return values
-    return _filled(empty(len(values), values.dtype), values)
+    return _column(Lengthening.of(len(values), values.dtype), len(values), values.dtype, _parts(values))
 
 
 def joined(parts: list[Array]) -> Array:
     """Columns one after another; the list is emptied."""
     if len(parts) == 1:
         return parts.pop()
-    result = empty(sum(map(len, parts)), np.result_type(*parts))
-    begin = 0
+    rows, dtype = sum(map(len, parts)), np.result_type(*parts)
+    return _column(Lengthening.of(rows, dtype), rows, dtype, chain.from_iterable(map(_parts, _emptied(parts))))
+
+
+def _emptied(parts: list[Array]) -> Iterator[Array]:
     while parts:
-        values = parts.pop(0)
-        for part in pieces(len(values)):
-            result[begin + part.start : begin + part.stop] = values[part]
-        begin += len(values)
-    return result
+        yield parts.pop(0)
+
+
+def _parts(values: Array) -> Iterator[Array]:
+    return (values[part] for part in pieces(len(values)))
+
+
+def _column(file: Lengthening | None, rows: int, dtype: Any, parts: Iterable[Array]) -> Array:
+    """A column of some values after others, in a file or in memory. Written to the file they cost half as much as memory that
+    is mapped from it."""
+    if file is None:
+        result, begin = np.empty(rows, dtype), 0
+        for values in parts:
+            result[begin : begin + len(values)] = values
+            begin += len(values)
+        return result
+    for values in parts:
+        file.append(values, dtype)
+    return file.lengthened(rows, dtype)
 
 
 def _is_mapped(values: Array) -> bool:
@@ -163,13 +199,8 @@ def _is_mapped(values: Array) -> bool:
 
 def full(rows: int, value: Any, dtype: Any) -> Array:
     """A column of one value that can be written to."""
-    return _filled(empty(rows, dtype), np.broadcast_to(value, rows))
-
-
-def _filled(column: Array, values: Array) -> Array:
-    for part in pieces(len(column)):
-        column[part] = values[part]
-    return column
+    parts = (np.broadcast_to(value, part.stop - part.start) for part in pieces(rows))
+    return _column(Lengthening.of(rows, dtype), rows, dtype, parts)
 
 
 def piece_rows() -> int:
@@ -190,10 +221,8 @@ def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
     """A column from a function of slices of rows."""
     if rows <= piece_rows():
         return np.asarray(values(slice(0, rows))).astype(dtype, copy=False)
-    result = empty(rows, dtype)
-    for part in pieces(rows):
-        result[part] = values(part)
-    return result
+    parts = (np.broadcast_to(values(part), part.stop - part.start) for part in pieces(rows))
+    return _column(Lengthening.of(rows, dtype), rows, dtype, parts)
 
 
 def taken(values: Array, index: Array) -> Array:

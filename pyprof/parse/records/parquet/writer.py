@@ -1,8 +1,10 @@
-"""Records -> a Parquet file, some rows at a time."""
+"""Records -> a Parquet file, a row group at a time; several at once where processes may be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,9 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy
+from pyprof.arrays.processes import most
 from pyprof.arrays.spool import pieces, release
+from pyprof.arrays.threads import in_order
+from pyprof.arrays.types import Bytes
 from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
+from pyprof.parse.records.parquet.footer import join
 from pyprof.parse.records.parquet.nested import coded_texts, to_column
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, Column, arrow_type, leaf_paths
 from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_pool
@@ -33,7 +39,17 @@ Ints = npt.NDArray[np.int32]
 def write_file(records: Records, target: Path | BinaryIO) -> None:
     """Write all records to a file. Raises OSError where that fails."""
     tables = _Tables(records)
-    schema = pa.schema([(column.name, arrow_type(column.type)) for column in SCHEMA], tables.metadata)
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in SCHEMA])
+    parts = [slice(begin, min(begin + _ROWS, len(records))) for begin in range(0, max(len(records), 1), _ROWS)]
+    # Each row group is a file of its own first: Arrow encodes and compresses it outside of Python.
+    groups = in_order((partial(_encoded, schema, tables, part) for part in parts), min(most(), len(parts)))
+    with ExitStack() as stack:
+        stream = stack.enter_context(target.open("wb")) if isinstance(target, Path) else target
+        join(stream, _encoded(schema.with_metadata(tables.metadata)), groups)
+
+
+def _encoded(schema: pa.Schema, tables: _Tables | None = None, part: slice | None = None) -> Bytes:
+    """A Parquet file of some rows as one row group, or of none."""
     options = {
         "compression": "zstd",
         "write_page_checksum": True,
@@ -42,10 +58,12 @@ def write_file(records: Records, target: Path | BinaryIO) -> None:
         "column_encoding": dict.fromkeys(_STEADY, "DELTA_BINARY_PACKED"),
         "write_statistics": list(_LIMITED),
     }
-    with pq.ParquetWriter(target, schema, **options) as stream:
-        for begin in range(0, max(len(records), 1), _ROWS):
-            stream.write_table(pa.table(tables.columns(begin, min(begin + _ROWS, len(records))), schema=schema))
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, **options) as stream:
+        if tables is not None and part is not None:
+            stream.write_table(pa.table(tables.columns(part.start, part.stop), schema=schema))
             release()
+    return np.frombuffer(sink.getvalue(), np.uint8)
 
 
 class _Tables:

@@ -70,11 +70,15 @@ class Cells(NamedTuple):
 def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
     """The numbers of variable length at the positions, and the bytes that each takes (1 to 9)."""
     words = block.words(at)
+    if same := _bytes_of_all(words):
+        value = (words >> np.uint64(56)) & np.uint64(0x7F)
+        for index in range(1, same):
+            value <<= np.uint64(7)
+            value |= (words >> np.uint64(56 - 8 * index)) & np.uint64(0x7F)
+        return value.view(np.int64), np.broadcast_to(np.int64(same), len(at))
     value = words >> np.uint64(56)
     length = np.ones(len(at), np.int64)
     more = value >= 128
-    if not more.any():
-        return value.view(np.int64), length
     value &= np.uint64(0x7F)
     for index in range(1, 9):
         length += more
@@ -88,6 +92,22 @@ def varints(block: Block, at: Ints) -> tuple[Ints, Ints]:
         if not more.any():
             break
     return value.view(np.int64), length
+
+
+def varint_bytes(block: Block, at: Ints) -> Ints:
+    """The bytes that each of these numbers takes."""
+    same = _bytes_of_all(block.words(at))
+    return np.broadcast_to(np.int64(same), len(at)) if same else varints(block, at)[1]
+
+
+def _bytes_of_all(words: npt.NDArray[np.uint64]) -> int:
+    """How many bytes the number takes with which each word begins, 0 where that differs or is more than 8."""
+    every, some = int(np.bitwise_and.reduce(words)), int(np.bitwise_or.reduce(words))
+    for index in range(8):
+        bit = 1 << (63 - 8 * index)
+        if not every & bit:
+            return 0 if some & bit else index + 1
+    return 0
 
 
 class PageFile:
@@ -211,7 +231,7 @@ class PageFile:
     def _payloads(self, block: Block, at: Ints, page_end: Ints, rowids: bool) -> Cells:
         size, length = varints(block, at)
         at = at + length
-        rowid, length = varints(block, at)
+        rowid, length = varints(block, at) if rowids else (None, varint_bytes(block, at))
         start = at + length
         end = start + size
         if int(size.min()) < 1 or int(size.max()) > _MOST_PAYLOAD:
@@ -221,7 +241,7 @@ class PageFile:
             block, start, end = self._gather_spilled(block, start, size, page_end, spilled)
         if (end > page_end).any():
             raise OddFile("a payload lies outside its page")
-        return Cells(block, start, end, rowid if rowids else None, 0)
+        return Cells(block, start, end, rowid, 0)
 
     def _gather_spilled(self, block: Block, start: Ints, size: Ints, page_end: Ints, rows: Ints) -> tuple[Block, Ints, Ints]:
         """The block with the payloads that continue in overflow pages appended whole.

@@ -4,8 +4,8 @@ Only rowid tables of files at rest are read, whose columns hold the requested ty
 caller reads row by row. The caller also knows the schema and holds SQLite's lock. This module must not know what values mean.
 
 The format of a record is https://www.sqlite.org/fileformat2.html, section 2.1. Headers are read for many rows at once: the
-serial types of a run of columns are one piece of bytes as long as each takes one byte, widths come from a table, and the places
-where values begin from sums of bytes within 8-byte words.
+serial types of a run of columns are one piece of bytes as long as each takes one byte. Most columns have one width in all
+rows of a block, so that values stand equally far from each other there and are copied together, many columns at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from pyprof.arrays.columns import Growing, narrowest
 from pyprof.arrays.elsewhere import in_processes, most
 from pyprof.arrays.spool import joined
-from pyprof.arrays.types import Bools, Bytes, Ints
+from pyprof.arrays.types import Array, Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
 from pyprof.parse.sources.sqlite_pages.reopened import identity, reopened
 
@@ -32,12 +32,14 @@ TEXT_BLOCK_BYTES = 4 << 20  # the work per block is larger where texts are read
 
 _LEAST_SHARED_BYTES = 64 << 20  # of a table: less is read sooner than a process begins
 _FLOAT = 7
-_WIDE = 0x80
 _WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)  # bytes by serial type; 10 and 11 are reserved, others are texts and blobs
-_WIDTH = bytes([*_WIDTHS, *[_WIDE] * (256 - len(_WIDTHS))])
+_MOST_NARROW = len(_WIDTHS) - 1
+_WIDTH = np.array(_WIDTHS, np.int64)
+_SHIFT = 64 - 8 * _WIDTH  # bits, from the 8 bytes that begin with a number to the number
+_POWERS = (1, 2, 4, 8)
 _CONSTANT = np.array([-1, 0, 0, 0, 0, 0, 0, 0, 0, 1], np.int64)  # of serial types without a value; NULL reads as -1
-_LONGEST_RUN = 31  # 8 bytes each: sums of that many stay below 256
-_ONES = np.uint64(0x0101010101010101)
+_LONGEST_RUN = 32  # columns
+_MOST_WINDOW = 112  # bytes before a column, of which 8 are read: copies are as fast up to 128
 
 
 class Texts(NamedTuple):
@@ -237,52 +239,51 @@ class _RecordRows:
         left = self.header_end - self.header
         if short := int(left.min()) < count:  # rows written before columns were added
             types[np.arange(8 * words) >= left[:, None]] = 0
-        by_type = types.tobytes().translate(_WIDTH)
-        widths = np.frombuffer(by_type, np.uint8).reshape(-1, 8 * words)
-        if _WIDE in by_type:
-            found = int((widths == _WIDE).any(axis=0).argmax()) + begin
-            if found in self.wanted.integers:
-                raise OddFile("a text in a column of integers")
-            self.wanted.known_wide.add(found)
-            return False
-        ends = widths.view(np.uint64) * _ONES  # each byte is the sum of those up to it
-        for word in range(1, words):
-            ends[:, word] += (ends[:, word - 1] >> np.uint64(56)) * _ONES
-        sums = ends.view(np.uint8)
-        begins, self.values = self.values, self.values + sums[:, count - 1]
-        if (self.values > self.cells.end).any():
-            raise OddFile("a value lies outside its record")
-        for column in range(begin, end):
-            if column in self.wanted.integers:
-                if short and column in self.wanted.filled and (left <= column - begin).any():
-                    raise OddFile("a row that holds the default of a later column")
-                at = column - begin
-                result = out[self.wanted.integers[column]]
-                if column == self.wanted.alias and self.cells.rowid is not None:
-                    result[:] = self.cells.rowid
-                else:
-                    self._integers(types[:, at].copy(), begins, sums[:, at], result)
+            filled = [column for column in self.wanted.filled & self.wanted.integers.keys() if begin <= column < end]
+            if any((left <= column - begin).any() for column in filled):
+                raise OddFile("a row that holds the default of a later column")
+        differ = np.bitwise_or.reduce(packed ^ packed[0]).view(np.uint8)
+        columns = []
+        for place in range(count):
+            own = np.ascontiguousarray(types[:, place]) if differ[place] else types[:1, place]
+            if (own > _MOST_NARROW).any():
+                if begin + place in self.wanted.integers:
+                    raise OddFile("a text in a column of integers")
+                self.wanted.known_wide.add(begin + place)
+                return False
+            columns.append(own)
+        while columns:
+            taken = self._window(begin, columns, out)
+            begin, columns = begin + taken, columns[taken:]
         self.header = np.minimum(self.header + count, self.header_end) if short else self.header + count
         return True
 
-    def _integers(self, types: Bytes, begins: Ints, ends: Bytes, out: Ints) -> None:
-        """The integers of one column; ends: how many bytes after the beginning of its run each ends."""
-        least, most = int(types.min()), int(types.max())
-        if least <= _FLOAT <= most and (types == _FLOAT).any():
-            raise OddFile("a fraction in a column of integers")
-        if least == most and not _WIDTHS[least]:
-            out[:] = _CONSTANT[least]
-            return
-        if least == most:
-            width = _WIDTHS[least]
-            np.right_shift(self.block.words(begins + (ends - np.uint8(width))).view(np.int64), 64 - 8 * width, out=out)
-            return
-        widths = np.frombuffer(types.tobytes().translate(_WIDTH), np.uint8)
-        shifts = (np.uint8(64) - (widths << np.uint8(3))).astype(np.int64)
-        np.right_shift(self.block.words(begins + (ends - widths)).view(np.int64), shifts, out=out)
-        if not least or most > _FLOAT:
-            constant = np.flatnonzero(widths == 0)
-            out[constant] = _CONSTANT[types[constant]]
+    def _window(self, begin: int, types: list[Bytes], out: Ints) -> int:
+        """Read the columns that are equally far from where the values stand in each row: all up to the first whose width
+        differs, this one too. types: of each column, one for all rows where these have the same. Returns how many were read.
+
+        The bytes of all these are copied at once: a copy of many bytes takes as long as one of eight.
+        """
+        places, at = [], 0
+        for own in types:
+            places.append(at)
+            if len(own) > 1 or at > _MOST_WINDOW:
+                break
+            at += _WIDTHS[own[0]]
+        wanted = [place for place in range(len(places)) if begin + place in self.wanted.integers]
+        size = -(-(places[wanted[-1]] + 8) // 8) * 8 if wanted else 0
+        window = self.block.gather(size, self.values) if wanted else np.empty(0, "V1")
+        last = types[len(places) - 1]
+        self.values = self.values + (places[-1] + (np.int64(_WIDTHS[last[0]]) if len(last) == 1 else _WIDTH.take(last)))
+        if (self.values > self.cells.end).any():
+            raise OddFile("a value lies outside its record")
+        for place in wanted:
+            result = out[self.wanted.integers[begin + place]]
+            if begin + place == self.wanted.alias and self.cells.rowid is not None:
+                result[:] = self.cells.rowid
+            else:
+                _integers(types[place], window, size, places[place], result)
+        return len(places)
 
     def _wide(self, column: int) -> None:
         """Pass over a column of texts or blobs, and locate them where it is the wanted one."""
@@ -305,3 +306,25 @@ class _RecordRows:
         self.values = self.values + size
         if (self.header > self.header_end).any() or (self.values > self.cells.end).any():
             raise OddFile("a value lies outside its record")
+
+
+def _integers(types: Bytes, window: Array, size: int, at: int, out: Ints) -> None:
+    """The integers of one column. types: of each row, or one for all; window: `size` bytes of each row; at: where among these
+    the column begins."""
+    least, most = int(types.min()), int(types.max())
+    if least <= _FLOAT <= most and (types == _FLOAT).any():
+        raise OddFile("a fraction in a column of integers")
+    if len(types) == 1 and not _WIDTHS[least]:
+        out[:] = _CONSTANT[least]
+        return
+    width = _WIDTHS[least] if len(types) == 1 else 8
+    read = width if width in _POWERS else 8
+    out[:] = np.ndarray((len(out),), f">i{read}", window.data, offset=at, strides=(size,))
+    if len(types) == 1:
+        if read > width:
+            out >>= 64 - 8 * width
+        return
+    out >>= _SHIFT.take(types)
+    if not least or most > _FLOAT:
+        constant = np.flatnonzero(_WIDTH.take(types) == 0)
+        out[constant] = _CONSTANT[types[constant]]
