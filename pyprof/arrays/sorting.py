@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pyprof.arrays.nesting import runs, stable_order
+from pyprof.arrays.nesting import any_order, runs, stable_order
 from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 
@@ -25,7 +25,7 @@ def order_of(values: Array) -> Array:
     """The rows in ascending order of their values; the order of equal ones is any."""
     rows = len(values)
     if rows <= 2 * PIECE_ROWS:
-        return np.argsort(values)
+        return any_order(values)
     if ascending(values):
         return computed(rows, row_type(rows), lambda part: np.arange(part.start, part.stop))
     groups = Groups(parts_of(values, cuts_of(values, PIECE_ROWS)), -(-rows // PIECE_ROWS))
@@ -33,7 +33,7 @@ def order_of(values: Array) -> Array:
     begin = 0
     for number in range(len(groups)):
         own = groups[number]
-        order[begin : begin + len(own)] = own[np.argsort(values[own])]
+        order[begin : begin + len(own)] = own[any_order(values[own])]
         begin += len(own)
     return order
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.nesting import crossing, nest, sort_ranges
+from pyprof.arrays.nesting import any_order, crossing, nest, sort_ranges
 
 _RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 3)), max_size=14)
 
@@ -43,3 +44,13 @@ def test_innermost_is_the_shortest_range_open_then(drawn: list[tuple[int, int, i
     for time, position in zip(times, found.tolist(), strict=True):
         around = [i for i in range(len(start)) if start[i] <= time < end[i]]
         assert position == (max(around) if around else -1)
+
+
+@pytest.mark.parametrize("falls", [0, 1, 5, 500])
+def test_order_of_values_that_are_nearly_sorted(falls: int) -> None:
+    random = np.random.default_rng(falls)
+    values = np.arange(1000) // 3
+    values[random.integers(0, 1000, falls)] = -1
+    order = any_order(values)
+    assert sorted(order.tolist()) == list(range(1000))
+    assert values[order].tolist() == sorted(values.tolist())

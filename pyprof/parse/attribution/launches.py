@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct
+from pyprof.arrays.nesting import any_order
 from pyprof.arrays.sorting import Groups, cuts_of, parts_of
 from pyprof.arrays.spool import PIECE_ROWS, computed, full, release, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
@@ -107,7 +108,7 @@ def _find_launches(trace: Trace, mine: Ints, calls: Ints, result: Array) -> None
 def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> Ints:
     """Of these rows of launches, as indices into `code`, those that lie in no other call with the same code on the same thread,
     ordered by (code, start, thread)."""
-    order = np.argsort(code)  # not a stable one, which takes three times as long
+    order = any_order(code)
     if not (code[order][1:] == code[order][:-1]).any():
         return order
     tid, start, end = tid_of_thread[launches["thread"][rows]], launches["start_ns"][rows], launches["end_ns"][rows]

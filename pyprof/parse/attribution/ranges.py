@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import Columns, Growing, distinct_values
-from pyprof.arrays.nesting import Forest, crossing, nest, sort_ranges, stable_order
+from pyprof.arrays.nesting import Forest, any_order, crossing, nest, sort_ranges, stable_order
 from pyprof.arrays.sorting import values_and_places
 from pyprof.arrays.spool import computed, full, pieces, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
@@ -144,7 +144,7 @@ class Nested(NamedTuple):
         """The innermost range open on each thread at each time, -1 none."""
         result = np.full(len(times), -1, np.int64)
         # Times in ascending order are found in the processor's caches.
-        wanted = np.argsort(times) if (times[1:] < times[:-1]).any() else np.arange(len(times))
+        wanted = any_order(times)
         for number, rows in by_thread(thread[wanted], wanted).items():
             if number in self.forests:
                 forest, offset = self.forests[number]
