@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pyprof.arrays.nesting import any_order, runs, stable_order
-from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, row_type, taken
+from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, row_type, taken, touched
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 
 _SAMPLES = 256  # of each part
@@ -28,14 +28,20 @@ def order_of(values: Array) -> Array:
         return any_order(values)
     if ascending(values):
         return computed(rows, row_type(rows), lambda part: np.arange(part.start, part.stop))
+    return order_by_parts(values, lambda own: any_order(values[own]))
+
+
+def order_by_parts(values: Array, order: Callable[[Array], Array]) -> Array:
+    """The rows in ascending order of their values; order: of the rows of some values, that among themselves."""
+    rows = len(values)
     groups = Groups(parts_of(values, cuts_of(values, PIECE_ROWS)), -(-rows // PIECE_ROWS))
-    order = empty(rows, row_type(rows))
-    begin = 0
+    result, begin = empty(rows, row_type(rows)), 0
     for number in range(len(groups)):
         own = groups[number]
-        order[begin : begin + len(own)] = own[any_order(values[own])]
+        result[begin : begin + len(own)] = own[order(own)]
         begin += len(own)
-    return order
+        touched()
+    return result
 
 
 def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:

@@ -44,7 +44,8 @@ def test_groups(values):
     groups = sorting.Groups(number, 46)
     assert len(groups) == 46
     for one in range(46):
-        assert groups[one].tolist() == np.flatnonzero(number == one).tolist()
+        assert groups[one].tolist() == groups.long(one).tolist() == np.flatnonzero(number == one).tolist()
+    assert groups.all().tolist() == np.argsort(number, kind="stable").tolist()
 
 
 @given(NUMBERS, st.integers(1, 9))
@@ -83,3 +84,8 @@ def test_distinct_places_and_functions_of_distinct_values(values):
 @given(st.lists(st.booleans(), max_size=40).map(lambda values: np.array(values, np.bool_)))
 def test_running_count(mask):
     assert spool.running_count(mask).tolist() == np.cumsum(mask).tolist()
+
+
+@given(NUMBERS)
+def test_running_most(values):
+    assert spool.running_most(values).tolist() == np.maximum.accumulate(values).tolist()

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.joining import rows_where
 from pyprof.arrays.sorting import order_by
-from pyprof.arrays.spool import computed, full, kept, pieces, row_type, running_count, taken
+from pyprof.arrays.spool import computed, full, joined, pieces, row_type, running_count, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
@@ -335,7 +336,7 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
     for part in pieces(len(op)):
         place_of[op[part]] = place_of[forward[part]] = 0
     place_of[-1] = -1
-    rows = np.flatnonzero(computed(len(place_of), np.bool_, lambda part: place_of[part] == 0))
+    rows = rows_where(len(place_of), lambda part: place_of[part] == 0)
     rows = taken(rows, nest_order(trace, Rows(rows)))
     for part in pieces(len(rows)):
         place_of[rows[part]] = np.arange(part.start, part.stop)
@@ -345,7 +346,7 @@ def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) 
         columns[2] = columns[2].astype(np.int64)
         columns[2][place[place >= 0]] = label[place >= 0]
     return (
-        OpTable(*(kept(with_none(column)) for column in columns)),
+        OpTable(*(joined([column, np.full(1, -1, column.dtype)]) for column in columns)),
         Places(taken(place_of, op)),
         Places(taken(place_of, forward)),
     )

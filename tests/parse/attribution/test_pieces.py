@@ -13,7 +13,7 @@ from pyprof.arrays import sorting, spool
 from pyprof.arrays.processes import several
 from pyprof.formats import op_rules
 from pyprof.loading import load, open_trace
-from pyprof.parse.attribution import attribute, in_slices, launches
+from pyprof.parse.attribution import attribute, in_slices, launches, ranges
 from pyprof.parse.records.netdict.write import lines
 from pyprof.parse.records.parquet.writer import write_file
 from pyprof.parse.sources import nvprof_ranges
@@ -42,7 +42,7 @@ def check(capture, rows):
     expected = load(str(capture))
     with ExitStack() as patches:
         patches.enter_context(mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=64, _MOST_MAPPED_BYTES=0))
-        for module in (sorting, launches, attribute, nvprof_ranges):
+        for module in (sorting, launches, attribute, ranges, nvprof_ranges):
             patches.enter_context(mock.patch.object(module, "PIECE_ROWS", rows))
         found = load(str(capture))
     assert [*lines(found)] == [*lines(expected)]
