@@ -32,6 +32,7 @@ from pyprof.arrays.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
 _HASHED_ROWS = 1 << 14
+_MOST_LOOKED_UP = 1 << 20  # numbers in a table
 
 
 class Column(Protocol):
@@ -282,10 +283,16 @@ def map_distinct(values: Ints, function: Callable[[int], int]) -> Array:
         np.concatenate([np.empty(0, np.int64), *(_some_of_all(values[part]) for part in pieces(len(values)))])
     )
     mapped = narrowest(np.fromiter(map(function, known.tolist()), np.int64, len(known)))
+    low, width = int(known[0]), int(known[-1]) - int(known[0]) + 1
+    table = None
+    if width <= min(len(values), _MOST_LOOKED_UP):  # numbers that lie so close are places in a table
+        table = np.zeros(width, mapped.dtype)
+        table[known.astype(np.int64) - low] = mapped
 
     def of_part(part: slice) -> Array:
         heads = _heads(values[part])
-        found = mapped[np.searchsorted(known, values[part][heads])]
+        found = values[part][heads]
+        found = mapped[np.searchsorted(known, found)] if table is None else table.take(found.astype(np.int64) - low)
         return np.repeat(found, np.diff(np.append(heads, part.stop - part.start))) if len(heads) < len(values[part]) else found
 
     return computed(len(values), mapped.dtype, of_part)
