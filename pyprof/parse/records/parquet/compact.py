@@ -1,7 +1,8 @@
 """Thrift's compact protocol, in which the footer of a Parquet file is written: bytes <-> structs, whatever they mean.
 
-A struct is a list of its fields in their order, each [id, type, value], so that what was read is written as the same bytes. The
-format is https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. No map is read: footers have none.
+A struct is a list of its fields in their order, each [id, type, value], so that what was read is written as the same bytes; one
+inside another may stand there as its bytes. No map is read: footers have none. The format is
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
 """
 
 from __future__ import annotations
@@ -122,7 +123,10 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
         _write_unsigned(out, len(value))
         out += value
     elif kind == _STRUCT:
-        _write_struct(out, value)
+        if isinstance(value, bytes):
+            out += value
+        else:
+            _write_struct(out, value)
     elif kind in (_LIST, _SET):
         of, items = value
         _write_items(out, of, items)

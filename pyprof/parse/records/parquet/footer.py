@@ -28,13 +28,13 @@ def join(target: BinaryIO, empty: Bytes, files: Iterable[Bytes]) -> None:
     Raises OSError where that fails.
     """
     target.write(MAGIC)
-    end, groups, rows = len(MAGIC), list[Struct](), 0
+    end, groups, rows = len(MAGIC), list[bytes](), 0
     for file in files:
         footer, size = _footer(file)
         target.write(file[len(MAGIC) : size].data)
         for group in _value(footer, _GROUPS)[1]:
             _move(group, end - len(MAGIC), len(groups))
-            groups.append(group)
+            groups.append(written(group))  # a tenth of the memory
             rows += _value(group, _GROUP_ROWS)
         end += size - len(MAGIC)
     footer, _ = _footer(empty)
