@@ -260,12 +260,20 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     return first, inverse.ravel()
 
 
-def _hashed(key: Ints) -> tuple[Ints, Ints]:
-    """The same by a table of hashes."""
+def encoded(values: Ints) -> tuple[Ints, Array]:
+    """The distinct values in any order, and of each row the place of its own among them."""
+    if "pyarrow" not in sys.modules:
+        known, places = np.unique(values, return_inverse=True)
+        return known, places.ravel()
     from pyprof.arrays.arrow import to_arrow, to_numpy
 
-    encoded = to_arrow(key).dictionary_encode()
-    values, codes = to_numpy(encoded.dictionary), to_numpy(encoded.indices)
+    found = to_arrow(values).dictionary_encode()
+    return to_numpy(found.dictionary), to_numpy(found.indices)
+
+
+def _hashed(key: Ints) -> tuple[Ints, Ints]:
+    """The same by a table of hashes."""
+    values, codes = encoded(key)
     first = np.empty(len(values), np.int64)
     first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
     order = np.argsort(values)
