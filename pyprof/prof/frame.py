@@ -28,7 +28,8 @@ from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
-from pyprof.prof.cost import Costs, cost_records
+from pyprof.prof.cost import cost_records
+from pyprof.prof.costs import Costs
 from pyprof.prof.infer import infer
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, roofline, terms
 from pyprof.prof.waiting import waited_for_launch
@@ -83,7 +84,7 @@ class Frame:
     @cached_property
     def costs(self) -> Costs:
         with stage("computing costs"):
-            found = cost_records(self.records)
+            found = cost_records(self.records, self.classes)
         self.records.release(*COLUMNS)
         return found
 
@@ -364,10 +365,7 @@ class Part(Frame):
 
     @cached_property
     def costs(self) -> Costs:
-        of, rows = (self._all or self).costs, self.rows
-        sizes = of.matmul_flops[rows], of.vector_flops[rows], of.bytes[rows], of.at_least[rows]
-        parts = *sizes, of.inferred[rows], of.main[rows], of.problem[rows]
-        return Costs(*parts, of.problems, of.kernel[rows], of.kernels, of.reasons)
+        return (self._all or self).costs.at(self.rows)
 
     @cached_property
     def roofline(self) -> Roofline:

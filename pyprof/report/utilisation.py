@@ -179,7 +179,7 @@ class _Sums:
     def add(self, rows: Ints) -> None:
         """Add the records at these positions."""
         records, costs, codes = self.frame.records, self.frame.costs, self.frame.verdicts[0][rows]
-        matmul, vector = costs.matmul_flops[rows], costs.vector_flops[rows]
+        matmul, vector = costs.of("matmul_flops", rows), costs.of("vector_flops", rows)
         kind, time = records["kind"][rows], np.maximum(records["dur_ns"][rows], 0)
         on_cpu, compute = kind == ActivityKind.CPU, np.isin(kind, _COMPUTE)
         unlaunched = compute & ~on_cpu & (records["launch_ns"][rows] < 0) & (records["call"][rows] < 0)

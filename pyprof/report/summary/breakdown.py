@@ -116,7 +116,7 @@ class Kernels:
     def bytes(self) -> KnownSums:
         """Their bytes."""
         costs = self.frame.costs
-        return self._known(lambda part: costs.bytes[self.rows[part]])
+        return self._known(lambda part: costs.of("bytes", self.rows[part]))
 
     @cached_property
     def _lost_of_classes(self) -> KnownSums:
