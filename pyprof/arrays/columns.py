@@ -172,15 +172,20 @@ def largest(values: npt.NDArray[Any], count: int, *ties: npt.NDArray[Any]) -> In
 
 def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether each value stands there more than once."""
-    found = repeated(values)
-    if not len(found):
-        return full(len(values), False, np.bool_)
-    low, high = int(found[0]), int(found[-1])
-    if high - low >= 4 * len(values):
-        return among(values, found)
+    there = one_of(repeated(values), len(values))
+    return computed(len(values), np.bool_, lambda part: there(values[part]))
+
+
+def one_of(wanted: npt.NDArray[Any], rows: int) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+    """Whether each value is a wanted one, asked for so many rows in all: by a table where that is not much longer."""
+    if not len(wanted):
+        return lambda values: np.zeros(len(values), np.bool_)
+    low, high = int(wanted.min()), int(wanted.max())
+    if high - low >= 4 * rows:
+        return lambda values: among(values, wanted)
     marks = np.zeros(high - low + 3, np.bool_)  # with a place for what is less and for what is more
-    marks[found - low + 1] = True
-    return computed(len(values), np.bool_, lambda part: marks[np.clip(values[part] - low + 1, 0, high - low + 2)])
+    marks[wanted - low + 1] = True
+    return lambda values: np.asarray(marks.take(np.clip(values - low + 1, 0, high - low + 2)))
 
 
 def _packed(column: Array) -> tuple[Ints, int]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated
+from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import computed, pieces, release, row_type, taken
@@ -346,23 +346,16 @@ class _Costing:
         nothing = np.zeros(len(rows), np.int64)
         further = nothing, nothing, own, nothing - 1, np.zeros(len(rows), np.bool_), main, nothing - 1
         code[rows] = np.arange(len(reason) - 1, len(reason) - 1 + len(rows), dtype=np.int32)
-        found = Pools(*(_before_last(pool, each) for pool, each in zip(pools, further, strict=True)))
-        return found, _before_last(reason, nothing - 1)
+        columns = [_before_last(getattr(pools, name), each) for name, each in zip(Pools._fields, further, strict=True)]
+        return Pools(*columns), _before_last(reason, nothing - 1)
 
     def _carrying(self, instances: Ints, code: Codes, pools: Pools) -> Array:
         """The records of these instances that compute and whose bytes are known."""
         instances = instances[instances >= 0]
         if not len(instances):
             return np.empty(0, np.int64)
-        instance, least, most = self.records["instance"], instances[0], instances[-1]
-        near = np.zeros(most - least + 2, np.bool_)  # the last for all others
-        near[instances - least] = True
-
-        def inside(part: slice) -> Bools:
-            own = instance[part]
-            return np.asarray(near.take(np.where((own >= least) & (own <= most), own - least, most - least + 1)))
-
-        rows = rows_where(len(code), inside)
+        instance, inside = self.records["instance"], one_of(instances, len(code))
+        rows = rows_where(len(code), lambda part: inside(instance[part]))
         return rows[self.compute.take(self.classes.code[rows]) & (pools.bytes.take(code[rows]) >= 0)]
 
     def _reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:

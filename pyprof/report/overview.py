@@ -214,10 +214,10 @@ class Overview:
 
     def prepare(self) -> None:
         """Compute what all of a report looks at, costs and idle time at once where there may be several processes."""
-        _ = self.calls
+        _ = self.calls, self.frame.classes
 
         def costs() -> None:
-            _ = self.frame.classes, self.frame.costs, self.frame.roofline
+            _ = self.frame.costs, self.frame.roofline
 
         def divided() -> _Divided:
             found = self.idle
