@@ -23,7 +23,7 @@ from pyprof.arrays.columns import among, distinct_rows, distinct_values
 from pyprof.arrays.intervals import spans, summed, union
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import pieces, taken
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -246,10 +246,10 @@ class _Cells(NamedTuple):
             first[size] = -1
         code, cost, took, place = np.concatenate(others, axis=1)
         pairs, at, of = distinct_rows(code, cost)
-        single: tuple[Ints, ...] = (*pairs, np.bincount(of, minlength=len(at)), summed(of, took, len(at)), place[at])
+        single: tuple[Array, ...] = (*pairs, np.bincount(of, minlength=len(at)), summed(of, took, len(at)), place[at])
         there = np.flatnonzero(number)
-        alike: tuple[Ints, ...] = (there, usual[there], number[there], time[there], first[there])
-        return cls(*(np.concatenate(each) for each in zip(alike, single, strict=True)))
+        alike: tuple[Array, ...] = (there, usual[there], number[there], time[there], first[there])
+        return cls(*(np.concatenate([alike[at], single[at]]) for at in range(len(alike))))
 
 
 def _total(values: Ints, number: Ints, which: Bools) -> int:
