@@ -84,6 +84,11 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     if not len(columns[0]):
         return Distinct(np.empty((len(columns), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
     rows = len(columns[0])
+    if all(column.strides == (0,) for column in columns):  # of one value for all rows
+        first = np.zeros(1, np.int64)
+        return Distinct(
+            np.stack([column[first] for column in columns]).astype(np.int64), first, np.broadcast_to(np.int64(0), rows)
+        )
     if rows > piece_rows() and (bounds := _bounds(columns)) is not None:
         first, inverse = _of_pieces(columns, *bounds)
         return Distinct(np.stack([*map(itemgetter(first), columns)]).astype(np.int64), first, inverse)

@@ -25,7 +25,7 @@ from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
-from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, MarkedStep, Records, Stack
+from pyprof.parse.records.records import COLUMNS, PHASES, POOLED, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import cost_records
@@ -74,7 +74,12 @@ class Frame:
     @cached_property
     def classes(self) -> Classes:
         """The classes of the records."""
-        return classes_of(self.records)
+        found = classes_of(self.records)
+        columns = found.records.columns
+        self.records.are_of(found.code, columns)
+        if len(self._ran) == len(self.records):  # as the capture has them, with the calls that it holds
+            self._ran.are_of(found.code, {name: columns[name] for name in columns if POOLED.get(name) != "calls"})
+        return found
 
     @cached_property
     def of_classes(self) -> Frame:

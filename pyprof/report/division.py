@@ -92,7 +92,7 @@ class Division:
             return found & (kind[part] != ActivityKind.CPU) if self.on_gpu else found
 
         row = rows_where(len(records), inside)
-        (self.pids, self.devices), _, device = distinct_rows(*(taken(records[name], row) for name in ("pid", "device")))
+        (self.pids, self.devices), _, device = distinct_rows(*(_of_rows(records[name], row) for name in ("pid", "device")))
         device = device.astype(np.min_scalar_type(-max(self.count, 1)))
         if (order := order_of(device, _Of(row, self._begins), _Of(row, self._ends))) is not None:
             row, device = row[order], device[order]
@@ -267,7 +267,7 @@ class Division:
         """One record of each launch in the window, in order of process, thread and time."""
         times = self.records["launch_ns"]
         known = taken(self.row, rows_where(len(self.row), lambda part: times[self.row[part]] >= 0))
-        thread = distinct_rows(*(taken(self.records[name], known) for name in ("pid", "tid"))).inverse
+        thread = distinct_rows(*(_of_rows(self.records[name], known) for name in ("pid", "tid"))).inverse
         thread, launch = kept(narrowest(thread)), taken(times, known)
         if (order := order_of(thread, launch)) is not None:
             known, thread, launch = taken(known, order), taken(thread, order), taken(launch, order)
@@ -321,3 +321,8 @@ def mean_parts(parts: Ints, total: int) -> list[int]:
     for part in np.argsort(-(sums % devices), kind="stable")[: total - int(result.sum())].tolist():
         result[part] += 1
     return [int(number) for number in result]
+
+
+def _of_rows(values: Ints, rows: Ints) -> Ints:
+    """A column of some rows; of one value for all rows it stays that."""
+    return values[: len(rows)] if values.strides == (0,) else taken(values, rows)

@@ -205,6 +205,10 @@ class Records:
         """The same records with these columns and this pool of calls in place of theirs."""
         return replace(self, columns={**self.columns, **columns}, calls=calls)
 
+    def are_of(self, code: Array, columns: dict[str, Array]) -> None:
+        """Say of which class each record is, and in which columns the records of a class are equal: these need not be read from
+        a file any more."""
+
     def release(self, *names: str) -> None:
         """Give up the memory of columns that come from a file again when they are needed again; in memory they stay."""
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_numpy
-from pyprof.arrays.spool import empty, kept, on_disk, touched
+from pyprof.arrays.spool import empty, full, kept, on_disk, taken, touched
 from pyprof.arrays.spool import release as release_pages
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import InputError
@@ -112,10 +112,17 @@ class _Store:
             lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in lists]
             numbers = [to_numpy(chunk.flatten()) for chunk in lists]
             return [np.concatenate([np.empty(0, np.int64), *parts]) for parts in (lengths, numbers)]
-        result, rows = empty(int(self.begins[groups.stop] - self.begins[groups.start]), COLUMNS[name][0]), 0
+        dtype, size, rows = np.dtype(COLUMNS[name][0]), int(self.begins[groups.stop] - self.begins[groups.start]), 0
+        result = np.broadcast_to(dtype.type(-1), size)  # of one value it takes no room
         for chunk in self._chunks(_NAMES[name], groups):
-            values = self._values(name, chunk)
-            result[rows : rows + len(values)] = values  # a copy, so that Arrow's memory serves for the next piece
+            values = self._values(name, chunk).astype(dtype, copy=False)
+            if len(values) and result.strides == (0,):
+                if not rows:
+                    result = np.broadcast_to(values[0], size)
+                if (values != result[0]).any():
+                    result = full(size, result[0], dtype) if rows else empty(size, dtype)
+            if result.strides != (0,):
+                result[rows : rows + len(values)] = values  # a copy, so that Arrow's memory serves for the next piece
             rows += len(values)
             touched()
         return [result]
@@ -197,9 +204,15 @@ class _Columns(dict[str, Array]):
     def __init__(self, store: _Store, rows: Array | None) -> None:
         super().__init__()
         self.store, self.rows = store, rows
+        self.code, self.of_class = np.empty(0, np.int32), dict[str, Array]()
 
     def __missing__(self, name: str) -> Array:
-        self[name] = found = kept(self.store.column(name, self.rows))
+        if name not in self.of_class or name in self.store.columns:
+            self[name] = found = kept(self.store.column(name, self.rows))
+            return found
+        values = self.of_class[name]
+        same = len(values) > 0 and bool((values == values[0]).all())
+        self[name] = found = np.broadcast_to(values[0], len(self.code)) if same else taken(values, self.code)
         return found
 
 
@@ -229,6 +242,9 @@ class _Stored(Records):
         if name in self.columns:
             touched()
             return super().of_rows(name, rows)
+        if name in self.columns.of_class:
+            touched()
+            return self.columns.of_class[name].take(self.columns.code[rows])
         return self._store.column(name, rows if self._rows is None else self._rows[rows])
 
     def pieces_of(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
@@ -258,6 +274,9 @@ class _Stored(Records):
         changed = _Stored(self._store, self._rows)
         changed._changed = self._changed | columns.keys()
         return changed._with({name: self.columns[name] for name in self.columns} | columns, calls)
+
+    def are_of(self, code: Array, columns: dict[str, Array]) -> None:
+        self.columns.code, self.columns.of_class = code, columns
 
     def release(self, *names: str) -> None:
         if on_disk():  # where they take no memory; reading them from the file again would take time
