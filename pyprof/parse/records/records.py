@@ -169,7 +169,7 @@ class Records:
         except KeyError:
             return np.broadcast_to(np.dtype(COLUMNS[name][0]).type(-1), len(self))
 
-    def of_rows(self, name: str, rows: Array) -> Array:
+    def of_rows(self, name: str, rows: slice | Array) -> Array:
         """A column at these positions; of a file no more of it is read than that."""
         values: Array = self[name][rows]
         return values

@@ -238,13 +238,15 @@ class _Stored(Records):
         setattr(self, name, value)
         return value
 
-    def of_rows(self, name: str, rows: Array) -> Array:
+    def of_rows(self, name: str, rows: slice | Array) -> Array:
         if name in self.columns:
             touched()
             return super().of_rows(name, rows)
         if name in self.columns.of_class:
             touched()
             return self.columns.of_class[name].take(self.columns.code[rows])
+        if isinstance(rows, slice):
+            rows = np.arange(rows.start, rows.stop)
         return self._store.column(name, rows if self._rows is None else self._rows[rows])
 
     def pieces_of(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
