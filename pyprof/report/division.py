@@ -27,8 +27,7 @@ COMPUTE, COMMUNICATION, COPY = range(3)
 _COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
 _LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
 _FAR_NS = 1 << 62  # beyond any time that is real
-_OWN = ("begin_ns", "end_ns", "on_gpu", "pids", "devices", "row", "_device", "role")
-_COMPUTED = ("held_ns", "busy_ns", "run", "waits_for_host", "pace_ns", "launched", "slack_ns")
+_COMPUTED = ("run", "waits_for_host", "pace_ns", "launched", "slack_ns")
 EndsOf = Callable[[Any], Ints]
 """When some records end, given by a slice or their positions, in ns."""
 
@@ -117,18 +116,15 @@ class Division:
         return found
 
     def worked_out(self) -> dict[str, Any]:
-        """All that it is and that is computed when it is first looked at, for another process to take over."""
+        """What is computed when it is first looked at, but for the time that records hold their device, for another process to
+        take over."""
         gaps = self.gaps
         columns = gaps.device, gaps.time_ns, gaps.before, gaps.after
-        return {"gaps": columns, **{name: getattr(self, name) for name in (*_OWN, *_COMPUTED)}}
+        return {"gaps": columns, **{name: getattr(self, name) for name in _COMPUTED}}
 
-    @classmethod
-    def taken_over(cls, records: Records, ends_ns: EndsOf, found: dict[str, Any]) -> Division:
-        """The division that another process worked out of the same records."""
-        self = cls.__new__(cls)
-        self.records, self._ends_of = records, ends_ns
+    def take_over(self, found: dict[str, Any]) -> None:
+        """Take what another process worked out of the same division."""
         self.__dict__.update(found, gaps=DeviceGaps(self, *found["gaps"]))
-        return self
 
     @property
     def wall_ns(self) -> int:
