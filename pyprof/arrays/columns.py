@@ -292,7 +292,7 @@ def _hashed(key: Ints) -> tuple[Ints, Ints]:
     return first[order], number[codes]
 
 
-def map_distinct(values: Ints, function: Callable[[int], int]) -> Array:
+def map_distinct(values: Column, function: Callable[[int], int]) -> Array:
     """A function of integers applied once to each distinct value, smallest first."""
     if not len(values):
         return np.empty(0, np.int32)

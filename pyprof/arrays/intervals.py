@@ -17,7 +17,8 @@ import numpy.typing as npt
 from pyprof.arrays.columns import Column, extent
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.spool import computed, empty, kept, piece_rows, pieces, row_type, taken
+from pyprof.arrays.sorting import Groups
+from pyprof.arrays.spool import computed, empty, piece_rows, pieces, row_type, taken
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -190,8 +191,8 @@ def order_of(*keys: Column) -> Ints | None:
     least, most = extent(keys[0])
     if most - least < 1 << 8 * _BY_DIGITS:  # rows of each group often are in order: dividing them takes next to no time
         first = computed(len(keys[0]), np.uint16, lambda part: keys[0][part] - least)
-        order = kept(np.argsort(first, kind="stable"))
-        if _ascend(keys, lambda key, part: key[order[part]]):
+        order = Groups(first, int(most - least) + 1).order
+        if order is not None and _ascend(keys, lambda key, part: key[order[part]]):
             return order
     return np.lexsort([key[:] for key in keys[::-1]])
 

@@ -111,6 +111,11 @@ class Groups:
             self._order[next_[of] + within] = own + part.start
             next_ += counts
 
+    @property
+    def order(self) -> Array | None:
+        """The rows by group, and in each as they stand; None where they stand so."""
+        return self._order
+
     def __len__(self) -> int:
         return len(self._bounds) - 1
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, narrowest
+from pyprof.arrays.columns import distinct_rows, map_distinct, narrowest
 from pyprof.arrays.intervals import Segments, count_before, order_of, reaches, summed, union
-from pyprof.arrays.joining import rows_where
+from pyprof.arrays.joining import chosen, rows_where
 from pyprof.arrays.spool import computed, full, joined, kept, pieces, row_type, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
@@ -261,21 +262,30 @@ class Division:
     @cached_property
     def launched(self) -> Ints:
         """One record of each launch in the window, in order of process, thread and time."""
-        times = self.records["launch_ns"]
-        known = taken(self.row, rows_where(len(self.row), lambda part: times[self.row[part]] >= 0))
-        thread = distinct_rows(*(_of_rows(self.records[name], known) for name in ("pid", "tid"))).inverse
-        thread, launch = kept(narrowest(thread)), taken(times, known)
-        if (order := order_of(thread, launch)) is not None:
-            known, thread, launch = taken(known, order), taken(thread, order), taken(launch, order)
+        times, rows = self.records["launch_ns"], self.row
+        known = chosen(rows, lambda part: times[rows[part]] >= 0)
+        thread, launch = self._threads(known), _Of(known, times.__getitem__)
+        order = order_of(thread, launch)
 
         def begins(part: slice) -> Bools:
-            before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
-            new: Bools = (thread[part] != thread[before]) | (launch[part] != launch[before])
-            if not part.start:
-                new[0] = True
-            return new
+            places = np.arange(max(part.start - 1, 0), part.stop)
+            at = places if order is None else order[places[0] : part.stop]
+            own, begun = thread[at], launch[at]
+            new = (own[1:] != own[:-1]) | (begun[1:] != begun[:-1])
+            return new if part.start else np.append(True, new)
 
-        return taken(known, rows_where(len(known), begins))
+        first = rows_where(len(known), begins)
+        return taken(known, first if order is None else taken(order, first))
+
+    def _threads(self, rows: Ints) -> Ints:
+        """A number for the process and thread that launched each of these records, ascending as these are."""
+        numbers, processes, threads = self.records, count(), count()
+        pid, tid = (_Of(rows, numbers[name].__getitem__) for name in ("pid", "tid"))
+        process, thread = map_distinct(pid, lambda _: next(processes)), map_distinct(tid, lambda _: next(threads))
+        if next(processes) < 2:
+            return thread
+        each = next(threads)
+        return computed(len(rows), np.int64, lambda part: process[part].astype(np.int64) * each + thread[part])
 
     @cached_property
     def slack_ns(self) -> Ints:
