@@ -47,11 +47,11 @@ class Classes(NamedTuple):
         """The records of some classes."""
         if not which.any():
             return np.empty(0, np.int64)
-        return rows_where(len(self.code), lambda part: which[self.code[part]])
+        return rows_where(len(self.code), lambda part: which.take(self.code[part]))
 
     def of(self, values: Array) -> Array:
         """A column from a value of each class."""
-        return computed(len(self.code), values.dtype, lambda part: values[self.code[part]])
+        return computed(len(self.code), values.dtype, lambda part: values.take(self.code[part]))
 
 
 class _Found(NamedTuple):
@@ -76,7 +76,7 @@ def classes_of(records: Records) -> Classes:
     for part, one in zip(parts, found, strict=True):
         own = number[begin : begin + len(one.first)].astype(np.int32)
         for some in pieces(len(one.code)):
-            code[part.start + some.start : part.start + some.stop] = own[one.code[some]]
+            code[part.start + some.start : part.start + some.stop] = own.take(one.code[some])
         begin += len(one.first)
     linked, *alike = (column[at] for column in columns)
     pools = records.strings, records.stacks, records.calls, records.gpus, records.engine_steps
