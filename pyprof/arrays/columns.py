@@ -85,6 +85,11 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
     if not len(columns[0]):
         return Distinct(np.empty((len(columns), 0), np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
     rows = len(columns[0])
+    if all(column.strides == (0,) for column in columns):  # of one value for all rows
+        first = np.zeros(1, np.int64)
+        return Distinct(
+            np.stack([column[first] for column in columns]).astype(np.int64), first, np.broadcast_to(np.int64(0), rows)
+        )
     if rows > piece_rows() and (bounds := _bounds(columns)) is not None:
         first, inverse = _of_pieces(columns, *bounds)
         return Distinct(np.stack([*map(itemgetter(first), columns)]).astype(np.int64), first, inverse)
@@ -173,15 +178,20 @@ def largest(values: npt.NDArray[Any], count: int, *ties: npt.NDArray[Any]) -> In
 
 def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether each value stands there more than once."""
-    found = repeated(values)
-    if not len(found):
-        return full(len(values), False, np.bool_)
-    low, high = int(found[0]), int(found[-1])
-    if high - low >= 4 * len(values):
-        return among(values, found)
+    there = one_of(repeated(values), len(values))
+    return computed(len(values), np.bool_, lambda part: there(values[part]))
+
+
+def one_of(wanted: npt.NDArray[Any], rows: int) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+    """Whether each value is a wanted one, asked for so many rows in all: by a table where that is not much longer."""
+    if not len(wanted):
+        return lambda values: np.zeros(len(values), np.bool_)
+    low, high = int(wanted.min()), int(wanted.max())
+    if high - low >= 4 * rows:
+        return lambda values: among(values, wanted)
     marks = np.zeros(high - low + 3, np.bool_)  # with a place for what is less and for what is more
-    marks[found - low + 1] = True
-    return computed(len(values), np.bool_, lambda part: marks[np.clip(values[part] - low + 1, 0, high - low + 2)])
+    marks[wanted - low + 1] = True
+    return lambda values: np.asarray(marks.take(np.clip(values - low + 1, 0, high - low + 2)))
 
 
 def _packed(column: Array) -> tuple[Ints, int]:
@@ -261,12 +271,20 @@ def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
     return first, inverse.ravel()
 
 
-def _hashed(key: Ints) -> tuple[Ints, Ints]:
-    """The same by a table of hashes."""
+def encoded(values: Ints) -> tuple[Ints, Array]:
+    """The distinct values in any order, and of each row the place of its own among them."""
+    if "pyarrow" not in sys.modules:
+        known, places = np.unique(values, return_inverse=True)
+        return known, places.ravel()
     from pyprof.arrays.arrow import to_arrow, to_numpy
 
-    encoded = to_arrow(key).dictionary_encode()
-    values, codes = to_numpy(encoded.dictionary), to_numpy(encoded.indices)
+    found = to_arrow(values).dictionary_encode()
+    return to_numpy(found.dictionary), to_numpy(found.indices)
+
+
+def _hashed(key: Ints) -> tuple[Ints, Ints]:
+    """The same by a table of hashes."""
+    values, codes = encoded(key)
     first = np.empty(len(values), np.int64)
     first[codes[::-1]] = np.arange(len(key) - 1, -1, -1)
     order = np.argsort(values)
@@ -275,7 +293,7 @@ def _hashed(key: Ints) -> tuple[Ints, Ints]:
     return first[order], number[codes]
 
 
-def map_distinct(values: Ints, function: Callable[[int], int]) -> Array:
+def map_distinct(values: Column, function: Callable[[int], int]) -> Array:
     """A function of integers applied once to each distinct value, smallest first."""
     if not len(values):
         return np.empty(0, np.int32)

@@ -59,6 +59,14 @@ def rows_where(rows: int, chosen: Callable[[slice], Bools]) -> Array:
     return found.whole()
 
 
+def chosen(values: Array, which: Callable[[slice], Bools]) -> Array:
+    """values[mask] of a mask that is computed for some rows at a time."""
+    found = Growing(values.dtype)
+    for part in pieces(len(values)):
+        found.append(values[part][which(part)])
+    return found.whole()
+
+
 def mapped(codes: Array, values: Array) -> Array:
     """codes[values], some rows at a time."""
     return computed(len(values), codes.dtype, lambda part: codes[values[part]])

@@ -32,7 +32,7 @@ def rows_of(capture: Path) -> pd.DataFrame:
     shown = np.isin(loaded.records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
     records, calls = loaded.records, loaded.records.calls
     codes = records["call"][shown]
-    matmul = Frame(records).costs.matmul_flops[shown]
+    matmul = Frame(records).costs.of("matmul_flops", shown)
     return table.assign(
         op=pd.Series([None if code < 0 else _name(calls[code]) for code in codes], dtype=object),
         shapes=["" if code < 0 else _shapes(calls[code]) for code in codes],

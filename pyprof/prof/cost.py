@@ -7,82 +7,36 @@ longest carries it. Unknown is -1 in every column here and stays unknown. No tex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from pyprof.arrays.columns import among, distinct_rows, distinct_values, is_repeated
+from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, kept, pieces, release, taken
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.spool import computed, pieces, release, row_type, taken
+from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
-from pyprof.hardware.kernels import KernelClass, classify
+from pyprof.hardware.kernels import classify
 from pyprof.opcall import OpCall
+from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
+from pyprof.prof.costs import Codes, Costs, Pools
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
 from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
 
-Codes = npt.NDArray[np.int32]
-
 _PARTS = ("matmul_flops", "vector_flops", "bytes")
-BYTES_BOUNDS = ("", "inferred", "lower")
-"""How sure the bytes of a record are: by definition; by a rule or a type that was inferred; a lower bound."""
 _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
 
 
-@dataclass(eq=False, repr=False)
-class Costs:
-    """Per record: matmul_flops, vector_flops, bytes (-1 unknown), at_least (a lower bound of bytes that are unknown, -1 none),
-    inferred (whether bytes were), main (does the main work of its op), problem (row of `problems`: the matrix product it is
-    part of, -1 none), kernel (code into kernels).
-
-    problems: (m, n, k, batch); kernels: class of each distinct kernel name; reasons: rows and time without FLOPs, by reason.
-    """
-
-    matmul_flops: Ints
-    vector_flops: Ints
-    bytes: Ints
-    at_least: Ints
-    inferred: Bools
-    main: Bools
-    problem: Codes
-    problems: list[tuple[int, int, int, int]]
-    kernel: Codes
-    kernels: list[KernelClass]
-    reasons: dict[str, tuple[int, int]]
-
-    @property
-    def flops(self) -> Ints:
-        """Matrix and vector operations together; unknown where either is."""
-        return computed(len(self.matmul_flops), np.int64, self.flops_of)
-
-    def flops_of(self, index: slice | Ints) -> Ints:
-        """The same of some records."""
-        matmul, vector = self.matmul_flops[index], self.vector_flops[index]
-        return np.where((matmul >= 0) & (vector >= 0), matmul + vector, -1)
-
-    @property
-    def bytes_or_least(self) -> Ints:
-        """The bytes, and where they are unknown their lower bound."""
-        return np.where(self.bytes >= 0, self.bytes, self.at_least)
-
-    @property
-    def bound(self) -> Codes:
-        """Which of BYTES_BOUNDS the bytes are, -1 for those of which nothing is known."""
-        unknown = np.where(self.at_least >= 0, np.int32(2), np.int32(-1))
-        return np.where(self.bytes < 0, unknown, self.inferred.astype(np.int32))
-
-
-def cost_records(records: Records) -> Costs:
-    """The cost of every record."""
-    return _Costing(records).run()
+def cost_records(records: Records, classes: Classes | None = None) -> Costs:
+    """The cost of every record. classes: of these records, where they are known."""
+    return _Costing(records, classes_of(records) if classes is None else classes).run()
 
 
 _Given = tuple[Ints, Ints, int]
@@ -105,11 +59,8 @@ class _Known(NamedTuple):
 class _Costing:
     """One run over one set of Records."""
 
-    def __init__(self, records: Records) -> None:
-        self.records = records
-        self.part: dict[str, Ints] = {}
-        self.problem: Codes = np.empty(0, np.int32)
-        self.inferred: Bools = np.empty(0, np.bool_)
+    def __init__(self, records: Records, classes: Classes) -> None:
+        self.records, self.classes, self.alike = records, classes, classes.records
         self.problems: list[tuple[int, int, int, int]] = []
         self.problem_code: dict[tuple[int, int, int, int], int] = {}
         self.table: list[_Known] = []  # distinct costs
@@ -119,32 +70,37 @@ class _Costing:
             *map(_PIECE_OF.get, map(attrgetter("op"), records.calls)),
             None,
         ]  # by call: what its name says it computes
+        names, _, kernel = distinct_rows(self.alike["name"])
+        self.kernels = [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
+        self.kernel = kernel.astype(np.int32)
+        # Of each class whether its kernels do main work, multiply, and compute at all.
+        self.main = np.array([*(one.role == "main" for one in self.kernels), True], np.bool_)[kernel]
+        self.product = self.main & np.array([*map(attrgetter("is_product"), self.kernels), False], np.bool_)[kernel]
+        self.compute = among(self.alike["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
 
     def run(self) -> Costs:
         records = self.records
-        names, _, inverse = distinct_rows(records["name"])
-        kernel, kernels = inverse.astype(np.int32), [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
-        del inverse
-        does = np.array([*(one.role == "main" for one in kernels), True], np.bool_)
-        multiplies = does & np.array([*map(attrgetter("is_product"), kernels), False], np.bool_)
-        main, product = taken(does, kernel), taken(multiplies, kernel)
-        compute = among(records["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
-        cost = self._forward_and_own(compute)
-        instance = records["instance"]
-        group = computed(len(records), np.int64, lambda part: np.where(cost[part] >= 0, instance[part], -1))
-        self._backward_from_forward(cost, group, compute, product)
-        records.release("launch_ns", "stack", "inner", "fwd_instance")
+        code = self._forward_and_own()
+        instance, narrow = records["instance"], self._group_type()
+        group = computed(len(records), narrow, lambda part: np.where(code[part] >= 0, instance[part], -1))
+        self._backward_from_forward(code, group)
+        records.release("launch_ns", "stack", "fwd_instance")
         release()
-        self._share(cost, group, main, product)
+        pools, reason = self._shared(code, group)
         del group
-        self._copies(compute)
-        records.release("bytes", "copykind", "instance")
-        reasons = self._reasons(cost, compute)
-        records.release("dur_ns", "name")
-        least = self.part.pop("at_least", np.broadcast_to(np.int64(-1), len(records)))
-        matmul, vector, moved = map(kept, self.part.values())
-        rest = kept(least), kept(self.inferred), kept(main), kept(self.problem)
-        return Costs(matmul, vector, moved, *rest, self.problems, kept(kernel), kernels, reasons)
+        pools, reason = self._copies(code, pools, reason)
+        records.release("bytes", "instance")
+        reasons = self._reasons(code, pools, reason)
+        records.release("dur_ns")
+        return Costs(code, pools, self.problems, self.classes.code, self.kernel, self.kernels, reasons)
+
+    def _group_type(self) -> type[np.signedinteger[Any]]:
+        """That of numbers of groups, of which there are at most so many as instances and rows."""
+        return row_type(len(self.records) + extent(self.records["instance"])[1] + 2)
+
+    def _of(self, name: str, rows: Array) -> Array:
+        """A column in which the records of a class are equal, of some records."""
+        return self.alike[name].take(self.classes.code[rows])
 
     # ------------------------------------------------------------------ which cost
 
@@ -165,13 +121,14 @@ class _Costing:
             code = self.code_of[id(piece)] = self._add(piece.cost)
         return code
 
-    def _forward_and_own(self, compute: Bools) -> Codes:
+    def _forward_and_own(self) -> Codes:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
-        records = self.records
-        forward_call = np.where(records["fwd_instance"] >= 0, records["call"], -1)
-        distinct, _, inverse = distinct_rows(records["own"], forward_call, recorded_inside(records), elements(records))
+        records, alike = self.records, self.alike
+        (of_class, insides, found), of_record = self._inside_and_elements()
+        forward_call = np.where(self.classes.linked, alike["call"], -1)[of_class]
+        distinct, _, inverse = distinct_rows(alike["own"][of_class], forward_call, insides, found)
         codes = np.full(distinct.shape[1], -1, np.int32)
-        cpu = bool((records["kind"] == ActivityKind.CPU).any())
+        cpu = bool((alike["kind"] == ActivityKind.CPU).any())
         for index, (own, forward, inside, element) in enumerate(distinct.T.tolist()):
             if own < 0:
                 continue
@@ -189,7 +146,17 @@ class _Costing:
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
             codes[index] = self._evaluate(call, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
-        return computed(len(records), np.int32, lambda part: np.where(compute[part], codes[inverse[part]], np.int32(-1)))
+        own_codes = np.where(self.compute[of_class], codes[inverse], np.int32(-1))
+        return taken(own_codes, of_record)
+
+    def _inside_and_elements(self) -> tuple[tuple[Ints, Ints, Ints], Array]:
+        """(classes, and what `recorded_inside` and `elements` say of their records, each once; of each record which it is)."""
+        inside, element = recorded_inside(self.records, self.alike), elements(self.records, self.alike)
+        if inside.strides == element.strides == (0,):  # nothing for any record, as is usual
+            nothing = np.full(len(self.classes), -1, np.int64)
+            return (np.arange(len(self.classes)), nothing, nothing), self.classes.code
+        distinct, _, place = distinct_rows(self.classes.code, inside, element)
+        return (distinct[0], distinct[1], distinct[2]), place
 
     def _forward_says_more(self, own: OpCall, forward: int) -> bool:
         """Whether a backward op was recorded without what it computes, and its forward with which inputs want a gradient."""
@@ -207,7 +174,7 @@ class _Costing:
         least = formulas.least_bytes(call) if cost.bytes is None else None
         return self._add(cost, reason or _missing_dtype(cost), least, inferred)
 
-    def _backward_from_forward(self, cost: Codes, group: Ints, compute: Bools, product: Bools) -> None:
+    def _backward_from_forward(self, cost: Codes, group: Ints) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part.
 
         Matrix products of one backward are distinguished by the order in which they were launched. Backwards that are alike in
@@ -216,10 +183,9 @@ class _Costing:
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
         other = np.array([*(not formulas.is_copy(call.name) for call in records.calls), True], np.bool_)
-        fwd_instance, own = records["fwd_instance"], records["own"]
-        rows = rows_where(  # copies stand for themselves
-            len(cost), lambda part: compute[part] & (fwd_instance[part] >= 0) & unknown[cost[part]] & other[own[part]]
-        )
+        fwd_instance, alike = records["fwd_instance"], self.classes.code
+        may = self.compute & self.classes.linked & other[self.alike["own"]]  # copies stand for themselves
+        rows = rows_where(len(cost), lambda part: may.take(alike[part]) & unknown.take(cost[part]))
         forward = taken(fwd_instance, rows)
         order = np.lexsort((taken(records["launch_ns"], rows), forward))
         rows, forward = taken(rows, order), taken(forward, order)
@@ -231,16 +197,17 @@ class _Costing:
         named = np.array([pieces.index(name) if name in pieces else -1 for name in self.piece_of], np.int64)
         sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
         named = 4 * named + 2 * sums
-        trait = computed(len(rows), np.int64, lambda part: named[records["inner"][rows[part]]] + product[rows[part]])
+        traits_of = named[self.alike["inner"]] + self.product
+        trait = computed(len(rows), np.int64, lambda part: traits_of.take(alike[rows[part]]))
         reversed_ = np.array([*map(_weights_first, records.stacks), False], np.bool_)[records["stack"][rows[first]]]
-        call, dur_ns = records["call"][rows[first]], taken(records["dur_ns"], rows)
+        call, dur_ns = self._of("call", rows[first]), taken(records["dur_ns"], rows)
         for size in distinct_values(sizes).tolist():
             mine = np.flatnonzero(sizes == size)
             at = first[mine, None] + np.arange(size)
             traits = trait[at]
             longest = np.where((traits & 1).any(axis=1), 0, dur_ns[at].argmax(axis=1))  # the first of equals
             _, example, kind = distinct_rows(call[mine], reversed_[mine], longest, *traits.T)
-            given = [self._given(rows[one], product) for one in at[example]]
+            given = [self._given(rows[one]) for one in at[example]]
             known = np.array([one is not None for one in given], np.bool_)[kind]
             codes, groups = (
                 np.array([np.full(size, -1) if one is None else one[part] for one in given], np.int64)[kind[known]]
@@ -252,9 +219,9 @@ class _Costing:
             cost[members], group[members] = codes, groups + (free + ends - count)[:, None]
             free += int(ends[-1]) if len(ends) else 0
 
-    def _given(self, members: Ints, product: Bools) -> _Given | None:
+    def _given(self, members: Ints) -> _Given | None:
         """What the kernels of one backward carry, None where the forward op says nothing of it."""
-        pieces = self._backward(int(self.records["call"][members[0]]))
+        pieces = self._backward(int(self._of("call", members[:1])[0]))
         if not pieces:
             return None
         products = [p for p in pieces if p.cost.matmul_flops]
@@ -265,9 +232,9 @@ class _Costing:
             return named
         if _weights_first(self.records.stacks[int(self.records["stack"][members[0]])]):
             products = sorted(products, key=lambda piece: piece.name == "dgrad")
-        inner = [self.records.calls[code].op if code >= 0 else "" for code in self.records["inner"][members].tolist()]
+        inner = [self.records.calls[code].op if code >= 0 else "" for code in self._of("inner", members).tolist()]
         bias = [p for p in pieces if p.name == "bias"] if any(op in _SUMS for op in inner) else []
-        codes, groups, count = self._products(members, product[members], products)
+        codes, groups, count = self._products(members, self.product.take(self.classes.code[members]), products)
         if bias:  # the sum in a convolution's backward
             at = [index for index, op in enumerate(inner) if op in _SUMS]
             codes[at], groups[at], count = self._piece_code(bias[0]), count, count + 1
@@ -275,7 +242,7 @@ class _Costing:
 
     def _named_products(self, members: Ints, pieces: tuple[formulas.Piece, ...]) -> _Given | None:
         """Give each kernel the piece that its inner op is named after; None where one is not."""
-        named = [self.piece_of[code] for code in self.records["inner"][members].tolist()]
+        named = [self.piece_of[code] for code in self._of("inner", members).tolist()]
         place = {piece.name: index for index, piece in enumerate(pieces)}
         if not all(name in place for name in named):
             return None
@@ -299,41 +266,59 @@ class _Costing:
 
     # ------------------------------------------------------------------ who carries it
 
-    def _share(self, cost: Codes, group: Ints, main: Bools, product: Bools) -> None:
+    def _shared(self, code: Codes, group: Ints) -> tuple[Pools, Ints]:
         """Divide each group's cost among its main rows by time; a row alone in its group carries all of it.
 
         In an op of matrix products the main rows are the kernels that multiply, where it has any; else all but auxiliary ones.
+        Returns what records carry, for `code`, which is changed to that, and of each its row of the table.
         """
-        rows = len(cost)
-        code = computed(rows, np.int32, lambda part: np.where(group[part] >= 0, cost[part], np.int32(-1)))
-        shared = is_repeated(computed(rows, np.int64, lambda part: np.where(code[part] >= 0, group[part], -1)))
-        main |= (code >= 0) & ~shared
-        several = rows_where(rows, lambda part: shared[part] & (code[part] >= 0))
-        least = self._of_costs("at_least")
-        for name in (*_PARTS, "at_least") if (least >= 0).any() else _PARTS:
-            self.part[name] = taken(self._of_costs(name), code)
-        self.problem = taken(self._problem_codes(), code)
-        self.inferred = taken(np.array([*map(attrgetter("inferred"), self.table), False], np.bool_), code)
-        release()
+        count, shared = len(self.table), is_repeated(group)
+        several = rows_where(len(code), lambda part: shared[part] & (group[part] >= 0))
+        base = code[several].astype(np.int64)
+        self._without_group(code, group)
         of = distinct_rows(group[several]).inverse
         groups = int(of.max(initial=-1)) + 1
-        matmul = (self._of_costs("matmul_flops") > 0)[cost[several]]
-        multiplied = np.bincount(of, matmul & product[several], groups) > 0
-        main[several] = np.where(matmul & multiplied[of], product[several], main[several])
-        weight = np.maximum(self.records["dur_ns"][several], 0).astype(np.float64)
-        weight[~main[several]] = 0
+        product = self.product.take(self.classes.code[several])
+        main = self.main.take(self.classes.code[several])
+        matmul = (self._of_costs("matmul_flops") > 0)[base]
+        multiplied = np.bincount(of, matmul & product, groups) > 0
+        main = np.where(matmul & multiplied[of], product, main)
+        dur_ns = self.records["dur_ns"][several]
+        weight = np.maximum(dur_ns, 0).astype(np.float64)
+        weight[~main] = 0
         idle = np.bincount(of, weight, groups) == 0  # no main row took any time: the longest row carries the cost
-        longest = _first_heaviest(of, self.records["dur_ns"][several], groups)[idle]
-        main[several[idle[of]]] = False
-        main[several[longest]] = True
+        longest = _first_heaviest(of, dur_ns, groups)[idle]
+        main[idle[of]] = False
+        main[longest] = True
         weight[longest] = 1
         carrier = _first_heaviest(of, weight, groups)
-        self.problem[several[weight == 0]] = -1
+        alone = weight == 0
         weight /= np.bincount(of, weight, groups)[of]
         release()  # rows of groups are far from each other: each column that they are looked up in is in memory by now
-        for part in self.part.values():
-            part[several] = _divided(part[several], weight, of, carrier)
-            release()
+        code[several] = np.arange(2 * count, 2 * count + len(several), dtype=np.int32)
+        numbers = [self._of_costs(name) for name in (*_PARTS, "at_least")]
+        own = [_divided(values[base], weight, of, carrier) for values in numbers]
+        inferred, problem = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_), self._problem_codes()
+        of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem]
+        of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base])]
+        return self._pools(of_table, of_single), _table_rows(count, base)
+
+    def _without_group(self, code: Codes, group: Ints) -> None:
+        """Records of no instance carry nothing, for the reason that their cost has."""
+        count = np.int32(len(self.table))
+        for part in pieces(len(code)):
+            lacking = (code[part] >= 0) & (group[part] < 0)
+            if lacking.any():
+                code[part][lacking] += count
+
+    def _pools(self, of_table: Sequence[Array], own: Sequence[Array]) -> Pools:
+        """The costs of the table, then nothing for each of them, then those of single records, then nothing."""
+        nothing = np.full(len(self.table), -1)
+        found = []
+        for values, further in zip(of_table, own, strict=True):
+            none = nothing.astype(values.dtype) if values.dtype != np.bool_ else np.zeros(len(nothing), np.bool_)
+            found.append(np.concatenate([values[:-1], none, further, values[-1:]]))
+        return Pools(*found)
 
     def _problem_codes(self) -> Codes:
         """For each cost its matrix product's row of `problems`, -1 where it has none; the last is that of no cost."""
@@ -344,39 +329,61 @@ class _Costing:
         self.problems = list(self.problem_code)
         return codes
 
-    def _copies(self, compute: Bools) -> None:
+    def _copies(self, code: Codes, pools: Pools, reason: Ints) -> tuple[Pools, Ints]:
         """Copies and sets between and within memories: no operations; a copy on the device reads and writes.
 
         Within an op whose kernels carry its cost they are part of that, and carry nothing.
         """
-        kind, instance = self.records["kind"], self.records["instance"]
-        rows = rows_where(len(kind), lambda part: among(kind[part], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
+        rows = self.classes.rows(among(self.alike["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
         if not len(rows):
-            return
-        moved = self.records["bytes"][rows]
-        twice = (kind[rows] == ActivityKind.MEMCPY) & (self.records["copykind"][rows] == 8)
+            return pools, reason
+        moved, instance = self.records["bytes"][rows], self.records["instance"]
+        twice = (self._of("kind", rows) == ActivityKind.MEMCPY) & (self._of("copykind", rows) == 8)
         own = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)
-        inside, moves = distinct_values(instance[rows]), self.part["bytes"]
-        inside = inside[inside >= 0]
-        carrying = rows_where(len(kind), lambda part: compute[part] & (moves[part] >= 0) & among(instance[part], inside))
-        carried = instance[carrying]
-        self.part["matmul_flops"][rows] = self.part["vector_flops"][rows] = 0
-        self.part["bytes"][rows] = np.where(np.isin(instance[rows], carried), 0, own)
+        carried = instance[self._carrying(distinct_values(instance[rows]), code, pools)]
+        own = np.where(among(instance[rows], carried), 0, own)
+        main = self.main.take(self.classes.code[rows])
+        nothing = np.zeros(len(rows), np.int64)
+        further = nothing, nothing, own, nothing - 1, np.zeros(len(rows), np.bool_), main, nothing - 1
+        code[rows] = np.arange(len(reason) - 1, len(reason) - 1 + len(rows), dtype=np.int32)
+        columns = [_before_last(getattr(pools, name), each) for name, each in zip(Pools._fields, further, strict=True)]
+        return Pools(*columns), _before_last(reason, nothing - 1)
 
-    def _reasons(self, cost: Codes, compute: Bools) -> dict[str, tuple[int, int]]:
+    def _carrying(self, instances: Ints, code: Codes, pools: Pools) -> Array:
+        """The records of these instances that compute and whose bytes are known."""
+        instances = instances[instances >= 0]
+        if not len(instances):
+            return np.empty(0, np.int64)
+        instance, inside = self.records["instance"], one_of(instances, len(code))
+        rows = rows_where(len(code), lambda part: inside(instance[part]))
+        return rows[self.compute.take(self.classes.code[rows]) & (pools.bytes.take(code[rows]) >= 0)]
+
+    def _reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:
+        """How many records without FLOPs there are and their time, by reason. reason: of each row of the pools its row of the
+        table, -1 none."""
         found: dict[str, tuple[int, int]] = {}
         often, spent = np.zeros((2, len(self.table) + 1), np.int64)  # of no cost first
-        matmul, vector, dur_ns = self.part["matmul_flops"], self.part["vector_flops"], self.records["dur_ns"]
-        for part in pieces(len(cost)):
-            lacking = compute[part] & ((matmul[part] < 0) | (vector[part] < 0))
-            code = cost[part][lacking].astype(np.int64) + 1
-            often += np.bincount(code, minlength=len(often))
-            spent += summed(code, dur_ns[part][lacking], len(spent))
+        lacks, dur_ns = (pools.matmul_flops < 0) | (pools.vector_flops < 0), self.records["dur_ns"]
+        number = reason + 1
+        for part in pieces(len(code)):
+            lacking = np.flatnonzero(self.compute.take(self.classes.code[part]) & lacks.take(code[part]))
+            own = number.take(code[part][lacking])
+            often += np.bincount(own, minlength=len(often))
+            spent += summed(own, dur_ns[part][lacking], len(spent))
         for at in np.flatnonzero(often).tolist():
-            reason = self.table[at - 1].reason if at else "no op is known"
-            count, time = found.get(reason, (0, 0))
-            found[reason] = count + int(often[at]), time + int(spent[at])
+            why = self.table[at - 1].reason if at else "no op is known"
+            count, time = found.get(why, (0, 0))
+            found[why] = count + int(often[at]), time + int(spent[at])
         return found
+
+
+def _table_rows(count: int, base: Ints) -> Ints:
+    """Of each row of the pools its row of the table of costs, -1 none. base: of single records."""
+    return np.concatenate([np.arange(count), np.arange(count), base, [-1]])
+
+
+def _before_last(pool: Array, further: Array) -> Array:
+    return np.concatenate([pool[:-1], further.astype(pool.dtype), pool[-1:]])
 
 
 def _weights_first(stack: Stack) -> bool:

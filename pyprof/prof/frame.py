@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_places, distinct_rows, repeated
+from pyprof.arrays.columns import distinct_places, distinct_rows, one_of, repeated
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import empty, kept, touched
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.spool import empty, pieces, taken, touched
+from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
@@ -25,12 +25,13 @@ from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
-from pyprof.parse.records.records import COLUMNS, PHASES, GpuInfo, MarkedStep, Records, Stack
+from pyprof.parse.records.records import COLUMNS, PHASES, POOLED, GpuInfo, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
-from pyprof.prof.cost import Costs, cost_records
+from pyprof.prof.cost import cost_records
+from pyprof.prof.costs import Costs
 from pyprof.prof.infer import infer
-from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, roofline, terms
+from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, limits, roofline, terms
 from pyprof.prof.waiting import waited_for_launch
 from pyprof.progress import stage
 from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
@@ -73,7 +74,12 @@ class Frame:
     @cached_property
     def classes(self) -> Classes:
         """The classes of the records."""
-        return classes_of(self.records)
+        found = classes_of(self.records)
+        columns = found.records.columns
+        self.records.are_of(found.code, columns)
+        if len(self._ran) == len(self.records):  # as the capture has them, with the calls that it holds
+            self._ran.are_of(found.code, {name: columns[name] for name in columns if POOLED.get(name) != "calls"})
+        return found
 
     @cached_property
     def of_classes(self) -> Frame:
@@ -83,7 +89,7 @@ class Frame:
     @cached_property
     def costs(self) -> Costs:
         with stage("computing costs"):
-            found = cost_records(self.records)
+            found = cost_records(self.records, self.classes)
         self.records.release(*COLUMNS)
         return found
 
@@ -158,20 +164,40 @@ class Frame:
 
     @cached_property
     def roofline(self) -> Roofline:
-        """Least times, limits and lost time of every record; of many for some at a time, since the terms of all are larger."""
-        rows = self.rows
-        if len(rows) <= PART_ROWS:
-            return self._roofline()
-        whole = Roofline(*(empty(len(rows), dtype) for dtype in (np.float64, np.int8, np.int64)))
-        for start in range(0, len(rows), PART_ROWS):
-            part = Part(self, rows[start : start + PART_ROWS])._roofline()
-            for column, values in zip(whole, part, strict=True):
-                column[start : start + PART_ROWS] = values
+        """Least times, limits and lost time of every record. Limits are those of its class but for a few, which are looked at
+        by themselves."""
+        rows, code, dur_ns = len(self.records), self.classes.code, self.records["dur_ns"]
+        of_class = limits(self.of_classes._terms, self.of_classes._peaks.l2_bytes)
+        whole = Roofline(*(empty(rows, dtype) for dtype in (np.float64, np.int8, np.int64)))
+
+        def put(at: slice | Ints, found: Roofline) -> None:
+            for column, values in zip(whole, found, strict=True):
+                column[at] = values
+
+        for part in pieces(rows):
+            took, own = dur_ns[part], code[part]
+            put(part, roofline(took, took.astype(np.float64), None, of_class.take(own)))
+        others = self._unlike_their_class
+        for start in range(0, len(others), PART_ROWS):
+            some = others[start : start + PART_ROWS]
+            put(some, Part(self, some)._roofline())
             touched()
         return whole
 
+    @cached_property
+    def _unlike_their_class(self) -> Ints:
+        """The records that carry something else than the first of their class, were waited for, or have others in their
+        instance."""
+        cost, code, waited, instance = self.costs.code, self.classes.code, self._waited, self.records["instance"]
+        usual, several = cost[self.classes.first], one_of(self._several[1:], len(instance))
+        return rows_where(
+            len(code), lambda part: (cost[part] != usual.take(code[part])) | waited[part] | several(instance[part])
+        )
+
     def _roofline(self) -> Roofline:
-        return roofline(self.records["dur_ns"], self.of_instance, self._peaks.l2_bytes)
+        instance = self.of_instance
+        limit = limits(instance, self._peaks.l2_bytes)
+        return roofline(self.records["dur_ns"], instance.time_ns, instance.launch_ns, limit)
 
     @cached_property
     def _peaks(self) -> Peaks:
@@ -264,13 +290,21 @@ class Frame:
     @cached_property
     def verdicts(self) -> tuple[Ints, list[Verdict]]:
         """Once for each distinct (kernel name, op, device)."""
-        records, costs = self.records, self.costs
-        distinct, _, inverse = distinct_rows(costs.kernel, records["call"], records["gpu"])
+        codes, found = self.class_verdicts
+        return taken(codes, self.classes.code), found
+
+    @cached_property
+    def class_verdicts(self) -> tuple[Ints, list[Verdict]]:
+        """The same, with a code of each class."""
+        return self._verdicts_of(self.costs.class_kernel, self.classes.records)
+
+    def _verdicts_of(self, kernel: Array, records: Records) -> tuple[Ints, list[Verdict]]:
+        distinct, _, inverse = distinct_rows(kernel, records["call"], records["gpu"])
         known = (self._all or self)._verdicts
         for key in (keys := [*map(tuple, distinct.T.tolist())]):
             if key not in known:
                 known[key] = self._verdict(*key)
-        return kept(inverse), [known[key] for key in keys]
+        return inverse, [known[key] for key in keys]
 
     def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
         op = self.records.calls[call] if call >= 0 else None
@@ -318,12 +352,14 @@ class Frame:
         """The terms of each instance of several records, some records at a time."""
         sums = Terms(*np.zeros((len(Terms._fields), len(self._several))))
         instance, dur_ns = self._whole["instance"], self._whole["dur_ns"]
-        for start in range(0, len(instance), PART_ROWS):
-            some = slice(start, start + PART_ROWS)
+        several = one_of(self._several[1:], len(instance))
+        rows = rows_where(len(instance), lambda part: several(instance[part]))
+        for start in range(0, len(rows), PART_ROWS):
+            some = rows[start : start + PART_ROWS]
             np.add.at(sums.time_ns, self._place(instance[some]), dur_ns[some].astype(np.float64))
             touched()
         mine = self.records["instance"]
-        rows = rows_where(len(mine), lambda part: self._place(mine[part]) > 0)
+        rows = rows_where(len(mine), lambda part: several(mine[part]))
         self._whole.release("instance", "dur_ns")
         for start in range(0, len(rows), PART_ROWS):
             part = Part(self, rows[start : start + PART_ROWS])
@@ -364,10 +400,7 @@ class Part(Frame):
 
     @cached_property
     def costs(self) -> Costs:
-        of, rows = (self._all or self).costs, self.rows
-        sizes = of.matmul_flops[rows], of.vector_flops[rows], of.bytes[rows], of.at_least[rows]
-        parts = *sizes, of.inferred[rows], of.main[rows], of.problem[rows]
-        return Costs(*parts, of.problems, of.kernel[rows], of.kernels, of.reasons)
+        return (self._all or self).costs.at(self.rows)
 
     @cached_property
     def roofline(self) -> Roofline:
@@ -376,7 +409,7 @@ class Part(Frame):
     @cached_property
     def verdicts(self) -> tuple[Ints, list[Verdict]]:
         """Equal ones are one, since texts and peaks are made of each for every part."""
-        inverse, found = super().verdicts
+        inverse, found = self._verdicts_of(self.costs.kernel, self.records)
         pool: dict[Verdict, int] = {}
         number = np.array([pool.setdefault(one, len(pool)) for one in found], np.int64)
         return number[inverse], list(pool)

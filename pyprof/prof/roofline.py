@@ -9,13 +9,14 @@ and no formats here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int8]
 
 BOUNDS = ("compute", "memory", "latency", "l2", "compute!", "memory!", "launch")
 """Texts of `Roofline.bound`: what limits the op. latency: at the roofline it would take less time than so many kernels take
@@ -78,21 +79,42 @@ def terms(dur_ns: Ints, parts: Sequence[Ints], kernels: npt.NDArray[np.bool_], p
     return Terms(dur_ns.astype(np.float64), *least, matmul + vector, moved, floor, launch)
 
 
-def roofline(dur_ns: Ints, instance: Terms, l2_bytes: Floats) -> Roofline:
-    """The roofline of every record. dur_ns: its time; instance: the terms of its instance; l2_bytes: size of its cache."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+class Limits(NamedTuple):
+    """Per instance, whatever time it took. percent_ns: a hundred times its least time, NaN unknown; bound: code into BOUNDS of
+    what limits it where it takes that long; faster: where it takes less."""
+
+    percent_ns: Floats
+    bound: Codes
+    faster: Codes
+
+    def take(self, index: npt.NDArray[Any]) -> Limits:
+        """Those of some instances."""
+        return Limits(self.percent_ns.take(index), self.bound.take(index), self.faster.take(index))
+
+
+def limits(instance: Terms, l2_bytes: Floats) -> Limits:
+    """The limits of each instance. l2_bytes: size of its cache."""
+    with np.errstate(invalid="ignore"):
         compute = np.maximum(instance.matmul_ns, instance.vector_ns)
         least = np.maximum(compute, instance.memory_ns)
-        peak = np.where(instance.time_ns > 0, 100 * least / instance.time_ns, np.nan)
         limit = np.where(compute >= instance.memory_ns, COMPUTE, MEMORY)
-        over = peak > 100
-        cached = over & (limit == MEMORY) & (instance.bytes <= l2_bytes)
-        launching = instance.launch_ns > instance.time_ns
-        short = np.where(launching, LAUNCH, np.where(least < instance.kernels_ns, LATENCY, limit))
-        bound = np.where(cached, L2, np.where(over, limit + OVER, short))
+        cached = (limit == MEMORY) & (instance.bytes <= l2_bytes)
+        short = np.where(least < instance.kernels_ns, LATENCY, limit)
+    return Limits(100 * least, short.astype(np.int8), np.where(cached, L2, limit + OVER).astype(np.int8))
+
+
+def roofline(dur_ns: Ints, time_ns: Floats, launch_ns: Floats | None, limit: Limits) -> Roofline:
+    """The roofline of every record. dur_ns: its time; the rest is of its instance: time, time of the calls that launched its
+    kernels (None: the device did not wait for these), limits."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        peak = np.where(time_ns > 0, limit.percent_ns / time_ns, np.nan)
+        slow = limit.bound if launch_ns is None else np.where(launch_ns > time_ns, np.int8(LAUNCH), limit.bound)
+        bound = np.where(peak > 100, limit.faster, slow)
     known = ~np.isnan(peak)
-    above = np.rint(dur_ns * np.clip(np.nan_to_num(1 - peak / 100), 0, None))  # of each record alone: no matter which are shown
-    return Roofline(peak, np.where(known, bound, -1).astype(np.int8), np.where(known, above, -1).astype(np.int64))
+    part = 1 - peak / 100
+    part[~(part > 0)] = 0
+    above = np.rint(dur_ns * part)  # of each record alone: no matter which are shown
+    return Roofline(peak, np.where(known, bound, np.int8(-1)), np.where(known, above, -1).astype(np.int64))
 
 
 def ceiling(instance: Terms) -> Floats:

@@ -23,11 +23,12 @@ from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
 
 
-def recorded_inside(records: Records) -> Ints:
+def recorded_inside(records: Records, classes: Records) -> Ints:
     """For each record the op within its own that recorded what that did not, -1 where its own is to be costed.
 
     NCCL's annotation within a collective whose tensors were in lists; the copy within a conversion, and the filling within
-    `zeros_like`, where types were not recorded with the options. On the CPU a conversion without a copy: itself.
+    `zeros_like`, where types were not recorded with the options. On the CPU a conversion without a copy: itself. classes: a
+    record of each class.
     """
     calls, nothing = records.calls, np.broadcast_to(np.int64(-1), len(records))
     bare, untyped, converts = (
@@ -40,21 +41,27 @@ def recorded_inside(records: Records) -> Ints:
     )
     if not (bare | untyped | converts).any():
         return nothing
+    told, written = _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors)), _flags(calls, _writes_typed)
+    own, inner = classes["own"], classes["inner"]
+    cpu = (classes["kind"] == ActivityKind.CPU) & (inner == own) & converts[own]
+    if not ((bare[own] & told[inner]) | (untyped[own] & written[inner]) | cpu).any():
+        return nothing
     own, inner = records["own"], records["inner"].astype(np.int64)
-    better = bare[own] & _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors))[inner]
+    better = bare[own] & told[inner]
     if (moves := untyped[own]).any():
-        better |= moves & _flags(calls, _writes_typed)[inner] & _only(records, inner)
+        better |= moves & written[inner] & _only(records, inner)
     cpu = records["kind"] == ActivityKind.CPU
     if cpu.any():
         better |= cpu & (inner == own) & converts[own]
     return np.where(better, inner, -1) if better.any() else nothing
 
 
-def elements(records: Records) -> Ints:
+def elements(records: Records, classes: Records | None = None) -> Ints:
     """For each record the place in DTYPES of the types in its own op's lists of tensors, which torch.profiler does not
-    record, from the name of a kernel of the instance; -1 where they are known or no name says it."""
+    record, from the name of a kernel of the instance; -1 where they are known or no name says it. classes: a record of
+    each, where they are known."""
     flags, nothing = _flags(records.calls, _lists_untyped), np.broadcast_to(np.int64(-1), len(records))
-    if not flags.any():
+    if not flags[(records if classes is None else classes)["own"]].any():
         return nothing
     untyped = flags[records["own"]] & (records["instance"] >= 0)
     if not untyped.any():

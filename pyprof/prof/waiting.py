@@ -6,6 +6,8 @@ others, in order of begin: of what ran before no more is kept than when each dev
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
@@ -58,9 +60,9 @@ class _InOrder:
         """How many are no larger."""
         return int(np.searchsorted(self._values, value, "right"))
 
-    def rows(self, begin: int, end: int) -> Ints:
+    def rows(self, begin: int, end: int) -> slice | Ints:
         """The rows at some places of the order."""
-        return np.arange(begin, end) if self._order is None else self._order[begin:end]
+        return slice(begin, end) if self._order is None else self._order[begin:end]
 
 
 def _waited(records: dict[str, Array], ran: dict[str, Array], busy_until: dict[tuple[int, int], int]) -> Bools:
@@ -69,18 +71,28 @@ def _waited(records: dict[str, Array], ran: dict[str, Array], busy_until: dict[t
     result = np.zeros(len(records["pid"]), np.bool_)
     known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
     on_device = (ran["kind"] != ActivityKind.CPU) & (ran["start_ns"] >= 0)
-    pids, devices = (np.concatenate([ran[name][on_device], records[name][known]]) for name in ("pid", "device"))
-    (pids, devices), _, code = distinct_rows(pids, devices)
-    there, mine = np.split(code, [int(on_device.sum())])
-    begin, end = ran["start_ns"][on_device], ran["start_ns"][on_device] + ran["dur_ns"][on_device]
-    rows = np.flatnonzero(known)
-    for number, device in enumerate(zip(pids.tolist(), devices.tolist(), strict=True)):
-        before = busy_until.get(device, _NEVER)
+    for device, there, chosen in _by_device(ran, on_device, records, known):
+        begin, before = ran["start_ns"][there], busy_until.get(device, _NEVER)
         # Of each place among what began here when all before it had ended.
-        ended = np.maximum.accumulate(np.append(before, end[there == number]))
-        chosen = rows[mine == number]
-        until = ended[np.searchsorted(begin[there == number], records["start_ns"][chosen], "left")]
+        ended = np.maximum.accumulate(np.append(before, begin + ran["dur_ns"][there]))
+        until = ended[np.searchsorted(begin, records["start_ns"][chosen], "left")]
         returned = records["launch_ns"][chosen] + records["launch_dur_ns"][chosen]
         result[chosen] = (until != _NEVER) & (until <= returned)
         busy_until[device] = int(ended[-1])
     return result
+
+
+def _by_device(
+    ran: dict[str, Array], on_device: Bools, records: dict[str, Array], known: Bools
+) -> Iterator[tuple[tuple[int, int], slice | Ints, slice | Ints]]:
+    """Each process and device with what ran on it, of that which did on any, and with its records, of those that are known."""
+    there, mine = (slice(None) if mask.all() else np.flatnonzero(mask) for mask in (on_device, known))
+    pids, devices = (np.concatenate([ran[name][there], records[name][mine]]) for name in ("pid", "device"))
+    if len(pids) and (pids == pids[0]).all() and (devices == devices[0]).all():
+        yield (int(pids[0]), int(devices[0])), there, mine
+        return
+    (pids, devices), _, code = distinct_rows(pids, devices)
+    ran_on, launched_on = np.split(code, [int(on_device.sum())])
+    there, mine = np.flatnonzero(on_device), np.flatnonzero(known)
+    for number, device in enumerate(zip(pids.tolist(), devices.tolist(), strict=True)):
+        yield device, there[ran_on == number], mine[launched_on == number]

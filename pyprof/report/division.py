@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, narrowest
+from pyprof.arrays.columns import distinct_rows, map_distinct, narrowest
 from pyprof.arrays.intervals import Segments, count_before, order_of, reaches, summed, union
-from pyprof.arrays.joining import rows_where
+from pyprof.arrays.joining import chosen, rows_where
 from pyprof.arrays.spool import computed, full, joined, kept, pieces, row_type, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
@@ -27,8 +28,7 @@ COMPUTE, COMMUNICATION, COPY = range(3)
 _COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
 _LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
 _FAR_NS = 1 << 62  # beyond any time that is real
-_OWN = ("begin_ns", "end_ns", "on_gpu", "pids", "devices", "row", "_device", "role")
-_COMPUTED = ("held_ns", "busy_ns", "run", "waits_for_host", "pace_ns", "launched", "slack_ns")
+_COMPUTED = ("run", "waits_for_host", "pace_ns", "launched", "slack_ns")
 EndsOf = Callable[[Any], Ints]
 """When some records end, given by a slice or their positions, in ns."""
 
@@ -92,7 +92,7 @@ class Division:
             return found & (kind[part] != ActivityKind.CPU) if self.on_gpu else found
 
         row = rows_where(len(records), inside)
-        (self.pids, self.devices), _, device = distinct_rows(*(taken(records[name], row) for name in ("pid", "device")))
+        (self.pids, self.devices), _, device = distinct_rows(*(_of_rows(records[name], row) for name in ("pid", "device")))
         device = device.astype(np.min_scalar_type(-max(self.count, 1)))
         if (order := order_of(device, _Of(row, self._begins), _Of(row, self._ends))) is not None:
             row, device = row[order], device[order]
@@ -117,18 +117,15 @@ class Division:
         return found
 
     def worked_out(self) -> dict[str, Any]:
-        """All that it is and that is computed when it is first looked at, for another process to take over."""
+        """What is computed when it is first looked at, but for the time that records hold their device, for another process to
+        take over."""
         gaps = self.gaps
         columns = gaps.device, gaps.time_ns, gaps.before, gaps.after
-        return {"gaps": columns, **{name: getattr(self, name) for name in (*_OWN, *_COMPUTED)}}
+        return {"gaps": columns, **{name: getattr(self, name) for name in _COMPUTED}}
 
-    @classmethod
-    def taken_over(cls, records: Records, ends_ns: EndsOf, found: dict[str, Any]) -> Division:
-        """The division that another process worked out of the same records."""
-        self = cls.__new__(cls)
-        self.records, self._ends_of = records, ends_ns
+    def take_over(self, found: dict[str, Any]) -> None:
+        """Take what another process worked out of the same division."""
         self.__dict__.update(found, gaps=DeviceGaps(self, *found["gaps"]))
-        return self
 
     @property
     def wall_ns(self) -> int:
@@ -265,21 +262,30 @@ class Division:
     @cached_property
     def launched(self) -> Ints:
         """One record of each launch in the window, in order of process, thread and time."""
-        times = self.records["launch_ns"]
-        known = taken(self.row, rows_where(len(self.row), lambda part: times[self.row[part]] >= 0))
-        thread = distinct_rows(*(taken(self.records[name], known) for name in ("pid", "tid"))).inverse
-        thread, launch = kept(narrowest(thread)), taken(times, known)
-        if (order := order_of(thread, launch)) is not None:
-            known, thread, launch = taken(known, order), taken(thread, order), taken(launch, order)
+        times, rows = self.records["launch_ns"], self.row
+        known = chosen(rows, lambda part: times[rows[part]] >= 0)
+        thread, launch = self._threads(known), _Of(known, times.__getitem__)
+        order = order_of(thread, launch)
 
         def begins(part: slice) -> Bools:
-            before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
-            new: Bools = (thread[part] != thread[before]) | (launch[part] != launch[before])
-            if not part.start:
-                new[0] = True
-            return new
+            places = np.arange(max(part.start - 1, 0), part.stop)
+            at = places if order is None else order[places[0] : part.stop]
+            own, begun = thread[at], launch[at]
+            new = (own[1:] != own[:-1]) | (begun[1:] != begun[:-1])
+            return new if part.start else np.append(True, new)
 
-        return taken(known, rows_where(len(known), begins))
+        first = rows_where(len(known), begins)
+        return taken(known, first if order is None else taken(order, first))
+
+    def _threads(self, rows: Ints) -> Ints:
+        """A number for the process and thread that launched each of these records, ascending as these are."""
+        numbers, processes, threads = self.records, count(), count()
+        pid, tid = (_Of(rows, numbers[name].__getitem__) for name in ("pid", "tid"))
+        process, thread = map_distinct(pid, lambda _: next(processes)), map_distinct(tid, lambda _: next(threads))
+        if next(processes) < 2:
+            return thread
+        each = next(threads)
+        return computed(len(rows), np.int64, lambda part: process[part].astype(np.int64) * each + thread[part])
 
     @cached_property
     def slack_ns(self) -> Ints:
@@ -321,3 +327,8 @@ def mean_parts(parts: Ints, total: int) -> list[int]:
     for part in np.argsort(-(sums % devices), kind="stable")[: total - int(result.sum())].tolist():
         result[part] += 1
     return [int(number) for number in result]
+
+
+def _of_rows(values: Ints, rows: Ints) -> Ints:
+    """A column of some rows; of one value for all rows it stays that."""
+    return values[: len(rows)] if values.strides == (0,) else taken(values, rows)

@@ -44,10 +44,8 @@ class Window(NamedTuple):
 
 
 class _Divided(NamedTuple):
-    """What one process hands to another: the steps that are marked, the window, its division, and causes of its gaps."""
+    """What one process hands to another: what it worked out of the division, and causes of its gaps."""
 
-    steps: Steps | None
-    window: Window
     division: dict[str, Any]
     causes: tuple[Ints, ...]
 
@@ -214,20 +212,18 @@ class Overview:
 
     def prepare(self) -> None:
         """Compute what all of a report looks at, costs and idle time at once where there may be several processes."""
-        _ = self.calls
+        _ = self.calls, self.frame.classes, self.division
 
         def costs() -> None:
-            _ = self.frame.classes, self.frame.costs, self.frame.roofline
+            _ = self.frame.costs, self.frame.roofline, self.division.busy_ns
 
-        def divided() -> _Divided:
+        def idle() -> _Divided:
             found = self.idle
-            causes = found.cause, found.late, found.divided, found.waited
-            return _Divided(self._marked_steps, self.window, self.division.worked_out(), causes)
+            return _Divided(self.division.worked_out(), (found.cause, found.late, found.divided, found.waited))
 
-        _, found = cast("tuple[None, _Divided]", at_once([costs, divided], len(self.records)))
+        _, found = cast("tuple[None, _Divided]", at_once([costs, idle], len(self.records)))
         if "idle" not in self.__dict__:
-            self._marked_steps, self.window = found.steps, found.window
-            self.division = Division.taken_over(self.records, self._ends, found.division)
+            self.division.take_over(found.division)
             self.idle = Idle(self.division.gaps, *found.causes)
 
     @cached_property

@@ -19,15 +19,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.intervals import summed, union
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.columns import among, distinct_rows, distinct_values
+from pyprof.arrays.intervals import spans, summed, union
+from pyprof.arrays.joining import rows_where
+from pyprof.arrays.spool import pieces, taken
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.frame import Frame, operand_tag
-from pyprof.prof.group import LEAST_KNOWN, exact_sum
+from pyprof.prof.group import LEAST_KNOWN
 from pyprof.tables.table import PART_ROWS
 
 _COMPUTE = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
@@ -107,8 +109,8 @@ def utilisation(frame: Frame, rows: Bools | Ints, wall_ns: int, busy_ns: int | N
     """
     rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
     sums = _Sums(frame)
-    for start in range(0, len(rows), PART_ROWS):
-        sums.add(rows[start : start + PART_ROWS])
+    sums.add(_Cells.of(frame, rows))
+    sums.add_unlaunched(rows)
     devices = len(sums.devices)
     products = [_Rated(alike, *_peak_of(frame, alike), ns) for alike, ns in sums.products_ns.items()]
     all_ns = sum(one.ns for one in products)
@@ -165,8 +167,8 @@ class _Sums:
         self.devices, self.cpu_phases = set[tuple[int, ...]](), set[int]()
         self.products_ns = Counter[_Alike]()
         # What may be a product by its kernel's name, on the CPU by its op: all but what is known to be something else.
-        self._by_name = np.array([found.tc != "-" or found.math != "" for found in frame.verdicts[1]], np.bool_)
-        self._unsure = np.array([not found.math for found in frame.verdicts[1]], np.bool_)
+        self._by_name = np.array([found.tc != "-" or found.math != "" for found in frame.class_verdicts[1]], np.bool_)
+        self._unsure = np.array([not found.math for found in frame.class_verdicts[1]], np.bool_)
         calls = map(attrgetter("name"), frame.records.calls)
         self._by_op = np.array([*map(formulas.matmul_class, calls), False], np.bool_)
 
@@ -176,37 +178,83 @@ class _Sums:
         on a GPU the kernels would be there."""
         return _OPTIMIZER in self.cpu_phases and PHASES.index("backward") not in self.cpu_phases
 
-    def add(self, rows: Ints) -> None:
-        """Add the records at these positions."""
-        records, costs, codes = self.frame.records, self.frame.costs, self.frame.verdicts[0][rows]
-        matmul, vector = costs.matmul_flops[rows], costs.vector_flops[rows]
-        kind, time = records["kind"][rows], np.maximum(records["dur_ns"][rows], 0)
-        on_cpu, compute = kind == ActivityKind.CPU, np.isin(kind, _COMPUTE)
-        unlaunched = compute & ~on_cpu & (records["launch_ns"][rows] < 0) & (records["call"][rows] < 0)
-        self.compute_ns += int(time[compute].sum())
-        self.unlaunched_ns += int(time[unlaunched].sum())
+    def add(self, alike: _Cells) -> None:
+        """Add the records of a window."""
+        records, costs = self.frame.classes.records, self.frame.costs
+        of, codes = alike.of_class, self.frame.class_verdicts[0][alike.of_class]
+        matmul, vector = (pool.take(alike.cost) for pool in (costs.pools.matmul_flops, costs.pools.vector_flops))
+        kind, phase, call = (records[name][of] for name in ("kind", "phase", "call"))
+        on_cpu, compute = kind == ActivityKind.CPU, among(kind, _COMPUTE)
+        self.compute_ns = int(alike.time_ns[compute].sum())
         if (known := compute & (matmul >= 0) & (vector >= 0)).any():
-            self.flops = (self.flops or 0) + _sum(matmul[known]) + _sum(vector[known])
-        phase = records["phase"][rows]
-        self.cpu_phases |= {*distinct_values(phase[on_cpu]).tolist()}
+            self.flops = _total(matmul, alike.number, known) + _total(vector, alike.number, known)
+        self.cpu_phases = {*distinct_values(phase[on_cpu]).tolist()}
         of_model = compute & (phase != _OPTIMIZER)
-        product, again = of_model & (matmul > 0), records["recomputed"][rows] == 1
-        self.once += _sum(matmul[product & ~again])
-        self.again += _sum(matmul[product & again])
-        device = _device(records, rows)
-        self.devices |= {*map(tuple, distinct_rows(*device).columns.T.tolist())}
-        may = np.where(on_cpu, self._by_op[records["own"][rows]], self._by_name[codes] | (kind == ActivityKind.GRAPH))
+        product, again = of_model & (matmul > 0), records["recomputed"][of] == 1
+        self.once, self.again = (_total(matmul, alike.number, product & which) for which in (~again, again))
+        device = _device(records, of)
+        self.devices = {*map(tuple, distinct_rows(*device).columns.T.tolist())}
+        may = np.where(on_cpu, self._by_op[records["own"][of]], self._by_name[codes] | (kind == ActivityKind.GRAPH))
         chosen = product | (of_model & (matmul < 0) & may)
-        call = np.where(on_cpu | (product & self._unsure[codes]), records["call"][rows], -1)
-        keys = (*device, codes, records["gpu"][rows], call, product)
+        call = np.where(on_cpu | (product & self._unsure[codes]), call, -1)
+        keys = (*device, codes, records["gpu"][of], call, product)
         found = distinct_rows(*(key[chosen] for key in keys))
-        spent = summed(found.inverse, time[chosen], found.columns.shape[1])
-        for (rank, pid, number, verdict, gpu, call, is_known), ns in zip(found.columns.T.tolist(), spent.tolist(), strict=True):
-            self.products_ns[_Alike((rank, pid, number), verdict, gpu, call, bool(is_known))] += ns
+        spent = summed(found.inverse, alike.time_ns[chosen], found.columns.shape[1]).tolist()
+        first, _ = spans(found.inverse, alike.first[chosen], alike.first[chosen], len(spent))
+        for at in np.argsort(first // PART_ROWS, kind="stable").tolist():  # their order decides how fractions are rounded
+            rank, pid, number, verdict, gpu, named, is_known = found.columns[:, at].tolist()
+            self.products_ns[_Alike((rank, pid, number), verdict, gpu, named, bool(is_known))] += spent[at]
+
+    def add_unlaunched(self, rows: Ints) -> None:
+        """Add the time of those of these records that have neither an op nor a launch."""
+        classes, records = self.frame.classes, self.frame.records
+        alike = classes.records
+        may = (alike["call"] < 0) & among(alike["kind"], _COMPUTE) & (alike["kind"] != ActivityKind.CPU)
+        if may.any():
+            own = taken(rows, rows_where(len(rows), lambda part: may.take(classes.code[rows[part]])))
+            for part in pieces(len(own)):
+                time = np.maximum(records["dur_ns"][own[part]], 0)
+                self.unlaunched_ns += int(time[records["launch_ns"][own[part]] < 0].sum())
 
 
-def _sum(values: Ints) -> int:
-    return int(exact_sum(values, np.zeros(len(values), np.int64), 1)[0])
+class _Cells(NamedTuple):
+    """Records that are of one class and carry the same cost, a row each: class, cost (row of the pools), how many there are,
+    their time, and the place of the first among those that were counted."""
+
+    of_class: Ints
+    cost: Ints
+    number: Ints
+    time_ns: Ints
+    first: Ints
+
+    @classmethod
+    def of(cls, frame: Frame, rows: Ints) -> _Cells:
+        """Those of the records at these positions."""
+        classes, costs, dur_ns = frame.classes, frame.costs.code, frame.records["dur_ns"]
+        usual, size = costs[classes.first], len(classes)
+        number, time, first = np.zeros(size, np.int64), np.zeros(size, np.int64), np.full(size + 1, -1, np.int64)
+        others = [np.empty((4, 0), np.int64)]
+        for part in pieces(len(rows)):
+            code, cost, took = classes.code[rows[part]], costs[rows[part]], np.maximum(dur_ns[rows[part]], 0)
+            unlike = np.flatnonzero(cost != usual.take(code))
+            others.append(np.stack([code[unlike], cost[unlike], took[unlike], unlike + part.start]))
+            number += np.bincount(code, minlength=size) - np.bincount(code[unlike], minlength=size)
+            time += summed(code, took, size) - summed(code[unlike], took[unlike], size)
+            code[unlike] = size
+            new = np.flatnonzero(first.take(code) < 0)[::-1]
+            first[code[new]] = new + part.start
+            first[size] = -1
+        code, cost, took, place = np.concatenate(others, axis=1)
+        pairs, at, of = distinct_rows(code, cost)
+        single: tuple[Array, ...] = (*pairs, np.bincount(of, minlength=len(at)), summed(of, took, len(at)), place[at])
+        there = np.flatnonzero(number)
+        alike: tuple[Array, ...] = (there, usual[there], number[there], time[there], first[there])
+        return cls(*(np.concatenate([alike[at], single[at]]) for at in range(len(alike))))
+
+
+def _total(values: Ints, number: Ints, which: Bools) -> int:
+    """The sum of values that stand for several records each."""
+    return sum(value * often for value, often in zip(values[which].tolist(), number[which].tolist(), strict=True))
 
 
 def _device(records: Records, rows: Ints) -> list[Ints]:
@@ -233,7 +281,7 @@ def _peak_of(frame: Frame, alike: _Alike) -> tuple[str, float | None]:
         measured = cpus.peak()
         rate = measured.tflops.get(tag) if measured is not None else None
         return tag, None if rate is None else rate * 1e12
-    found, gpu = frame.verdicts[1][alike.verdict], alike.gpu if frame.given is None else 0
+    found, gpu = frame.class_verdicts[1][alike.verdict], alike.gpu if frame.given is None else 0
     if not 0 <= gpu < len(frame.gpus):
         return found.math, None
     device = frame.gpus[gpu][0]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.columns import among, distinct_places, distinct_rows, map_distinct
+from pyprof.arrays.columns import among, distinct_places, distinct_rows, map_distinct, one_of
 
 small, wide = st.integers(-2, 5), st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -33,6 +33,14 @@ def test_a_table_of_values_gives_the_same_as_sorting() -> None:
 def test_values_among_others(values: list[int], wanted: list[int]) -> None:
     found = among(np.array(values, np.int64), np.array(wanted, np.int64))
     assert found.tolist() == [value in wanted for value in values]
+    for rows in (1, 1 << 20):  # by sorting, by a table where they are near each other
+        found = one_of(np.array(wanted, np.int64), rows)(np.array(values, np.int64))
+        assert found.tolist() == [value in wanted for value in values]
+
+
+def test_rows_of_columns_of_one_value() -> None:
+    found = distinct_rows(np.broadcast_to(np.int32(7), 5), np.broadcast_to(np.int64(-1), 5))
+    assert found.columns.tolist() == [[7], [-1]] and found.first.tolist() == [0] and found.inverse.tolist() == [0] * 5
 
 
 @given(st.lists(st.sampled_from(["bf16", "fp16", "fp32", ""])))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.arrays import joining, sorting, spool
-from pyprof.arrays.joining import copied, first_rows, highest, last_rows, mapped, rows_where
+from pyprof.arrays.joining import chosen, copied, first_rows, highest, last_rows, mapped, rows_where
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
 
@@ -35,6 +35,7 @@ def test_masks_codes_and_the_highest(numbers: list[int]) -> None:
     values = np.array(numbers, np.int64)
     rows = rows_where(len(values), lambda part: values[part] > 3)
     assert rows.tolist() == np.flatnonzero(values > 3).tolist()
+    assert chosen(values, lambda part: values[part] > 3).tolist() == values[values > 3].tolist()
     assert mapped(np.arange(100, dtype=np.int32), values[rows]).tolist() == values[rows].tolist()
     assert highest(values, -1) == max([-1, *numbers])
     copy = copied(np.broadcast_to(np.int64(7), len(values)))

@@ -15,7 +15,7 @@ from pyprof.hardware import cpus
 from pyprof.loading import load, load_capture
 from pyprof.prof.columns import COLUMNS
 from pyprof.prof.frame import Frame
-from pyprof.prof.roofline import BOUNDS, Peaks, Terms, ceiling, roofline, terms
+from pyprof.prof.roofline import BOUNDS, Peaks, Terms, ceiling, limits, roofline, terms
 from tests.tiny import Nsys
 
 GEMM = "volta_sgemm_128x64_tn"
@@ -31,7 +31,7 @@ def _one(matmul: int, vector: int, moved: int, ns: int, l2: float = 0, launch: f
     parts = [np.array([part]) for part in (matmul, vector, moved)]
     peaks = Peaks(*rates)
     own = terms(np.array([ns]), parts, np.array([True]), peaks)
-    found = roofline(np.array([ns]), own, peaks.l2_bytes)
+    found = roofline(np.array([ns]), own.time_ns, own.launch_ns, limits(own, peaks.l2_bytes))
     code = int(found.bound[0])
     return (BOUNDS[code] if code >= 0 else "na", float(found.peak[0]), float(ceiling(own)[0]), int(found.lost_ns[0]))
 
@@ -82,7 +82,8 @@ def test_lost_time_adds_up_and_stays_within_the_time(rows: list[tuple[int, int, 
     rates = [np.full(len(rows), rate, np.float64) for rate in (1e14, 1e13, 1e12, 0, 1500, np.nan)]
     parts = (matmul, np.zeros_like(matmul), moved)
     own = terms(ns, parts, np.ones(len(rows), np.bool_), Peaks(*rates))
-    found = roofline(ns, Terms(*(np.bincount(group, each)[group] for each in own)), np.zeros(len(rows)))
+    instance = Terms(*(np.bincount(group, each)[group] for each in own))
+    found = roofline(ns, instance.time_ns, instance.launch_ns, limits(instance, np.zeros(len(rows))))
     for number in range(int(group.max()) + 1):
         mine = group == number
         time = int(ns[mine].sum())

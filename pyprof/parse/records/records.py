@@ -6,12 +6,14 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Array
 from pyprof.engine_steps import EngineStep, read_together
 from pyprof.opcall import OpCall
@@ -167,10 +169,17 @@ class Records:
         except KeyError:
             return np.broadcast_to(np.dtype(COLUMNS[name][0]).type(-1), len(self))
 
-    def of_rows(self, name: str, rows: Array) -> Array:
+    def of_rows(self, name: str, rows: slice | Array) -> Array:
         """A column at these positions; of a file no more of it is read than that."""
         values: Array = self[name][rows]
         return values
+
+    def pieces_of(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
+        """Some columns of some records, a piece of them at a time; of a file no more is in memory at once, and none is kept."""
+        columns = [self[name] for name in names]
+        for some in pieces(rows.stop - rows.start):
+            part = slice(rows.start + some.start, rows.start + some.stop)
+            yield part, [values[part] for values in columns]
 
     def select(self, rows: Array) -> Records:
         """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
@@ -195,6 +204,10 @@ class Records:
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         """The same records with these columns and this pool of calls in place of theirs."""
         return replace(self, columns={**self.columns, **columns}, calls=calls)
+
+    def are_of(self, code: Array, columns: dict[str, Array]) -> None:
+        """Say of which class each record is, and in which columns the records of a class are equal: these need not be read from
+        a file any more."""
 
     def release(self, *names: str) -> None:
         """Give up the memory of columns that come from a file again when they are needed again; in memory they stay."""

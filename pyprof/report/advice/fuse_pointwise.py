@@ -7,6 +7,7 @@ keeps quiet of products, of kernels that are fused already and of optimizers, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -85,14 +86,13 @@ def _runs(kernels: Kernels, overview: Overview) -> _Runs:
     """Runs of neighbours on a stream, and what their kernels read and write between them; some runs at a time."""
     phase, listed = overview.frame.classes.records["phase"], _of_a_list(kernels, overview)
     able = kernels.fusable & (phase != PHASES.index("optimizer"))
-    at = rows_where(len(kernels.row), lambda part: able[kernels.code[part]] & ~listed[part])
+    at = rows_where(len(kernels.row), lambda part: able.take(kernels.code[part]) & ~listed(part))
 
     def begins(part: slice) -> Bools:
-        mine, before = at[part], at[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
-        new = (mine - before > 1) | (kernels.stream[mine] != kernels.stream[before])
-        new |= phase[kernels.code[mine]] != phase[kernels.code[before]]
-        new[: part.start == 0] = True
-        return np.asarray(new)
+        mine = at[max(part.start - 1, 0) : part.stop]
+        stream, of_phase = kernels.stream[mine], phase.take(kernels.code[mine])
+        new = (np.diff(mine) > 1) | (stream[1:] != stream[:-1]) | (of_phase[1:] != of_phase[:-1])
+        return new if part.start else np.append(True, new)
 
     first = np.append(rows_where(len(at), begins), len(at))  # of each run its first place, and the end
     found = [_Runs(at[:0], at[:0], np.empty(0))]
@@ -107,7 +107,7 @@ def _runs(kernels: Kernels, overview: Overview) -> _Runs:
 
 def _gains(kernels: Kernels, overview: Overview, at: Ints, run: Ints) -> _Runs:
     """Of whole runs those that fusing saves time of. at: their rows of `Kernels`; run: the number of each one's run."""
-    elements, own = kernels.elements[kernels.code[at]], run - run[0]
+    elements, own = kernels.elements.take(kernels.code[at]), run - run[0]
     largest = np.zeros(int(own[-1]) + 1, np.int64)
     np.maximum.at(largest, own, elements)
     size = _filled(elements, run)
@@ -141,23 +141,27 @@ def _alike(one: Ints, other: Ints) -> Bools:
     return np.asarray(high <= _ALIKE * low)
 
 
-def _of_a_list(kernels: Kernels, overview: Overview) -> Bools:
-    """Which are one of three or more of the same kernel in a row: tensors of a list, one after another, and no chain."""
-    name, stream, code = overview.frame.classes.records["name"], kernels.stream, kernels.code
+def _of_a_list(kernels: Kernels, overview: Overview) -> Callable[[slice], Bools]:
+    """Which of some are one of three or more of the same kernel in a row: tensors of a list one after another, and no chain."""
+    name = overview.frame.classes.records["name"]
 
-    def begins(part: slice) -> Bools:
-        before = np.maximum(np.arange(part.start, part.stop) - 1, 0)
-        new: Bools = (name[code[part]] != name[code[before]]) | (stream[part] != stream[before])
-        new[: part.start == 0] = True
-        return new
+    def listed(part: slice) -> Bools:
+        first = max(part.start - 2, 0)
+        near = slice(first, part.stop + 2)
+        own, stream = name.take(kernels.code[near]), kernels.stream[near]
+        # Whether each is as the one before it, from two before the first to two after the last.
+        same = np.zeros(part.stop - part.start + 4, np.bool_)
+        begin = first - part.start + 3
+        same[begin : begin + len(own) - 1] = (own[1:] == own[:-1]) & (stream[1:] == stream[:-1])
+        both = same[1:] & same[:-1]  # the third of three
+        return np.asarray(both[1:-2] | both[2:-1] | both[3:])
 
-    first = rows_where(len(code), begins)
-    return np.repeat(np.diff(np.append(first, len(code))) > 2, np.diff(np.append(first, len(code))))
+    return listed
 
 
 def _joined(kernels: Kernels, at: Ints, linked: Bools) -> Bools:
     """The links without those of a concatenation that is not between two kernels of like size, as in rotary embeddings."""
-    cat = np.isin(kernels.word, [code for code, word in enumerate(kernels.words) if word == "cat"])[kernels.code[at]]
+    cat = np.isin(kernels.word, [code for code, word in enumerate(kernels.words) if word == "cat"]).take(kernels.code[at])
     alone = cat & ~(np.append(False, linked) & np.append(linked, False))
     return np.asarray(linked & ~alone[1:] & ~alone[:-1])
 
@@ -165,7 +169,8 @@ def _joined(kernels: Kernels, at: Ints, linked: Bools) -> Bools:
 def _of_one_op(kernels: Kernels, at: Ints, overview: Overview) -> Bools:
     """Between which neighbours a norm or a softmax goes on, which its library made of several kernels for a reason."""
     code, inner = kernels.code[at], overview.frame.classes.records["inner"]
-    first = np.flatnonzero(kernels.whole[code[1:]] & kernels.whole[code[:-1]] & (inner[code[1:]] == inner[code[:-1]]))
+    whole, of_inner = kernels.whole.take(code), inner.take(code)
+    first = np.flatnonzero(whole[1:] & whole[:-1] & (of_inner[1:] == of_inner[:-1]))
     one, other = (overview.records["instance"][kernels.row[at[places]]] for places in (first, first + 1))
     same = np.zeros(max(len(at) - 1, 0), np.bool_)
     same[first] = (one == other) & (one >= 0)
@@ -176,8 +181,8 @@ def _between(kernels: Kernels, at: Ints, linked: Bools) -> Floats:
     """The share of each kernel's bytes that its neighbours in the run wrote or will read."""
     inputs, reduces, code = kernels.inputs, kernels.reduces, kernels.code[at]
     one = 1.0 / np.maximum(inputs + ~reduces, 1)
-    reads: Floats = np.where(inputs > 0, one, 0.0)[code] * np.append(False, linked)
-    reads += np.where(reduces, 0.0, one)[code] * np.append(linked, False)
+    reads: Floats = np.where(inputs > 0, one, 0.0).take(code) * np.append(False, linked)
+    reads += np.where(reduces, 0.0, one).take(code) * np.append(linked, False)
     return reads
 
 
@@ -196,7 +201,9 @@ def _most_of(kernels: Kernels, runs: _Runs, gives: Ints) -> tuple[list[str], int
     for part in pieces(len(runs.run)):
         run = runs.run[part]
         step = np.arange(part.start, part.stop) - begin[run]
-        mixed = (kernels.word[kernels.code[runs.at[part]]] + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
+        mixed = (
+            (kernels.word.take(kernels.code[runs.at[part]]) + 1) * (2 * step.astype(np.uint64) + 1).astype(np.int64) * 1_000_003
+        )
         pattern += np.bincount(run, mixed % 2_147_483_647, len(gives)).astype(np.int64)
     code = distinct_rows(pattern, np.bincount(runs.run, minlength=len(gives))).inverse
     heaviest = np.argmax(summed(code, gives, int(code.max()) + 1))

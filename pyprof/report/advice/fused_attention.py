@@ -83,7 +83,7 @@ def _by_shapes(overview: Overview, products: Products) -> _Found:
     if not problems:
         return _NOTHING
     theirs = products.of(_batched(overview))
-    theirs = theirs.take(among(overview.frame.costs.problem[theirs.rows], problems))
+    theirs = theirs.take(among(overview.frame.costs.of("problem", theirs.rows), problems))
     alike = classes.records
     rows = classes.rows(among(alike["call"], calls) & (alike["kind"] == ActivityKind.KERNEL) & ~products.there)
     excess = np.nan_to_num(theirs.held_ns - theirs.least_ns(products.own_peak, 0.0))
@@ -163,7 +163,7 @@ def _unknown(overview: Overview, products: Products) -> Ints:
     alike = overview.frame.classes.records
     by_grid = (alike["call"] < 0) & (alike["grid_z"] > 1)
     rows = products.of((_batched(overview) | by_grid) & (products.of_kernel("kind") == "gemm")).rows
-    return rows[overview.frame.costs.problem[rows] < 0]
+    return rows[overview.frame.costs.of("problem", rows) < 0]
 
 
 def _in_order(overview: Overview, products: Ints) -> tuple[Ints, Bools]:
@@ -195,11 +195,11 @@ def _one_stream(overview: Overview, first: Ints, last: Ints) -> Bools:
 
 def _same_batch(overview: Overview, products: Products, first: Ints, last: Ints) -> Bools:
     """Whether two products are of one batch of matrices: their ops say so, or without ops their grids. first, last: records."""
-    classes, problem = overview.frame.classes, overview.frame.costs.problem
+    classes, costs = overview.frame.classes, overview.frame.costs
     one, other = classes.code[first], classes.code[last]
     call, layers = classes.records["call"], classes.records["grid_z"]
     batched, gemm = _batched(overview), products.of_kernel("kind") == "gemm"
-    unknown = (problem[first] < 0) & (problem[last] < 0) & gemm[one] & gemm[other]
+    unknown = (costs.of("problem", first) < 0) & (costs.of("problem", last) < 0) & gemm[one] & gemm[other]
     by_op = batched[one] & batched[other]
     by_grid = (call[one] < 0) & (call[other] < 0) & (layers[one] == layers[other]) & (layers[one] > 1)
     result: Bools = unknown & (by_op | by_grid)

@@ -95,7 +95,7 @@ def _on_results(overview: Overview, results: set[tuple[int, int]]) -> Ints:
     calls = [not formulas.matmul_class(call.name) and _has(call, results) for call in records.calls]
     classes, on = overview.frame.classes, np.array([*calls, False], np.bool_)
     rows = classes.rows(on[classes.records["call"]] & (classes.records["kind"] == ActivityKind.KERNEL))
-    return rows[overview.inside[rows] & (costs.bytes[rows] > 0)]
+    return rows[overview.inside[rows] & (costs.of("bytes", rows) > 0)]
 
 
 def _has(call: OpCall, results: set[tuple[int, int]]) -> bool:
@@ -107,7 +107,7 @@ def _least_ns(overview: Overview, rows: Ints) -> Floats:
     frame = overview.frame
     dram = np.array([np.nan if gpu.dram_bytes_per_s is None else gpu.dram_bytes_per_s for gpu, _ in frame.gpus] + [np.nan])
     gpu = overview.records["gpu"][rows]
-    least: Floats = frame.costs.bytes[rows] / dram[np.zeros_like(gpu) if frame.given is not None else gpu] * 1e9
+    least: Floats = frame.costs.of("bytes", rows) / dram[np.zeros_like(gpu) if frame.given is not None else gpu] * 1e9
     return least
 
 

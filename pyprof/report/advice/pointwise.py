@@ -7,13 +7,14 @@ recorded, else what the grid says: torch's pointwise kernels give a fixed number
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import order_of
-from pyprof.arrays.joining import rows_where
+from pyprof.arrays.joining import chosen
 from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
@@ -76,9 +77,12 @@ def kernels_of(overview: Overview) -> Kernels:
     classes, costs, division = overview.frame.classes, overview.frame.of_classes.costs, overview.division
     alike = classes.records
     counts = alike["kind"] != ActivityKind.MEMSET
-    row = division.row[rows_where(len(division.row), lambda part: counts[classes.code[division.row[part]]])]
+    row = chosen(division.row, lambda part: counts.take(classes.code[division.row[part]]))
     number = distinct_rows(alike["pid"], alike["device"], alike["stream"]).inverse.astype(np.min_scalar_type(len(classes)))
-    stream, start = computed(len(row), number.dtype, lambda part: number[classes.code[row[part]]]), overview.records["start_ns"]
+    stream, start = (
+        computed(len(row), number.dtype, lambda part: number.take(classes.code[row[part]])),
+        overview.records["start_ns"],
+    )
     if (order := order_of(stream, taken(start, row))) is not None:
         row, stream = row[order], stream[order]
     backward = alike["phase"] == PHASES.index("backward")
@@ -104,6 +108,7 @@ def kernels_of(overview: Overview) -> Kernels:
     return Kernels(kept(row), stream, code, fusable, of_class[1], of_class[2], reduces, whole, of_class[5], list(words))
 
 
+@lru_cache(1 << 12)
 def function(kernel: str) -> str | None:
     """What a pointwise kernel of torch computes, by its name: `mul`, `exp`, `copy`."""
     found = next((match for pattern in _FUNCTIONS if (match := pattern.search(kernel))), None)

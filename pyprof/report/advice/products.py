@@ -51,7 +51,7 @@ class Products:
         """Some products."""
         costs, held = self._frame.costs, self._overview.division.held_ns[rows].astype(np.int64)
         code = self._frame.classes.code[rows]
-        return Chosen(rows, code, held, costs.matmul_flops[rows], costs.bytes[rows], self.dram[code])
+        return Chosen(rows, code, held, costs.of("matmul_flops", rows), costs.of("bytes", rows), self.dram[code])
 
     @cached_property
     def precision(self) -> npt.NDArray[np.str_]:

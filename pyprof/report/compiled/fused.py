@@ -217,7 +217,7 @@ class _Describing:
         if records["phase"][row] == PHASES.index("communication"):
             return "communication"
         if records["kind"][row] != ActivityKind.CPU:
-            found = costs.kernels[int(costs.kernel[row])]
+            found = costs.kernels[int(costs.class_kernel[costs.alike[row]])]
             if found.kind in ("gemm", "conv", "attention"):
                 return found.kind
             if "norm" in found.family:

@@ -17,7 +17,7 @@ from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import PHASES, Stack
-from pyprof.prof.cost import Costs
+from pyprof.prof.costs import Costs
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.group import exact_sum, layer_names
 from pyprof.prof.roofline import BOUNDS
@@ -116,7 +116,7 @@ def _sums_of(frame: Frame, costs: Costs, rows: Ints, group: Ints, begins: Bools,
     yield np.bincount(group, minlength=count)
     yield np.bincount(group[begins], minlength=count)
     yield summed(group, time, count)
-    for values in (costs.flops_of(rows), costs.bytes[rows], frame.roofline.lost_ns[rows]):
+    for values in (costs.flops_of(rows), costs.of("bytes", rows), frame.roofline.lost_ns[rows]):
         known = values >= 0
         yield _sum(np.where(known, values, 0), group, count)
         yield summed(group, np.where(known, time, 0), count)

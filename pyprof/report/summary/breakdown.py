@@ -12,7 +12,7 @@ from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_value
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import computed, kept, pieces, taken, touched
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
@@ -116,7 +116,7 @@ class Kernels:
     def bytes(self) -> KnownSums:
         """Their bytes."""
         costs = self.frame.costs
-        return self._known(lambda part: costs.bytes[self.rows[part]])
+        return self._known(lambda part: costs.of("bytes", self.rows[part]))
 
     @cached_property
     def _lost_of_classes(self) -> KnownSums:
@@ -200,17 +200,13 @@ class Kernels:
         call, scope = alike["call"][there], alike["scope"][there]
         (first, place) = distinct_rows(of_op[call], of_shape[call], of_layer[scope])[1:]
         lost = summed(place, lost_ns.sums[there].astype(np.int64), len(first))
-        found = []
-        for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist():
-            if lost[at]:
-                which = np.zeros(len(self.classes), np.bool_)
-                which[there[place == at]] = True
-                found.append(self._lost(self._lossy(which)))
-        return tuple(found)
-
-    def _lossy(self, which: Bools) -> Ints:
-        """Places in `rows` of the records of some classes whose lost time is known."""
-        return rows_where(len(self.rows), lambda part: which[self.code[part]] & (self.lost_ns[part] >= 0))
+        most = [at for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist() if lost[at]]
+        number = np.full(len(self.classes), -1, np.int8)
+        for at, one in enumerate(most):
+            number[there[place == one]] = at
+        lossy = rows_where(len(self.rows), lambda part: (number.take(self.code[part]) >= 0) & (self.lost_ns[part] >= 0))
+        own = number.take(self.code[lossy])
+        return tuple(self._lost(lossy[own == at]) for at in range(len(most)))
 
     @property
     def _places(self) -> tuple[Ints, Ints, Ints]:

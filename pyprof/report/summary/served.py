@@ -68,7 +68,7 @@ class _Work:
         self.time_ns = exact_sum(kernels.time_ns, group, count).tolist()
         self.sums: dict[str, list[int | None]] = {}
         self.known: dict[str, list[float | None]] = {}
-        for name, values in (("flops", frame.costs.flops[rows]), ("bytes", frame.costs.bytes[rows])):
+        for name, values in (("flops", frame.costs.flops_of(rows)), ("bytes", frame.costs.of("bytes", rows))):
             known = values >= 0
             some = np.bincount(group[known], minlength=count)
             sums = exact_sum(np.where(known, values, 0), group, count).tolist()

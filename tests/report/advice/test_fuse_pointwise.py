@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pyprof.report.advice import fuse_pointwise
 from pyprof.report.advice.pointwise import function
 from tests.timeline import Timeline
 
@@ -127,3 +133,16 @@ def test_what_a_kernel_computes_by_its_name() -> None:
     assert function("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, "
                     "at::native::sum_functor<float, float, float>::operator()(at::TensorIterator&)::{lambda()#1}> > >") == "sum"  # fmt: skip
     assert function("ampere_sgemm_128x64_tn") is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=30), st.integers(1, 9))
+def test_three_of_a_kind_in_a_row_in_any_pieces(rows: list[tuple[int, int]], piece: int) -> None:
+    code, stream = (np.array(column, np.int32) for column in zip(*rows, strict=True))
+    kernels = SimpleNamespace(code=code, stream=stream)
+    names = np.array([4, 5, 4], np.int32)  # the first and the last class are of one kernel
+    classes = SimpleNamespace(records={"name": names})
+    listed = fuse_pointwise._of_a_list(kernels, SimpleNamespace(frame=SimpleNamespace(classes=classes)))
+    found = [listed(slice(at, min(at + piece, len(rows)))).tolist() for at in range(0, len(rows), piece)]
+    keys = [(int(names[kind]), line) for kind, line in rows]
+    runs = [len([*run]) for _, run in groupby(keys)]
+    assert [one for part in found for one in part] == [length > 2 for length in runs for _ in range(length)]

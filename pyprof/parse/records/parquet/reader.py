@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_numpy
-from pyprof.arrays.spool import empty, kept, on_disk, touched
+from pyprof.arrays.spool import empty, full, kept, on_disk, taken, touched
 from pyprof.arrays.spool import release as release_pages
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import InputError
@@ -112,19 +112,55 @@ class _Store:
             lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in lists]
             numbers = [to_numpy(chunk.flatten()) for chunk in lists]
             return [np.concatenate([np.empty(0, np.int64), *parts]) for parts in (lengths, numbers)]
-        dtype, column = COLUMNS[name][0], _NAMES[name]
-        result, rows = empty(int(self.begins[groups.stop] - self.begins[groups.start]), dtype), 0
-        for chunk in self._chunks(column, groups):
-            if _TYPES[column] == "text":
-                values = self._codes(name, chunk)
-            else:
-                values = to_numpy(chunk, -1)
-                if name in POOLED and ((values < -1) | (values >= len(self.pool(POOLED[name])))).any():
-                    raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
-            result[rows : rows + len(values)] = values  # a copy, so that Arrow's memory serves for the next piece
+        dtype, size, rows = np.dtype(COLUMNS[name][0]), int(self.begins[groups.stop] - self.begins[groups.start]), 0
+        result = np.broadcast_to(dtype.type(-1), size)  # of one value it takes no room
+        for chunk in self._chunks(_NAMES[name], groups):
+            values = self._values(name, chunk).astype(dtype, copy=False)
+            if len(values) and result.strides == (0,):
+                if not rows:
+                    result = np.broadcast_to(values[0], size)
+                if (values != result[0]).any():
+                    result = full(size, result[0], dtype) if rows else empty(size, dtype)
+            if result.strides != (0,):
+                result[rows : rows + len(values)] = values  # a copy, so that Arrow's memory serves for the next piece
             rows += len(values)
             touched()
         return [result]
+
+    def pieces(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
+        """These rows of some columns, those of one row group after another, none of which is kept."""
+        for group in range(len(self.begins) - 1):
+            first, stop = self.begins[group : group + 2].tolist()
+            part = slice(max(first, rows.start), min(stop, rows.stop))
+            if part.start < part.stop:
+                own = slice(part.start - first, part.stop - first)
+                yield part, [values[own] for values in self._group(names, group)]
+
+    def _group(self, names: Sequence[str], group: int) -> list[Array]:
+        """Some columns of one row group."""
+        rows = int(self.begins[group + 1] - self.begins[group])
+        try:
+            table = self.file.read_row_group(group, [_NAMES[name] for name in names], use_threads=False)
+        except _READ_ERRORS as error:
+            raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
+        found = []
+        for name in names:
+            parts = [self._values(name, chunk) for chunk in table.column(_NAMES[name]).chunks]
+            values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            if len(values) != rows:
+                raise InputError(f"{self.path}: its column {_NAMES[name]!r} has {len(values)} rows of {rows}", _DAMAGED)
+            found.append(values.astype(COLUMNS[name][0], copy=False))
+        return found
+
+    def _values(self, name: str, chunk: pa.Array) -> Array:
+        """A piece of a column as Records has it."""
+        column = _NAMES[name]
+        if _TYPES[column] == "text":
+            return self._codes(name, chunk)
+        values = to_numpy(chunk, -1)
+        if name in POOLED and ((values < -1) | (values >= len(self.pool(POOLED[name])))).any():
+            raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
+        return values
 
     def _codes(self, name: str, chunk: pa.Array) -> Array:
         """Texts as codes of Records."""
@@ -168,9 +204,15 @@ class _Columns(dict[str, Array]):
     def __init__(self, store: _Store, rows: Array | None) -> None:
         super().__init__()
         self.store, self.rows = store, rows
+        self.code, self.of_class = np.empty(0, np.int32), dict[str, Array]()
 
     def __missing__(self, name: str) -> Array:
-        self[name] = found = kept(self.store.column(name, self.rows))
+        if name not in self.of_class or name in self.store.columns:
+            self[name] = found = kept(self.store.column(name, self.rows))
+            return found
+        values = self.of_class[name]
+        same = len(values) > 0 and bool((values == values[0]).all())
+        self[name] = found = np.broadcast_to(values[0], len(self.code)) if same else taken(values, self.code)
         return found
 
 
@@ -196,11 +238,27 @@ class _Stored(Records):
         setattr(self, name, value)
         return value
 
-    def of_rows(self, name: str, rows: Array) -> Array:
+    def of_rows(self, name: str, rows: slice | Array) -> Array:
         if name in self.columns:
             touched()
             return super().of_rows(name, rows)
+        if name in self.columns.of_class:
+            touched()
+            return self.columns.of_class[name].take(self.columns.code[rows])
+        if isinstance(rows, slice):
+            rows = np.arange(rows.start, rows.stop)
         return self._store.column(name, rows if self._rows is None else self._rows[rows])
+
+    def pieces_of(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
+        if self._rows is not None:
+            yield from super().pieces_of(names, rows)
+            return
+        here = {**self._store.columns, **self.columns}
+        read = [name for name in names if name not in here]
+        for part, values in self._store.pieces(read, rows):
+            found = dict(zip(read, values, strict=True))
+            yield part, [found[name] if name in found else here[name][part] for name in names]
+            touched()
 
     def select(self, rows: Bools | Ints) -> Records:
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
@@ -218,6 +276,9 @@ class _Stored(Records):
         changed = _Stored(self._store, self._rows)
         changed._changed = self._changed | columns.keys()
         return changed._with({name: self.columns[name] for name in self.columns} | columns, calls)
+
+    def are_of(self, code: Array, columns: dict[str, Array]) -> None:
+        self.columns.code, self.columns.of_class = code, columns
 
     def release(self, *names: str) -> None:
         if on_disk():  # where they take no memory; reading them from the file again would take time
