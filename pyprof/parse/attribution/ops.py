@@ -13,7 +13,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.sorting import order_by
-from pyprof.arrays.spool import computed, full, joined, pieces, row_type, running_count, taken
+from pyprof.arrays.spool import computed, full, joined, pieces, row_type, running_count, running_most, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
@@ -259,18 +259,11 @@ def op_after(capture: CaptureFacts, rows: Rows) -> Rows:
     Ops of libraries may show no number (FBGEMM's look-ups): it is the first op after the range on its thread, in no other, if
     that begins before any op with the next number. One of a library itself may hold weights that are none of its arguments.
     """
-    ranges, labels = capture.ranges, capture.labels
+    ranges = capture.ranges
     result = np.full(len(rows), -1, np.int64)
-    dispatched = capture.kept & (labels.kind == Kind.DISPATCH)[ranges["label"]]
     for thread in distinct_values(ranges["thread"][rows]).tolist():
-        own = np.flatnonzero(dispatched & (ranges["thread"] == thread))
-        own = own[nest_order(capture.trace, Rows(own))]
-        start, end, label, seq = gather(ranges, own, "start_ns", "end_ns", "label", "seq")
-        ended = np.maximum.accumulate(np.concatenate([[-1], end[:-1]]))
         mine = np.flatnonzero(ranges["thread"][rows] == thread)
-        behind = np.searchsorted(start, ranges["start_ns"][rows[mine]], "right")
-        free = _first_from((seq < 0) & ~labels.constant[label] & (start >= ended), behind)
-        result[mine] = np.where(free < _first_from(seq >= 0, behind), np.append(own, -1)[free], -1)
+        result[mine] = _op_after_on(capture, thread, ranges["start_ns"][rows[mine]])
     markers = capture.trace.markers
     for at in np.flatnonzero(result < 0).tolist():
         call = markers[int(ranges["label"][rows[at]])].call
@@ -278,10 +271,32 @@ def op_after(capture: CaptureFacts, rows: Rows) -> Rows:
     return Rows(result)
 
 
-def _first_from(mask: Bools, place: Ints) -> Ints:
-    """The first place from each of these on where the mask holds, its length where none is."""
-    later = np.minimum.accumulate(np.where(mask, np.arange(len(mask)), len(mask))[::-1])[::-1]
-    return np.append(later, len(mask))[place]
+def _op_after_on(capture: CaptureFacts, thread: int, start_ns: Ints) -> Array:
+    """The same for the begins of some ranges of one thread."""
+    ranges, labels = capture.ranges, capture.labels
+    own = capture.rows_where(labels.kind == Kind.DISPATCH, lambda part: ranges["thread"][part] == thread)
+    own = Rows(taken(own, nest_order(capture.trace, own)))
+    start, end, label, seq = gather(ranges, own, "start_ns", "end_ns", "label", "seq")
+    ended = running_most(end)
+
+    def free(part: slice) -> Bools:
+        before = ended[max(part.start - 1, 0) : part.stop - 1]
+        before = before if part.start else np.append(-1, before)
+        return np.asarray((seq[part] < 0) & ~labels.constant[label[part]] & (start[part] >= before))
+
+    behind = np.searchsorted(start, start_ns, "right")
+    first = _first_from(rows_where(len(own), free), behind, len(own))
+    numbered = _first_from(rows_where(len(own), lambda part: seq[part] >= 0), behind, len(own))
+    return np.where(first < numbered, take(own, np.where(first < len(own), first, -1)), -1)
+
+
+def _first_from(places: Array, since: Ints, none: int) -> Ints:
+    """The first of ascending places that is not before each of these, or none."""
+    at = np.searchsorted(places, since)
+    found = np.full(len(since), none, np.int64)
+    there = at < len(places)
+    found[there] = places[at[there]]
+    return found
 
 
 def _last_before(group: Ints, start: Ints, wanted_group: Ints, before: Ints) -> Ints:
