@@ -27,7 +27,7 @@ from pyprof.errors import InputError
 PIECE_ROWS = 1 << 20  # handled at a time where all rows together would take memory
 SMALL_PIECE_ROWS = 1 << 18  # where many columns of each piece are in memory; of fewer rows the number of steps counts
 _LEAST_BYTES = 2 << 20  # of a column that is worth a file
-_MOST_MAPPED_BYTES = 96 << 20  # of files in this process's memory, those of its libraries (about 40 MB) among them
+_MOST_MAPPED_BYTES = 64 << 20  # of files in this process's memory, those of its libraries (about 40 MB) among them
 WRITTEN_BYTES = 1 << 20  # at a time: of less the system makes short pages, which cost more to map
 _ZEROS = bytes(WRITTEN_BYTES)
 _FOLDER: ContextVar[Path | None] = ContextVar("folder of long columns", default=None)
@@ -229,7 +229,9 @@ def taken(values: Array, index: Array) -> Array:
     """values[index], some rows at a time."""
     if values.strides == (0,):  # of one value for all rows, of which `take` would make a whole column each time
         return full(len(index), values[0], values.dtype) if len(index) else np.empty(0, values.dtype)
-    return computed(len(index), values.dtype, lambda part: values.take(index[part]))
+    found = computed(len(index), values.dtype, lambda part: values.take(index[part]))
+    touched()  # few rows far from each other are in as many pages as all
+    return found
 
 
 def is_constant(values: Array) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from pyprof.arrays.columns import among, distinct_rows
-from pyprof.arrays.intervals import spans
+from pyprof.arrays.intervals import spans, summed
 from pyprof.arrays.processes import at_once
 from pyprof.arrays.spool import kept, pieces
 from pyprof.arrays.types import Bools, Ints
@@ -193,11 +193,13 @@ class Overview:
         if not whole.on_gpu or not len(lost := unrecorded(whole)):
             return 0
         ends = np.sort(whole.gaps.ends(lost))
-        ran = np.flatnonzero(np.isin(self.records["kind"], _TIMED) & (whole.device >= 0))
-        ran = ran[np.argsort(self.records["start_ns"][ran], kind="stable")]
-        time = np.concatenate([[0], np.cumsum(self.records["dur_ns"][ran])])
-        before = time[np.searchsorted(self.records["start_ns"][ran], ends)]
-        early = ends[before < _BEGINNING * time[-1]]
+        kind, start, dur_ns = (self.records[name] for name in ("kind", "start_ns", "dur_ns"))
+        time = np.zeros(len(ends) + 1, np.int64)  # of what began since the end before each, and since the last
+        for part in pieces(len(kind)):
+            ran = np.flatnonzero(among(kind[part], _TIMED) & (whole.device[part] >= 0))
+            time += summed(np.searchsorted(ends, start[part][ran], "right"), dur_ns[part][ran], len(time))
+        before = np.cumsum(time)
+        early = ends[before[:-1] < _BEGINNING * before[-1]]
         return int(early[-1]) - begin if len(early) else 0
 
     @cached_property

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.spool import empty, full, kept, pieces, release
+from pyprof.arrays.spool import empty, full, kept, pieces, release, taken
 from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
@@ -66,7 +66,7 @@ class Budget:
 
     def left_ns(self, rows: Ints) -> Ints:
         """What each of these records can still give, its run aside."""
-        return self._left[rows]
+        return taken(self._left, rows)
 
     def take(self, rows: Ints, wish_ns: Ints | Floats, awaited: bool = False) -> Ints:
         """Claim up to so much of each of these records (each named once); the ns that were granted.

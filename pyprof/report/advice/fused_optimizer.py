@@ -14,6 +14,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
+from pyprof.arrays.spool import taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, TensorSpec
@@ -48,15 +49,15 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
     fused = np.array([re.search(_FUSED, name) is not None for name in named_fused.pool] + [False], np.bool_)[named_fused.codes]
     kernel = (alike["kind"] == ActivityKind.KERNEL) & (alike["phase"] == PHASES.index("optimizer"))
     stepping = frame.classes.rows(kernel & ~fused)
-    stepping = stepping[overview.inside[stepping]]
+    stepping = stepping[taken(overview.inside, stepping)]
     name = _optimizer(overview)
     tensors = _TENSORS.get(next((part for part in _TENSORS if part in name.lower()), ""), _USUAL)
     rows, wish = np.empty(0, np.int64), np.empty(0)
     for device in range(overview.division.count):
-        mine = stepping[overview.division.device[stepping] == device]
+        mine = stepping[taken(overview.division.device, stepping) == device]
         if len(mine) < _FEW:
             continue
-        time = int(records["dur_ns"][mine].sum())
+        time = int(taken(records["dur_ns"], mine).sum())
         least = _least_ns(overview, mine, tensors)
         rows = np.append(rows, mine)
         wish = np.append(wish, budget.left_ns(mine) * max(1 - least / max(time, 1), 0))
@@ -71,8 +72,8 @@ def find(overview: Overview, budget: Budget) -> Advice | None:
         return None
     budget.free_gaps[gaps] = False
     budget.drop_launches(rows)
-    held = budget.wall_ns(overview.division.held_ns[rows])
-    where = places(overview, rows, overview.division.held_ns[rows])
+    held_ns = taken(overview.division.held_ns, rows)
+    held, where = budget.wall_ns(held_ns), places(overview, rows, held_ns)
     ops = f": {named(where)}" if where[0].op else ""
     waiting = f" and the device waits {human(waits, 'ns')} for their launches" if waits else ""
     passing = f"one pass over the parameters {human(held + waits - saves, 'ns')}"
@@ -116,11 +117,11 @@ def _pass(overview: Overview, rows: Ints) -> _Pass:
     """Each parameter is what ops change that are called equally often: of those with tensors of one size the median op's calls
     are the parameters of this size, since some ops change a parameter or a state twice in a step."""
     records = overview.records
-    call = np.where(records["own"][rows] >= 0, records["own"][rows], records["call"][rows]).astype(np.int64)
-    (calls, names), _, code = distinct_rows(call, records["name"][rows])
-    instance = np.where(records["instance"][rows] >= 0, records["instance"][rows], -1 - np.arange(len(rows)))
+    own, call, name, instance, dur_ns = (taken(records[one], rows) for one in ("own", "call", "name", "instance", "dur_ns"))
+    (calls, names), _, code = distinct_rows(np.where(own >= 0, own, call), name)
+    instance = np.where(instance >= 0, instance, -1 - np.arange(len(rows)))
     often = np.bincount(distinct_rows(code, instance).columns[0], minlength=len(calls))
-    time = summed(code, records["dur_ns"][rows], len(calls))
+    time = summed(code, dur_ns, len(calls))
     changed: dict[tuple[TensorSpec, ...], dict[str, int]] = {}
     spent: dict[str, int] = {}
     for at, (about, text) in enumerate(zip(calls.tolist(), names.tolist(), strict=True)):

@@ -11,7 +11,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, kept, pieces, taken, touched
+from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
 from pyprof.parse.sources.trace import ActivityKind
@@ -219,16 +219,15 @@ class Kernels:
 
     def _lost(self, mine: Ints) -> Lost:
         """One place. mine: its rows."""
-        records, rows, limits = self.frame.records, self.rows[mine], self.frame.roofline
-        scopes = distinct_values(records["scope"][rows]).tolist()
+        records, rows, limits = self.frame.records, taken(self.rows, mine), self.frame.roofline
+        scopes = distinct_values(taken(records["scope"], rows)).tolist()
         layers = {_text(layer_names(records.stacks[code].layer)) for code in scopes if code >= 0}
         layer = layers.pop() if len(layers) == 1 else without_numbers(min(layers), IN_PART) if layers else ""
-        time, lost = np.maximum(records["dur_ns"][rows], 0), self.lost_ns[mine]
-        bound = np.bincount(limits.bound[rows] + np.int64(1), lost, len(BOUNDS) + 1)[1:]
-        peak = float((limits.peak[rows] / 100 * time).sum() / time.sum())
+        time, lost = np.maximum(taken(records["dur_ns"], rows), 0), taken(self.lost_ns, mine)
+        bound = np.bincount(taken(limits.bound, rows) + np.int64(1), lost, len(BOUNDS) + 1)[1:]
+        peak = float((taken(limits.peak, rows) / 100 * time).sum() / time.sum())
         call = records["call"][rows[0]]
         op, shape = (records.calls[call].op, params(records.calls[call])) if call >= 0 else (None, None)
-        touched()
         return Lost(layer or None, op, shape, BOUNDS[int(bound.argmax())], len(mine), int(time.sum()), int(lost.sum()), peak)
 
 
