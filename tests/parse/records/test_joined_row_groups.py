@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyprof.arrays.processes import several
+from pyprof.cli import main
 from pyprof.loading import load_capture
 from pyprof.parse.records import parquet
 from pyprof.parse.records.parquet.compact import Reader, field, written
+from tests.conftest import ROOT
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pq = importlib.import_module("pyarrow.parquet")
@@ -118,3 +120,13 @@ def test_what_a_row_group_raises_is_raised(captures: Path, tmp_path: Path, monke
     monkeypatch.setattr(writer._Tables, "columns", no_room)
     with several(2), pytest.raises(OSError, match="No space"):
         parquet.write(records, tmp_path / "net.parquet")
+
+
+def test_two_columns_of_one_name_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "net.parquet"
+    parquet.write(load_capture(ROOT / "tests/data/nsys_ops.sqlite"), file)
+    whole = pq.read_table(file)
+    pq.write_table(whole.append_column(whole.schema.field("rank"), whole.column("rank")), file)
+    assert main(["prof", str(file), "--csv"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert "rank" in lines[0] and lines[0].startswith("pyprof: error: ") and lines[1].startswith("hint: ")

@@ -141,11 +141,12 @@ class _Store:
         rows = int(self.begins[group + 1] - self.begins[group])
         try:
             table = self.file.read_row_group(group, [_NAMES[name] for name in names], use_threads=False)
-        except _READ_ERRORS as error:
+            columns = [table.column(_NAMES[name]) for name in names]
+        except (*_READ_ERRORS, KeyError) as error:  # KeyError: a damaged schema has two of one name
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
         found = []
-        for name in names:
-            parts = [self._values(name, chunk) for chunk in table.column(_NAMES[name]).chunks]
+        for name, column in zip(names, columns, strict=True):
+            parts = [self._values(name, chunk) for chunk in column.chunks]
             values = parts[0] if len(parts) == 1 else np.concatenate(parts)
             if len(values) != rows:
                 raise InputError(f"{self.path}: its column {_NAMES[name]!r} has {len(values)} rows of {rows}", _DAMAGED)
