@@ -16,10 +16,11 @@ from pyprof.arrays.columns import among, distinct_rows, distinct_values
 from pyprof.arrays.intervals import count_before, latest, order_of
 from pyprof.arrays.joining import copied, mapped, rows_where
 from pyprof.arrays.spool import computed, joined, pieces, taken
-from pyprof.arrays.types import Array, Bools, Integers, Ints
+from pyprof.arrays.types import Bools, Integers, Ints
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.launches import launch_of_activity
+from pyprof.parse.attribution.phases import texts_where
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.attribution.stacks import Placed, Stacks
 from pyprof.parse.sources.trace import ActivityKind, Strings, Trace
@@ -49,7 +50,7 @@ class Calls(NamedTuple):
 
     def of_names(self, named: Callable[[str], object]) -> Bools:
         """Which calls have a name for which `named` gives something."""
-        return mapped(_names_where(self.name, self.strings, named), self.name)
+        return mapped(texts_where(self.strings, self.name, lambda text: named(text) is not None), self.name)
 
     def by_launching_threads(self) -> Bools:
         """Which calls were made by threads that launch work: others, as those that pin memory, hold nobody up."""
@@ -63,7 +64,7 @@ def calls_of(trace: Trace) -> Calls:
     launches, activities = trace.launches, trace.activities
     thread, name = launches["thread"], launches["name"]
     pid = trace.processes["pid"][trace.threads["process"]]
-    waiting = _names_where(name, trace.strings, _WAITS.match)
+    waiting = texts_where(trace.strings, name, lambda text: _WAITS.match(text) is not None)
     waits = copied(mapped(waiting, name))
     launch, kind = launch_of_activity(trace), activities["kind"]
     for part in pieces(len(kind)):
@@ -72,17 +73,6 @@ def calls_of(trace: Trace) -> Calls:
         waits[launch[copies[done]]] = True
     times = launches["start_ns"], launches["end_ns"]
     return Calls(mapped(pid, thread), mapped(trace.threads["tid"], thread), *times, name, waits, thread, trace.strings)
-
-
-def _names_where(names: Array, strings: Strings, named: Callable[[str], object]) -> Bools:
-    """Of each string, and of -1 behind them, whether it is one of the names and `named` gives something for it."""
-    found = np.zeros(len(strings) + 1, np.bool_)
-    for part in pieces(len(names)):
-        found[names[part]] = True
-    for code in np.flatnonzero(found[:-1]).tolist():
-        found[code] = named(strings[code]) is not None
-    found[-1] = False
-    return found
 
 
 def waiting_call(calls: Calls, pid: Ints, tid: Ints, dry: Ints, launch: Ints) -> Ints:

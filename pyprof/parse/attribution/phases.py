@@ -9,7 +9,7 @@ formulas.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pyprof.opcall import OpCall
 from pyprof.parse.attribution.ops import OpTable
 from pyprof.parse.attribution.ranges import CaptureFacts
 from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
-from pyprof.parse.sources.trace import ActivityKind
+from pyprof.parse.sources.trace import ActivityKind, Strings
 
 FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION, COPY = map(PHASES.index, PHASES)
 _COMMUNICATION = frozenset({"nccl", "symm_mem_collective", "expert_parallel_comm"})
@@ -58,7 +58,7 @@ def find_phases(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpT
         _fill_by_name(columns, phase, inferred)
     forward = np.int8(DIRECTIONS.index("fprop"))  # of the first two phases the codes are those of directions
     columns["dir"] = computed(count, np.int8, lambda part: np.where(phase[part] == OPTIMIZER, forward, phase[part]))
-    communicates = _texts_where(capture, columns, lambda text: is_of(text, _COMMUNICATION))
+    communicates = texts_where(capture.trace.strings, columns["name"], lambda text: is_of(text, _COMMUNICATION))
     collective = _in_ops(capture, rows, ops, lambda call: call.module == "c10d")  # of gloo: ops and no kernels
     for part in pieces(count):
         own, of_kind = phase[part], kind[part]
@@ -116,12 +116,11 @@ def _is_optimizer(call: OpCall) -> bool:
 
 def _names_where(capture: CaptureFacts, names: Array, holds: Callable[[str], bool]) -> Bools:
     """Which of these codes into strings are texts of which something holds; each text is looked at once."""
-    return np.asarray(_texts_where(capture, {"name": names}, holds)[names])
+    return np.asarray(texts_where(capture.trace.strings, names, holds)[names])
 
 
-def _texts_where(capture: CaptureFacts, columns: Mapping[str, Array], holds: Callable[[str], bool]) -> Bools:
+def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) -> Bools:
     """Of each string whether it is the name of a row and something holds of it; one more, for code -1."""
-    strings, names = capture.trace.strings, columns["name"]
     found = np.zeros(len(strings) + 1, np.bool_)
     for part in pieces(len(names)):
         found[names[part]] = True
