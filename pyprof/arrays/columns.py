@@ -308,10 +308,11 @@ def map_distinct(values: Column, function: Callable[[int], int]) -> Array:
         table[known.astype(np.int64) - low] = mapped
 
     def of_part(part: slice) -> Array:
-        heads = _heads(values[part])
-        found = values[part][heads]
+        own = values[part]
+        heads = _heads(own)
+        found = own[heads]
         found = mapped[np.searchsorted(known, found)] if table is None else table.take(found.astype(np.int64) - low)
-        return np.repeat(found, np.diff(np.append(heads, part.stop - part.start))) if len(heads) < len(values[part]) else found
+        return np.repeat(found, np.diff(np.append(heads, len(own)))) if len(heads) < len(own) else found
 
     return computed(len(values), mapped.dtype, of_part)
 

@@ -225,6 +225,19 @@ def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
     return _column(Lengthening.of(rows, dtype), rows, dtype, parts)
 
 
+def of_parts(rows: int, dtype: Any, parts: Iterator[Array], default: Any) -> Array:
+    """A column of some values after others; of one value, or of none and then the default, it takes no room."""
+    same, held = np.broadcast_to(np.dtype(dtype).type(default), rows), 0
+    for values in parts:
+        if len(values) and not held:
+            same = np.broadcast_to(values[0], rows)
+        if len(values) and (values != same[0]).any():
+            before = (same[part] for part in pieces(held))
+            return _column(Lengthening.of(rows, dtype), rows, dtype, chain(before, [values], parts))
+        held += len(values)
+    return same
+
+
 def taken(values: Array, index: Array) -> Array:
     """values[index], some rows at a time."""
     if values.strides == (0,):  # of one value for all rows, of which `take` would make a whole column each time

@@ -280,7 +280,7 @@ class Division:
     def _threads(self, rows: Ints) -> Ints:
         """A number for the process and thread that launched each of these records, ascending as these are."""
         numbers, processes, threads = self.records, count(), count()
-        pid, tid = (_Of(rows, numbers[name].__getitem__) for name in ("pid", "tid"))
+        pid, tid = (_of_rows(numbers[name], rows) for name in ("pid", "tid"))
         process, thread = map_distinct(pid, lambda _: next(processes)), map_distinct(tid, lambda _: next(threads))
         if next(processes) < 2:
             return thread

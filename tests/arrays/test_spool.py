@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,25 @@ def test_columns_are_joined_in_their_order(tmp_path):
     with spool.columns_on_disk(tmp_path):
         whole = spool.joined(parts)
     assert whole.dtype == np.int64 and (whole == expected).all() and parts == []
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("edges", [[ROWS], [3, 0, ROWS - 3], [ROWS // 2, ROWS // 2]])
+@pytest.mark.parametrize("changes", [None, 0, 2, ROWS // 2, ROWS - 1])
+def test_a_column_of_parts_takes_no_room_where_all_is_one_value(tmp_path, on_disk, edges, changes):
+    expected = np.full(ROWS, 5)
+    if changes is not None:
+        expected[changes] = 6
+    ends = np.cumsum(edges)
+    with spool.columns_on_disk(tmp_path, piece_rows=1 << 10) if on_disk else nullcontext():
+        parts = (expected[end - size : end] for size, end in zip(edges, ends, strict=True))
+        column = spool.of_parts(ROWS, np.int64, parts, -1)
+    assert (column == expected).all() and len(column) == ROWS
+    assert (column.strides == (0,)) == (changes is None)
+
+
+def test_a_column_without_parts_has_the_default():
+    assert spool.of_parts(3, np.int32, iter([]), -1).tolist() == [-1, -1, -1]
 
 
 def test_no_room_is_an_error_of_ours(tmp_path, monkeypatch):

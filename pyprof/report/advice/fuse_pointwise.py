@@ -188,8 +188,12 @@ def _between(kernels: Kernels, at: Ints, linked: Bools) -> Floats:
 
 def _known(kernels: Kernels, runs: _Runs, gives: Ints) -> list[str]:
     """Ops of torch that do what those runs do that give most."""
-    heaviest = np.argsort(-gives, kind="stable")[:_LOOKED_AT].tolist()
-    done = [{kernels.words[word] for word in kernels.word[kernels.code[runs.at[runs.run == run]]].tolist()} for run in heaviest]
+    fewest = max(len(gives) - _LOOKED_AT, 0)
+    enough = np.flatnonzero(gives >= np.partition(gives, fewest)[fewest])
+    heaviest = enough[np.argsort(-gives[enough], kind="stable")[:_LOOKED_AT]]
+    begins, ends = (np.searchsorted(runs.run, heaviest, side) for side in ("left", "right"))
+    rows = [runs.at[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    done = [{kernels.words[word] for word in kernels.word[kernels.code[mine]].tolist()} for mine in rows]
     return [op for parts, op in _OPS if any(parts <= words for words in done)]
 
 

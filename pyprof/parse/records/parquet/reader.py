@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_numpy
-from pyprof.arrays.spool import empty, full, kept, on_disk, taken, touched
+from pyprof.arrays.spool import kept, of_parts, on_disk, taken, touched
 from pyprof.arrays.spool import release as release_pages
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import InputError
@@ -112,20 +112,9 @@ class _Store:
             lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in lists]
             numbers = [to_numpy(chunk.flatten()) for chunk in lists]
             return [np.concatenate([np.empty(0, np.int64), *parts]) for parts in (lengths, numbers)]
-        dtype, size, rows = np.dtype(COLUMNS[name][0]), int(self.begins[groups.stop] - self.begins[groups.start]), 0
-        result = np.broadcast_to(dtype.type(-1), size)  # of one value it takes no room
-        for chunk in self._chunks(_NAMES[name], groups):
-            values = self._values(name, chunk).astype(dtype, copy=False)
-            if len(values) and result.strides == (0,):
-                if not rows:
-                    result = np.broadcast_to(values[0], size)
-                if (values != result[0]).any():
-                    result = full(size, result[0], dtype) if rows else empty(size, dtype)
-            if result.strides != (0,):
-                result[rows : rows + len(values)] = values  # a copy, so that Arrow's memory serves for the next piece
-            rows += len(values)
-            touched()
-        return [result]
+        dtype, size = np.dtype(COLUMNS[name][0]), int(self.begins[groups.stop] - self.begins[groups.start])
+        parts = (self._values(name, chunk).astype(dtype, copy=False) for chunk in self._chunks(_NAMES[name], groups))
+        return [of_parts(size, dtype, parts, -1)]
 
     def pieces(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
         """These rows of some columns, those of one row group after another, none of which is kept."""
