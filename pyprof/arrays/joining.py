@@ -59,6 +59,11 @@ def rows_where(rows: int, chosen: Callable[[slice], Bools]) -> Array:
     return found.whole()
 
 
+def positions(mask: Bools) -> Array:
+    """np.flatnonzero of a mask, in the narrowest type."""
+    return rows_where(len(mask), lambda part: np.asarray(mask[part]))
+
+
 def chosen(values: Array, which: Callable[[slice], Bools]) -> Array:
     """values[mask] of a mask that is computed for some rows at a time."""
     found = Growing(values.dtype)

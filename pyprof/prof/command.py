@@ -12,18 +12,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pyprof.arrays.joining import positions
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.parse.records.records import COLUMNS, concatenate
 from pyprof.parse.records.selection import (
-    WINDOW_COLUMNS,
     add_graphs,
     add_kinds,
     add_window,
-    choose_kinds,
     first_ns,
     in_window,
+    of_kinds,
     window_given,
 )
 from pyprof.prof.columns import (
@@ -85,13 +85,12 @@ def run(options: argparse.Namespace) -> int:
         load_user_formulas(formulas)
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([*map(load, options.file or ["-"])])
-    shown = choose_kinds(records.only(*WINDOW_COLUMNS), options.kinds)
-    inside = np.flatnonzero(in_window(shown, options))
-    since, whole = first_ns(records), len(inside) == len(shown)
-    for each in (records, shown):
-        each.release(*COLUMNS)
+    shown = of_kinds(records, options.kinds)
+    inside = positions(in_window(records, options, shown))
+    since, whole = first_ns(records), len(inside) == np.count_nonzero(shown)
+    records.release(*COLUMNS)
+    frame, inside = frame_of(records, shown, inside, gpu)
     del shown
-    frame, inside = frame_of(records, options.kinds, inside, gpu)
     table = RecordTable(frame)
     rows = matching(table, inside, where)
     found = arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen)

@@ -55,7 +55,6 @@ class Frame:
         self._whole = self._ran = records if whole is None else whole
         self._all: Frame | None = None  # what this is a part of
         self._texts = dict[tuple[str, object], Texts]()
-        self._verdicts = dict[tuple[int, ...], Verdict]()
 
     @property
     def rows(self) -> Ints:
@@ -65,7 +64,11 @@ class Frame:
     @property
     def numbers(self) -> Ints:
         """The numbers of these records in the whole capture, from 0."""
-        return self.rows
+        return (self._all or self).numbers_of(self.rows)
+
+    def numbers_of(self, rows: Ints) -> Ints:
+        """The same of some of them."""
+        return rows
 
     def within(self) -> tuple[Records, Bools | None]:
         """The records of the whole capture and which of them these are; None: all."""
@@ -296,15 +299,17 @@ class Frame:
     @cached_property
     def class_verdicts(self) -> tuple[Ints, list[Verdict]]:
         """The same, with a code of each class."""
-        return self._verdicts_of(self.costs.class_kernel, self.classes.records)
+        alike = self.classes.records
+        distinct, _, inverse = distinct_rows(self.costs.class_kernel, alike["call"], alike["gpu"])
+        return inverse, [self._verdict(*key) for key in distinct.T.tolist()]
 
-    def _verdicts_of(self, kernel: Array, records: Records) -> tuple[Ints, list[Verdict]]:
-        distinct, _, inverse = distinct_rows(kernel, records["call"], records["gpu"])
-        known = (self._all or self)._verdicts
-        for key in (keys := [*map(tuple, distinct.T.tolist())]):
-            if key not in known:
-                known[key] = self._verdict(*key)
-        return inverse, [known[key] for key in keys]
+    @cached_property
+    def distinct_verdicts(self) -> tuple[Ints, list[Verdict]]:
+        """The same, equal ones once, since texts and peaks are made of each for every part."""
+        codes, found = self.class_verdicts
+        pool = dict[Verdict, int]()
+        number = np.array([pool.setdefault(one, len(pool)) for one in found], np.int64)
+        return number[codes], list(pool)
 
     def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
         op = self.records.calls[call] if call >= 0 else None
@@ -390,10 +395,6 @@ class Part(Frame):
         self._all, self.rows = frame, rows
         self.records, self.given = frame.records.select(rows) if records is None else records, frame.given
 
-    @property
-    def numbers(self) -> Ints:
-        return (self._all or self).numbers[self.rows]
-
     def within(self) -> tuple[Records, Bools | None]:
         whole = (self._all or self).records
         return whole, np.isin(np.arange(len(whole)), self.rows)
@@ -408,11 +409,8 @@ class Part(Frame):
 
     @cached_property
     def verdicts(self) -> tuple[Ints, list[Verdict]]:
-        """Equal ones are one, since texts and peaks are made of each for every part."""
-        inverse, found = self._verdicts_of(self.costs.kernel, self.records)
-        pool: dict[Verdict, int] = {}
-        number = np.array([pool.setdefault(one, len(pool)) for one in found], np.int64)
-        return number[inverse], list(pool)
+        codes, found = (self._all or self).distinct_verdicts
+        return codes.take(self.costs.alike), found
 
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:

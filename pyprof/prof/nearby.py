@@ -7,14 +7,15 @@ depends on all that ran before. Nothing else does: each value here is that of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pyprof.arrays.columns import Growing
-from pyprof.arrays.spool import row_type
+from pyprof.arrays.spool import pieces, row_type
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware.devices import Gpu
 from pyprof.parse.records.records import Records
-from pyprof.parse.records.selection import choose_kinds, kind_codes
 from pyprof.prof.frame import Frame
 from pyprof.prof.infer import pairs_all
 from pyprof.tables.table import PART_ROWS
@@ -22,23 +23,30 @@ from pyprof.tables.table import PART_ROWS
 _WORTH = 2  # times the needed records: a capture that is not larger is computed whole
 
 
-def frame_of(records: Records, kinds: str, inside: Ints, gpu: Gpu | None = None) -> tuple[Frame, Ints]:
-    """A frame from which everything can be read of some of the records of these kinds, and their rows in it.
+def frame_of(records: Records, shown: Bools, inside: Ints, gpu: Gpu | None = None) -> tuple[Frame, Ints]:
+    """A frame from which everything can be read of some of the records that are shown, and their rows in it.
 
-    inside: positions of those among the records of these kinds, ascending.
+    shown: of each record whether it is of a kind that is shown; inside: positions of some of these, ascending.
     """
-    of_kinds = np.isin(records["kind"], kind_codes(kinds))
-    if len(inside) * _WORTH <= np.count_nonzero(of_kinds) and not pairs_all(records) and not _sparse(records):
-        places = None if of_kinds.all() else np.flatnonzero(of_kinds)
-        needed = around(records, inside if places is None else places[inside])
+    if len(inside) * _WORTH <= np.count_nonzero(shown) and not pairs_all(records) and not _sparse(records):
+        needed = around(records, inside)
         if len(needed) * _WORTH <= len(records):
-            some = records.select(needed)
-            there = np.zeros(len(records), np.bool_)
-            there[needed] = True
-            numbers = needed if places is None else np.flatnonzero(there[places])
-            del places
-            return Nearby(choose_kinds(some, kinds), gpu, some, records, numbers), np.searchsorted(numbers, inside)
-    return Frame(records.select(of_kinds), gpu, records), inside
+            some, of_kinds = records.select(needed), shown[needed]
+            rows = _ranks(of_kinds, np.searchsorted(needed, inside))
+            return Nearby(some.select(of_kinds), gpu, some, records, _ranks(shown, needed[of_kinds])), rows
+    return Frame(records.select(shown), gpu, records), _ranks(shown, inside)
+
+
+def _ranks(shown: Bools, positions: Ints) -> Ints:
+    """For each of some positions, ascending, how many are shown before it."""
+    found, before = np.empty(len(positions), np.int64), 0
+    for part in pieces(len(shown)):
+        begin, end = np.searchsorted(positions, (part.start, part.stop)).tolist()
+        if end > begin:
+            count = np.cumsum(shown[part])
+            found[begin:end] = before + count[positions[begin:end] - part.start] - 1
+        before += int(np.count_nonzero(shown[part]))
+    return found
 
 
 class Nearby(Frame):
@@ -49,9 +57,8 @@ class Nearby(Frame):
         super().__init__(records, gpu, whole)
         self._ran, self._numbers = capture, numbers
 
-    @property
-    def numbers(self) -> Ints:
-        return self._numbers
+    def numbers_of(self, rows: Ints) -> Ints:
+        return self._numbers[rows]
 
 
 def around(records: Records, inside: Ints) -> Ints:
@@ -62,25 +69,38 @@ def around(records: Records, inside: Ints) -> Ints:
     found, known = inside, -1
     while known != wanted.count:  # until no instance belongs to these that is not among them
         known, places = wanted.count, Growing(row_type(len(records)))
-        for begin in range(0, len(records), PART_ROWS):
-            rows = np.arange(begin, min(begin + PART_ROWS, len(records)))
+        for rows in _stretches(records, inside, wanted):
             own, forward = _instances(records, rows)
             near = wanted.hold(own) | wanted.hold(forward)
             wanted.add(own[near], forward[near])
-            near[inside[slice(*np.searchsorted(inside, (begin, begin + len(rows))))] - begin] = True  # those of no op
-            places.append(rows[near].astype(row_type(len(records))))
+            near[inside[slice(*np.searchsorted(inside, (rows.start, rows.stop)))] - rows.start] = True  # those of no op
+            places.append((np.flatnonzero(near) + rows.start).astype(row_type(len(records))))
         found = places.whole()
     return found.astype(np.int64)
+
+
+def _stretches(records: Records, inside: Ints, wanted: _Instances) -> Iterator[slice]:
+    """The records that may be wanted, some that follow one another after others."""
+    for rows, limits in records.stretches("instance", "fwd_instance"):
+        near = inside[slice(*np.searchsorted(inside, (rows.start, rows.stop)))]
+        if len(near) or any(wanted.any_within(*each) for each in limits):
+            for begin in range(rows.start, rows.stop, PART_ROWS):
+                yield slice(begin, min(begin + PART_ROWS, rows.stop))
 
 
 def _sparse(records: Records) -> bool:
     """Whether numbers of instances are far larger than there are records, as in some records of a long capture."""
     most = 64 * len(records) + (1 << 24)
-    parts = (np.arange(begin, min(begin + PART_ROWS, len(records))) for begin in range(0, len(records), PART_ROWS))
-    return any(int(numbers.max(initial=-1)) > most for rows in parts for numbers in _instances(records, rows))
+    for rows, limits in records.stretches("instance", "fwd_instance"):
+        if max(high for _, high in limits) > most:
+            for begin in range(rows.start, rows.stop, PART_ROWS):
+                part = slice(begin, min(begin + PART_ROWS, rows.stop))
+                if any(int(numbers.max(initial=-1)) > most for numbers in _instances(records, part)):
+                    return True
+    return False
 
 
-def _instances(records: Records, rows: Ints) -> tuple[Array, Array]:
+def _instances(records: Records, rows: Ints | slice) -> tuple[Array, Array]:
     """The instances and forward instances of some records."""
     return records.of_rows("instance", rows), records.of_rows("fwd_instance", rows)
 
@@ -101,6 +121,10 @@ class _Instances:
             self._there[numbers] = True
         self._there[-1] = False
         self.count = int(np.count_nonzero(self._there))
+
+    def any_within(self, least: int, most: int) -> bool:
+        """Whether one of them lies between two numbers, both included."""
+        return bool(self._there[max(least, 0) : max(most + 1, 0)].any())
 
     def hold(self, instances: Array) -> Bools:
         """Which of some numbers are among them."""

@@ -92,14 +92,14 @@ def test_all_of_an_op_its_forward_and_its_backward(rows: int, monkeypatch: pytes
 
 def test_numbers_far_beyond_the_records_take_no_memory() -> None:
     whole = _records([3, 3, 10**13, 5], [-1, -1, -1, 3])
-    frame, rows = frame_of(whole, "all", np.array([1]))
+    frame, rows = frame_of(whole, np.ones(4, np.bool_), np.array([1]))
     assert not isinstance(frame, Nearby) and rows.tolist() == [1]
 
 
 def test_what_is_read_whole() -> None:
-    records, inside = _records(own=[*range(8)], forward=[-1] * 8), np.array([2])
-    frame, rows = frame_of(records, "all", inside)
+    records, inside, shown = _records(own=[*range(8)], forward=[-1] * 8), np.array([2]), np.ones(8, np.bool_)
+    frame, rows = frame_of(records, shown, inside)
     assert isinstance(frame, Nearby) and frame.numbers.tolist() == [2] and rows.tolist() == [0]
-    assert type(frame_of(records, "all", np.arange(5))[0]) is Frame  # most of it
+    assert type(frame_of(records, shown, np.arange(5))[0]) is Frame  # most of it
     records.calls = [OpCall("fbgemm", "split_embedding_codegen_lookup_sgd_function")]
-    assert type(frame_of(records, "all", inside)[0]) is Frame  # look-ups are paired by their number
+    assert type(frame_of(records, shown, inside)[0]) is Frame  # look-ups are paired by their number

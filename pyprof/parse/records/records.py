@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from operator import itemgetter
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.spool import pieces
-from pyprof.arrays.types import Array
+from pyprof.arrays.types import Array, Bools
 from pyprof.engine_steps import EngineStep, read_together
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import Strings
@@ -79,6 +81,9 @@ KEYS = {
     "start_ns": "start", "dur_ns": "sil", "launch_ns": "launch", "launch_dur_ns": "launchdur", "smem_bytes": "smem",
     "phase_inferred": "inferred",
 }  # fmt: skip
+
+Limits: TypeAlias = tuple[int, int]  # a least and a greatest value that a column may have
+ANYTHING: Limits = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +186,38 @@ class Records:
             part = slice(rows.start + some.start, rows.start + some.stop)
             yield part, [values[part] for values in columns]
 
+    def stretches(self, *names: str) -> Iterator[tuple[slice, list[Limits]]]:
+        """All records, some that follow one another after others, and of some columns the limits that their values have there:
+        those of a file as it says itself, so that it need not be read where nothing can be wanted. ANYTHING: not known."""
+        yield slice(0, len(self)), [ANYTHING] * len(names)
+
+    def within(self, name: str, least: int, beyond: int) -> Bools:
+        """Whether a column of each record is at least `least` and less than `beyond`; of a file only those stretches are read
+        of which it is not known."""
+        inside = np.zeros(len(self), np.bool_)
+        for rows, ((low, high),) in self.stretches(name):
+            if least <= low and high < beyond:
+                inside[rows] = True
+            elif low < beyond and least <= high:
+                for part in _parts(rows):
+                    values = self.of_rows(name, part)
+                    inside[part] = (values >= least) & (values < beyond)
+        return inside
+
+    def least(self, name: str, least: int, among: Bools | None = None) -> int | None:
+        """The smallest value of a column that is at least `least`, None where there is none; of a file no more is read than
+        stretches that may hold it. among: of each record whether it is looked at, None: all."""
+        found = None
+        for rows, ((low, high),) in sorted(self.stretches(name), key=itemgetter(1)):
+            if found is not None and low >= found:
+                break
+            for part in _parts(rows) if high >= least else ():
+                values = self.of_rows(name, part)
+                values = values[values >= least if among is None else (values >= least) & among[part]]
+                if len(values) and (found is None or values.min() < found):
+                    found = int(values.min())
+        return found
+
     def select(self, rows: Array) -> Records:
         """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
         if rows.dtype == np.bool_ and rows.all():
@@ -224,6 +261,11 @@ class Records:
         """The sequence numbers of one record, in the order of its stack's seq_names."""
         numbers: list[int] = self.seq_numbers[self.seq_offsets[row] : self.seq_offsets[row + 1]].tolist()
         return numbers
+
+
+def _parts(rows: slice) -> Iterator[slice]:
+    """Some of these rows after others."""
+    return (slice(rows.start + part.start, rows.start + part.stop) for part in pieces(rows.stop - rows.start))
 
 
 def empty(source: str) -> Records:

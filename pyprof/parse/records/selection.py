@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
-from pyprof.arrays.spool import pieces
-from pyprof.arrays.types import Array, Bools
+from pyprof.arrays.types import Bools
 from pyprof.errors import InputError, UsageError
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -21,7 +19,6 @@ from pyprof.visible import tell
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")
-WINDOW_COLUMNS = ("kind", "start_ns", "step", "stack", "scope")  # what `in_window` looks at, and `choose_kinds`
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _LARGEST = np.iinfo(np.int64).max
 
@@ -41,9 +38,17 @@ def kind_codes(kinds: str) -> list[int]:
     return list(map(ActivityKind.NAMES.index, names))
 
 
+def of_kinds(records: Records, kinds: str) -> Bools:
+    """Whether each record is of one of these kinds. Raises as `kind_codes`."""
+    found = np.zeros(len(records), np.bool_)
+    for code in kind_codes(kinds):
+        found |= records["kind"] == code
+    return found
+
+
 def choose_kinds(records: Records, kinds: str) -> Records:
     """The records of these kinds. Raises as `kind_codes`."""
-    return records.select(np.isin(records["kind"], kind_codes(kinds)))
+    return records.select(of_kinds(records, kinds))
 
 
 def add_window(parser: argparse.ArgumentParser) -> None:
@@ -75,44 +80,54 @@ def window_given(options: argparse.Namespace) -> bool:
     return any(getattr(options, name, None) is not None for name in _WINDOW)
 
 
-def in_window(records: Records, options: argparse.Namespace) -> Bools:
+def in_window(records: Records, options: argparse.Namespace, shown: Bools | None = None) -> Bools:
     """Whether each record lies in every requested part.
 
+    shown: of each record whether the command shows it at all, None: all; steps, ranges and the first time are those of these.
     Raises UsageError for a text that cannot be read, InputError where the capture has no steps or no such range. Steps that the
     capture does not have select nothing, with a note on standard error.
     """
-    inside = np.ones(len(records), np.bool_)
+    inside = np.ones(len(records), np.bool_) if shown is None else shown.copy()
     for name, select in zip(_WINDOW, (_in_steps, _in_range, _in_time), strict=True):
         if (text := getattr(options, name, None)) is not None:
-            inside &= select(records, text)
+            inside &= select(records, text, shown)
     return inside
 
 
-def _in_steps(records: Records, text: str) -> Bools:
+def _any(inside: Bools, shown: Bools | None) -> bool:
+    return bool((inside if shown is None else inside & shown).any())
+
+
+def _in_steps(records: Records, text: str, shown: Bools | None) -> Bools:
     match = re.fullmatch(r"(\d{0,9}):(\d{0,9})|(\d{1,9})", text.strip())
     if match is None:
         raise UsageError(f"--step takes A:B, not {text!r}", "for example --step 10:12")
-    steps = records["step"]
-    if not (steps >= 0).any():
-        raise InputError("no steps are marked in this capture", "call pyprof.step() at the end of each step")
     first = int(match[1] or match[3] or 0)
     last = first + 1 if match[3] else int(match[2]) if match[2] else _LARGEST
+    inside = records.within("step", first, last)
+    if not _any(inside, shown):
+        steps = records["step"] if shown is None else records["step"][shown]
+        if not (steps >= 0).any():
+            raise InputError("no steps are marked in this capture", "call pyprof.step() at the end of each step")
     if first >= last:
         raise UsageError(f"--step takes A:B with A before B, not {text!r}", "for example --step 10:12")
-    inside: Bools = (steps >= first) & (steps < last)
-    if not inside.any():
+    if not _any(inside, shown):
         recorded = f"{steps[steps >= 0].min()} to {steps.max()}"
         tell(f"note: nothing of step {text} is in this capture, whose steps are {recorded}")
     return inside
 
 
-def _in_range(records: Records, name: str) -> Bools:
+def _in_range(records: Records, name: str, shown: Bools | None) -> Bools:
     in_ranges = np.array([_names_range(name, stack.ranges) for stack in records.stacks] + [False], np.bool_)
     # A layer has that name, or a qualified path that begins with it.
     of_layer = [any(f"{layer}.".startswith(f"{name}.") for layer in stack.layer) for stack in records.stacks]
     in_layers = np.array([*of_layer, False], np.bool_)
-    inside: Bools = in_ranges[records["stack"]] | in_layers[records["scope"]]
-    if not inside.any():
+    inside = np.zeros(len(records), np.bool_)
+    for column, named in ("stack", in_ranges), ("scope", in_layers):
+        if named.any():
+            for part, (codes,) in records.pieces_of((column,), slice(0, len(records))):
+                inside[part] |= named[codes]
+    if not _any(inside, shown):
         import difflib
 
         known = sorted({text for stack in records.stacks for text in (*stack.ranges, *stack.layer)})
@@ -130,27 +145,20 @@ def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
     return name in ranges or (bool(at) and f"{domain}:{bare}" in ranges)
 
 
-def first_ns(records: Records) -> int:
-    """The begin of the first record, from which times with a unit count."""
-    return min((int(start_ns[start_ns >= 0].min(initial=_LARGEST)) for _, start_ns in _starts(records)), default=_LARGEST)
+def first_ns(records: Records, shown: Bools | None = None) -> int:
+    """The begin of the first record, of the first that is shown, from which times with a unit count."""
+    found = records.least("start_ns", 0, shown)
+    return _LARGEST if found is None else found
 
 
-def _starts(records: Records) -> Iterator[tuple[slice, Array]]:
-    """When the records began, some rows at a time; of a file no more is in memory at once."""
-    for part in pieces(len(records)):
-        yield part, records.of_rows("start_ns", np.arange(part.start, part.stop))
-
-
-def _in_time(records: Records, text: str) -> Bools:
-    first, inside = first_ns(records), np.zeros(len(records), np.bool_)
+def _in_time(records: Records, text: str, shown: Bools | None) -> Bools:
+    first = first_ns(records, shown)
     parts = text.replace(" ", "").split(":")
     try:
         begin, end = (_time_ns(part, first, default) for part, default in zip(parts, (0, _LARGEST), strict=True))
     except ValueError as error:
         raise UsageError(f"--time takes A:B, not {text!r}", "for example --time 1.5s:2s, or ns as in column start") from error
-    for part, start_ns in _starts(records):
-        inside[part] = (start_ns >= begin) & (start_ns < end)
-    return inside
+    return records.within("start_ns", begin, end)
 
 
 def _time_ns(text: str, first_ns: int, default: int) -> int:

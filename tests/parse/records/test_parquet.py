@@ -171,7 +171,7 @@ def test_what_is_not_printed_is_not_read(captures: Path, tmp_path: Path) -> None
     parquet.write(load_capture(captures / CAPTURES[0]), path)
     records = load(str(path))
     assert len(records) and records["dur_ns"].sum() > 0
-    assert isinstance(records, reader._Stored) and set(records._store.columns) == {"kind", "dur_ns"}
+    assert isinstance(records, reader._Stored) and set(records._store.columns) == {"dur_ns"}
 
 
 def test_other_files_are_named(captures: Path, tmp_path: Path) -> None:

@@ -11,14 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_numpy
-from pyprof.arrays.spool import kept, of_parts, on_disk, taken, touched
+from pyprof.arrays.joining import positions
+from pyprof.arrays.spool import is_constant, kept, of_parts, on_disk, taken, touched
 from pyprof.arrays.spool import release as release_pages
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import InputError
 from pyprof.opcall import OpCall
+from pyprof.parse.records.parquet.chosen import Chosen, Piece
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, arrow_type
 from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_pool
-from pyprof.parse.records.records import COLUMNS, POOLED, Records
+from pyprof.parse.records.records import ANYTHING, COLUMNS, POOLED, Limits, Records
 from pyprof.parse.sources.trace import Strings
 
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
@@ -62,34 +64,57 @@ class _Store:
         self.columns: dict[str, Array] = {}
         self.last: dict[str, tuple[int, list[Array]]] = {}  # of each column the row group read last, for rows that follow
         self.pools: dict[str, Any] = {}
+        self._limits: dict[str, list[Limits | None]] = {}  # of columns that were asked for, by row group
 
-    def column(self, name: str, rows: Array | None = None) -> Array:
-        """A column, or these rows of it, of which the whole is then not kept."""
-        if rows is None or on_disk():
+    @property
+    def rows(self) -> int:
+        """How many records the file has."""
+        return int(self.begins[-1])
+
+    def column(self, name: str, chosen: Chosen | None = None) -> Array:
+        """A column, or some rows of it, of which the whole is then not kept."""
+        if chosen is None or on_disk():
             if name not in self.columns:
-                self.columns[name] = self._read(name, range(len(self.begins) - 1))[0]
-            if rows is None:
+                self.columns[name] = self._read(name)
+            if chosen is None:
                 return self.columns[name]
         touched()
-        first, (values,) = (0, [self.columns[name]]) if name in self.columns else self._around(name, rows)
-        if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] > rows[:-1]).all():
-            return values[rows[0] - first : rows[-1] - first + 1].copy()  # a view would keep the whole
-        chosen: Array = values[rows - first]
-        return chosen
+        found = _one_after_another(name, [piece.of(self._of_group(name, piece.group)) for piece in chosen])
+        return found if chosen.ascending else found[chosen.back]
 
-    def _around(self, name: str, rows: Array) -> tuple[int, list[Array]]:
-        """The first row of the row groups that hold these rows, and what `_read` gives of them."""
-        ends = (rows.min(), rows.max()) if len(rows) else (0, -1)
-        first, last = np.searchsorted(self.begins, ends, "right").tolist()
-        pieces = []
-        for group in range(first - 1, last):
-            if name not in self.last or self.last[name][0] != group:
-                self.last[name] = group, self._read(name, range(group, group + 1))
-            pieces.append(self.last[name][1])
-        if len(pieces) == 1:
-            return int(self.begins[first - 1]), pieces[0]
-        pieces.append(self._read(name, range(0)))
-        return int(self.begins[first - 1]), [*map(np.concatenate, zip(*pieces, strict=True))]
+    def _of_group(self, name: str, group: int) -> Array:
+        """A column of one row group."""
+        if name in self.columns:
+            return self.columns[name][self.begins[group] : self.begins[group + 1]]
+        if name not in self.last or self.last[name][0] != group:
+            values = self._group([name], group)[0]
+            self.last[name] = group, [values]
+            if name in self._limits:
+                self._limits[name][group] = int(values.min()), int(values.max())
+        return self.last[name][1][0]
+
+    def limits(self, name: str) -> list[Limits | None]:
+        """Of each row group the least and the greatest value of a column, as the file tells or as was read; None: not known."""
+        if name not in self._limits:
+            paths = [self.file.schema.column(at).path for at in range(len(self.file.schema))]
+            place = paths.index(_NAMES[name]) if _NAMES[name] in paths else len(paths)
+            self._limits[name] = [self._told(place, group) for group in range(len(self.begins) - 1)]
+        return self._limits[name]
+
+    def _told(self, place: int, group: int) -> Limits | None:
+        """What the file's statistics say of a column of one row group."""
+        try:
+            told = self.file.metadata.row_group(group).column(place).statistics
+            if told is None or not told.has_null_count:
+                return None
+            if told.null_count == self.begins[group + 1] - self.begins[group]:
+                return -1, -1
+            least, most = (told.min, told.max) if told.has_min_max else (0, -1)
+        except (*_READ_ERRORS, IndexError):
+            return None
+        if not isinstance(least, int) or not isinstance(most, int) or least > most:
+            return None
+        return (min(least, -1), max(most, -1)) if told.null_count else (least, most)
 
     def _chunks(self, name: str, groups: range) -> Iterator[pa.Array]:
         """A column in some row groups piece by piece: one of them at a time takes memory beside what is made of it."""
@@ -105,28 +130,22 @@ class _Store:
             raise InputError(f"{self.path}: its column {name!r} has {rows} rows of {expected}", _DAMAGED)
         pa.default_memory_pool().release_unused()
 
-    def _read(self, name: str, groups: range) -> list[Array]:
-        """A column of Records in some row groups; of the sequence numbers how many each row has, and the numbers."""
-        if name == _SEQUENCES:
-            lists = [*self._chunks(name, groups)]
-            lengths = [np.diff(to_numpy(chunk.offsets)) for chunk in lists]
-            numbers = [to_numpy(chunk.flatten()) for chunk in lists]
-            return [np.concatenate([np.empty(0, np.int64), *parts]) for parts in (lengths, numbers)]
-        dtype, size = np.dtype(COLUMNS[name][0]), int(self.begins[groups.stop] - self.begins[groups.start])
-        parts = (self._values(name, chunk).astype(dtype, copy=False) for chunk in self._chunks(_NAMES[name], groups))
-        return [of_parts(size, dtype, parts, -1)]
+    def _read(self, name: str) -> Array:
+        """A whole column of Records."""
+        chunks, dtype = self._chunks(_NAMES[name], range(len(self.begins) - 1)), COLUMNS[name][0]
+        return of_parts(self.rows, dtype, (self._values(name, chunk).astype(dtype, copy=False) for chunk in chunks), -1)
 
-    def pieces(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
-        """These rows of some columns, those of one row group after another, none of which is kept."""
-        for group in range(len(self.begins) - 1):
-            first, stop = self.begins[group : group + 2].tolist()
-            part = slice(max(first, rows.start), min(stop, rows.stop))
-            if part.start < part.stop:
-                own = slice(part.start - first, part.stop - first)
-                yield part, [values[own] for values in self._group(names, group)]
+    def pieces(self, names: Sequence[str], chosen: Chosen) -> Iterator[tuple[Piece, list[Array]]]:
+        """Some rows of some columns, those of one row group after another, none of which is kept."""
+        for piece in chosen:
+            here = {name: self._of_group(name, piece.group) for name in names if name in self.columns}
+            read = [name for name in names if name not in here]
+            if read:
+                here |= dict(zip(read, self._group(read, piece.group), strict=True))
+            yield piece, [piece.of(here[name]) for name in names]
 
     def _group(self, names: Sequence[str], group: int) -> list[Array]:
-        """Some columns of one row group."""
+        """Some columns of one row group; one of one value for all rows takes no room."""
         rows = int(self.begins[group + 1] - self.begins[group])
         try:
             table = self.file.read_row_group(group, [_NAMES[name] for name in names], use_threads=False)
@@ -135,20 +154,21 @@ class _Store:
             raise InputError(f"{self.path}: cannot be read: {_first_line(error)}", _DAMAGED) from error
         found = []
         for name, column in zip(names, columns, strict=True):
-            parts = [self._values(name, chunk) for chunk in column.chunks]
-            values = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            values = _one_after_another(name, [self._values(name, chunk) for chunk in column.chunks])
             if len(values) != rows:
                 raise InputError(f"{self.path}: its column {_NAMES[name]!r} has {len(values)} rows of {rows}", _DAMAGED)
-            found.append(values.astype(COLUMNS[name][0], copy=False))
+            found.append(np.broadcast_to(values[0], rows) if is_constant(values) else values)
         return found
 
     def _values(self, name: str, chunk: pa.Array) -> Array:
         """A piece of a column as Records has it."""
         column = _NAMES[name]
+        if len(chunk) and chunk.null_count == len(chunk):
+            return np.broadcast_to(np.int64(-1), len(chunk))
         if _TYPES[column] == "text":
             return self._codes(name, chunk)
         values = to_numpy(chunk, -1)
-        if name in POOLED and ((values < -1) | (values >= len(self.pool(POOLED[name])))).any():
+        if name in POOLED and (values.min(initial=-1) < -1 or values.max(initial=-1) >= len(self.pool(POOLED[name]))):
             raise InputError(f"{self.path}: its column {column!r} has numbers beyond its {POOLED[name]}", _DAMAGED)
         return values
 
@@ -162,7 +182,7 @@ class _Store:
         which = to_numpy(chunk.indices, len(codes))
         if which.min(initial=0) < 0 or which.max(initial=0) > len(codes):
             raise InputError(f"{self.path}: its column {name!r} refers to texts beyond its dictionary", _DAMAGED)
-        numbers: Array = np.array([*codes, -1], np.int64)[which]
+        numbers: Array = np.array([*codes, -1], COLUMNS[name][0]).take(which)
         return numbers
 
     def pool(self, name: str) -> Any:
@@ -179,26 +199,39 @@ class _Store:
             raise InputError(f"{self.path}: its {name} cannot be read: {_first_line(error)}", _DAMAGED) from error
         return self.pools[name]
 
-    def sequences(self, rows: Array | None) -> tuple[Ints, Ints]:
-        """As Records has them, of these rows or all: where each row's numbers begin, and the numbers."""
-        if rows is None:
-            rows = np.arange(self.begins[-1])
-        first, (lengths, numbers) = self._around(_SEQUENCES, rows)
-        chosen = Records({}, seq_offsets=np.append(0, np.cumsum(lengths)), seq_numbers=numbers).select(rows - first)
-        return chosen.seq_offsets, chosen.seq_numbers
+    def sequences(self, chosen: Chosen) -> tuple[Ints, Ints]:
+        """As Records has them, of some rows: where each row's numbers begin, and the numbers."""
+        lengths, numbers = [np.zeros(1, np.int64)], [np.empty(0, np.int64)]
+        for piece in chosen:
+            some = Records({}, seq_offsets=(own := self._sequences_of(piece.group))[0], seq_numbers=own[1])
+            some = some.select(np.arange(len(own[0]) - 1)[piece.rows])
+            lengths.append(np.diff(some.seq_offsets))
+            numbers.append(some.seq_numbers)
+        found = Records({}, seq_offsets=np.cumsum(np.concatenate(lengths)), seq_numbers=np.concatenate(numbers))
+        found = found if chosen.ascending else found.select(chosen.back)
+        return found.seq_offsets, found.seq_numbers
+
+    def _sequences_of(self, group: int) -> list[Array]:
+        """The same of one row group."""
+        if _SEQUENCES not in self.last or self.last[_SEQUENCES][0] != group:
+            lists = [*self._chunks(_SEQUENCES, range(group, group + 1))]
+            lengths = [np.zeros(1, np.int64), *(np.diff(to_numpy(chunk.offsets)) for chunk in lists)]
+            numbers = [np.empty(0, np.int64), *(to_numpy(chunk.flatten()) for chunk in lists)]
+            self.last[_SEQUENCES] = group, [np.cumsum(np.concatenate(lengths)), np.concatenate(numbers)]
+        return self.last[_SEQUENCES][1]
 
 
 class _Columns(dict[str, Array]):
     """Columns that are read from the file when they are first used."""
 
-    def __init__(self, store: _Store, rows: Array | None) -> None:
+    def __init__(self, store: _Store, chosen: Chosen | None) -> None:
         super().__init__()
-        self.store, self.rows = store, rows
+        self.store, self.chosen = store, chosen
         self.code, self.of_class = np.empty(0, np.int32), dict[str, Array]()
 
     def __missing__(self, name: str) -> Array:
         if name not in self.of_class or name in self.store.columns:
-            self[name] = found = kept(self.store.column(name, self.rows))
+            self[name] = found = kept(self.store.column(name, self.chosen))
             return found
         values = self.of_class[name]
         same = len(values) > 0 and bool((values == values[0]).all())
@@ -212,21 +245,29 @@ class _Stored(Records):
     def __init__(self, store: _Store, rows: Array | None = None) -> None:
         facts = store.facts
         self._store, self._rows = store, rows
-        self.columns: _Columns = _Columns(store, rows)
+        self._chosen = Chosen(store.begins, slice(0, store.rows) if rows is None else rows)
+        self.columns: _Columns = _Columns(store, None if rows is None else self._chosen)
         self._changed: set[str] = set()  # columns that differ from the file's
         self.source, self.counts, self.notes = facts.source, dict(facts.counts), list(facts.notes)
         self.utc_ns = facts.utc_ns
+
+    def __len__(self) -> int:
+        return self._store.rows if self._rows is None else len(self._rows)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("strings", "stacks", "calls", "gpus", "engine_steps"):
             value = self._store.pool(name)
         elif name in ("seq_offsets", "seq_numbers"):
-            self.seq_offsets, self.seq_numbers = self._store.sequences(self._rows)
+            self.seq_offsets, self.seq_numbers = self._store.sequences(self._chosen)
             return self.seq_offsets if name == "seq_offsets" else self.seq_numbers
         else:
             raise AttributeError(name)
         setattr(self, name, value)
         return value
+
+    def _some(self, rows: slice | Array) -> Chosen:
+        """Some of these records in the file."""
+        return Chosen(self._store.begins, rows if self._rows is None else self._rows[rows])
 
     def of_rows(self, name: str, rows: slice | Array) -> Array:
         if name in self.columns:
@@ -235,29 +276,38 @@ class _Stored(Records):
         if name in self.columns.of_class:
             touched()
             return self.columns.of_class[name].take(self.columns.code[rows])
-        if isinstance(rows, slice):
-            rows = np.arange(rows.start, rows.stop)
-        return self._store.column(name, rows if self._rows is None else self._rows[rows])
+        return self._store.column(name, self._some(rows))
 
     def pieces_of(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
-        if self._rows is not None:
+        if not self._chosen.ascending:
             yield from super().pieces_of(names, rows)
             return
-        here = {**self._store.columns, **self.columns}
+        here = self.columns
         read = [name for name in names if name not in here]
-        for part, values in self._store.pieces(read, rows):
+        for piece, values in self._store.pieces(read, self._some(rows)):
+            part = slice(rows.start + piece.part.start, rows.start + piece.part.stop)
             found = dict(zip(read, values, strict=True))
             yield part, [found[name] if name in found else here[name][part] for name in names]
             touched()
 
+    def stretches(self, *names: str) -> Iterator[tuple[slice, list[Limits]]]:
+        if not self._chosen.ascending:
+            yield from super().stretches(*names)
+            return
+        known = {name: self._store.limits(name) for name in names if name not in self.columns}
+        for piece in self._chosen:
+            yield piece.part, [known[name][piece.group] or ANYTHING if name in known else ANYTHING for name in names]
+
     def select(self, rows: Bools | Ints) -> Records:
-        positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        if rows.dtype == np.bool_ and len(positions) == len(rows):
+        places = positions(np.asarray(rows, np.bool_)) if rows.dtype == np.bool_ else rows
+        if rows.dtype == np.bool_ and len(places) == len(rows):
             return self
-        selected = _Stored(self._store, positions if self._rows is None else self._rows[positions])
+        selected = _Stored(self._store, places if self._rows is None else self._rows[places])
         selected._changed = self._changed
         known = self._changed if self._rows is None and on_disk() else self.columns  # the others are in the store
-        return selected._with({name: self.columns[name][positions] for name in known}, vars(self).get("calls"))
+        if self.columns.of_class:
+            selected.are_of(self.columns.code[places], self.columns.of_class)
+        return selected._with({name: self.columns[name][places] for name in known}, vars(self).get("calls"))
 
     def only(self, *names: str) -> Records:
         return self  # whose columns are read when they are used
@@ -285,6 +335,16 @@ class _Stored(Records):
         if calls is not None:
             self.calls = calls
         return self
+
+
+def _one_after_another(name: str, parts: list[Array]) -> Array:
+    """A column of some rows from pieces of it; of one value for all rows it takes no room. It is no view of another."""
+    dtype, parts = np.dtype(COLUMNS[name][0]), [part for part in parts if len(part)]
+    if parts and all(part.strides == (0,) for part in parts) and len({int(part[0]) for part in parts}) == 1:
+        return np.broadcast_to(dtype.type(parts[0][0]), sum(map(len, parts)))
+    if len(parts) == 1:
+        return parts[0].astype(dtype, copy=parts[0].base is not None)
+    return np.concatenate([np.empty(0, dtype), *parts], dtype=dtype)
 
 
 def _first_line(error: Exception) -> str:
