@@ -16,7 +16,7 @@ import numpy as np
 from pyprof.arrays.columns import distinct_places, distinct_rows, one_of, repeated
 from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import empty, pieces, taken, touched
-from pyprof.arrays.types import Array, Bools, Floats, Ints
+from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.arrow import to_arrow, to_numpy
+from pyprof.arrays.spool import is_constant
 from pyprof.arrays.types import Array, Ints
 from pyprof.tables.table import Fractions, Texts, Values
 
@@ -41,13 +42,17 @@ class Chosen:
             self._columns = _choice(values)
         numbers = {at: _numbers(values[at]) for at in self._columns}
         while True:
-            first, kind = distinct(_mixed([numbers[at] for at in self._columns], rows))
+            first, code = distinct(_mixed([numbers[at] for at in self._columns], rows))
             if len(first) * _MANY <= rows or not self._columns:
                 break
             self._columns.pop()
         # Different rows may be mixed to the same number: a column that differs within a kind is not told by it.
-        told = [at for at in self._columns if all(bool((n[first][kind] == n).all()) for n in numbers[at])]
-        return Kinds(sorted(told), first, kind)
+        kind = code.astype(np.int64)
+
+        def tells(column: list[Ints] | None) -> bool:
+            return column is not None and all(bool((n[first].take(kind) == n).all()) for n in column)
+
+        return Kinds(sorted(at for at, column in numbers.items() if at in self._columns and tells(column)), first, kind)
 
 
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
@@ -58,22 +63,25 @@ def distinct(numbers: Ints) -> tuple[Ints, Ints]:
     return first, codes
 
 
-def _numbers(values: Values) -> list[Ints]:
-    """Numbers that are equal where a column prints the same; none where such cannot be had."""
+def _numbers(values: Values) -> list[Ints] | None:
+    """Numbers that are equal where a column prints the same, but for those that are equal everywhere; None where such cannot be
+    had."""
     if isinstance(values, Texts):
-        return [values.codes.astype(np.int64, copy=False)]
-    if values.values.dtype == np.object_:
-        return []
-    unknown = values.unknown
-    number = values.values.view(np.int64) if isinstance(values, Fractions) else values.values.astype(np.int64, copy=False)
-    return [np.where(unknown, 0, number), unknown.astype(np.int64)] if unknown.any() else [number]
+        numbers = [values.codes]
+    elif values.values.dtype == np.object_:
+        return None
+    else:
+        unknown = values.unknown
+        number = values.values.view(np.int64) if isinstance(values, Fractions) else values.values
+        numbers = [np.where(unknown, 0, number), unknown] if unknown.any() else [number]
+    return [number.astype(np.int64, copy=False) for number in numbers if not is_constant(number)]
 
 
-def _mixed(columns: Iterable[Sequence[Ints]], rows: int) -> Ints:
+def _mixed(columns: Iterable[Sequence[Ints] | None], rows: int) -> Ints:
     """One number a row, nearly always another where any column differs."""
     mixed: Array = np.zeros(rows, np.int64)
     for column in columns:
-        for number in column:
+        for number in column or ():
             mixed *= _FACTOR
             mixed += number
     return mixed
@@ -82,13 +90,22 @@ def _mixed(columns: Iterable[Sequence[Ints]], rows: int) -> Ints:
 def _choice(values: Sequence[Values]) -> list[int]:
     """The columns of few distinct values, as long as all together have few."""
     rows = len(values[0].unknown)
-    counts = {at: _count(rows, [column]) for at, column in enumerate(values) if _numbers(column)}
+    numbers = {at: found for at, column in enumerate(values) if (found := _numbers(column)) is not None}
+    counts = {at: _count(_mixed([found], rows)) for at, found in numbers.items()}
     chosen: list[int] = []
+    together: Ints = np.zeros(rows, np.int64)
     for at in sorted(counts, key=lambda at: (counts[at], at)):
-        if counts[at] * _FEW <= rows and _count(rows, [values[one] for one in (*chosen, at)]) * _FEW <= rows:
+        if counts[at] * _FEW > rows:
+            break
+        mixed = together
+        for number in numbers[at]:
+            mixed = mixed * _FACTOR + number
+        if not numbers[at] or _count(mixed) * _FEW <= rows:
             chosen.append(at)
+            together = mixed
     return chosen
 
 
-def _count(rows: int, columns: Sequence[Values]) -> int:
-    return len(distinct(_mixed(map(_numbers, columns), rows))[0])
+def _count(numbers: Ints) -> int:
+    """How many are distinct."""
+    return len(to_arrow(numbers).dictionary_encode().dictionary)
