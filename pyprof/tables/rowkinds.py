@@ -16,8 +16,8 @@ from pyprof.arrays.spool import is_constant
 from pyprof.arrays.types import Array, Ints
 from pyprof.tables.table import Fractions, Texts, Values
 
-_FEW = 8  # rows a kind, at least, where columns are chosen
-_MANY = 4  # rows a kind below which one column less is taken
+_FEW = 6  # rows a kind, at least, where columns are chosen
+_MANY = 3  # rows a kind below which one column less is taken
 _FACTOR = np.int64(-7046029254386353131)  # odd, with bits all over: products that overflow stay different
 
 
