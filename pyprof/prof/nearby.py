@@ -83,7 +83,7 @@ def _stretches(records: Records, inside: Ints, wanted: _Instances) -> Iterator[s
     """The records that may be wanted, some that follow one another after others."""
     for rows, limits in records.stretches("instance", "fwd_instance"):
         near = inside[slice(*np.searchsorted(inside, (rows.start, rows.stop)))]
-        if len(near) or any(wanted.any_within(*each) for each in limits):
+        if len(near) or any(wanted.any_within(each.least, each.most) for each in limits):
             for begin in range(rows.start, rows.stop, PART_ROWS):
                 yield slice(begin, min(begin + PART_ROWS, rows.stop))
 
@@ -92,7 +92,7 @@ def _sparse(records: Records) -> bool:
     """Whether numbers of instances are far larger than there are records, as in some records of a long capture."""
     most = 64 * len(records) + (1 << 24)
     for rows, limits in records.stretches("instance", "fwd_instance"):
-        if max(high for _, high in limits) > most:
+        if max(each.most for each in limits) > most:
             for begin in range(rows.start, rows.stop, PART_ROWS):
                 part = slice(begin, min(begin + PART_ROWS, rows.stop))
                 if any(int(numbers.max(initial=-1)) > most for numbers in _instances(records, part)):

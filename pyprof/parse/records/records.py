@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +81,31 @@ KEYS = {
     "phase_inferred": "inferred",
 }  # fmt: skip
 
-Limits: TypeAlias = tuple[int, int]  # a least and a greatest value that a column may have
-ANYTHING: Limits = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+class Limits(NamedTuple):
+    """What the values of a column may be: not less than `least` and not more than `most`, or -1 where `unknown`."""
+
+    least: int
+    most: int
+    unknown: bool
+
+    @classmethod
+    def of(cls, values: Array) -> Limits:
+        """Those of some values."""
+        known = values[values != -1]
+        return cls(int(known.min()), int(known.max()), len(known) < len(values)) if len(known) else NOTHING_KNOWN
+
+    def may_hold(self, least: int, beyond: int) -> bool:
+        """Whether one may be at least `least` and less than `beyond`."""
+        return (self.least < beyond and least <= self.most) or (self.unknown and least <= -1 < beyond)
+
+    def must_hold(self, least: int, beyond: int) -> bool:
+        """Whether all are."""
+        return not self.unknown and least <= self.least and self.most < beyond
+
+
+NOTHING_KNOWN = Limits(0, -1, True)  # every value is -1
+ANYTHING = Limits(int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,32 +210,32 @@ class Records:
 
     def stretches(self, *names: str) -> Iterator[tuple[slice, list[Limits]]]:
         """All records, some that follow one another after others, and of some columns the limits that their values have there:
-        those of a file as it says itself, so that it need not be read where nothing can be wanted. ANYTHING: not known."""
+        those of a file as it says itself, so that it need not be read where nothing can be wanted."""
         yield slice(0, len(self)), [ANYTHING] * len(names)
 
     def within(self, name: str, least: int, beyond: int) -> Bools:
         """Whether a column of each record is at least `least` and less than `beyond`; of a file only those stretches are read
         of which it is not known."""
         inside = np.zeros(len(self), np.bool_)
-        for rows, ((low, high),) in self.stretches(name):
-            if least <= low and high < beyond:
+        for rows, (limits,) in self.stretches(name):
+            if limits.must_hold(least, beyond):
                 inside[rows] = True
-            elif low < beyond and least <= high:
+            elif limits.may_hold(least, beyond):
                 for part in _parts(rows):
                     values = self.of_rows(name, part)
                     inside[part] = (values >= least) & (values < beyond)
         return inside
 
-    def least(self, name: str, least: int, among: Bools | None = None) -> int | None:
-        """The smallest value of a column that is at least `least`, None where there is none; of a file no more is read than
-        stretches that may hold it. among: of each record whether it is looked at, None: all."""
+    def least(self, name: str, shown: Bools | None = None) -> int | None:
+        """The smallest value from 0 on of a column, None where there is none; of a file no more is read than may hold it.
+        shown: of each record whether it is looked at, None: all."""
         found = None
-        for rows, ((low, high),) in sorted(self.stretches(name), key=itemgetter(1)):
-            if found is not None and low >= found:
+        for rows, (limits,) in sorted(self.stretches(name), key=lambda stretch: stretch[1][0].least):
+            if found is not None and limits.least >= found:
                 break
-            for part in _parts(rows) if high >= least else ():
+            for part in _parts(rows) if limits.most >= 0 else ():
                 values = self.of_rows(name, part)
-                values = values[values >= least if among is None else (values >= least) & among[part]]
+                values = values[values >= 0 if shown is None else (values >= 0) & shown[part]]
                 if len(values) and (found is None or values.min() < found):
                     found = int(values.min())
         return found

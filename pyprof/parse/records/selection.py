@@ -147,7 +147,7 @@ def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
 
 def first_ns(records: Records, shown: Bools | None = None) -> int:
     """The begin of the first record, of the first that is shown, from which times with a unit count."""
-    found = records.least("start_ns", 0, shown)
+    found = records.least("start_ns", shown)
     return _LARGEST if found is None else found
 
 

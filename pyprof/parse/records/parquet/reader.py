@@ -20,7 +20,7 @@ from pyprof.opcall import OpCall
 from pyprof.parse.records.parquet.chosen import Chosen, Piece
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, arrow_type
 from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_pool
-from pyprof.parse.records.records import ANYTHING, COLUMNS, POOLED, Limits, Records
+from pyprof.parse.records.records import ANYTHING, COLUMNS, NOTHING_KNOWN, POOLED, Limits, Records
 from pyprof.parse.sources.trace import Strings
 
 _DAMAGED = "the file is damaged: copy it or parse the capture again"
@@ -64,7 +64,7 @@ class _Store:
         self.columns: dict[str, Array] = {}
         self.last: dict[str, tuple[int, list[Array]]] = {}  # of each column the row group read last, for rows that follow
         self.pools: dict[str, Any] = {}
-        self._limits: dict[str, list[Limits | None]] = {}  # of columns that were asked for, by row group
+        self._limits: dict[str, list[Limits]] = {}  # of columns that were asked for, by row group
 
     @property
     def rows(self) -> int:
@@ -90,31 +90,29 @@ class _Store:
             values = self._group([name], group)[0]
             self.last[name] = group, [values]
             if name in self._limits:
-                self._limits[name][group] = int(values.min()), int(values.max())
+                self._limits[name][group] = Limits.of(values)
         return self.last[name][1][0]
 
-    def limits(self, name: str) -> list[Limits | None]:
-        """Of each row group the least and the greatest value of a column, as the file tells or as was read; None: not known."""
+    def limits(self, name: str) -> list[Limits]:
+        """What the values of a column may be in each row group, as the file tells or as was read."""
         if name not in self._limits:
             paths = [self.file.schema.column(at).path for at in range(len(self.file.schema))]
             place = paths.index(_NAMES[name]) if _NAMES[name] in paths else len(paths)
             self._limits[name] = [self._told(place, group) for group in range(len(self.begins) - 1)]
         return self._limits[name]
 
-    def _told(self, place: int, group: int) -> Limits | None:
+    def _told(self, place: int, group: int) -> Limits:
         """What the file's statistics say of a column of one row group."""
         try:
             told = self.file.metadata.row_group(group).column(place).statistics
             if told is None or not told.has_null_count:
-                return None
+                return ANYTHING
             if told.null_count == self.begins[group + 1] - self.begins[group]:
-                return -1, -1
-            least, most = (told.min, told.max) if told.has_min_max else (0, -1)
+                return NOTHING_KNOWN
+            found = Limits(told.min, told.max, told.null_count != 0) if told.has_min_max else ANYTHING
         except (*_READ_ERRORS, IndexError):
-            return None
-        if not isinstance(least, int) or not isinstance(most, int) or least > most:
-            return None
-        return (min(least, -1), max(most, -1)) if told.null_count else (least, most)
+            return ANYTHING
+        return found if isinstance(found.least, int) and isinstance(found.most, int) and found.least <= found.most else ANYTHING
 
     def _chunks(self, name: str, groups: range) -> Iterator[pa.Array]:
         """A column in some row groups piece by piece: one of them at a time takes memory beside what is made of it."""
@@ -174,23 +172,31 @@ class _Store:
 
     def _codes(self, name: str, chunk: pa.Array) -> Array:
         """Texts as codes of Records."""
-        code = self.strings.code if name == "name" else SPELLED[name].index
-        try:
-            codes = [code(text) for text in chunk.dictionary.to_pylist()]
-        except ValueError as error:
-            raise InputError(f"{self.path}: its column {name!r} holds an unknown text", _DAMAGED) from error
+        codes = self._codes_of(name, chunk.dictionary)
         which = to_numpy(chunk.indices, len(codes))
         if which.min(initial=0) < 0 or which.max(initial=0) > len(codes):
             raise InputError(f"{self.path}: its column {name!r} refers to texts beyond its dictionary", _DAMAGED)
         numbers: Array = np.array([*codes, -1], COLUMNS[name][0]).take(which)
         return numbers
 
+    def _codes_of(self, name: str, texts: pa.Array) -> list[int]:
+        """The code of each of the distinct texts of a piece of a column."""
+        code = self.strings.code if name == "name" else SPELLED[name].index
+        try:
+            return [code(text) for text in texts.to_pylist()]
+        except ValueError as error:
+            raise InputError(f"{self.path}: its column {name!r} holds an unknown text", _DAMAGED) from error
+
     def pool(self, name: str) -> Any:
         """All names of kernels, stacks, calls, devices or steps of engines of the file."""
         if name in self.pools:
             return self.pools[name]
         if name == "strings":
-            self.column("name")
+            if on_disk():
+                self.column("name")  # which is wanted soon
+            elif "name" not in self.columns:
+                for chunk in self._chunks("name", range(len(self.begins) - 1)):
+                    self._codes_of("name", chunk.dictionary)
             self.pools[name] = self.strings
             return self.strings
         try:
@@ -296,7 +302,7 @@ class _Stored(Records):
             return
         known = {name: self._store.limits(name) for name in names if name not in self.columns}
         for piece in self._chosen:
-            yield piece.part, [known[name][piece.group] or ANYTHING if name in known else ANYTHING for name in names]
+            yield piece.part, [known[name][piece.group] if name in known else ANYTHING for name in names]
 
     def select(self, rows: Bools | Ints) -> Records:
         places = positions(np.asarray(rows, np.bool_)) if rows.dtype == np.bool_ else rows

@@ -31,7 +31,8 @@ _NOWHERE = np.iinfo(np.int64).max
 _CODED = {**POOLED, "name": "name"}
 # Columns that grow steadily: their differences are small.
 _STEADY = ("start", "launch", "corr", "instance", "fwd_instance", "seq", "seq_numbers.list.element")
-_LIMITED = ("start", "rank", "pid", "step", "kind")  # with least and largest values, by which readers skip row groups
+# With least and largest values, by which readers skip row groups.
+_LIMITED = ("start", "rank", "pid", "step", "kind", "instance", "fwd_instance")
 
 Ints = npt.NDArray[np.int32]
 
