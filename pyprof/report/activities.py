@@ -12,16 +12,17 @@ from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.columns import Growing, distinct_rows
 from pyprof.arrays.intervals import order_of, reaches, spans
 from pyprof.arrays.joining import mapped, rows_where
-from pyprof.arrays.spool import computed, pieces, taken
+from pyprof.arrays.spool import computed, pieces, row_type, taken
 from pyprof.arrays.types import Bools, Ints
-from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.records.records import PHASES, Limits, Records
 from pyprof.parse.sources.trace import ActivityKind
 
 _WHOLE, _NO_STREAM = -1, -2
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
+_NEVER = int(np.iinfo(np.int64).max)
 _COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
 
 
@@ -122,6 +123,34 @@ class Activities:
     def copies(self, part: slice) -> Bools:
         """Which of some are copies and sets of memory."""
         return np.isin(self.column("kind", part), _COPIES)
+
+
+def overlapping(records: Records, chosen: Bools) -> Ints:
+    """The positions of the chosen records and of all that ran on GPUs between the first begin and the last end of these."""
+    first, last = _NEVER, -_NEVER
+    for some in _stretches(records, lambda rows, _: bool(chosen[rows].any())):
+        for part, (begin, end) in _ran(records, some):
+            mine = chosen[part] & (begin >= 0)
+            first = min(first, int(begin[mine].min(initial=_NEVER)))
+            last = max(last, int(end[mine].max(initial=-_NEVER)))
+    found = Growing(row_type(len(records)))
+    for some in _stretches(records, lambda rows, limits: limits.may_hold(0, last) or bool(chosen[rows].any())):
+        for part, (begin, end) in _ran(records, some):
+            inside = chosen[part] | ((begin >= 0) & (begin < last) & (end > first))
+            found.append((np.flatnonzero(inside) + part.start).astype(row_type(len(records))))
+    return found.whole()
+
+
+def _stretches(records: Records, wanted: Callable[[slice, Limits], bool]) -> Iterator[slice]:
+    """Some records that follow one another after others, those that are wanted by what limits their begin."""
+    return (rows for rows, (limits,) in records.stretches("start_ns") if wanted(rows, limits))
+
+
+def _ran(records: Records, rows: slice) -> Iterator[tuple[slice, tuple[Ints, Ints]]]:
+    """Begin and end of some records, begin -1 for those that did not run on a GPU."""
+    for part, (kind, begin, took) in records.pieces_of(("kind", "start_ns", "dur_ns"), rows):
+        begin = np.where(np.isin(kind, _ON_GPU), begin, -1)
+        yield part, (begin, begin + np.maximum(took, 0))
 
 
 def _clipped(records: Records, row: Ints, start: Ints, end: Ints, chosen: Bools) -> tuple[Ints, Ints, Ints]:

@@ -33,7 +33,7 @@ from pyprof.loading import load_with_trace
 from pyprof.parse.records.selection import add_graphs, add_window, first_ns, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.report.activities import Activities
+from pyprof.report.activities import Activities, overlapping
 from pyprof.report.gapcolumns import LongestFirst, Report, ns_of
 from pyprof.report.idle import REASONS, Gaps, idle_devices
 from pyprof.tables.output import on_terminal, write
@@ -65,16 +65,19 @@ def run(options: argparse.Namespace) -> int:
     if options.bins < 1:
         raise UsageError(f"--bins takes a number from 1, not {options.bins}", "for example --bins 50")
     records, trace = load_with_trace(options.file)
-    chosen = in_window(records, options) if window_given(options) else None
+    since, chosen = first_ns(records), None
+    if window_given(options):
+        chosen = in_window(records, options)
+        near = overlapping(records, chosen)
+        records, chosen = records.near(near), chosen[near]
     report = Report(Frame(records), trace, chosen, options.stream, options.bins)
     if trace is None:
         tell(
             "note: records hold no API calls: where the host waited for the device it counts as host; give the capture itself",
         )
     if options.table:
-        write(selected(TABLES[options.table](report), options)._replace(since=first_ns(records)), options)
+        write(selected(TABLES[options.table](report), options)._replace(since=since), options)
         return 0
-    since = first_ns(records)
     write([_on_screen(make(report), options)._replace(since=since) for make in TABLES.values()], options)
     if options.output is None and options.format in (None, "table"):
         print()

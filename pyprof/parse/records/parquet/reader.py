@@ -71,9 +71,10 @@ class _Store:
         """How many records the file has."""
         return int(self.begins[-1])
 
-    def column(self, name: str, chosen: Chosen | None = None) -> Array:
-        """A column, or some rows of it, of which the whole is then not kept."""
-        if chosen is None or on_disk():
+    def column(self, name: str, chosen: Chosen | None = None, near: bool = False) -> Array:
+        """A column, or some rows of it, of which the whole is then not kept; where it would lie on the disk, it is, unless the
+        rows lie near each other."""
+        if chosen is None or (on_disk() and not near):
             if name not in self.columns:
                 self.columns[name] = self._read(name)
             if chosen is None:
@@ -230,14 +231,14 @@ class _Store:
 class _Columns(dict[str, Array]):
     """Columns that are read from the file when they are first used."""
 
-    def __init__(self, store: _Store, chosen: Chosen | None) -> None:
+    def __init__(self, store: _Store, chosen: Chosen | None, near: bool) -> None:
         super().__init__()
-        self.store, self.chosen = store, chosen
+        self.store, self.chosen, self.near = store, chosen, near
         self.code, self.of_class = np.empty(0, np.int32), dict[str, Array]()
 
     def __missing__(self, name: str) -> Array:
         if name not in self.of_class or name in self.store.columns:
-            self[name] = found = kept(self.store.column(name, self.chosen))
+            self[name] = found = kept(self.store.column(name, self.chosen, self.near))
             return found
         values = self.of_class[name]
         same = len(values) > 0 and bool((values == values[0]).all())
@@ -248,11 +249,11 @@ class _Columns(dict[str, Array]):
 class _Stored(Records):
     """Records whose parts are read from a file when they are first used."""
 
-    def __init__(self, store: _Store, rows: Array | None = None) -> None:
+    def __init__(self, store: _Store, rows: Array | None = None, near: bool = False) -> None:
         facts = store.facts
         self._store, self._rows = store, rows
         self._chosen = Chosen(store.begins, slice(0, store.rows) if rows is None else rows)
-        self.columns: _Columns = _Columns(store, None if rows is None else self._chosen)
+        self.columns: _Columns = _Columns(store, None if rows is None else self._chosen, near)
         self._changed: set[str] = set()  # columns that differ from the file's
         self.source, self.counts, self.notes = facts.source, dict(facts.counts), list(facts.notes)
         self.utc_ns = facts.utc_ns
@@ -282,7 +283,7 @@ class _Stored(Records):
         if name in self.columns.of_class:
             touched()
             return self.columns.of_class[name].take(self.columns.code[rows])
-        return self._store.column(name, self._some(rows))
+        return self._store.column(name, self._some(rows), self.columns.near)
 
     def pieces_of(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
         if not self._chosen.ascending:
@@ -304,11 +305,17 @@ class _Stored(Records):
         for piece in self._chosen:
             yield piece.part, [known[name][piece.group] if name in known else ANYTHING for name in names]
 
+    def near(self, rows: Ints) -> Records:
+        return self._select(rows, True)
+
     def select(self, rows: Bools | Ints) -> Records:
         places = positions(np.asarray(rows, np.bool_)) if rows.dtype == np.bool_ else rows
         if rows.dtype == np.bool_ and len(places) == len(rows):
             return self
-        selected = _Stored(self._store, places if self._rows is None else self._rows[places])
+        return self._select(places, self.columns.near)
+
+    def _select(self, places: Array, near: bool) -> Records:
+        selected = _Stored(self._store, places if self._rows is None else self._rows[places], near)
         selected._changed = self._changed
         known = self._changed if self._rows is None and on_disk() else self.columns  # the others are in the store
         if self.columns.of_class:
@@ -319,7 +326,7 @@ class _Stored(Records):
         return self  # whose columns are read when they are used
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
-        changed = _Stored(self._store, self._rows)
+        changed = _Stored(self._store, self._rows, self.columns.near)
         changed._changed = self._changed | columns.keys()
         return changed._with({name: self.columns[name] for name in self.columns} | columns, calls)
 
