@@ -7,7 +7,7 @@ depends on all that ran before. Nothing else does: each value here is that of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from pyprof.arrays.columns import Growing
 from pyprof.arrays.spool import pieces, row_type
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware.devices import Gpu
-from pyprof.parse.records.records import Records
+from pyprof.parse.records.records import Limits, Records
 from pyprof.prof.frame import Frame
 from pyprof.prof.infer import pairs_all
 from pyprof.tables.table import PART_ROWS
@@ -28,13 +28,19 @@ def frame_of(records: Records, shown: Bools, inside: Ints, gpu: Gpu | None = Non
 
     shown: of each record whether it is of a kind that is shown; inside: positions of some of these, ascending.
     """
-    if len(inside) * _WORTH <= np.count_nonzero(shown) and not pairs_all(records) and not _sparse(records):
-        needed = around(records, inside)
-        if len(needed) * _WORTH <= len(records):
-            some, of_kinds = records.select(needed), shown[needed]
-            rows = _ranks(of_kinds, np.searchsorted(needed, inside))
-            return Nearby(some.select(of_kinds), gpu, some, records, _ranks(shown, needed[of_kinds])), rows
+    if len(inside) * _WORTH <= np.count_nonzero(shown) and (needed := needed_for(records, inside)) is not None:
+        some, of_kinds = records.select(needed), shown[needed]
+        rows = _ranks(of_kinds, np.searchsorted(needed, inside))
+        return Nearby(some.select(of_kinds), gpu, some, records, _ranks(shown, needed[of_kinds])), rows
     return Frame(records.select(shown), gpu, records), _ranks(shown, inside)
+
+
+def needed_for(records: Records, inside: Ints) -> Ints | None:
+    """The positions of the records on which depends what is computed of some, ascending; None where these are most of them."""
+    if len(inside) * _WORTH > len(records) or pairs_all(records) or _sparse(records):
+        return None
+    needed = around(records, inside)
+    return needed if len(needed) * _WORTH <= len(records) else None
 
 
 def _ranks(shown: Bools, positions: Ints) -> Ints:
@@ -64,45 +70,39 @@ class Nearby(Frame):
 def around(records: Records, inside: Ints) -> Ints:
     """The positions of some records and of all of the same ops, of their forward and their backward, ascending."""
     wanted = _Instances()
-    for begin in range(0, len(inside), PART_ROWS):
-        wanted.add(*_instances(records, inside[begin : begin + PART_ROWS]))
+    for _, own, forward, mine in _instances(records, inside, lambda _: False):
+        wanted.add(own[mine], forward[mine])
     found, known = inside, -1
     while known != wanted.count:  # until no instance belongs to these that is not among them
         known, places = wanted.count, Growing(row_type(len(records)))
-        for rows in _stretches(records, inside, wanted):
-            own, forward = _instances(records, rows)
+        for first, own, forward, mine in _instances(records, inside, wanted.any_within):
             near = wanted.hold(own) | wanted.hold(forward)
             wanted.add(own[near], forward[near])
-            near[inside[slice(*np.searchsorted(inside, (rows.start, rows.stop)))] - rows.start] = True  # those of no op
-            places.append((np.flatnonzero(near) + rows.start).astype(row_type(len(records))))
+            near[mine] = True  # those of no op
+            places.append((np.flatnonzero(near) + first).astype(row_type(len(records))))
         found = places.whole()
     return found.astype(np.int64)
 
 
-def _stretches(records: Records, inside: Ints, wanted: _Instances) -> Iterator[slice]:
-    """The records that may be wanted, some that follow one another after others."""
-    for rows, limits in records.stretches("instance", "fwd_instance"):
-        near = inside[slice(*np.searchsorted(inside, (rows.start, rows.stop)))]
-        if len(near) or any(wanted.any_within(each.least, each.most) for each in limits):
-            for begin in range(rows.start, rows.stop, PART_ROWS):
-                yield slice(begin, min(begin + PART_ROWS, rows.stop))
-
-
 def _sparse(records: Records) -> bool:
     """Whether numbers of instances are far larger than there are records, as in some records of a long capture."""
-    most = 64 * len(records) + (1 << 24)
+    most, none = 64 * len(records) + (1 << 24), np.empty(0, np.int64)
+    some = _instances(records, none, lambda limits: limits.most > most)
+    return any(int(numbers.max(initial=-1)) > most for _, *both, _ in some for numbers in both)
+
+
+def _instances(records: Records, inside: Ints, wanted: Callable[[Limits], bool]) -> Iterator[tuple[int, Array, Array, Array]]:
+    """The instances and forward instances of records that follow one another, some after others: the first of them, both
+    columns, and which of these records are inside. Only those with some inside, or with wanted limits of their numbers."""
     for rows, limits in records.stretches("instance", "fwd_instance"):
-        if max(each.most for each in limits) > most:
-            for begin in range(rows.start, rows.stop, PART_ROWS):
-                part = slice(begin, min(begin + PART_ROWS, rows.stop))
-                if any(int(numbers.max(initial=-1)) > most for numbers in _instances(records, part)):
-                    return True
-    return False
-
-
-def _instances(records: Records, rows: Ints | slice) -> tuple[Array, Array]:
-    """The instances and forward instances of some records."""
-    return records.of_rows("instance", rows), records.of_rows("fwd_instance", rows)
+        begin, end = np.searchsorted(inside, (rows.start, rows.stop)).tolist()
+        if begin == end and not any(map(wanted, limits)):
+            continue
+        for part, (own, forward) in records.pieces_of(("instance", "fwd_instance"), rows):
+            for first in range(part.start, part.stop, PART_ROWS):
+                here = slice(first - part.start, first - part.start + PART_ROWS)
+                mine = inside[slice(*np.searchsorted(inside, (first, min(first + PART_ROWS, part.stop))))] - first
+                yield first, own[here], forward[here], mine
 
 
 class _Instances:
@@ -122,9 +122,9 @@ class _Instances:
         self._there[-1] = False
         self.count = int(np.count_nonzero(self._there))
 
-    def any_within(self, least: int, most: int) -> bool:
-        """Whether one of them lies between two numbers, both included."""
-        return bool(self._there[max(least, 0) : max(most + 1, 0)].any())
+    def any_within(self, limits: Limits) -> bool:
+        """Whether one of them may be among numbers with these limits."""
+        return bool(self._there[max(limits.least, 0) : max(limits.most + 1, 0)].any())
 
     def hold(self, instances: Array) -> Bools:
         """Which of some numbers are among them."""

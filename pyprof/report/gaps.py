@@ -33,6 +33,7 @@ from pyprof.loading import load_with_trace
 from pyprof.parse.records.selection import add_graphs, add_window, first_ns, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
+from pyprof.prof.nearby import needed_for
 from pyprof.report.activities import Activities, overlapping
 from pyprof.report.gapcolumns import LongestFirst, Report, ns_of
 from pyprof.report.idle import REASONS, Gaps, idle_devices
@@ -68,8 +69,8 @@ def run(options: argparse.Namespace) -> int:
     since, chosen = first_ns(records), None
     if window_given(options):
         chosen = in_window(records, options)
-        near = overlapping(records, chosen)
-        records, chosen = records.near(near), chosen[near]
+        if (needed := needed_for(records, overlapping(records, chosen))) is not None:
+            records, chosen = records.near(needed), chosen[needed]
     report = Report(Frame(records), trace, chosen, options.stream, options.bins)
     if trace is None:
         tell(

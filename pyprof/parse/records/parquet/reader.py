@@ -90,8 +90,6 @@ class _Store:
         if name not in self.last or self.last[name][0] != group:
             values = self._group([name], group)[0]
             self.last[name] = group, [values]
-            if name in self._limits:
-                self._limits[name][group] = Limits.of(values)
         return self.last[name][1][0]
 
     def limits(self, name: str) -> list[Limits]:
@@ -157,6 +155,8 @@ class _Store:
             if len(values) != rows:
                 raise InputError(f"{self.path}: its column {_NAMES[name]!r} has {len(values)} rows of {rows}", _DAMAGED)
             found.append(np.broadcast_to(values[0], rows) if is_constant(values) else values)
+            if name in self._limits:
+                self._limits[name][group] = Limits.of(values)
         return found
 
     def _values(self, name: str, chunk: pa.Array) -> Array:
