@@ -7,7 +7,7 @@ longest carries it. Unknown is -1 in every column here and stays unknown. No tex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -16,7 +16,8 @@ import numpy as np
 from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, pieces, release, row_type, taken
+from pyprof.arrays.sorting import Groups, cuts_of, parts_of
+from pyprof.arrays.spool import computed, piece_rows, pieces, release, row_type, taken
 from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import classify
@@ -66,10 +67,7 @@ class _Costing:
         self.table: list[_Known] = []  # distinct costs
         self.code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
         self.pieces_of: dict[int, tuple[formulas.Piece, ...]] = {}  # of the backward of each call
-        self.piece_of = [
-            *map(_PIECE_OF.get, map(attrgetter("op"), records.calls)),
-            None,
-        ]  # by call: what its name says it computes
+        self.piece_of = [*map(_PIECE_OF.get, map(attrgetter("op"), records.calls)), None]  # by call: what its name says
         names, _, kernel = distinct_rows(self.alike["name"])
         self.kernels = [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
         self.kernel = kernel.astype(np.int32)
@@ -187,37 +185,47 @@ class _Costing:
         may = self.compute & self.classes.linked & other[self.alike["own"]]  # copies stand for themselves
         rows = rows_where(len(cost), lambda part: may.take(alike[part]) & unknown.take(cost[part]))
         forward = taken(fwd_instance, rows)
-        order = np.lexsort((taken(records["launch_ns"], rows), forward))
-        rows, forward = taken(rows, order), taken(forward, order)
-        del order
+        number = {name: at for at, name in enumerate(dict.fromkeys(_PIECE_OF.values()))}
+        inner = np.array([-1 if name is None else number[name] for name in self.piece_of], np.int64)
+        sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
+        trait = (4 * inner + 2 * sums)[self.alike["inner"]] + self.product
+        free, settled = int(records["instance"].max(initial=-1)) + 1, dict[tuple[int, ...], _Given | None]()
+        cuts = cuts_of(forward, piece_rows() // 4)  # ten columns and more are made of each part
+        parts = Groups(parts_of(forward, cuts), len(cuts) + 1)
+        for members in (parts[number] for number in range(len(parts))):
+            for own, codes, groups, count in self._settled(rows[members], forward[members], trait, settled):
+                ends = np.cumsum(count)
+                cost[own], group[own] = codes, groups + (free + ends - count)[:, None]
+                free += int(ends[-1])
+            release()
+
+    def _settled(
+        self, rows: Ints, forward: Ints, trait: Ints, settled: dict[tuple[int, ...], _Given | None]
+    ) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+        """The kernels of whole backwards, (backwards, kernels of each), and of each backward what `_given` gives; those of one
+        number of kernels after others. trait: of each class; settled: those that are settled already."""
+        order = np.lexsort((self.records["launch_ns"][rows], forward))
+        rows, forward = rows[order], forward[order]
         first = np.flatnonzero(np.diff(forward, prepend=-1))
         sizes = np.diff(np.append(first, len(rows)))
-        free = int(records["instance"].max(initial=-1)) + 1
-        pieces = [*dict.fromkeys(_PIECE_OF.values())]
-        named = np.array([pieces.index(name) if name in pieces else -1 for name in self.piece_of], np.int64)
-        sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
-        named = 4 * named + 2 * sums
-        traits_of = named[self.alike["inner"]] + self.product
-        trait = computed(len(rows), np.int64, lambda part: traits_of.take(alike[rows[part]]))
-        reversed_ = np.array([*map(_weights_first, records.stacks), False], np.bool_)[records["stack"][rows[first]]]
-        call, dur_ns = self._of("call", rows[first]), taken(records["dur_ns"], rows)
+        reversed_ = np.array([*map(_weights_first, self.records.stacks), False], np.bool_)[self.records["stack"][rows[first]]]
+        call, dur_ns, traits_of = self._of("call", rows[first]), self.records["dur_ns"][rows], trait[self.classes.code[rows]]
         for size in distinct_values(sizes).tolist():
             mine = np.flatnonzero(sizes == size)
             at = first[mine, None] + np.arange(size)
-            traits = trait[at]
+            traits = traits_of[at]
             longest = np.where((traits & 1).any(axis=1), 0, dur_ns[at].argmax(axis=1))  # the first of equals
-            _, example, kind = distinct_rows(call[mine], reversed_[mine], longest, *traits.T)
-            given = [self._given(rows[one]) for one in at[example]]
-            known = np.array([one is not None for one in given], np.bool_)[kind]
-            codes, groups = (
-                np.array([np.full(size, -1) if one is None else one[part] for one in given], np.int64)[kind[known]]
-                for part in (0, 1)
-            )
-            count = np.array([0 if one is None else one[2] for one in given], np.int64)[kind[known]]
-            ends = np.cumsum(count)
-            members = rows[at[known]]
-            cost[members], group[members] = codes, groups + (free + ends - count)[:, None]
-            free += int(ends[-1]) if len(ends) else 0
+            alike, example, kind = distinct_rows(call[mine], reversed_[mine], longest, *traits.T)
+            keys = [*map(tuple, alike.T.tolist())]
+            for key, members in zip(keys, rows[at[example]], strict=True):
+                if key not in settled:
+                    settled[key] = self._given(members)
+            given = [settled[key] for key in keys]
+            there = np.array([one is not None for one in given], np.bool_)
+            if there.any():
+                own, place = np.flatnonzero(there[kind]), np.cumsum(there) - 1
+                told = (np.array(part, np.int64)[place[kind[own]]] for part in zip(*filter(None, given), strict=True))
+                yield rows[at[own]], *told
 
     def _given(self, members: Ints) -> _Given | None:
         """What the kernels of one backward carry, None where the forward op says nothing of it."""
