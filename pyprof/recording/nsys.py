@@ -18,7 +18,8 @@ STARTS = 3
 
 
 def profile(nsys: str, report: Path, *words: str, seconds: float, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """`nsys profile WORDS`, of a program that may run twice: done again where it fails and leaves no report.
+    """`nsys profile WORDS`, of a program that may run twice: done again where it leaves no report, even if it says that all
+    went well (its importer can fail after that).
 
     Exit code and text of the last start, as of `ask`.
     """
@@ -26,7 +27,7 @@ def profile(nsys: str, report: Path, *words: str, seconds: float, env: Mapping[s
     for start in range(STARTS):
         mark = f"{os.getpid()}-{start}"
         code, text = ask(nsys, "profile", *words, seconds=seconds, env={**(os.environ if env is None else env), MARK: mark})
-        if code == 0 or report.exists():
+        if report.exists():
             break
         end_marked(MARK, mark)
     return code, text

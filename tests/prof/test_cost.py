@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.arrays import spool
 from pyprof.loading import load, load_capture
 from pyprof.opcall import UNKNOWN, TensorSpec
 from pyprof.parse.records.records import Records
@@ -183,18 +182,6 @@ def test_v100_lm(captures: Path, name: str) -> None:
     assert len(inside) >= 4 and all(int(row[2]) > 0 for row in inside)
     # A V100 has no Tensor Core path for fp32; the original's records do not say which device it was.
     assert {row[4] for row in rows} == ({"-"} if name == "net.sql" else {"-", "na"})
-
-
-@pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/a100_train_stacks.json.gz"])
-def test_backwards_settled_some_at_a_time_cost_the_same(name: str, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = load(str(captures / name))
-    whole = cost_records(records)
-    assert (whole.matmul_flops[records["fwd_instance"] >= 0] > 0).any()
-    monkeypatch.setattr(spool, "PIECE_ROWS", 29)
-    some = cost_records(records)
-    for column in ("matmul_flops", "vector_flops", "bytes"):
-        assert (getattr(some, column) == getattr(whole, column)).all()
-    assert [some.problems[code] for code in some.problem] == [whole.problems[code] for code in whole.problem]
 
 
 def test_sums_over_kernels_are_sums_over_instances(captures: Path) -> None:
