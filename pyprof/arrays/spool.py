@@ -220,7 +220,9 @@ def pieces(rows: int) -> Iterator[slice]:
 def computed(rows: int, dtype: Any, values: Callable[[slice], Array]) -> Array:
     """A column from a function of slices of rows."""
     if rows <= piece_rows():
-        return np.asarray(values(slice(0, rows))).astype(dtype, copy=False)
+        found = np.asarray(values(slice(0, rows))).astype(dtype, copy=False)
+        touched()  # few rows far from each other are in as many pages as all
+        return found
     parts = (np.broadcast_to(values(part), part.stop - part.start) for part in pieces(rows))
     return _column(Lengthening.of(rows, dtype), rows, dtype, parts)
 
@@ -242,9 +244,7 @@ def taken(values: Array, index: Array) -> Array:
     """values[index], some rows at a time."""
     if values.strides == (0,):  # of one value for all rows, of which `take` would make a whole column each time
         return full(len(index), values[0], values.dtype) if len(index) else np.empty(0, values.dtype)
-    found = computed(len(index), values.dtype, lambda part: values.take(index[part]))
-    touched()  # few rows far from each other are in as many pages as all
-    return found
+    return computed(len(index), values.dtype, lambda part: values.take(index[part]))
 
 
 def is_constant(values: Array) -> bool:

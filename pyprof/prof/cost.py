@@ -16,15 +16,17 @@ import numpy as np
 from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, pieces, release, row_type, taken
-from pyprof.arrays.types import Array, Bools, Floats, Ints
+from pyprof.arrays.sorting import Groups, cuts_of, parts_of
+from pyprof.arrays.spool import computed, piece_rows, pieces, release, row_type, taken
+from pyprof.arrays.types import Array, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import classify
 from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
-from pyprof.parse.records.records import Records, Stack
+from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
+from pyprof.prof.backward import Backwards
 from pyprof.prof.costs import Codes, Costs, Pools
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
@@ -37,10 +39,6 @@ _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts
 def cost_records(records: Records, classes: Classes | None = None) -> Costs:
     """The cost of every record. classes: of these records, where they are known."""
     return _Costing(records, classes_of(records) if classes is None else classes).run()
-
-
-_Given = tuple[Ints, Ints, int]
-"""Of each kernel of one backward its cost and the number of the group that shares it, and how many numbers are used up."""
 
 
 class _Known(NamedTuple):
@@ -64,12 +62,6 @@ class _Costing:
         self.problems: list[tuple[int, int, int, int]] = []
         self.problem_code: dict[tuple[int, int, int, int], int] = {}
         self.table: list[_Known] = []  # distinct costs
-        self.code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
-        self.pieces_of: dict[int, tuple[formulas.Piece, ...]] = {}  # of the backward of each call
-        self.piece_of = [
-            *map(_PIECE_OF.get, map(attrgetter("op"), records.calls)),
-            None,
-        ]  # by call: what its name says it computes
         names, _, kernel = distinct_rows(self.alike["name"])
         self.kernels = [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
         self.kernel = kernel.astype(np.int32)
@@ -77,6 +69,8 @@ class _Costing:
         self.main = np.array([*(one.role == "main" for one in self.kernels), True], np.bool_)[kernel]
         self.product = self.main & np.array([*map(attrgetter("is_product"), self.kernels), False], np.bool_)[kernel]
         self.compute = among(self.alike["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
+        self.cpu = bool((self.alike["kind"] == ActivityKind.CPU).any())  # then all are ops on a CPU
+        self.backwards = Backwards(records, classes, self.product, self.cpu, self._add)
 
     def run(self) -> Costs:
         records = self.records
@@ -115,12 +109,6 @@ class _Costing:
         """A part of each distinct cost, -1 where unknown, and -1 for a record without a cost (code -1)."""
         return np.array([-1 if (value := getattr(cost, part)) is None else value for cost in self.table] + [-1], np.int64)
 
-    def _piece_code(self, piece: formulas.Piece) -> int:
-        code = self.code_of.get(id(piece))
-        if code is None:
-            code = self.code_of[id(piece)] = self._add(piece.cost)
-        return code
-
     def _forward_and_own(self) -> Codes:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records, alike = self.records, self.alike
@@ -128,20 +116,22 @@ class _Costing:
         forward_call = np.where(self.classes.linked, alike["call"], -1)[of_class]
         distinct, _, inverse = distinct_rows(alike["own"][of_class], forward_call, insides, found)
         codes = np.full(distinct.shape[1], -1, np.int32)
-        cpu = bool((alike["kind"] == ActivityKind.CPU).any())
         for index, (own, forward, inside, element) in enumerate(distinct.T.tolist()):
             if own < 0:
                 continue
             call = records.calls[own if inside < 0 else inside]
-            if cpu and inside == own:
+            if self.cpu and inside == own:
                 codes[index] = self._add(Cost(0, 0, 0))  # a conversion of what was already as it is wanted
                 continue
-            if cpu and call.module == "autograd" and call.dispatcher:
+            if self.cpu and call.module == "autograd" and call.dispatcher:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
             if forward >= 0 and forward != own:
                 if self._forward_says_more(call, forward):
-                    continue
+                    masked = self.backwards.with_mask(call, forward) if self.cpu else None  # there a row is a whole op
+                    if masked is None:
+                        continue
+                    call = masked
                 call = with_dtype(call, records.calls[forward])
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
@@ -161,13 +151,7 @@ class _Costing:
     def _forward_says_more(self, own: OpCall, forward: int) -> bool:
         """Whether a backward op was recorded without what it computes, and its forward with which inputs want a gradient."""
         wanted = any(tensor.grad for tensor in self.records.calls[forward].tensors)
-        return wanted and formulas.lacks(own, "output_mask") and bool(self._backward(forward))
-
-    def _backward(self, call: int) -> tuple[formulas.Piece, ...]:
-        """The parts of the backward of a call."""
-        if call not in self.pieces_of:
-            self.pieces_of[call] = formulas.evaluate_backward(self.records.calls[call])
-        return self.pieces_of[call]
+        return wanted and formulas.lacks(own, "output_mask") and bool(self.backwards.pieces(forward))
 
     def _evaluate(self, call: OpCall, inferred: bool) -> int:
         cost, reason = formulas.evaluate(call)
@@ -175,11 +159,7 @@ class _Costing:
         return self._add(cost, reason or _missing_dtype(cost), least, inferred)
 
     def _backward_from_forward(self, cost: Codes, group: Ints) -> None:
-        """Backward kernels whose own op says too little: the backward of their forward op, part by part.
-
-        Matrix products of one backward are distinguished by the order in which they were launched. Backwards that are alike in
-        all that decides about their kernels are settled once.
-        """
+        """Backward kernels whose own op says too little: the backward of their forward op, part by part."""
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
         other = np.array([*(not formulas.is_copy(call.name) for call in records.calls), True], np.bool_)
@@ -187,82 +167,15 @@ class _Costing:
         may = self.compute & self.classes.linked & other[self.alike["own"]]  # copies stand for themselves
         rows = rows_where(len(cost), lambda part: may.take(alike[part]) & unknown.take(cost[part]))
         forward = taken(fwd_instance, rows)
-        order = np.lexsort((taken(records["launch_ns"], rows), forward))
-        rows, forward = taken(rows, order), taken(forward, order)
-        del order
-        first = np.flatnonzero(np.diff(forward, prepend=-1))
-        sizes = np.diff(np.append(first, len(rows)))
         free = int(records["instance"].max(initial=-1)) + 1
-        pieces = [*dict.fromkeys(_PIECE_OF.values())]
-        named = np.array([pieces.index(name) if name in pieces else -1 for name in self.piece_of], np.int64)
-        sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
-        named = 4 * named + 2 * sums
-        traits_of = named[self.alike["inner"]] + self.product
-        trait = computed(len(rows), np.int64, lambda part: traits_of.take(alike[rows[part]]))
-        reversed_ = np.array([*map(_weights_first, records.stacks), False], np.bool_)[records["stack"][rows[first]]]
-        call, dur_ns = self._of("call", rows[first]), taken(records["dur_ns"], rows)
-        for size in distinct_values(sizes).tolist():
-            mine = np.flatnonzero(sizes == size)
-            at = first[mine, None] + np.arange(size)
-            traits = trait[at]
-            longest = np.where((traits & 1).any(axis=1), 0, dur_ns[at].argmax(axis=1))  # the first of equals
-            _, example, kind = distinct_rows(call[mine], reversed_[mine], longest, *traits.T)
-            given = [self._given(rows[one]) for one in at[example]]
-            known = np.array([one is not None for one in given], np.bool_)[kind]
-            codes, groups = (
-                np.array([np.full(size, -1) if one is None else one[part] for one in given], np.int64)[kind[known]]
-                for part in (0, 1)
-            )
-            count = np.array([0 if one is None else one[2] for one in given], np.int64)[kind[known]]
-            ends = np.cumsum(count)
-            members = rows[at[known]]
-            cost[members], group[members] = codes, groups + (free + ends - count)[:, None]
-            free += int(ends[-1]) if len(ends) else 0
-
-    def _given(self, members: Ints) -> _Given | None:
-        """What the kernels of one backward carry, None where the forward op says nothing of it."""
-        pieces = self._backward(int(self._of("call", members[:1])[0]))
-        if not pieces:
-            return None
-        products = [p for p in pieces if p.cost.matmul_flops]
-        if not products:
-            return np.full(len(members), self._add(_sum([p.cost for p in pieces]))), np.zeros(len(members), np.int64), 1
-        named = self._named_products(members, pieces)
-        if named is not None:
-            return named
-        if _weights_first(self.records.stacks[int(self.records["stack"][members[0]])]):
-            products = sorted(products, key=lambda piece: piece.name == "dgrad")
-        inner = [self.records.calls[code].op if code >= 0 else "" for code in self._of("inner", members).tolist()]
-        bias = [p for p in pieces if p.name == "bias"] if any(op in _SUMS for op in inner) else []
-        codes, groups, count = self._products(members, self.product.take(self.classes.code[members]), products)
-        if bias:  # the sum in a convolution's backward
-            at = [index for index, op in enumerate(inner) if op in _SUMS]
-            codes[at], groups[at], count = self._piece_code(bias[0]), count, count + 1
-        return codes, groups, count
-
-    def _named_products(self, members: Ints, pieces: tuple[formulas.Piece, ...]) -> _Given | None:
-        """Give each kernel the piece that its inner op is named after; None where one is not."""
-        named = [self.piece_of[code] for code in self._of("inner", members).tolist()]
-        place = {piece.name: index for index, piece in enumerate(pieces)}
-        if not all(name in place for name in named):
-            return None
-        index = np.array([place[name] for name in named if name is not None], np.int64)
-        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
-        return codes[index], index, len(pieces)
-
-    def _products(self, members: Ints, product: Bools, pieces: list[formulas.Piece]) -> _Given:
-        """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
-        main = product.copy()
-        if not main.any():
-            main[np.argmax(self.records["dur_ns"][members])] = True  # the first of equals
-        count = int(main.sum())
-        pieces = pieces[-count:]  # an input that wants no gradient, as a first layer's, has no dgrad
-        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
-        at = np.maximum(np.cumsum(main) - 1, 0)
-        # More products than pieces: the backward ran again (retain_graph), or a piece took several kernels.
-        whole = count % len(pieces) == 0
-        index = at % len(pieces) if whole else np.minimum(at, len(pieces) - 1)
-        return codes[index], at if whole else index, count
+        cuts = cuts_of(forward, piece_rows() // 4)  # ten columns and more are made of each part
+        parts = Groups(parts_of(forward, cuts), len(cuts) + 1)
+        for members in (parts[number] for number in range(len(parts))):
+            for own, codes, groups, count in self.backwards.settled(rows[members], forward[members]):
+                ends = np.cumsum(count)
+                cost[own], group[own] = codes, groups + (free + ends - count)[:, None]
+                free += int(ends[-1])
+            release()
 
     # ------------------------------------------------------------------ who carries it
 
@@ -386,16 +299,6 @@ def _before_last(pool: Array, further: Array) -> Array:
     return np.concatenate([pool[:-1], further.astype(pool.dtype), pool[-1:]])
 
 
-def _weights_first(stack: Stack) -> bool:
-    """Whether a backward gives the gradient of a product's second factor first.
-
-    Autograd takes a function's gradients in the alphabetical order of its arguments: a linear that ran as mm (mat2, self) has
-    its wgrad first, one that ran as addmm (mat1, mat2) its dgrad.
-    """
-    function = stack.seq_names[stack.backward_at] if stack.backward_at >= 0 else ""
-    return function.startswith(("MmBackward", "BmmBackward", "MatmulBackward"))
-
-
 def _divided(whole: Ints, share: Floats, of: Ints, carrier: Ints) -> Ints:
     """A part of the costs of groups by shares in whole numbers, what is left going to each group's carrier; -1 unknown."""
     unknown = whole < 0
@@ -420,23 +323,5 @@ def _first_heaviest(of: Ints, weight: Ints | Floats, groups: int) -> Ints:
     return result
 
 
-_SUMS = ("sum", "sum_out")  # what a bias's gradient is, inside the backward of a convolution
-
-# Ops that compute one gradient of a convolution each -> the piece of the backward that it is.
-_PIECE_OF = {
-    f"{library}_convolution_backward_{what}": piece
-    for library in ("cudnn", "miopen", "mkldnn")
-    for what, piece in (("input", "dgrad"), ("weight", "wgrad"), ("weights", "wgrad"), ("bias", "bias"))
-}
-
-
 def _missing_dtype(cost: Cost) -> str:
     return "dtype not recorded" if cost.bytes is None and cost.flops is not None else ""
-
-
-def _sum(costs: list[Cost]) -> Cost:
-    def total(name: str) -> int | None:
-        values = [getattr(cost, name) for cost in costs]
-        return None if any(v is None for v in values) else sum(values)
-
-    return Cost(total("matmul_flops"), total("vector_flops"), total("bytes"))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.spool import taken
+from pyprof.arrays.spool import taken, touched
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware.kernels import KernelClass
 
@@ -54,6 +54,7 @@ class Costs:
     def of(self, name: str, index: Any) -> Array:
         """A column of `pools` for some records."""
         found: Array = getattr(self.pools, name).take(self.code[index])
+        touched()  # few rows far from each other are in as many pages as all
         return found
 
     def at(self, rows: Ints) -> Costs:

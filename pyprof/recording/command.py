@@ -183,8 +183,10 @@ def _show(recording: Recording, steps: Steps | None, top: int | None) -> None:
         _say(f"the program ended after {ended}: not all of {requested} are in the capture")
     if recording.unexported:
         report = recording.unexported[0]
-        by_hand = shlex.join(["nsys", "export", "--type", "sqlite", str(report)])
-        raise ToolError(f"{report}: nsys could not export it", f"try by hand: {by_hand}")
+        raw = report.suffix == ".qdstrm"
+        by_hand = ["QdstrmImporter", "-i"] if raw else ["nsys", "export", "--type", "sqlite"]
+        problem = "nsys made no report of it" if raw else "nsys could not export it"
+        raise ToolError(f"{report}: {problem}", f"try by hand: {shlex.join([*by_hand, str(report)])}")
     if not recording.captures:
         raise ToolError("the program left no capture", _cause(recording))
     from pyprof.loading import load

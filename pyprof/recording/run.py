@@ -23,7 +23,7 @@ from pyprof.errors import InputError, ToolError, UsageError
 from pyprof.parse.sources.nsys_report import find_nsys
 from pyprof.recording import inject, launch
 from pyprof.recording.bounds import Bounds
-from pyprof.recording.nsys import STARTS
+from pyprof.recording.nsys import STARTS, imported, raw_of
 from pyprof.recording.processes import end_marked, is_running
 from pyprof.recording.results import Staging
 from pyprof.recording.steps import Steps
@@ -33,6 +33,7 @@ from pyprof.recording.tools import ask, cuda_devices
 _FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _KEYBOARD = ("SIGINT", "SIGQUIT")
 _POLL_S = 0.05
+_DAY_S = 24 * 3600
 INDUCTOR = {
     "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",  # the name of a fused kernel holds its ops
     "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",  # its bytes and FLOPs are recorded, and the path of the compiled module
@@ -65,9 +66,10 @@ class Plan:
 class Recording:
     """What a run left.
 
-    code: the program's exit code as a shell gives it; unexported: reports that nsys could not export; notes: lines for the
-    user; processes: how many were recorded; steps: the most training steps that one of them made; cut: some process did not end
-    as Python does; window: the steps that are of interest, None for all that is in the captures.
+    code: the program's exit code as a shell gives it; unexported: reports that nsys could not export, raw recordings of which
+    it made no report; notes: lines for the user; processes: how many were recorded; steps: the most training steps that one of
+    them made; cut: some process did not end as Python does; window: the steps that are of interest, None for all that is in the
+    captures.
     """
 
     code: int
@@ -205,11 +207,12 @@ def _under_nsys(plan: Plan, folder: Path, written: Path, capture_range: bool) ->
             code = 128 - code
     lines = [line.strip() for line in log.read_text(errors="replace").replace("\r", "\n").splitlines() if line.strip()][:3]
     report = written.with_name(f"{written.name}.nsys-rep")
-    if report.exists():
+    if imported(nsys, report, plan.bounds.seconds or _DAY_S):
         return _export(nsys, report, Recording(code, notes=notes, window=stopper.window), plan.bounds.seconds)
     if launched.program() is None:
         raise ToolError(f"nsys did not start the program: {' '.join(lines) or f'exit code {code}'}", "pyprof doctor")
-    return Recording(code, notes=[*notes, f"nsys left no {report.name}", *lines])
+    raw = [path for path in [raw_of(report)] if path.exists()]
+    return Recording(code, notes=[*notes, f"nsys left no {report.name}", *lines], unexported=raw)
 
 
 def _given_up(variables: Path) -> bool:
@@ -231,7 +234,7 @@ def _export(nsys: str, report: Path, recording: Recording, seconds: float) -> Re
     command = (nsys, "export", "--type", "sqlite", "-q", "true", "-o", str(target), str(report))
     begin = time.monotonic()
     try:
-        failed = ask(*command, seconds=seconds or 24 * 3600)[0] != 0
+        failed = ask(*command, seconds=seconds or _DAY_S)[0] != 0
         if failed and 0 < seconds <= time.monotonic() - begin:
             recording.notes.append(f"nsys export was stopped after {seconds / 60:g} minutes: --limit-time 0 waits for its end")
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM

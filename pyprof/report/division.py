@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows, map_distinct, narrowest
+from pyprof.arrays.columns import Growing, distinct_rows, map_distinct, narrowest
 from pyprof.arrays.intervals import Segments, count_before, order_of, reaches, summed, union
 from pyprof.arrays.joining import chosen, rows_where
-from pyprof.arrays.spool import computed, full, joined, kept, pieces, row_type, taken
+from pyprof.arrays.spool import computed, full, kept, pieces, row_type, taken
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.records.records import PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -201,11 +201,12 @@ class Division:
     @cached_property
     def gaps(self) -> DeviceGaps:
         """All gaps of all devices, those at both ends of the window included."""
-        found: list[tuple[Ints, Ints, Ints, Ints]] = []
         row, kind = self.row, row_type(len(self.records))
+        columns = [Growing(dtype) for dtype in (self._device.dtype, np.int32, kind, kind)]
 
         def add(device: Ints, time: Ints, before: Ints, after: Ints) -> None:
-            found.append((device, narrowest(time), before.astype(kind), after.astype(kind)))
+            for column, values in zip(columns, (device, narrowest(time), before.astype(kind), after.astype(kind)), strict=True):
+                column.append(values)
 
         for part, end, reach, holder in reaches(self._device, lambda part: self._ends(row[part])):
             begin = self._begins(row[part])
@@ -218,8 +219,7 @@ class Division:
                 until, then = max(int(reach[-1]), int(end[-1])), last if end[-1] > reach[-1] else int(holder[-1])
                 if until < self.end_ns:
                     add(self._device[last : part.stop], np.array([self.end_ns - until]), row[then : then + 1], np.array([-1]))
-        columns = [joined([each[at] for each in found]) for at in range(4)] if found else [*np.zeros((4, 0), np.int64)]
-        return DeviceGaps(self, *columns)
+        return DeviceGaps(self, *map(Growing.whole, columns))
 
     @cached_property
     def run(self) -> Ints:

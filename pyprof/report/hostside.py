@@ -319,9 +319,13 @@ class _Late:
 
     def _copies_to_device(self) -> Bools:
         """Which gaps are followed by a copy from the host."""
-        records = self.division.records
-        copied = records["kind"][self.after] == ActivityKind.MEMCPY
-        return np.asarray(copied & (records["copykind"][self.after] == _TO_DEVICE))
+        of = self.division.records.of_rows
+
+        def copied(part: slice) -> Bools:
+            rows = self.after[part]
+            return np.asarray((of("kind", rows) == ActivityKind.MEMCPY) & (of("copykind", rows) == _TO_DEVICE))
+
+        return computed(len(self.after), np.bool_, copied)
 
     def _begins_a_step(self) -> Bools:
         """Which gaps are followed by what a step launches up to its first kernel."""

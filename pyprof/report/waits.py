@@ -112,7 +112,9 @@ def relieved(division: Division, waited: Segments, late: Ints) -> Ints:
     for device in range(division.count):
         rows = division.row[rows_where(len(division.row), lambda part, device=device: of_row[division.row[part]] == device)]  # type: ignore[misc]
         mine = np.flatnonzero(gaps.device[late] == device)
-        time, ends = gaps.time_ns[late[mine]].astype(np.int64), gaps.ends(late[mine])
+        own = late[mine]
+        time = computed(len(own), np.int64, lambda part, own=own: gaps.time_ns[own[part]])  # type: ignore[misc]
+        ends = computed(len(own), np.int64, lambda part, own=own: gaps.ends(own[part]))  # type: ignore[misc]
         upto = _remaining(division, rows, waited, process[device], ends, np.concatenate([[0], np.cumsum(time)]))
         gone = np.maximum(time - np.diff(upto, prepend=0), 0)
         total, most = int(time.sum()) - int(upto[-1]) if len(upto) else 0, int(gone.sum())

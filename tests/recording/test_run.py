@@ -608,3 +608,24 @@ def test_wrong_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--tool", "torch", "-o", str(tmp_path / "none" / "net"), __file__]) == 1
     assert "choose another place with -o" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("imports", [True, False])
+def test_a_raw_recording_without_a_report_is_imported_once_more_or_kept(
+    imports: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """nsys's importer fails under load, and nsys says nothing of it."""
+    (tmp_path / "host-linux-x64").mkdir()
+    importer = tmp_path / "host-linux-x64/QdstrmImporter"
+    copies = "import shutil; shutil.copy(sys.argv[2], sys.argv[4])" if imports else "sys.exit(1)"
+    importer.write_text(f"#!{sys.executable}\nimport sys; assert sys.argv[1::2] == ['-i', '-o']; {copies}")
+    importer.chmod(0o755)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    _stand_in(NSYS.replace(".nsys-rep", ".qdstrm"), folder, monkeypatch)
+    (folder / "a.py").write_text("import torch")
+    assert main(["run", "--tool", "nsys", "-o", "net", "a.py"]) == (0 if imports else 1)
+    left = {path.name for path in folder.glob("net*")}
+    assert left == ({"net.nsys-rep", "net.sqlite", "net.dict"} if imports else {"net.qdstrm"})
+    said = "net.qdstrm: nsys made no report of it\nhint: try by hand: QdstrmImporter -i net.qdstrm"
+    assert (said in capfd.readouterr().err) == (not imports)

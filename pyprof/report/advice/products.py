@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.spool import taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import operand_tag
@@ -45,12 +46,12 @@ class Products:
     def of(self, which: Bools) -> Chosen:
         """The products of the window that are of some of the classes."""
         rows = self._frame.classes.rows(which & self.there)
-        return self.at(rows[self._overview.inside[rows]])
+        return self.at(rows[taken(self._overview.inside, rows)])
 
     def at(self, rows: Ints) -> Chosen:
         """Some products."""
-        costs, held = self._frame.costs, self._overview.division.held_ns[rows].astype(np.int64)
-        code = self._frame.classes.code[rows]
+        costs, held = self._frame.costs, taken(self._overview.division.held_ns, rows).astype(np.int64)
+        code = taken(self._frame.classes.code, rows)
         return Chosen(rows, code, held, costs.of("matmul_flops", rows), costs.of("bytes", rows), self.dram[code])
 
     @cached_property

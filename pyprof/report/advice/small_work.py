@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, is_repeated
-from pyprof.arrays.spool import is_constant
+from pyprof.arrays.spool import is_constant, taken
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
@@ -68,13 +68,13 @@ def _launched_together(overview: Overview, rows: Ints) -> Bools:
     records = overview.records
     one_process = is_constant(records["pid"])
     code = records["corr"] if one_process else distinct_rows(records["pid"], records["corr"]).inverse
-    return np.asarray(is_repeated(code)[rows] | (records["launch_ns"][rows] < 0))
+    return np.asarray(taken(is_repeated(code), rows) | (taken(records["launch_ns"], rows) < 0))
 
 
 def _often(overview: Overview, rows: Ints) -> Bools:
     """Which do what many kernels of the same step and layer do: the same kernel of the same op in as many blocks."""
     records, steps = overview.records, overview.steps
-    columns = [records[name][rows] for name in ("name", "call", "grid_x", "phase", "scope")]
+    columns = [taken(records[name], rows) for name in ("name", "call", "grid_x", "phase", "scope")]
     count = 1 if steps is None else len(steps)
     code = distinct_rows(*columns).inverse
     return np.asarray(np.bincount(code, minlength=1)[code] >= _ALIKE * count)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.joining import rows_where
+from pyprof.arrays.joining import mapped, rows_where
 from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.hardware import cpus
@@ -205,7 +205,7 @@ class Kernels:
         for at, one in enumerate(most):
             number[there[place == one]] = at
         lossy = rows_where(len(self.rows), lambda part: (number.take(self.code[part]) >= 0) & (self.lost_ns[part] >= 0))
-        own = number.take(self.code[lossy])
+        own = mapped(number, taken(self.code, lossy))
         return tuple(self._lost(lossy[own == at]) for at in range(len(most)))
 
     @property

@@ -1,0 +1,171 @@
+"""Kernels of a backward whose own op says too little -> the parts of the backward of their forward op that they carry.
+
+What the backward of an op computes is what its formula says; which kernel computes which part is decided here, by the ops that
+they are named after, or by the order in which they were launched. How a cost is divided among kernels is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.opcall import OpCall
+from pyprof.parse.records.classes import Classes
+from pyprof.parse.records.records import Records, Stack
+from pyprof.prof import formulas
+from pyprof.prof.formulas import Cost
+
+_Given = tuple[Ints, Ints, int]
+"""Of each kernel of one backward its cost and the number of the group that shares it, and how many numbers are used up."""
+
+_MASK = ("dgrad", "wgrad", "bias")  # the parts of the backward of a product, as an output_mask has them
+_SUMS = ("sum", "sum_out")  # what a bias's gradient is, inside the backward of a convolution
+# Ops that compute one gradient of a convolution each -> the piece of the backward that it is.
+_PIECE_OF = {
+    f"{library}_convolution_backward_{what}": piece
+    for library in ("cudnn", "miopen", "mkldnn")
+    for what, piece in (("input", "dgrad"), ("weight", "wgrad"), ("weights", "wgrad"), ("bias", "bias"))
+}
+
+
+class Backwards:
+    """What the backwards of some records compute.
+
+    product: of each class whether its kernels multiply; on_cpu: whether each row is a whole op; add: numbers a cost.
+    """
+
+    def __init__(self, records: Records, classes: Classes, product: Bools, on_cpu: bool, add: Callable[[Cost], int]) -> None:
+        self._records, self._classes, self._product, self._on_cpu, self._add = records, classes, product, on_cpu, add
+        self._code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
+        self._pieces: dict[int, tuple[formulas.Piece, ...]] = {}  # of the backward of each call
+        self._named = [*map(_PIECE_OF.get, map(attrgetter("op"), records.calls)), None]  # by call: what its name says
+        self._settled: dict[tuple[int, ...], _Given | None] = {}
+        number = {name: at for at, name in enumerate(dict.fromkeys(_PIECE_OF.values()))}
+        named = np.array([-1 if name is None else number[name] for name in self._named], np.int64)
+        sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
+        # All that `_given` looks at of a kernel.
+        self._trait = (4 * named + 2 * sums)[classes.records["inner"]] + product
+
+    def pieces(self, call: int) -> tuple[formulas.Piece, ...]:
+        """The parts of the backward of a call."""
+        if call not in self._pieces:
+            self._pieces[call] = formulas.evaluate_backward(self._records.calls[call])
+        return self._pieces[call]
+
+    def with_mask(self, own: OpCall, forward: int) -> OpCall | None:
+        """A backward op with the output_mask that its forward tells, which inputs want a gradient; None where that is no op of
+        products."""
+        pieces = self.pieces(forward)
+        names = {piece.name for piece in pieces}
+        if not names <= {*_MASK} or not any(piece.cost.matmul_flops for piece in pieces):
+            return None
+        return own._replace(kwargs=(*own.kwargs, ("output_mask", tuple(name in names for name in _MASK))))
+
+    def settled(self, rows: Ints, forward: Ints) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+        """The kernels of whole backwards, (backwards, kernels of each), and of each backward what `_given` gives; those of one
+        number of kernels after others. forward: the instance of each row's forward op.
+
+        Matrix products of one backward are distinguished by the order in which they were launched. Backwards that are alike in
+        all that decides about their kernels are settled once.
+        """
+        records, classes = self._records, self._classes
+        order = np.lexsort((records["launch_ns"][rows], forward))
+        rows, forward = rows[order], forward[order]
+        first = np.flatnonzero(np.diff(forward, prepend=-1))
+        sizes = np.diff(np.append(first, len(rows)))
+        reversed_ = np.array([*map(_weights_first, records.stacks), False], np.bool_)[records["stack"][rows[first]]]
+        call, dur_ns, trait = self._of("call", rows[first]), records["dur_ns"][rows], self._trait[classes.code[rows]]
+        for size in distinct_values(sizes).tolist():
+            mine = np.flatnonzero(sizes == size)
+            at = first[mine, None] + np.arange(size)
+            traits = trait[at]
+            longest = np.where((traits & 1).any(axis=1), 0, dur_ns[at].argmax(axis=1))  # the first of equals
+            alike, example, kind = distinct_rows(call[mine], reversed_[mine], longest, *traits.T)
+            keys = [*map(tuple, alike.T.tolist())]
+            for key, members in zip(keys, rows[at[example]], strict=True):
+                if key not in self._settled:
+                    self._settled[key] = self._given(members)
+            given = [self._settled[key] for key in keys]
+            there = np.array([one is not None for one in given], np.bool_)
+            if there.any():
+                own, place = np.flatnonzero(there[kind]), np.cumsum(there) - 1
+                told = (np.array(part, np.int64)[place[kind[own]]] for part in zip(*filter(None, given), strict=True))
+                yield rows[at[own]], *told
+
+    def _of(self, name: str, rows: Array) -> Array:
+        """A column in which the records of a class are equal, of some records."""
+        return self._classes.records[name].take(self._classes.code[rows])
+
+    def _given(self, members: Ints) -> _Given | None:
+        """What the kernels of one backward carry, None where the forward op says nothing of it."""
+        pieces = self.pieces(int(self._of("call", members[:1])[0]))
+        if not pieces:
+            return None
+        products = [p for p in pieces if p.cost.matmul_flops]
+        # On a CPU a row is a whole op, whichever of the ops inside it took longest.
+        if not products or self._on_cpu:
+            return np.full(len(members), self._add(_sum([p.cost for p in pieces]))), np.zeros(len(members), np.int64), 1
+        named = self._named_products(members, pieces)
+        if named is not None:
+            return named
+        if _weights_first(self._records.stacks[int(self._records["stack"][members[0]])]):
+            products = sorted(products, key=lambda piece: piece.name == "dgrad")
+        inner = [self._records.calls[code].op if code >= 0 else "" for code in self._of("inner", members).tolist()]
+        bias = [p for p in pieces if p.name == "bias"] if any(op in _SUMS for op in inner) else []
+        codes, groups, count = self._products(members, self._product.take(self._classes.code[members]), products)
+        if bias:  # the sum in a convolution's backward
+            at = [index for index, op in enumerate(inner) if op in _SUMS]
+            codes[at], groups[at], count = self._piece_code(bias[0]), count, count + 1
+        return codes, groups, count
+
+    def _named_products(self, members: Ints, pieces: tuple[formulas.Piece, ...]) -> _Given | None:
+        """Give each kernel the piece that its inner op is named after; None where one is not."""
+        named = [self._named[code] for code in self._of("inner", members).tolist()]
+        place = {piece.name: index for index, piece in enumerate(pieces)}
+        if not all(name in place for name in named):
+            return None
+        index = np.array([place[name] for name in named if name is not None], np.int64)
+        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
+        return codes[index], index, len(pieces)
+
+    def _products(self, members: Ints, product: Bools, pieces: list[formulas.Piece]) -> _Given:
+        """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
+        main = product.copy()
+        if not main.any():
+            main[np.argmax(self._records["dur_ns"][members])] = True  # the first of equals
+        count = int(main.sum())
+        pieces = pieces[-count:]  # an input that wants no gradient, as a first layer's, has no dgrad
+        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
+        at = np.maximum(np.cumsum(main) - 1, 0)
+        # More products than pieces: the backward ran again (retain_graph), or a piece took several kernels.
+        whole = count % len(pieces) == 0
+        index = at % len(pieces) if whole else np.minimum(at, len(pieces) - 1)
+        return codes[index], at if whole else index, count
+
+    def _piece_code(self, piece: formulas.Piece) -> int:
+        code = self._code_of.get(id(piece))
+        if code is None:
+            code = self._code_of[id(piece)] = self._add(piece.cost)
+        return code
+
+
+def _weights_first(stack: Stack) -> bool:
+    """Whether a backward gives the gradient of a product's second factor first.
+
+    Autograd takes a function's gradients in the alphabetical order of its arguments: a linear that ran as mm (mat2, self) has
+    its wgrad first, one that ran as addmm (mat1, mat2) its dgrad.
+    """
+    function = stack.seq_names[stack.backward_at] if stack.backward_at >= 0 else ""
+    return function.startswith(("MmBackward", "BmmBackward", "MatmulBackward"))
+
+
+def _sum(costs: list[Cost]) -> Cost:
+    def total(name: str) -> int | None:
+        values = [getattr(cost, name) for cost in costs]
+        return None if any(v is None for v in values) else sum(values)
+
+    return Cost(total("matmul_flops"), total("vector_flops"), total("bytes"))

@@ -1,0 +1,48 @@
+"""Which kernel of a backward carries which part of it, however many are looked at at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyprof.arrays import spool
+from pyprof.loading import load, load_capture
+from pyprof.prof.cost import cost_records
+from tests.tiny import Nsys
+
+_SIZES = "[[2, 8, 12, 12], [2, 4, 12, 12], [8, 4, 3, 3], [], [], [], [], [], [], [], []]"
+_WGRAD, _OUTPUTS = 2 * (2 * 12 * 12) * 8 * (4 * 3 * 3), 2 * 8 * 12 * 12
+
+
+@pytest.mark.parametrize("sum_ns", [10, 100])
+@pytest.mark.parametrize(("mark", "products"), [("", 1), ("^", 2)])
+def test_on_a_cpu_a_row_is_the_whole_backward(tmp_path: Path, sum_ns: int, mark: str, products: int) -> None:
+    """A convolution's backward on the CPU is one op: the sum inside it, however long it takes, is not all that it does."""
+    n = Nsys()
+    n.range(f'conv2d(fp32[2,4,12,12]{mark}, fp32[8,4,3,3]^, fp32[8]^, padding=1) #pyprof{{"mod":"torch.nn.functional"}}', 0, 90)
+    n.range("aten::conv2d, seq = 5, op_id = 1, sizes = [[2, 4, 12, 12], [8, 4, 3, 3], [8], [], [], [], []]", 10, 80)
+    n.range("ConvolutionBackward0, seq = 5, op_id = 4, sizes = [[2, 8, 12, 12]]", 100, 300, thread=8)
+    n.range(f"aten::convolution_backward, op_id = 5, sizes = {_SIZES}", 110, 290, thread=8)
+    n.range(f"aten::_slow_conv2d_backward, op_id = 6, sizes = {_SIZES}", 120, 280, thread=8)
+    n.range("aten::sum, op_id = 7, sizes = [[2, 8, 12, 12], [], [], [], [8]]", 180, 180 + sum_ns, thread=8)
+    records = load_capture(n.write(tmp_path / "net.sqlite"))
+    costs = cost_records(records)
+    (row,) = (at for at, code in enumerate(records["own"].tolist()) if records.calls[code].op == "convolution_backward")
+    assert records.calls[records["inner"][row]].op == ("sum" if sum_ns == 100 else "_slow_conv2d_backward")
+    assert costs.matmul_flops[row] == products * _WGRAD and costs.vector_flops[row] == _OUTPUTS
+    # Read are the gradient of the output, the input and, for the input's gradient, the weight; written the gradients.
+    elements = _OUTPUTS + 2 * 4 * 144 + 8 * 36 + 8 + (8 * 36 + 2 * 4 * 144 if mark else 0)
+    assert costs.bytes[row] == 4 * elements
+
+
+@pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/a100_train_stacks.json.gz"])
+def test_backwards_settled_some_at_a_time_cost_the_same(name: str, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = load(str(captures / name))
+    whole = cost_records(records)
+    assert (whole.matmul_flops[records["fwd_instance"] >= 0] > 0).any()
+    monkeypatch.setattr(spool, "PIECE_ROWS", 29)
+    some = cost_records(records)
+    for column in ("matmul_flops", "vector_flops", "bytes"):
+        assert (getattr(some, column) == getattr(whole, column)).all()
+    assert [some.problems[code] for code in some.problem] == [whole.problems[code] for code in whole.problem]
