@@ -258,12 +258,6 @@ class Records:
         """The same for positions that lie near each other: of a file only their row groups are read, wherever columns lie."""
         return self.select(rows)
 
-    def only(self, *names: str) -> Records:
-        """The same records with these columns alone, so that those chosen from them take no more memory."""
-        none = np.zeros(len(self) + 1, np.int64)
-        columns = {name: self.columns[name] for name in names if name in self.columns}
-        return replace(self, columns=columns, seq_offsets=none, seq_numbers=none[:0])
-
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         """The same records with these columns and this pool of calls in place of theirs."""
         return replace(self, columns={**self.columns, **columns}, calls=calls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -134,6 +135,16 @@ def test_statistics_that_lie_are_no_crash(
 ) -> None:
     monkeypatch.setattr(reader._Store, "_told", lambda *_: lie)
     assert run(steps, command, capsys)[0] in (0, 1)
+
+
+def test_what_a_damaged_file_says_of_its_columns_ends_no_process(steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, random = steps.read_bytes(), Random(1)
+    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for _ in range(120):
+        at, bit = random.randrange(begin, len(whole) - 8), 1 << random.randrange(8)
+        steps.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        for command in ("prof", "gaps"):
+            assert run(steps, (command, "--time", "4us:6us"), capsys)[0] in (0, 1), f"byte {at}, bit {bit}"
 
 
 def test_what_a_file_says_of_its_columns(steps: Path) -> None:

@@ -103,7 +103,10 @@ class _Store:
     def _told(self, place: int, group: int) -> Limits:
         """What the file's statistics say of a column of one row group."""
         try:
-            told = self.file.metadata.row_group(group).column(place).statistics
+            column = self.file.metadata.row_group(group).column(place)
+            if column.physical_type != self.file.schema.column(place).physical_type:
+                return ANYTHING  # damaged: asked for statistics, Arrow would end the process
+            told = column.statistics
             if told is None or not told.has_null_count:
                 return ANYTHING
             if told.null_count == self.begins[group + 1] - self.begins[group]:
@@ -321,9 +324,6 @@ class _Stored(Records):
         if self.columns.of_class:
             selected.are_of(self.columns.code[places], self.columns.of_class)
         return selected._with({name: self.columns[name][places] for name in known}, vars(self).get("calls"))
-
-    def only(self, *names: str) -> Records:
-        return self  # whose columns are read when they are used
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         changed = _Stored(self._store, self._rows, self.columns.near)
