@@ -6,7 +6,8 @@ they are named after, or by the order in which they were launched. How a cost is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from operator import attrgetter
 
 import numpy as np
@@ -35,20 +36,23 @@ _PIECE_OF = {
 class Backwards:
     """What the backwards of some records compute.
 
-    product: of each class whether its kernels multiply; on_cpu: whether each row is a whole op; add: numbers a cost.
+    product: of each class whether its kernels multiply; on_cpu: whether each row is a whole op, which then is what it is known
+    by, not what ran inside it; add: numbers a cost.
     """
 
     def __init__(self, records: Records, classes: Classes, product: Bools, on_cpu: bool, add: Callable[[Cost], int]) -> None:
         self._records, self._classes, self._product, self._on_cpu, self._add = records, classes, product, on_cpu, add
         self._code_of: dict[int, int] = {}  # of a piece of a backward, by its identity
         self._pieces: dict[int, tuple[formulas.Piece, ...]] = {}  # of the backward of each call
+        self._op = "own" if on_cpu else "inner"
         self._named = [*map(_PIECE_OF.get, map(attrgetter("op"), records.calls)), None]  # by call: what its name says
         self._settled: dict[tuple[int, ...], _Given | None] = {}
         number = {name: at for at, name in enumerate(dict.fromkeys(_PIECE_OF.values()))}
         named = np.array([-1 if name is None else number[name] for name in self._named], np.int64)
         sums = np.array([call.op in _SUMS for call in records.calls] + [False], np.bool_)
+        whole = np.array([on_cpu and _is_backward(call) for call in records.calls] + [False], np.bool_)
         # All that `_given` looks at of a kernel.
-        self._trait = (4 * named + 2 * sums)[classes.records["inner"]] + product
+        self._trait = (8 * named + 4 * whole + 2 * sums)[classes.records[self._op]] + product
 
     def pieces(self, call: int) -> tuple[formulas.Piece, ...]:
         """The parts of the backward of a call."""
@@ -106,25 +110,27 @@ class Backwards:
         if not pieces:
             return None
         products = [p for p in pieces if p.cost.matmul_flops]
-        # On a CPU a row is a whole op, whichever of the ops inside it took longest.
-        if not products or self._on_cpu:
-            return np.full(len(members), self._add(_sum([p.cost for p in pieces]))), np.zeros(len(members), np.int64), 1
+        if not products:
+            return np.full(len(members), self._add(_sum(pieces))), np.zeros(len(members), np.int64), 1
         named = self._named_products(members, pieces)
         if named is not None:
             return named
+        product = self._product.take(self._classes.code[members])
+        calls = [self._records.calls[code] if code >= 0 else None for code in self._of(self._op, members).tolist()]
+        if self._on_cpu and all(map(_is_backward, compress(calls, product))):  # each is the backward as a whole
+            return self._products(members, product, [self._add(_sum(pieces))])
         if _weights_first(self._records.stacks[int(self._records["stack"][members[0]])]):
             products = sorted(products, key=lambda piece: piece.name == "dgrad")
-        inner = [self._records.calls[code].op if code >= 0 else "" for code in self._of("inner", members).tolist()]
-        bias = [p for p in pieces if p.name == "bias"] if any(op in _SUMS for op in inner) else []
-        codes, groups, count = self._products(members, self._product.take(self._classes.code[members]), products)
+        summing = [index for index, call in enumerate(calls) if call is not None and call.op in _SUMS]
+        bias = [p for p in pieces if p.name == "bias"] if summing else []
+        codes, groups, count = self._products(members, product, [*map(self._piece_code, products)])
         if bias:  # the sum in a convolution's backward
-            at = [index for index, op in enumerate(inner) if op in _SUMS]
-            codes[at], groups[at], count = self._piece_code(bias[0]), count, count + 1
+            codes[summing], groups[summing], count = self._piece_code(bias[0]), count, count + 1
         return codes, groups, count
 
     def _named_products(self, members: Ints, pieces: tuple[formulas.Piece, ...]) -> _Given | None:
         """Give each kernel the piece that its inner op is named after; None where one is not."""
-        named = [self._named[code] for code in self._of("inner", members).tolist()]
+        named = [self._named[code] for code in self._of(self._op, members).tolist()]
         place = {piece.name: index for index, piece in enumerate(pieces)}
         if not all(name in place for name in named):
             return None
@@ -132,18 +138,17 @@ class Backwards:
         codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
         return codes[index], index, len(pieces)
 
-    def _products(self, members: Ints, product: Bools, pieces: list[formulas.Piece]) -> _Given:
-        """Give the i-th matrix product launched the i-th piece; kernels after it, up to the next, belong to it."""
+    def _products(self, members: Ints, product: Bools, costs: list[int]) -> _Given:
+        """Give the i-th matrix product launched the i-th cost; kernels after it, up to the next, belong to it."""
         main = product.copy()
         if not main.any():
             main[np.argmax(self._records["dur_ns"][members])] = True  # the first of equals
         count = int(main.sum())
-        pieces = pieces[-count:]  # an input that wants no gradient, as a first layer's, has no dgrad
-        codes = np.array([self._piece_code(piece) for piece in pieces], np.int64)
+        codes = np.array(costs[-count:], np.int64)  # an input that wants no gradient, as a first layer's, has no dgrad
         at = np.maximum(np.cumsum(main) - 1, 0)
         # More products than pieces: the backward ran again (retain_graph), or a piece took several kernels.
-        whole = count % len(pieces) == 0
-        index = at % len(pieces) if whole else np.minimum(at, len(pieces) - 1)
+        whole = count % len(codes) == 0
+        index = at % len(codes) if whole else np.minimum(at, len(codes) - 1)
         return codes[index], at if whole else index, count
 
     def _piece_code(self, piece: formulas.Piece) -> int:
@@ -163,9 +168,13 @@ def _weights_first(stack: Stack) -> bool:
     return function.startswith(("MmBackward", "BmmBackward", "MatmulBackward"))
 
 
-def _sum(costs: list[Cost]) -> Cost:
+def _is_backward(call: OpCall | None) -> bool:
+    return call is not None and call.op.endswith("_backward")
+
+
+def _sum(pieces: Sequence[formulas.Piece]) -> Cost:
     def total(name: str) -> int | None:
-        values = [getattr(cost, name) for cost in costs]
+        values = [getattr(piece.cost, name) for piece in pieces]
         return None if any(v is None for v in values) else sum(values)
 
     return Cost(total("matmul_flops"), total("vector_flops"), total("bytes"))

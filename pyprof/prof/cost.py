@@ -70,6 +70,9 @@ class _Costing:
         self.product = self.main & np.array([*map(attrgetter("is_product"), self.kernels), False], np.bool_)[kernel]
         self.compute = among(self.alike["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
         self.cpu = bool((self.alike["kind"] == ActivityKind.CPU).any())  # then all are ops on a CPU
+        if self.cpu:  # whose names are those of ops
+            multiplies = [formulas.matmul_class(call.name) for call in records.calls]
+            self.product = np.array([*multiplies, False], np.bool_)[self.alike["own"]]
         self.backwards = Backwards(records, classes, self.product, self.cpu, self._add)
 
     def run(self) -> Costs:

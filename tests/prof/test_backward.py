@@ -36,6 +36,40 @@ def test_on_a_cpu_a_row_is_the_whole_backward(tmp_path: Path, sum_ns: int, mark:
     assert costs.bytes[row] == 4 * elements
 
 
+def costs_on_a_cpu(n: Nsys, folder: Path, times: int, *ops: str) -> dict[str, list[tuple[int, int, int]]]:
+    """By op what the rows of a backward carry that ran so many times: matrix FLOPs, others and bytes."""
+    for begin in range(1000, 1000 + 1000 * times, 1000):
+        n.range("SomeBackward0, seq = 5, op_id = 4", begin, begin + 10 + 100 * len(ops), thread=8)
+        for at, op in enumerate(ops):
+            n.range(f"aten::{op}, op_id = 5", begin + 5 + 100 * at, begin + 95 + 100 * at - at, thread=8)
+    records = load_capture(n.write(folder / "net.sqlite"))
+    costs, found = cost_records(records), dict[str, list[tuple[int, int, int]]]()
+    for row in (records["fwd_instance"] >= 0).nonzero()[0].tolist():
+        carried = [int(column[row]) for column in (costs.matmul_flops, costs.vector_flops, costs.bytes)]
+        found.setdefault(records.calls[records["own"][row]].op, []).append((carried[0], carried[1], carried[2]))
+    return found
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ops_of_a_linear_backward_on_a_cpu_carry_their_own_part(tmp_path: Path, times: int) -> None:
+    n = Nsys()
+    n.range('linear(fp32[64,32]^, fp32[16,32]^, fp32[16]^) #pyprof{"mod":"torch.nn.functional"}', 0, 90)
+    n.range("aten::addmm, seq = 5, op_id = 2", 10, 80)
+    found = costs_on_a_cpu(n, tmp_path, times, "t", "mm", "t", "mm", "sum")
+    assert found["mm"] == [(2 * 64 * 32 * 16, 0, 4 * (64 * 32 + 32 * 16 + 64 * 16))] * 2 * times
+    assert [sum(part) for part in zip(*found["sum"], strict=True)] == [0, 64 * 16, 4 * (64 * 16 + 16)]
+
+
+def test_each_run_of_a_whole_backward_on_a_cpu_carries_all_of_it(tmp_path: Path) -> None:
+    found = []
+    for times in (1, 2):
+        n = Nsys()
+        n.range('conv2d(fp32[2,4,12,12], fp32[8,4,3,3]^, fp32[8]^, padding=1) #pyprof{"mod":"torch.nn.functional"}', 0, 90)
+        n.range("aten::conv2d, seq = 5, op_id = 1", 10, 80)
+        found += costs_on_a_cpu(n, tmp_path, times, "convolution_backward")["convolution_backward"]
+    assert found[0][:2] == (_WGRAD, _OUTPUTS) and found == 3 * found[:1]
+
+
 @pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/a100_train_stacks.json.gz"])
 def test_backwards_settled_some_at_a_time_cost_the_same(name: str, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = load(str(captures / name))
