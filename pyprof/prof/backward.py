@@ -106,7 +106,8 @@ class Backwards:
 
     def _given(self, members: Ints) -> _Given | None:
         """What the kernels of one backward carry, None where the forward op says nothing of it."""
-        pieces = self.pieces(int(self._of("call", members[:1])[0]))
+        forward = int(self._of("call", members[:1])[0])
+        pieces = self.pieces(forward)
         if not pieces:
             return None
         products = [p for p in pieces if p.cost.matmul_flops]
@@ -118,6 +119,8 @@ class Backwards:
         product = self._product.take(self._classes.code[members])
         calls = [self._records.calls[code] if code >= 0 else None for code in self._of(self._op, members).tolist()]
         if self._on_cpu and all(map(_is_backward, compress(calls, product))):  # each is the backward as a whole
+            if not any(tensor.grad for tensor in self._records.calls[forward].tensors):  # nor is any product counted here
+                return None
             return self._products(members, product, [self._add(_sum(pieces))])
         if _weights_first(self._records.stacks[int(self._records["stack"][members[0]])]):
             products = sorted(products, key=lambda piece: piece.name == "dgrad")

@@ -70,6 +70,14 @@ def test_each_run_of_a_whole_backward_on_a_cpu_carries_all_of_it(tmp_path: Path)
     assert found[0][:2] == (_WGRAD, _OUTPUTS) and found == 3 * found[:1]
 
 
+def test_without_a_word_of_gradients_a_whole_backward_on_a_cpu_is_unknown(captures: Path) -> None:
+    """The input of this convolution wants no gradient, but nothing in the capture says so."""
+    records = load_capture(captures / "nsys/cpu_emit_nvtx_torch2.13.nsys2023.4.sqlite")
+    costs = cost_records(records)
+    (row,) = (at for at, code in enumerate(records["own"].tolist()) if records.calls[code].op == "convolution_backward")
+    assert costs.matmul_flops[row] == -1 and "convolution_backward: output_mask not recorded" in costs.reasons
+
+
 @pytest.mark.parametrize("name", ["kineto/v100_resnet50_2021.json.gz", "kineto/a100_train_stacks.json.gz"])
 def test_backwards_settled_some_at_a_time_cost_the_same(name: str, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = load(str(captures / name))
