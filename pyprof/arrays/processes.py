@@ -32,6 +32,7 @@ class KilledError(ToolError):
 
 _JOBS: ContextVar[int] = ContextVar("processes for one capture", default=1)
 LEAST_ROWS = 1 << 18  # of fewer the start of a process takes as long as it saves
+_UNKEPT, _ROOM = "the result of a process cannot be kept", "make room there, or set TMPDIR"
 _ALIGNMENT = 64  # bytes, of arrays in a file of results
 
 
@@ -86,7 +87,7 @@ def in_processes(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
             _, status = os.waitpid(number, 0)
             children[at] = 0, children[at][1]
             if status:
-                raise killed()
+                raise (killed() if os.WIFSIGNALED(status) else KilledError(_UNKEPT, f"{_ROOM}, or use --jobs 1"))
         for _, stream in children:
             found = loaded(stream)
             if isinstance(found, BaseException):
@@ -119,10 +120,12 @@ def _forked(task: Callable[[], Result]) -> tuple[int, BinaryIO]:
         try:
             store(stream, result)
         except (OSError, pickle.PicklingError) as error:
-            stream.seek(0)
-            stream.truncate()
             why = getattr(error, "strerror", None) or error
-            store(stream, ToolError(f"the result of a process cannot be kept: {why}", "make room there, or set TMPDIR"))
+            # The stream may hold more for which there is no room, and would write it first.
+            with open(os.dup(stream.fileno()), "r+b") as again:
+                again.truncate(0)
+                again.seek(0)
+                store(again, ToolError(f"{_UNKEPT}: {why}", _ROOM))
 
     try:
         return begun(stored), stream

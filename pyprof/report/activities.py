@@ -38,12 +38,12 @@ class Lines:
     def __len__(self) -> int:
         return len(self.pid)
 
-    @property
+    @cached_property
     def whole(self) -> Bools:
         """Which lines are whole devices."""
         return np.asarray(self.stream == _WHOLE)
 
-    @property
+    @cached_property
     def shared(self) -> Bools:
         """Which lines are of devices with several streams."""
         return np.asarray(np.bincount(self.of, minlength=len(self))[self.of] > 2)

@@ -13,6 +13,7 @@ window is found and how anything is printed is not known here.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from operator import attrgetter
 from typing import NamedTuple
@@ -301,8 +302,10 @@ def _mean_peaks(products: list[_Rated], devices: int) -> float | None:
     if not known or not rated or not _enough(sum(o.ns for o in known if o.peak is not None), sum(o.ns for o in known)):
         return None
     least = min(peak for _, peak, _ in rated)  # where all peaks are equal, their mean is exactly theirs
-    above, weight = defaultdict[_Device, float](float), Counter[_Device]()
+    above, weight = defaultdict[_Device, list[float]](list), Counter[_Device]()
     for device, peak, ns in rated:
-        above[device] += (peak - least) * ns
+        above[device].append((peak - least) * ns)
         weight[device] += ns
-    return (least + sum(above[device] / ns for device, ns in weight.items()) / len(weight)) * devices
+    # Products come in an order that depends on how many records are handled at a time; fsum does not.
+    mean = math.fsum(math.fsum(above[device]) / ns for device, ns in weight.items()) / len(weight)
+    return (least + mean) * devices

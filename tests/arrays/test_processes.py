@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pyprof.arrays import processes, spool
-from pyprof.arrays.processes import in_processes, most, several
+from pyprof.arrays.processes import KilledError, in_processes, most, several
 from pyprof.errors import InputError, ToolError
 from tests.children import children
 
@@ -172,15 +172,26 @@ def test_a_process_that_cannot_be_started_is_told(monkeypatch):
         in_processes([lambda: 1, lambda: 2])
 
 
-def test_a_result_that_no_disk_holds_is_told(tmp_path):
+@pytest.mark.parametrize("result", ["np.zeros(1_000_000)", "[np.zeros(100) for _ in range(1000)]", "[*range(100_000)]"])
+def test_a_result_that_no_disk_holds_is_told(tmp_path, result):
     program = (
         "import resource, signal\n"
         "import numpy as np\n"
         "from pyprof.arrays.processes import in_processes\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-        "try:\n    in_processes([lambda: 1, lambda: np.zeros(1_000_000)])\n"
+        "try:\n    in_processes([lambda: 1, lambda: RESULT])\n"
         "except Exception as error:\n    print(type(error).__name__, error)\n"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    command = [sys.executable, "-c", program.replace("RESULT", result)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert found.stdout.startswith("ToolError the result of a process cannot be kept: File too large")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(
+    ("end", "says"), [(lambda: os.kill(os.getpid(), 9), "was killed"), (lambda: os._exit(1), "cannot be kept")]
+)
+def test_a_process_without_a_result_is_told_as_what_it_is(end, says):
+    with pytest.raises(KilledError, match=says):
+        in_processes([lambda: 1, end])

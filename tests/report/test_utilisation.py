@@ -23,7 +23,7 @@ from pyprof.loading import load_capture
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.roofline import OVER
-from pyprof.report.utilisation import Utilisation, utilisation
+from pyprof.report.utilisation import Utilisation, _Alike, _mean_peaks, _Rated, utilisation
 from tests.tiny import Nsys
 
 WALL = 1_000_000
@@ -210,6 +210,13 @@ def test_the_peak_is_that_of_each_products_precision(tmp_path: Path) -> None:
     assert found.flops == 2 * PRODUCT + 256**2
     assert found.flops_per_wall_s == pytest.approx(found.flops / 1e-3)
     assert found.flops_per_busy_s == pytest.approx(found.flops / 45e-6)
+
+
+def test_a_mean_peak_does_not_depend_on_the_order_of_products() -> None:
+    peaks = [19.5e12, 156e12, 312e12, 9.7e12, 38.7e12]
+    products = [_Rated(_Alike((1, 0), at, 0, -1, True), "", peaks[at % 5], 7**at % 999_983) for at in range(50)]
+    found = {_mean_peaks([products[at] for at in np.random.default_rng(seed).permutation(50)], 1) for seed in range(20)}
+    assert len(found) == 1
 
 
 def test_a_device_without_products_counts_with_the_others(tmp_path: Path) -> None:
