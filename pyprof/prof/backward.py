@@ -7,7 +7,6 @@ they are named after, or by the order in which they were launched. How a cost is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from operator import attrgetter
 
 import numpy as np
@@ -118,7 +117,8 @@ class Backwards:
             return named
         product = self._product.take(self._classes.code[members])
         calls = [self._records.calls[code] if code >= 0 else None for code in self._of(self._op, members).tolist()]
-        if self._on_cpu and all(map(_is_backward, compress(calls, product))):  # each is the backward as a whole
+        working = [call for call, multiplies in zip(calls, product.tolist(), strict=True) if multiplies or _is_backward(call)]
+        if self._on_cpu and working and all(map(_is_backward, working)):  # each is the backward as a whole
             if not any(tensor.grad for tensor in self._records.calls[forward].tensors):  # nor is any product counted here
                 return None
             return self._products(members, product, [self._add(_sum(pieces))])

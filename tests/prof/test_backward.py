@@ -60,6 +60,13 @@ def test_ops_of_a_linear_backward_on_a_cpu_carry_their_own_part(tmp_path: Path, 
     assert [sum(part) for part in zip(*found["sum"], strict=True)] == [0, 64 * 16, 4 * (64 * 16 + 16)]
 
 
+def test_a_sum_alone_on_a_cpu_is_the_bias(tmp_path: Path) -> None:
+    n = Nsys()
+    n.range('linear(fp32[64,32]^, fp32[16,32]^, fp32[16]^) #pyprof{"mod":"torch.nn.functional"}', 0, 90)
+    n.range("aten::addmm, seq = 5, op_id = 2", 10, 80)
+    assert costs_on_a_cpu(n, tmp_path, 1, "sum")["sum"] == [(0, 64 * 16, 4 * (64 * 16 + 16))]
+
+
 def test_each_run_of_a_whole_backward_on_a_cpu_carries_all_of_it(tmp_path: Path) -> None:
     found = []
     for times in (1, 2):
