@@ -42,7 +42,7 @@ def imported(nsys: str, report: Path, seconds: float) -> bool:
     """Whether the report is there; where nsys's importer has failed, which it does under load, it is run once more."""
     raw = raw_of(report)
     if not report.exists() and raw.exists():
-        for importer in Path(nsys).resolve().parents[1].glob("host-*/QdstrmImporter"):
+        for importer in Path(nsys).resolve().parent.parent.glob("host-*/QdstrmImporter"):
             if ask(str(importer), "-i", str(raw), "-o", str(report), seconds=seconds)[0] == 0 and report.exists():
                 raw.unlink()
     return report.exists()
