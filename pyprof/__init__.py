@@ -1,6 +1,7 @@
 """pyprof: for every GPU kernel of a PyTorch program, the op, layer and source line that launched it and what it should cost.
 
-Importing it imports neither torch nor pandas; the names below are loaded when first used.
+Importing it imports neither torch nor pandas; the names below are loaded when first used. Packages of the stages are too:
+`import pyprof; pyprof.nvtx.init()`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ TYPE_CHECKING = False  # of `typing`, which takes half as long to import as the 
 if TYPE_CHECKING:
     from typing import Any
 
+    from pyprof import nvtx as nvtx
+    from pyprof import parse as parse
+    from pyprof import prof as prof
+    from pyprof import timers as timers
     from pyprof.api import load as load
     from pyprof.api import summary as summary
     from pyprof.api import table as table
@@ -38,6 +43,8 @@ _LAZY = {
     "PyprofError": "pyprof.errors",
 }
 
+_STAGES = ("counters", "examples", "nvtx", "parse", "prof", "recording", "report", "scrub", "timers")
+
 __all__ = [
     "PyprofError",
     "__version__",
@@ -58,10 +65,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _STAGES:
+        return import_module(f"pyprof.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'pyprof' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_STAGES])
