@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyprof.parse.sources.trace import Trace
     from pyprof.prof.frame import Frame
     from pyprof.report.diff.diff import Diff
-    from pyprof.report.overview import Overview
     from pyprof.report.page.data import Section
     from pyprof.report.summary.summary import Summary
+    from pyprof.report.time.overview import Overview
     from pyprof.tables.table import Source, Table
 
 _KINDS = "kernel,graph,cpu"
@@ -162,17 +162,18 @@ class Loaded(Rows):
     def _summary(self) -> Summary:
         from pyprof.report.summary.make import summarise
 
-        return summarise(self._overview, self.file)
+        return summarise(self.overview, self.file)
 
     @cached_property
-    def _overview(self) -> Overview:
+    def overview(self) -> Overview:
+        """Window, steps, division of the time and causes of idle time: what every report is made from."""
         return self._seen(None)
 
     def _seen(self, gpu: str | None) -> Overview:
         """The whole file. gpu: with rates held against this device."""
         from pyprof.hardware import gpus
         from pyprof.prof.frame import Frame
-        from pyprof.report.overview import Overview
+        from pyprof.report.time.overview import Overview
 
         return Overview(Frame(self.records, None if gpu is None else gpus.named(gpu)), self.trace)
 
@@ -181,7 +182,7 @@ class Loaded(Rows):
         """What the page of `pyprof report` shows of it, which figures are drawn from."""
         from pyprof.report.page.data import charted
 
-        return charted(self._overview, self._summary)
+        return charted(self.overview, self._summary)
 
     def plot_roofline(self, gpu: str | None = None) -> Figure:
         """A plotly figure of the window's ops: FLOP/s over FLOP per byte on logarithmic axes, below what the device allows.
@@ -223,7 +224,7 @@ class Loaded(Rows):
         from pyprof.report.diff.diff import Diff
 
         after = other if isinstance(other, Loaded) else load(other)
-        return Diff((self.file, after.file), Comparison(self._overview, after._overview))
+        return Diff((self.file, after.file), Comparison(self.overview, after.overview))
 
 
 class Ops(Rows):

@@ -108,12 +108,12 @@ def load_with_trace(name: str, graphs: str | None = None, *, whole: bool = False
     found = read(name, CAPTURES + RECORDS, kept.only_find)
     known = _with_graphs(found, name, graphs, kept)
     trace = known if whole else found
-    return _attributed([known], name, kept), trace if isinstance(trace, Trace) else None
+    return _attributed([known], name, kept, with_host=True), trace if isinstance(trace, Trace) else None
 
 
-def load_capture(path: Path, graphs: str | None = None) -> Records:
-    """Records of a capture only. Raises as `load` does, and NotACapture where it is none."""
-    return _attributed([_with_graphs(read(str(path), CAPTURES), str(path), graphs)], str(path))
+def load_capture(path: Path, graphs: str | None = None, *, with_host: bool = True) -> Records:
+    """Records of a capture only, with what its host did. Raises as `load` does, and NotACapture where it is none."""
+    return _attributed([_with_graphs(read(str(path), CAPTURES), str(path), graphs)], str(path), with_host=with_host)
 
 
 def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trace | None, Measured | None]:
@@ -130,7 +130,7 @@ def load_everything(name: str, graphs: str | None = None) -> tuple[Records, Trac
     from pyprof.parse.sources.trace import Trace
 
     trace = found if isinstance(found, Trace) else None
-    records = _attributed([_with_graphs(found, name, graphs)], name)
+    records = _attributed([_with_graphs(found, name, graphs)], name, with_host=True)
     return records, trace, trace.measured if trace is not None else None
 
 
@@ -166,26 +166,33 @@ def open_trace(path: Path) -> Trace:
 
 
 @columns_on_disk()
-def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = None) -> Records:
-    """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used."""
+def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = None, *, with_host: bool = False) -> Records:
+    """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used.
+
+    with_host: with what the host did, which reports need."""
     from pyprof.parse.sources.trace import Trace
 
     known = None if kept is None else kept.records
     if known is None and not isinstance(found[0], Trace):
         return found[0]
-    records = _made(found, name) if known is None else known
+    with_host |= kept is not None and kept.entry is not None  # what is kept serves every command
+    records = _made(found, name, with_host) if known is None else known
     if kept is not None:
         kept.keep(records)
     return _with_lines(records, Path(name)) if records.source == "kineto" else records
 
 
-def _made(found: list[Trace | Records], name: str) -> Records:
+def _made(found: list[Trace | Records], name: str, with_host: bool) -> Records:
     """The records of the trace in a list, which is taken out."""
     from pyprof.parse.attribution.attribute import attribute
+    from pyprof.parse.attribution.host import host_of
 
     try:
         with stage("finding ops"):
-            return attribute(cast("Trace", found.pop()), op_rules())
+            host = host_of(cast("Trace", found[0]), op_rules()) if with_host else None
+            records = attribute(cast("Trace", found.pop()), op_rules())
+            records.host = host
+            return records
     except InputError as error:
         raise type(error)(f"{name}: {error}", error.hint) from error
 
@@ -249,4 +256,4 @@ def _captures(name: str, graphs: str | None) -> tuple[list[GraphTrace], list[str
 
 def attributed(trace: Trace, name: str, graphs: str | None = None) -> Records:
     """The records of a trace that is kept. Raises InputError as `load` does."""
-    return _attributed([_with_graphs(trace, name, graphs)], name)
+    return _attributed([_with_graphs(trace, name, graphs)], name, with_host=True)

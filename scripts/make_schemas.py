@@ -28,6 +28,7 @@ from pyprof.prof.columns import HEADERS, SUMS, TORCH_COLUMNS, TORCH_KEYS, TREE  
 from pyprof.report import gaps, inductor  # noqa: E402
 from pyprof.report.diff.document import where_table  # noqa: E402
 from pyprof.report.summary import tables as summary_tables  # noqa: E402
+from pyprof.report.time.causes import MEANINGS  # noqa: E402
 from pyprof.tables import formats  # noqa: E402
 from pyprof.tables.table import AnyTable, Fractions, Header, Integers, LazyTable, Values  # noqa: E402
 from pyprof.timers import readings  # noqa: E402
@@ -45,8 +46,8 @@ _AMOUNTS = "calls kernels time"
 ALWAYS = {
     name: keys.split()
     for name, keys in {
-        "streams": "rows span busy elsewhere copy kernel queued launch host sync unknown",
-        "gaps": "start idle reason", "latency": "launches", "queue": "start length most",
+        "streams": "rows span busy elsewhere",
+        "gaps": "start idle cause", "latency": "launches", "queue": "start length most",
         "overlap": "span compute comm exposed copy copyexposed idle", "categories": "category launches time_us",
         "kernels": "category launches time_us avg_us", "figures": "figure unit", "time": "by time",
         "advice": "kind evidence do", "layers": f"inside {_AMOUNTS}", "families": _AMOUNTS,
@@ -54,7 +55,7 @@ ALWAYS = {
         "notes": "note", "ranks": "met left_out", "clocks": "aligned place", "collectives": "kind turn late_us skew_us wait_us",
         "bandwidth": "kind count waiting", "stragglers": "layer op", "where": "op shape layer what", "blocks": "flags",
         "record": "idx kind", "group": _AMOUNTS, "layer": _AMOUNTS, "torch_op": "calls",
-        "gaps ops": "reason gaps time longest", "summary ops": _AMOUNTS, "summary steps": "step time",
+        "gaps ops": "cause gaps time longest", "summary ops": _AMOUNTS, "summary steps": "step time",
         "ranks steps": "collectives wait_us skew_us",
     }.items()
 }  # fmt: skip
@@ -165,7 +166,19 @@ def _diff_tables(file: str) -> Schema:
 def _gaps(file: str) -> Schema:
     tables = zip(tables_of("gaps", file), gaps.TABLES.items(), strict=True)
     rows = {name: row(table, about(make), "gaps ops" if name == "ops" else name) for table, (name, make) in tables}
-    return document("gaps FILE", "Where devices idle and why; --table NAME: that table alone.", rows)
+    found = document("gaps FILE", "Where devices idle and why; --table NAME: that table alone.", rows)
+    ns = {"type": "integer", "minimum": 0, "x-unit": "ns"}
+    causes = {cause: {"description": text, **ns} for cause, text in MEANINGS.items()}
+    found["properties"] |= {
+        "schema": {"description": "version of this format", "const": gaps.SCHEMA},
+        "wall_ns": {"description": "length of the window", **ns},
+        "idle_ns": {
+            "description": "idle time by cause, as `pyprof summary` has it: mean over the devices",
+            "type": "object", "properties": causes, "required": [*causes], "additionalProperties": False,
+        },
+    }  # fmt: skip
+    found["required"] = ["schema", "wall_ns", "idle_ns"]
+    return found
 
 
 def _prof(file: str) -> Schema:

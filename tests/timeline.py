@@ -8,7 +8,7 @@ from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from tests.tiny import Nsys
 
 # Rows of nsys's table of devices: id, name, ordinal, multiprocessors, compute capability.

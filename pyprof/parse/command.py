@@ -94,7 +94,7 @@ def _parse(source: File, output: Path | None, kinds: str | None) -> None:
     from pyprof.loading import load_capture
 
     with fetched(source) as capture:
-        records = load_capture(capture)
+        records = load_capture(capture, with_host=output is not None and output.suffix == ".parquet")
     if kinds is None:
         kinds = "all" if output is not None and output.suffix == ".parquet" else SHOWN
     shown = choose_kinds(records, kinds)

@@ -3,284 +3,376 @@
     pyprof gaps FILE                     the tables one after another
     pyprof gaps FILE --table ops --csv   one of them
 
-streams   a row for each device (stream all) and each stream: busy, and its idle time by reason; they add up to the span
-steps     each step of the program: what it launched, how long that waited, and the idle time before it by reason
-ops       idle time of each device by reason and by the op, layer and source line that was launched next
+streams   a row for each device (stream all) and each stream: busy, and its idle time by cause; they add up to the window
+steps     each step of the program: what it launched, how long that waited, and the idle time before it by cause
+ops       idle time of each device by cause and by the op, layer and source line that was launched next
 gaps      each gap of each device (of each stream with --stream), longest first
 latency   from the begin of the launch to the begin on the device; kernels that are shorter than their launch
 queue     launched and not finished: how many, over time
 overlap   compute, communication and copies: what hides behind compute and what is exposed
 
-Reasons: sync, the host waited for the device when it ran dry; host, it launched too late; launch, the launching call was still
-running; queued, launched before and at most 5 us; copy, kernel: launched before and begun within 10 us of the end of a copy or
-kernel on another stream; elsewhere, not launched and other streams were at work; unknown, the capture does not show it.
+Window, causes and sums are those of `pyprof summary` (pyprof help terms). A stream idles elsewhere while its device works on
+other streams, else for the causes of its device.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
-from pyprof.arrays.columns import Growing, distinct_rows, narrowest
-from pyprof.arrays.intervals import depth, quantiles, spans, summed
-from pyprof.arrays.joining import mapped, rows_where
-from pyprof.arrays.spool import columns_on_disk, computed, full, pieces, taken
-from pyprof.arrays.types import Bools, Floats, Ints
-from pyprof.errors import UsageError
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import depth, quantiles, spans, summed, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
-from pyprof.parse.records.selection import add_graphs, add_window, first_ns, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_whole, add_window, first_ns, in_window, window_given
 from pyprof.parse.sources.trace import ActivityKind
+from pyprof.prof.columns import HEADERS, RecordTable
 from pyprof.prof.frame import Frame
-from pyprof.prof.nearby import needed_for
-from pyprof.report.activities import Activities, overlapping
-from pyprof.report.gapcolumns import LongestFirst, Report, ns_of
-from pyprof.report.idle import REASONS, Gaps, idle_devices
+from pyprof.report.time.causes import CAUSES, MEANINGS
+from pyprof.report.time.division import COMMUNICATION, COMPUTE, COPY
+from pyprof.report.time.overview import Overview
+from pyprof.report.time.streams import LineGaps, Lines
 from pyprof.tables.output import on_terminal, write
 from pyprof.tables.screen import Cells, add_tables, joined, require_table, selected
-from pyprof.tables.table import AnyTable, Fractions, Header, Integers, LazyTable, Table, coded
+from pyprof.tables.table import Fractions, Header, Integers, Table, Texts, Values, coded
 from pyprof.visible import tell
 
+SCHEMA = 2
 _SCREEN = 10  # rows of steps, ops and gaps on the screen
 _QUANTILES = (0.5, 0.9, 0.99)
-# What the streams table shows of an idle line: what needs no change first.
-_PARTS = ("elsewhere", "copy", "kernel", "queued", "launch", "host", "sync", "unknown")
-_SHOWN = [REASONS.index(name) for name in _PARTS[1:]]
+# Columns of causes, in this order: where a screen is narrow the last ones leave first.
+_COLUMNS = ("launch", "host", "synchronization", "data_loading", "queued", "compilation", "allocation", "profiler",
+            "unrecorded", "unknown")  # fmt: skip
+_WAITS = (
+    Header("call", "Call", "API call in which the host waited", width=10, empty="-"),
+    Header("waitop", "CalledBy", "op that made this call", width=8, empty="-", detail=True),
+    Header("waitsrc", "CalledAt", "its source line, or else its layers", width=8, empty="-"),
+)
+_CAUSE = Header("cause", "Cause", "why it idled, what took longest first", empty="-")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pyprof gaps`."""
-    parser.add_argument("file", metavar="FILE", help="a capture; records hold everything but waits for the device")
+    parser.add_argument("file", metavar="FILE", help="a capture, or records of one")
     add_tables(parser, TABLES)
     parser.add_argument("--stream", action="store_true", help="gaps of each stream, not of the devices, in ops and gaps")
     parser.add_argument("--bins", metavar="N", type=int, default=20, help="parts of the time in table queue (20)")
     add_window(parser)
+    add_whole(parser)
     add_graphs(parser)
 
 
-@columns_on_disk()
 def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     require_table(options, TABLES)
     if options.bins < 1:
         raise UsageError(f"--bins takes a number from 1, not {options.bins}", "for example --bins 50")
     records, trace = load_with_trace(options.file)
-    since, chosen = first_ns(records), None
-    if window_given(options):
-        chosen = in_window(records, options)
-        if (needed := needed_for(records, overlapping(records, chosen))) is not None:
-            records, chosen = records.near(needed), chosen[needed]
-    report = Report(Frame(records), trace, chosen, options.stream, options.bins)
-    if trace is None:
-        tell(
-            "note: records hold no API calls: where the host waited for the device it counts as host; give the capture itself",
-        )
+    overview = Overview(Frame(records), trace, in_window(records, options) if window_given(options) else None)
+    report = Report(overview, options.stream, options.bins)
+    if overview.missing is not None:
+        tell(f"note: {overview.missing}")
+    since, head = first_ns(records), report.json_head
     if options.table:
-        write(selected(TABLES[options.table](report), options)._replace(since=since), options)
+        write(selected(TABLES[options.table](report), options)._replace(since=since), options, head)
         return 0
-    write([_on_screen(make(report), options)._replace(since=since) for make in TABLES.values()], options)
+    write([_on_screen(make(report), options)._replace(since=since) for make in TABLES.values()], options, head)
     if options.output is None and options.format in (None, "table"):
         print()
     return 0
 
 
-def _on_screen(table: AnyTable, options: argparse.Namespace) -> AnyTable:
-    """The first rows of a table under its name; JSON has all of them."""
+def _on_screen(table: Table, options: argparse.Namespace) -> Table:
+    """The first rows of a table under its name, on a terminal less causes that say nothing; JSON has all."""
     limit = _SCREEN if table.name in ("steps", "ops", "gaps") and options.format != "json" else None
     if on_terminal(options):  # which says itself what it does not show
-        return (table if options.top is None else table.first(options.top))._replace(most=limit or 0)
+        table = table if options.top is None else table.first(options.top)
+        cells = zip(table.headers, table.values, strict=True)
+        told = [
+            (header, values)
+            for header, values in cells
+            if header.key not in CAUSES or (table.name != "gaps" and isinstance(values, Integers) and values.values.any())
+        ]
+        return joined(table.name, told)._replace(most=limit or 0)
     most = options.top if options.top is not None else limit
     shown = table if most is None else table.first(most)
     count = "" if len(shown.rows) == len(table.rows) else f" ({len(shown.rows)} of {len(table.rows)})"
     return shown._replace(title=table.name + count)
 
 
-def _share(part: Ints, whole: Ints) -> Fractions:
-    return Fractions.not_nan(100 * part / np.where(whole > 0, whole, np.nan), 1)
+class Report:
+    """Tables are made from this: an overview with its lines. by_stream: gaps of streams, not of devices, in ops and gaps; bins:
+    of queue. Raises InputError where the records do not say when anything ran."""
+
+    def __init__(self, overview: Overview, by_stream: bool = False, bins: int = 20) -> None:
+        self.overview, self.by_stream, self.bins = overview, by_stream, bins
+        self.division = overview.division
+        if not self.division.count:
+            if overview.chosen is not None and not overview.chosen.any():
+                raise InputError("nothing ran in this part of the capture", "choose another one with --step, --range or --time")
+            raise InputError("the records do not say when anything ran", "give the capture that they were parsed from")
+        self.lines = Lines(self.division)
+
+    @cached_property
+    def shown(self) -> LineGaps:
+        """Gaps of devices, or of streams."""
+        return self.lines.gaps(self.overview.idle, self.by_stream)
+
+    @property
+    def json_head(self) -> dict[str, object]:
+        """First members of the JSON: summary's own `wall_ns` and `idle_ns`, means over the devices."""
+        parts = self.overview.parts
+        return {"schema": SCHEMA, "wall_ns": self.division.wall_ns, "idle_ns": {cause: parts[cause] for cause in CAUSES}}
+
+    def where(self, line: Ints, streams: bool = True) -> Cells:
+        """Columns that identify lines."""
+        lines, division = self.lines, self.division
+        pid, device = division.pids[lines.of], division.devices[lines.of]
+        cells: Cells = [
+            (Header("pid", "PId", "process", detail=True), Integers.from_zero(pid[line])),
+            (
+                Header("device", "Device", "device ordinal", width=3, detail=division.count == 1),
+                Integers.from_zero(device[line]),
+            ),
+        ]
+        return (
+            [*cells, _stream_cell(lines.stream[line], "stream; all: the device, busy where any of its streams is")]
+            if streams
+            else cells
+        )
+
+    def of_records(self, keys: tuple[str, ...], rows: Ints) -> Cells:
+        """Columns of `pyprof prof` for these records; row -1 is unknown."""
+        table, headers = RecordTable(self.overview.frame), {header.key: header for header in HEADERS}
+        return [(headers[key], _taken(table.of(key), rows)) for key in keys]
+
+    def waits(self, waited: Ints) -> Cells:
+        """The API call that the host waited in, the op that made it and its source line."""
+        waits = self.overview.waits
+        texts = [("", "", ""), *([] if waits is None else waits.texts)]
+        code = np.zeros(len(waited), np.int32) if waits is None else np.append(waits.text, -1)[waited].astype(np.int32) + 1
+        return [(header, Texts(code, [text[part] for text in texts])) for part, header in enumerate(_WAITS)]
+
+
+def _stream_cell(stream: Ints, help_text: str) -> tuple[Header, Values]:
+    used = np.unique(stream)
+    pool = ["all" if one == -1 else str(one) for one in used.tolist()]
+    codes = np.where(stream == -2, -1, np.searchsorted(used, stream)).astype(np.int32)
+    return Header("stream", "Stream", help_text, width=3), Texts(codes, pool)
+
+
+def _taken(values: Values, rows: Ints) -> Values:
+    """The values of some rows; row -1 is unknown."""
+    none = rows < 0
+    taken = values.take(np.where(none, 0, rows))
+    if isinstance(taken, Texts):
+        return taken._replace(codes=np.where(none, -1, taken.codes))
+    return taken._replace(unknown=taken.unknown | none)
+
+
+def ns_of(key: str, text: str) -> Header:
+    """The header of a time."""
+    return Header(key, "".join(map(str.capitalize, key.split("_"))) + "(ns)", text, "ns", 10)
+
+
+def _share(part: Ints, whole: Ints | int) -> Fractions:
+    return Fractions.not_nan(100 * part / np.where(np.asarray(whole) > 0, whole, np.nan), 1)
+
+
+def _causes(divided: Ints) -> Cells:
+    """A column of each cause."""
+    return [
+        (ns_of(cause, f"idle: {MEANINGS[cause]}")._replace(detail=True), Integers.known(divided[:, CAUSES.index(cause)]))
+        for cause in _COLUMNS
+    ]
+
+
+def _summed(group: Ints, divided: Ints, groups: int) -> Ints:
+    """(groups, CAUSES): sums over gaps."""
+    return np.stack([summed(group, divided[:, code], groups) for code in range(len(CAUSES))], axis=1)
 
 
 def streams(report: Report) -> Table:
     """Busy and idle time of each line."""
-    gaps, lines = report.gaps, np.arange(len(report.lines))
-    span = report.last - report.first
-    busy = span - summed(gaps.line, gaps.time, len(lines))
-    parts = dict(zip(REASONS, _by_reason(gaps, slice(0, len(gaps)), gaps.line, len(lines)), strict=True))
-    parts["elsewhere"] = summed(gaps.line, gaps.elsewhere, len(lines))
+    lines, division = report.lines, report.division
+    every, busy = np.arange(len(lines)), lines.busy_ns
+    counts = np.bincount(lines.of_activity, minlength=len(lines))
+    counts[lines.whole] = np.bincount(division.place, minlength=division.count)
     cells: Cells = [
-        *report.where(lines),
-        (Header("rows", "Rows", "kernels, copies and sets", detail=True), Integers.from_zero(report.activities.counts)),
-        (ns_of("span", "from the first begin to the last end"), Integers.from_zero(span)),
+        *report.where(every),
+        (Header("rows", "Rows", "kernels, copies and sets", detail=True), Integers.from_zero(counts)),
+        (ns_of("span", "length of the window"), Integers.from_zero(np.full(len(lines), division.wall_ns))),
         (ns_of("busy", "at least one ran"), Integers.from_zero(busy)),
-        (Header("share", "Busy(%)", "of the span", "%", share=True), _share(busy, span)),
+        (Header("share", "Busy(%)", "of the window", "%", share=True), _share(busy, division.wall_ns)),
+        (ns_of("elsewhere", "the device worked on other streams"), Integers.known(busy[lines.of_device[lines.of]] - busy)),
+        *_causes(report.overview.idle.by_device.T[lines.of]),
     ]
-    return joined(
-        "streams", cells + [(ns_of(name, "idle for this reason"), Integers.from_zero(parts[name])) for name in _PARTS]
-    )
-
-
-def _by_reason(gaps: Gaps, rows: Ints | slice, group: Ints, groups: int) -> Ints:
-    """The time of some gaps for each reason, (reasons, groups). group: of each of them."""
-    reason, own = gaps.reason[rows], gaps.own[rows]
-    both = computed(len(own), np.int32, lambda part: reason[part].astype(np.int32) * groups + group[part])
-    return summed(both, own, len(REASONS) * groups).reshape(len(REASONS), -1)
+    return joined("streams", cells)
 
 
 def steps(report: Report) -> Table:
-    """What each step launched on each device, and the gaps before it."""
-    activities, gaps, record = report.activities, report.gaps, report.activities.record
-    number = activities.records["step"]
-    known = rows_where(len(activities), lambda part: number[record[part]] >= 0)
-    (device, number), first, step = distinct_rows(taken(activities.device, known), taken(number, taken(record, known)))
-    count = len(first)
-    step_of = full(len(activities.records), -1, np.int32)
-    for part in pieces(len(known)):
-        step_of[record[known[part]]] = step[part]
-    mine = rows_where(gaps.of_devices, lambda part: step_of[gaps.after[part]] >= 0)
-    of, own = mapped(step_of, taken(gaps.after, mine)), taken(gaps.own, mine)
-
-    def delays(part: slice) -> Floats:
-        launch = activities.column("launch_ns", known[part])
-        return np.where(launch >= 0, activities.start[known[part]] - launch, np.nan)
-
-    def times(part: slice) -> Ints:
-        return np.asarray(activities.end[known[part]] - activities.start[known[part]])
-
-    delay = quantiles(step, computed(len(known), np.float64, delays), count, 0.5)[0]
+    """Work that each step launched on each device, and the gaps before it."""
+    steps, division, records, idle = report.overview.steps, report.division, report.overview.records, report.overview.idle
+    launch = np.where(records["kind"] == ActivityKind.CPU, records["start_ns"], records["launch_ns"]).astype(np.int64)
+    step_of = np.full(len(records) + 1, -1, np.int64)
+    if steps is not None:
+        at = np.searchsorted(steps.begin_ns, launch, "right") - 1
+        step_of[:-1] = np.where((at >= 0) & (launch >= 0) & (launch < steps.end_ns[at]), at, -1)
+    known = np.flatnonzero(step_of[division.row] >= 0)
+    row = division.row[known]
+    (device, number), _, group = distinct_rows(division.place[known], step_of[row])
+    count = len(device)
+    gaps = idle.gaps
+    ends = np.where(gaps.after >= 0, gaps.after, gaps.before)  # at the window's end no activity follows
+    wanted = gaps.device * (len(step_of) + 1) + step_of[ends]
+    keys = device * (len(step_of) + 1) + number
+    place = np.minimum(np.searchsorted(keys, wanted), max(count - 1, 0))
+    mine = np.flatnonzero((keys[place] == wanted) & (step_of[ends] >= 0)) if count else np.empty(0, np.int64)
+    divided = _summed(place[mine], idle.divided[mine], count)
+    delay = np.where(launch[row] >= 0, division.begins[known] - launch[row], np.nan)
+    time = summed(group, division.ends[known] - division.begins[known], count)
+    longest = spans(place[mine], gaps.time_ns[mine], gaps.time_ns[mine], count)[1]
+    numbers = number if steps is None else steps.number[number]
     cells: Cells = [
-        *report.where(device, stream=False),
-        (Header("step", "Step", "number of the step", width=4), Integers.known(number)),
+        *report.where(report.lines.of_device[device], streams=False),
+        (Header("step", "Step", "number of the step", width=4), Integers.known(numbers)),
         (
             Header("rows", "Rows", "kernels, copies and sets that it launched", detail=True),
-            Integers.known(summed(step, np.broadcast_to(np.int64(1), len(step)), count)),
+            Integers.known(np.bincount(group, minlength=count)),
         ),
-        (ns_of("time", "of these together"), Integers.known(summed(step, computed(len(known), np.int64, times), count))),
-        (ns_of("delay", "median time from the launch to the begin"), Fractions.not_nan(delay, 0)),
-        (ns_of("idle", "of the device before them"), Integers.known(summed(of, own, count))),
-        (ns_of("longest", "the longest gap of these"), Integers.known(np.maximum(spans(of, own, own, count)[1], 0))),
+        (ns_of("time", "of these together"), Integers.known(time)),
+        (
+            ns_of("delay", "median time from the launch to the begin"),
+            Fractions.not_nan(quantiles(group, delay, count, 0.5)[0], 0),
+        ),
+        (ns_of("idle", "of the device before them"), Integers.known(divided.sum(axis=1))),
+        (ns_of("longest", "the longest gap of these"), Integers.known(np.maximum(longest, 0))),
+        *_causes(divided),
     ]
-    parts = _by_reason(gaps, mine, of, count)
-    return joined(
-        "steps", cells + [(ns_of(REASONS[code], "idle for this reason"), Integers.known(parts[code])) for code in _SHOWN]
-    )
+    return joined("steps", cells)
 
 
 def ops(report: Report) -> Table:
-    """Idle time by reason and by what was launched next."""
-    rows, (count, time, longest) = _alike(report)
-    gaps = report.gaps
-    keys = (
-        report.where(gaps.line[rows], report.by_stream) + report.why(rows) + report.of_records("op,layer,src", gaps.after[rows])
-    )
+    """Idle time by cause and by what was launched next."""
+    gaps = report.shown
+    item, cause = np.nonzero(gaps.divided)
+    keys = [
+        *report.where(gaps.line[item], report.by_stream),
+        (_CAUSE, Texts(cause.astype(np.int32), list(CAUSES))),
+        *report.waits(np.where(cause == CAUSES.index("synchronization"), gaps.waited[item], -1)),
+        *report.of_records(("op", "layer", "src"), gaps.after[item]),
+    ]
     codes = [coded(header.shown(values))[0] for header, values in keys]
-    _, first, group = distinct_rows(*codes) if len(rows) else (None, rows, rows)
-    total = summed(group, time, len(first))
-    span = (report.last - report.first)[gaps.line[rows[first]]]
+    _, first, group = distinct_rows(*codes)
+    time = gaps.divided[item, cause]
+    total, longest = summed(group, time, len(first)), spans(group, time, time, len(first))[1]
     cells: Cells = [
         *((header, values.take(first)) for header, values in keys),
-        (Header("gaps", "Gaps", "how many"), Integers.from_zero(summed(group, count, len(first)))),
+        (Header("gaps", "Gaps", "how many"), Integers.from_zero(np.bincount(group, minlength=len(first)))),
         (ns_of("time", "idle"), Integers.from_zero(total)),
-        (Header("share", "Share(%)", "of the span", "%", share=True), _share(total, span)),
-        (ns_of("longest", "the longest of them"), Integers.from_zero(longest[first])),
+        (Header("share", "Share(%)", "of the window", "%", share=True), _share(total, report.division.wall_ns)),
+        (ns_of("longest", "the longest of them"), Integers.from_zero(longest)),
     ]
     return joined("ops", cells).take(np.lexsort((first, -total)))
 
 
-def _alike(report: Report) -> tuple[Ints, Ints]:
-    """The gaps that are shown by what `ops` tells apart: the longest of each kind, longest first, and of each (how many, their
-    time, the time of the longest)."""
-    gaps, shown, records = report.gaps, report.shown, report.frame.records
-    after, own = gaps.after[shown], gaps.own[shown]
-    keys = [
-        gaps.line[shown],
-        gaps.reason[shown],
-        gaps.call[shown],
-        *(mapped(records[name], after) for name in ("call", "scope")),
+def gaps_table(report: Report) -> Table:
+    """Every gap, longest first."""
+    gaps, records = report.shown, report.overview.records
+    rows = np.lexsort((gaps.line, gaps.start_ns, -gaps.idle_ns))
+    after = gaps.after[rows]
+    stream = np.where(after >= 0, records["stream"][after], report.lines.stream[gaps.line[rows]])
+    (_, ended), (_, ended_op) = report.of_records(("kernel", "op"), gaps.before[rows])
+    (short, begun), *more, (launch, launched) = report.of_records(("kernel", "op", "layer", "src", "launch"), after)
+    cells: Cells = [
+        *report.where(gaps.line[rows], streams=False),
+        _stream_cell(np.where(stream < 0, -2, stream), "stream of the activity that ends it"),
+        (ns_of("start", "when it ran dry")._replace(moment=True), Integers.known(gaps.start_ns[rows])),
+        (ns_of("idle", "how long, less what other streams of the device worked"), Integers.known(gaps.idle_ns[rows])),
+        _named_causes(gaps.divided[rows]),
+        *report.waits(gaps.waited[rows]),
+        (Header("before", "Before", "what ended last: " + short.help, width=12, detail=True), ended),
+        (Header("beforeop", "BeforeOp", "its op", width=8, detail=True), ended_op),
+        (Header("next", "Next", "what began next: " + short.help, width=12), begun),
+        *more,
+        (launch._replace(key="launched", text="Launched(ns)"), launched),
+        *_causes(gaps.divided[rows]),
     ]
-    found, _, kind = distinct_rows(*(key for key in keys if key.strides != (0,)))
-    kinds = found.shape[1]
-    longest, first = spans(kind, own, own, kinds)[1], np.full(kinds, len(own))
-    for part in pieces(len(own)):
-        rows = part.start + np.flatnonzero(own[part] == longest[kind[part]])
-        np.minimum.at(first, kind[rows], rows)
-    rows = first + shown.start
-    order = np.lexsort((gaps.line[rows], gaps.start[rows], -longest))
-    count = summed(kind, np.broadcast_to(np.int64(1), len(kind)), kinds)
-    return rows[order], np.stack([count, summed(kind, own, kinds), longest])[:, order]
+    return joined("gaps", cells)
 
 
-def gaps_table(report: Report) -> LazyTable:
-    """Every gap."""
-    source = LongestFirst(report)
-    return LazyTable(source.headers, source, np.arange(report.shown.stop - report.shown.start), "gaps")
+def _named_causes(divided: Ints) -> tuple[Header, Values]:
+    """The causes of each gap in words, the one that took longest first."""
+    which = (divided > 0) @ (1 << np.arange(len(CAUSES)))
+    main = divided.argmax(axis=1) if len(divided) else np.empty(0, np.int64)
+    (main, which), _, code = distinct_rows(main, which)
+    pool = []
+    for first, mask in zip(main.tolist(), which.tolist(), strict=True):
+        named = [first, *(at for at in range(len(CAUSES)) if at != first)]
+        pool.append(", ".join(CAUSES[at] for at in named if mask >> at & 1))
+    return _CAUSE, Texts(code.astype(np.int32), pool)
 
 
 def latency(report: Report) -> Table:
     """How long launches take, for each line."""
-    lines, used, rows = report.lines, list[int](), list[tuple[int, ...]]()
+    lines, division, records = report.lines, report.division, report.overview.records
+    used, numbers = list[int](), list[tuple[int, ...]]()
     for line in range(len(lines)):
-        if lines.whole[line] or lines.shared[line]:
-            found = _latencies(report.activities, line)
-        if found is not None:  # the only stream of a device has the activities of the device
+        mine = lines.activities(line)
+        row, start, took = division.row[mine], division.begins[mine], division.ends[mine] - division.begins[mine]
+        known = (records["launch_ns"][row] >= 0) & (records["kind"][row] != ActivityKind.CPU)
+        if known.any():
             used.append(line)
-            rows.append(found)
-    numbers = np.array(rows, np.int64).reshape(-1, len(_QUANTILES) + 6)
+            of_kernels = (records["kind"][row] == ActivityKind.KERNEL)[known]
+            launch, call = records["launch_ns"][row[known]], records["launch_dur_ns"][row[known]]
+            numbers.append(_latencies(start[known] - launch, call, took[known], of_kernels))
+    columns = np.array(numbers, np.int64).reshape(-1, len(_QUANTILES) + 6)
     quantiles = [(f"p{q * 100:g}", "quantile of the time from the launch to the begin") for q in _QUANTILES]
     names = [("least", "shortest time from the launch to the begin"), *quantiles, ("most", "longest")]
-    count, *waits, took, short, short_ns = numbers.T
+    count, *waits, called, short, short_ns = columns.T
     cells: Cells = [
         *report.where(np.array(used, np.int64)),
         (Header("launches", "Launches", "activities with a launch in the capture"), Integers.from_zero(count)),
         *((ns_of(key, text), Integers.known(wait)) for (key, text), wait in zip(names, waits, strict=True)),
-        (ns_of("took", "median time of the launching call"), Integers.from_zero(took)),
+        (ns_of("took", "median time of the launching call"), Integers.from_zero(called)),
         (Header("short", "Short", "kernels shorter than the call that launched them"), Integers.from_zero(short)),
         (ns_of("shorttime", "time of these"), Integers.from_zero(short_ns)),
     ]
     return joined("latency", cells)
 
 
-def _latencies(activities: Activities, line: int) -> tuple[int, ...] | None:
-    """Of a line how many activities have a launch, the least, the quantiles and the most of the times from it, the median of
-    the launching calls, how many kernels are shorter than theirs and their time; None where none has one."""
-    delays, calls, short, short_ns = Growing(np.int32), Growing(np.int32), 0, 0
-    for some in activities.at(line):
-        launch, took = activities.column("launch_ns", some), activities.column("launch_dur_ns", some)
-        start, known = activities.start[some], launch >= 0
-        delays.append(narrowest((start - launch)[known]))
-        known &= took >= 0
-        calls.append(narrowest(took[known]))
-        duration = activities.end[some] - start
-        known &= (activities.column("kind", some) == ActivityKind.KERNEL) & (took > duration)
-        short, short_ns = short + int(known.sum()), short_ns + int(duration[known].sum())
-    delay, call = delays.whole(), calls.whole()
-    if not len(delay):
-        return None
-    delay.sort()
-    call.sort()
+def _latencies(delay: Ints, call: Ints, took: Ints, kernel: Bools) -> tuple[int, ...]:
+    """Number, least, quantiles and most of the times from launch to begin, median of the launching calls (-1 unknown), number
+    and time of kernels shorter than theirs."""
+    delay, calls = np.sort(delay), np.sort(call[call >= 0])
     at = [0, *(min(int(np.ceil(q * len(delay))) - 1, len(delay) - 1) for q in _QUANTILES), -1]
-    middle = call[[(len(call) - 1) // 2, len(call) // 2]] if len(call) else np.array([-1])
-    return len(delay), *delay[at].tolist(), int(middle.mean()), *((short, short_ns) if len(call) else (-1, -1))
+    short = kernel & (call > took)
+    middle = int(calls[[(len(calls) - 1) // 2, len(calls) // 2]].mean()) if len(calls) else -1
+    return len(delay), *delay[at].tolist(), middle, *((int(short.sum()), int(took[short].sum())) if len(calls) else (-1, -1))
 
 
 def queue(report: Report) -> Table:
     """How many activities are launched and not finished, and how busy the device is, in equal parts of the time."""
-    activities, parts, idle = report.activities, [], idle_devices(report.gaps)
-
-    def begins(part: slice) -> Ints:
-        launch, start = activities.column("launch_ns", part), activities.start[part]
-        return np.where((launch >= 0) & (launch < start), launch, start)
-
-    begun = computed(len(activities), np.int64, begins)
-    for line in report.devices.tolist():
-        first, last = int(report.first[line]), int(report.last[line])
-        edges = np.unique(first + (last - first) * np.arange(report.bins + 1, dtype=object) // report.bins).astype(np.int64)
-        mine = activities.of_device(line)
-        mean, most = depth(begun[mine], activities.end[mine], edges)
-        worked = np.diff(edges - idle.covered(np.full(len(edges), line), edges))
-        parts.append((np.full(len(mean), line), edges[:-1], np.diff(edges), mean, most, worked))
+    division, records, gaps = report.division, report.overview.records, report.overview.idle.gaps
+    launch = records["launch_ns"][division.row]
+    begun = np.where((launch >= 0) & (launch < division.begins), np.maximum(launch, division.begin_ns), division.begins)
+    first, last = division.begin_ns, division.end_ns
+    edges = np.array([first + (last - first) * part // report.bins for part in range(report.bins + 1)], np.int64)
+    edges = np.unique(edges)
+    length, parts = np.diff(edges), []
+    for device in range(division.count):
+        own, idle = division.place == device, gaps.device == device
+        mean, most = depth(begun[own], division.ends[own], edges)
+        dry = union(np.zeros(int(idle.sum()), np.int64), gaps.start_ns[idle], gaps.end_ns[idle])
+        worked = length - np.diff(dry.covered(np.zeros(len(edges), np.int64), edges))
+        parts.append((np.full(len(mean), report.lines.of_device[device]), edges[:-1], length, mean, most, worked))
     line, start, length, mean, most, worked = (np.concatenate(column) for column in zip(*parts, strict=True))
     cells: Cells = [
-        *report.where(line.astype(np.int64), stream=False),
+        *report.where(line.astype(np.int64), streams=False),
         (ns_of("start", "begin of the part")._replace(moment=True), Integers.from_zero(start)),
         (ns_of("length", "of the part"), Integers.from_zero(length)),
         (Header("depth", "Depth", "mean number in the queue"), Fractions.not_nan(mean, 2)),
@@ -292,31 +384,27 @@ def queue(report: Report) -> Table:
 
 def overlap(report: Report) -> Table:
     """Compute, communication and copies of each device: exposed is what nothing before it in that order hides."""
-    activities, devices = report.activities, report.devices
+    division, idle = report.division, report.overview.idle.by_device.sum(axis=0)
 
-    def total(which: Callable[[slice], Bools]) -> Ints:
-        found: Ints = activities.busy_ns(which)[devices]
-        return found
+    def whole(role: int) -> Ints:
+        mine = division.role == role
+        return union(division.place[mine], division.begins[mine], division.ends[mine]).total(division.count)
 
-    alone = total(activities.communicates)
-    work = total(lambda part: ~activities.communicates(part) & ~activities.copies(part))
-    both = total(lambda part: activities.communicates(part) | ~activities.copies(part))
-    copy = total(lambda part: ~activities.communicates(part) & activities.copies(part))
-    span, idle = (report.last - report.first)[devices], summed(report.gaps.line, report.gaps.time, len(report.lines))[devices]
+    exposed, comm = division.busy_ns[COMMUNICATION], whole(COMMUNICATION)
     cells: Cells = [
-        *report.where(devices, stream=False),
-        (ns_of("span", "from the first begin to the last end"), Integers.from_zero(span)),
-        (ns_of("compute", "a kernel ran that does not communicate"), Integers.from_zero(work)),
-        (ns_of("comm", "a kernel ran that communicates"), Integers.from_zero(alone)),
-        (Header("exposed", "CommExposed(ns)", "communication while nothing computes", "ns"), Integers.from_zero(both - work)),
-        (Header("hidden", "Hidden(%)", "of communication, behind compute", "%"), _share(alone - (both - work), alone)),
-        (ns_of("copy", "a copy or set of memory ran"), Integers.from_zero(copy)),
-        (Header("copyexposed", "CopyExposed(ns)", "while nothing else ran", "ns"), Integers.from_zero(span - idle - both)),
+        *report.where(report.lines.of_device, streams=False),
+        (ns_of("span", "length of the window"), Integers.from_zero(np.full(division.count, division.wall_ns))),
+        (ns_of("compute", "a kernel ran that does not communicate"), Integers.from_zero(division.busy_ns[COMPUTE])),
+        (ns_of("comm", "a kernel ran that communicates"), Integers.from_zero(comm)),
+        (Header("exposed", "CommExposed(ns)", "communication while nothing computes", "ns"), Integers.from_zero(exposed)),
+        (Header("hidden", "Hidden(%)", "of communication, behind compute", "%"), _share(comm - exposed, comm)),
+        (ns_of("copy", "a copy or set of memory ran"), Integers.from_zero(whole(COPY))),
+        (Header("copyexposed", "CopyExposed(ns)", "while nothing else ran", "ns"), Integers.from_zero(division.busy_ns[COPY])),
         (ns_of("idle", "nothing ran"), Integers.from_zero(idle)),
     ]
     return joined("overlap", cells)
 
 
-TABLES: dict[str, Callable[[Report], AnyTable]] = {
+TABLES: dict[str, Callable[[Report], Table]] = {
     "streams": streams, "steps": steps, "ops": ops, "gaps": gaps_table, "latency": latency, "queue": queue, "overlap": overlap,
 }  # fmt: skip

@@ -11,14 +11,13 @@ from typing import Any
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.roofline import BOUNDS
 from pyprof.report.advice.kinds import KINDS
-from pyprof.report.division import BUSY
-from pyprof.report.hostside import CAUSES
-from pyprof.report.idle import REASONS
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.division import BUSY
 from pyprof.serving.texts import MOST, MOST_OF_SENTENCES, marked, visible
 
 # Words of pyprof itself, which say the same wherever they stand: no name made of one of them is an instruction.
 _OURS = {
-    *PHASES, *BOUNDS, *BUSY, *CAUSES, *REASONS, *(kind.__module__.rpartition(".")[2] for kind in KINDS),
+    *PHASES, *BOUNDS, *BUSY, *CAUSES, *(kind.__module__.rpartition(".")[2] for kind in KINDS),
     "all", "busy", "idle", "fprop", "bprop", "na", "slower", "faster", "noise", "same", "",
 }  # fmt: skip
 _SENTENCES = ("evidence", "do", "notes", "why")

@@ -118,14 +118,13 @@ def ops(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], di
 
 def gaps(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     """The JSON of `pyprof gaps`, or of one of its tables."""
-    from pyprof.prof.frame import Frame
-    from pyprof.report.gapcolumns import Report
-    from pyprof.report.gaps import TABLES
+    from pyprof.report.gaps import TABLES, Report
 
     loaded = session.load(arguments["file"])
-    report = Report(Frame(loaded.records), loaded.trace)
+    report = Report(loaded.overview)
     chosen = arguments.get("table")
-    return _of_tables([make(report) for name, make in TABLES.items() if chosen in (None, name)], arguments)
+    tables = [make(report) for name, make in TABLES.items() if chosen in (None, name)]
+    return _of_tables(tables, arguments, report.json_head)
 
 
 def diff(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -134,11 +133,13 @@ def diff(session: Session, arguments: dict[str, Any]) -> tuple[dict[str, Any], d
     return before.compare(after).to_dict(), {}
 
 
-def _of_tables(tables: Sequence[AnyTable], arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+def _of_tables(
+    tables: Sequence[AnyTable], arguments: dict[str, Any], head: dict[str, object] | None = None
+) -> tuple[dict[str, Any], dict[str, int]]:
     """The JSON of the first rows of tables, and how many more each has."""
     most = arguments.get("rows", ROWS)
     stream = io.StringIO()
-    write_tables([table.first(most) for table in tables], FORMATS["json"], stream)
+    write_tables([table.first(most) for table in tables], FORMATS["json"].with_head(head), stream)
     return json.loads(stream.getvalue()), {table.name: max(len(table.rows) - most, 0) for table in tables}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from io import TextIOWrapper
 from json.encoder import encode_basestring
@@ -295,6 +295,10 @@ class Format(NamedTuple):
     after: str = ""
     binary: bool = False
     for_people: bool = False
+
+    def with_head(self, members: Mapping[str, object] | None) -> Format:
+        """JSON that begins with these members; every other format as it is."""
+        return self._replace(before=json.dumps(members)[:-1] + ", ") if members and self.before else self
 
 
 FORMATS: dict[str, Format] = {

@@ -116,13 +116,17 @@ def arranged(source: Source, rows: Ints, chosen: Choice) -> LazyTable:
     return LazyTable(chosen.columns, source, rows[: chosen.top])
 
 
-def write(tables: AnyTable | Sequence[AnyTable], options: argparse.Namespace) -> None:
+def write(
+    tables: AnyTable | Sequence[AnyTable], options: argparse.Namespace, json_head: Mapping[str, object] | None = None
+) -> None:
     """Write one table or several as the options say, to standard output or to the file of -o.
+
+    json_head: first members of the JSON, the version among them; None: the version of all tables.
 
     Raises UsageError for a format that needs a file or one table, InputError where the file cannot be written.
     """
     several = [tables] if isinstance(tables, (Table, LazyTable)) else tables
-    form, output = _format(options), getattr(options, "output", None)
+    form, output = _format(options).with_head(json_head), getattr(options, "output", None)
     if form.binary and len(several) > 1:
         raise UsageError("this format holds one table", f"choose one of {', '.join(table.name for table in several)}")
     if on_terminal(options):

@@ -227,6 +227,10 @@ class Keyed(Protocol):
 _Keyed = TypeVar("_Keyed", bound=Keyed)
 
 
+SAME = {"sil": "time", "time": "sil"}
+"""Keys of one thing that another table calls otherwise: rows have `sil`, groups and trees `time`; either is understood."""
+
+
 def choose(keys: str, among: Sequence[_Keyed], aliases: Mapping[str, str] | None = None) -> list[_Keyed]:
     """The columns of a comma list, in its order. aliases: other names of keys.
 
@@ -236,7 +240,8 @@ def choose(keys: str, among: Sequence[_Keyed], aliases: Mapping[str, str] | None
     chosen = []
     for part in keys.split(","):
         key = part.strip().lower()
-        column = by_key.get(key) or by_key.get((aliases or {}).get(key, ""))
+        meant_key = (aliases or {}).get(key, key)
+        column = by_key.get(key) or by_key.get(meant_key) or by_key.get(SAME.get(meant_key, ""))
         if column is not None:
             chosen.append(column)
         elif key:

@@ -20,7 +20,7 @@ import numpy as np
 
 from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import UsageError
-from pyprof.tables.table import Fractions, Header, Integers, Source, Values, choose, coded
+from pyprof.tables.table import SAME, Fractions, Header, Integers, Source, Values, choose, coded
 from pyprof.tables.units import PREFIXES
 from pyprof.visible import tell
 
@@ -46,7 +46,7 @@ def conditions(text: str, headers: Sequence[Header], aliases: Mapping[str, str])
     Raises UsageError for what is no condition and for an unknown column.
     """
     # Keys of one letter (m, n, k) only as they are written, for params hold `M=64,N=8`.
-    keys = sorted((*(header.key for header in headers), *aliases), key=len, reverse=True)
+    keys = sorted((*(header.key for header in headers), *aliases, *SAME), key=len, reverse=True)
     long, short = ("|".join(re.escape(key) for key in keys if (len(key) > 1) == wanted) for wanted in (True, False))
     found = []
     for part in re.split(rf",(?=\s*(?:(?i:{long})|{short or '(?!)'})\s*{_OPERATOR.replace('(', '(?:')})", text):

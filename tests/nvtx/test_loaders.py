@@ -8,7 +8,7 @@ from nvtx_recording import Recorder
 from torch.utils.data import DataLoader, Dataset
 
 from pyprof import nvtx as instrumenter
-from pyprof.report.hostwork import says_loading
+from pyprof.parse.attribution.host import says_loading
 
 
 class Numbers(Dataset[torch.Tensor]):

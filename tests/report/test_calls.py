@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyprof.loading import open_trace
-from pyprof.report.calls import calls_of
+from pyprof.parse.attribution.host import calls_of
 from tests.tiny import Nsys, tid
 
 
@@ -18,8 +18,9 @@ def waits(path: Path, *calls: tuple[str, int, int]) -> list[bool]:
         n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append(row)
     n.range("x", 0, 5)
     n.kernel("k", 1, 2, 3)
-    found = calls_of(open_trace(n.write(path / "net.sqlite")))
-    by_name = {found.strings[name]: wait for name, wait in zip(found.name.tolist(), found.waits.tolist(), strict=True)}
+    trace = open_trace(n.write(path / "net.sqlite"))
+    found = calls_of(trace)
+    by_name = {trace.strings[name]: wait for name, wait in zip(found.name.tolist(), found.waits.tolist(), strict=True)}
     return [by_name[name] for name, _, _ in calls]
 
 

@@ -11,7 +11,7 @@ from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from tests.tiny import Nsys, tid
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"

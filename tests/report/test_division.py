@@ -13,8 +13,8 @@ from pyprof.parse.records.records import COLUMNS, PHASES, Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Budget
-from pyprof.report.division import BUSY, Division, mean_parts
-from pyprof.report.overview import Overview
+from pyprof.report.time.division import BUSY, Division, mean_parts
+from pyprof.report.time.overview import Overview
 from tests.tiny import Nsys
 
 GEMM = "ampere_sgemm_128x64_tn"
@@ -47,7 +47,7 @@ def test_every_nanosecond_belongs_to_one_record_or_one_gap(
 ) -> None:
     records = _records(rows)
     ends = records["start_ns"] + records["dur_ns"]
-    division = Division(records, ends.__getitem__, begin, begin + length)
+    division = Division(records, begin, begin + length)
     held, busy = np.zeros(len(records), np.int64), np.zeros((len(BUSY), division.count), np.int64)
     idle = np.zeros(division.count, np.int64)
     for place, device in enumerate(division.devices.tolist()):

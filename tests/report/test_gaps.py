@@ -1,43 +1,45 @@
-"""`pyprof gaps` on captures whose truth is on the screen, against counting every nanosecond, and on real ones."""
+"""`pyprof gaps`: rows and sums on captures whose truth is on the screen, against counting every nanosecond, and on real ones."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from itertools import pairwise
+import random
 from pathlib import Path
 from typing import NamedTuple
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyprof.arrays import spool
 from pyprof.cli import main
 from pyprof.errors import InputError, UsageError
 from pyprof.loading import load_with_trace
-from pyprof.parse.records.records import COLUMNS, Records
-from pyprof.parse.sources.trace import ActivityKind, Strings
+from pyprof.parse.records.host import Host, Wait
+from pyprof.parse.records.records import COLUMNS, PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
-from pyprof.report.activities import Activities
-from pyprof.report.calls import Calls
-from pyprof.report.gapcolumns import Report
-from pyprof.report.gaps import TABLES
-from pyprof.report.idle import REASONS, find_gaps
+from pyprof.report.gaps import TABLES, Report
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.overview import Overview
+from pyprof.report.time.waits import Waits
 from pyprof.tables.table import AnyTable, printed
 from tests.tiny import Nsys, tid
 
 GEMM, NCCL = "ampere_sgemm_128x64_tn", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-PARTS = ["busy", "elsewhere", "copy", "kernel", "queued", "launch", "host", "sync", "unknown"]
+PARTS = ["busy", "elsewhere", *CAUSES]
 
 
-def report_of(n: Nsys, path: Path) -> Report:
+def report_of(n: Nsys, path: Path, *, by_stream: bool = False) -> Report:
     records, trace = load_with_trace(str(n.write(path / "net.sqlite")))
-    assert trace is not None
-    return Report(Frame(records), trace)
+    return Report(Overview(Frame(records), trace), by_stream)
+
+
+def report_of_file(path: Path, *, by_stream: bool = False) -> Report:
+    records, trace = load_with_trace(str(path))
+    return Report(Overview(Frame(records), trace), by_stream)
 
 
 def rows_of(table: AnyTable) -> list[dict[str, str]]:
@@ -50,99 +52,100 @@ def wait(n: Nsys, name: str, start: int, end: int, *, thread: int | None = None)
     n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append((start, end, tid(7, thread), n.corr, n.string(name)))
 
 
-def reasons(report: Report, stream: int = -1) -> list[tuple[str, int, int]]:
-    """(reason, its time, elsewhere) of the gaps of one line, in order of time."""
-    gaps = report.gaps
-    rows = np.flatnonzero(report.lines.stream[gaps.line] == stream)
-    rows = rows[np.argsort(gaps.start[rows])]
-    return [(REASONS[gaps.reason[r]], int(gaps.own[r]), int(gaps.elsewhere[r])) for r in rows]
+def causes_of(row: dict[str, str]) -> dict[str, int]:
+    """Causes of a printed gap that have time."""
+    return {cause: int(row[cause]) for cause in CAUSES if row[cause] != "0"}
 
 
 # ---------------------------------------------------------------------------------------------- hand-written
 
 
-def test_each_reason_on_one_stream(tmp_path: Path) -> None:
+def test_each_cause_on_one_stream(tmp_path: Path) -> None:
     n = Nsys()
     n.kernel(GEMM, 100, 1_000, 11_000)
     n.kernel(GEMM, 200, 12_000, 20_000)  # queued: 1000 ns
     n.range("aten::mm, op_id = 1", 30_000, 43_000)
-    n.kernel(GEMM, 40_000, 50_000, 60_000)  # host: the launch began 20 us after the device had run dry
-    n.range('item(fp32[1]) #pyprof{"mod":"Tensor","src":"train.py:33"}', 44_000, 62_000)
-    wait(n, "cudaStreamSynchronize_v3020", 45_000, 61_000)
-    n.kernel(GEMM, 70_000, 90_000, 100_000)  # sync: 30 us
-    n.kernel(GEMM, 99_996, 110_000, 120_000)  # launch: the call (5 ns) was running at 100000
-    n.kernel(GEMM, 105_000, 150_000, 160_000)  # launched before, and nothing is seen that it waited for
-    n.kernel(GEMM, None, 165_000, 170_000)
+    n.kernel(GEMM, 40_000, 50_000, 60_000)  # launch: it began 20 us after the device had run dry
+    n.kernel(GEMM, 50_005, 110_000, 120_000)  # launched before, and nothing is seen that it waited for
+    n.kernel(GEMM, None, 125_000, 130_000)  # queued: of 5 us, whatever launched it
     report = report_of(n, tmp_path)
-    truth = [("queued", 1_000), ("host", 30_000), ("sync", 30_000), ("launch", 10_000), ("unknown", 30_000), ("unknown", 5_000)]
-    assert [(reason, time) for reason, time, _ in reasons(report)] == truth == [(r, t) for r, t, _ in reasons(report, 7)]
+    found = sorted(rows_of(TABLES["gaps"](report)), key=lambda row: int(row["start"]))
+    truth = [{"queued": 1_000}, {"launch": 30_000}, {"unknown": 50_000}, {"queued": 5_000}]
+    assert [*map(causes_of, found)] == truth
+    assert [(row["idle"], row["cause"], row["stream"]) for row in found] == [
+        ("1000", "queued", "7"), ("30000", "launch", "7"), ("50000", "unknown", "7"), ("5000", "queued", "7"),
+    ]  # fmt: skip
+    assert (found[1]["beforeop"], found[1]["op"], found[2]["beforeop"], found[2]["launched"]) == ("na", "mm", "mm", "50005")
     whole, stream = rows_of(TABLES["streams"](report))
     assert (whole["stream"], stream["stream"]) == ("all", "7")
-    assert [int(whole[key]) for key in ("span", *PARTS)] == [169_000, 63_000, 0, 0, 0, 1_000, 10_000, 30_000, 30_000, 35_000]
-    host = next(row for row in rows_of(TABLES["ops"](report)) if row["reason"] == "host")
-    assert (host["op"], host["gaps"], host["time"], host["call"]) == ("mm", "1", "30000", "-")
-    sync = next(row for row in rows_of(TABLES["gaps"](report)) if row["reason"] == "sync")
-    assert (sync["call"], sync["start"], sync["launch"]) == ("cudaStreamSynchronize_v3020", "60000", "70000")
-    assert (sync["waitop"], sync["waitsrc"]) == ("item", "train.py:33") and (host["waitop"], host["waitsrc"]) == ("-", "-")
+    assert [int(whole[key]) for key in ("span", "busy", "elsewhere")] == [129_000, 43_000, 0]
+    assert {key: whole[key] for key in PARTS} == {key: stream[key] for key in PARTS}
+    launch = next(row for row in rows_of(TABLES["ops"](report)) if row["cause"] == "launch")
+    assert (launch["op"], launch["gaps"], launch["time"], launch["call"]) == ("mm", "1", "30000", "-")
 
 
-def test_waiting_for_a_copy_or_a_kernel_of_another_stream(tmp_path: Path) -> None:
+def test_a_wait_is_named_with_its_call_and_place(tmp_path: Path) -> None:
+    n = Nsys()
+    n.kernel(GEMM, 100, 1_000, 60_000)
+    n.range('item(fp32[1]) #pyprof{"mod":"Tensor","src":"train.py:33"}', 500, 62_000)
+    wait(n, "cudaStreamSynchronize_v3020", 600, 61_000)
+    n.kernel(GEMM, 70_000, 90_000, 100_000)
+    report = report_of(n, tmp_path)
+    (row,) = rows_of(TABLES["gaps"](report))
+    assert causes_of(row) == {"synchronization": 30_000}
+    assert (row["call"], row["waitop"], row["waitsrc"]) == ("cudaStreamSynchronize_v3020", "item", "train.py:33")
+    assert rows_of(TABLES["ops"](report))[0]["waitsrc"] == "train.py:33"
+
+
+@pytest.mark.parametrize("unit", [1, 7])
+def test_a_gap_is_divided_by_what_the_host_did_at_each_moment(tmp_path: Path, unit: int) -> None:
+    """A copy that waits, 5 ms of something else, a launch: three causes of one gap, and none of the short one before."""
+    n = Nsys()
+    n.kernel(GEMM, 50_000, 100_000, 200_000)
+    n.copy(2, 70_000, 202_000, 210_000)
+    api = n.rows["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    api[-1] = (70_000, 215_000, *api[-1][2:4], n.string("cudaMemcpy_v3020"))
+    begin = 215_000 + unit * 5_000_000
+    n.kernel(GEMM, begin, begin + 20_000, begin + 120_000)
+    truth = {"synchronization": 5_000, "host": unit * 5_000_000, "launch": 20_000}
+    report = report_of(n, tmp_path)
+    first, second = rows_of(TABLES["gaps"](report))
+    assert causes_of(first) == truth and causes_of(second) == {"queued": 2_000}
+    assert {cause: ns for cause, ns in report.overview.parts.items() if ns and cause in CAUSES} == {**truth, "queued": 2_000}
+
+
+def test_a_stream_idles_elsewhere_while_its_device_works(tmp_path: Path) -> None:
     n = Nsys()
     n.kernel(GEMM, 100, 1_000, 10_000)
     n.kernel(GEMM, 300, 10_000, 50_000, stream=20)
-    n.kernel(GEMM, 400, 52_000, 60_000)  # begins 2 us after the kernel on stream 20
-    n.kernel(GEMM, 500, 90_000, 100_000)  # begins after nothing: 30 us idle
-    n.kernel(GEMM, 150_000, 160_000, 170_000, stream=20)  # launched late, 50 us in which stream 7 did nothing either
-    n.kernel(GEMM, 155_000, 200_000, 210_000)
-    report = report_of(n, tmp_path)
-    assert reasons(report, 7) == [("kernel", 42_000, 0), ("unknown", 30_000, 0), ("host", 90_000, 10_000)]
-    assert reasons(report, 20) == [("host", 92_000, 18_000)]
-    for row in rows_of(TABLES["streams"](report)):
-        assert int(row["span"]) == sum(int(row[key]) for key in PARTS)
+    n.kernel(GEMM, 400, 52_000, 60_000)
+    n.kernel(GEMM, 150_000, 160_000, 170_000, stream=20)  # launched 90 us after the device had run dry
+    report = report_of(n, tmp_path, by_stream=True)
+    whole, seven, twenty = rows_of(TABLES["streams"](report))
+    assert [seven[key] for key in ("busy", "elsewhere", "queued", "launch")] == ["17000", "50000", "2000", "100000"]
+    assert [twenty[key] for key in ("busy", "elsewhere", "queued", "launch")] == ["50000", "17000", "2000", "100000"]
+    assert [whole[key] for key in ("busy", "elsewhere", "queued", "launch")] == ["67000", "0", "2000", "100000"]
+    rows = sorted(rows_of(TABLES["gaps"](report)), key=lambda row: (row["stream"], int(row["start"])))
+    assert [(row["stream"], row["start"], row["idle"]) for row in rows] == [
+        ("20", "1000", "0"), ("20", "50000", "102000"), ("7", "10000", "2000"), ("7", "60000", "100000"),
+    ]  # fmt: skip
+    assert [causes_of(row) for row in rows[1:]] == [
+        {"launch": 100_000, "queued": 2_000},
+        {"queued": 2_000},
+        {"launch": 100_000},
+    ]
+    assert [row["cause"] for row in rows] == ["-", "launch, queued", "queued", "launch"]
 
 
-def test_a_copy_that_another_stream_waited_for(tmp_path: Path) -> None:
-    records = records_from([Row(1_000, 9_000, 7, 0), Row(9_500, 30_500, 20, 0, ActivityKind.MEMCPY), Row(41_000, 9_000, 7, 0)])
-    gaps = find_gaps(Activities(records), None)
-    assert [REASONS[code] for code in gaps.reason] == ["queued", "copy"]
-    assert (gaps.end - gaps.start).tolist() == [1_000, 31_000]
-
-
-@pytest.mark.parametrize(("wait", "reason"), [(900_000, "host"), (1_100_000, "host"), (3_000_000, "unknown")])
-def test_a_late_launch_explains_no_long_wait_of_the_device_after_it(wait: int, reason: str, tmp_path: Path) -> None:
-    """Launched 2 ms after the device ran dry, begun so long after that: more than 1 ms, and most of the gap, or not."""
-    n = Nsys()
-    n.kernel(GEMM, 100, 1_000, 2_000)
-    n.kernel(GEMM, 2_002_000, 2_002_000 + wait, 2_003_000 + wait)
-    assert [one for one, _, _ in reasons(report_of(n, tmp_path))] == [reason]
-    assert [one for one, _, _ in reasons(report_of(n, tmp_path), 7)] == ["host"]  # a stream may wait for another
-
-
-@pytest.mark.parametrize(("idle", "reason"), [(5_000, "queued"), (5_001, "unknown")])
-def test_what_a_device_takes_between_kernels_has_a_bound(idle: int, reason: str) -> None:
-    gaps = find_gaps(Activities(records_from([Row(1_000, 9_000, 7, 0), Row(10_000 + idle, 1_000, 7, 0)])), None)
-    assert {REASONS[code] for code in gaps.reason} == {reason}
-
-
-@pytest.mark.parametrize(("later", "reason"), [(10_000, "kernel"), (10_001, "unknown")])
-def test_what_follows_another_stream_has_a_bound(later: int, reason: str) -> None:
-    rows = [Row(1_000, 9_000, 7, 0), Row(9_500, 30_500, 20, 0), Row(40_000 + later, 1_000, 7, 0)]
-    gaps = find_gaps(Activities(records_from(rows)), None)
-    assert [REASONS[code] for code in gaps.reason[gaps.end - gaps.start == 30_000 + later]] == [reason]
-
-
-def test_autograds_thread_waits_for_the_main_one(tmp_path: Path) -> None:
-    n = Nsys()
-    n.kernel(GEMM, 100, 1_000, 10_000)
-    wait(n, "cudaStreamSynchronize_v3020", 5_000, 11_000)  # loss.item() on the main thread
-    n.kernel(GEMM, 20_000, 30_000, 40_000, thread=8)
-    n.kernel(GEMM, 35_000, 50_000, 60_000, thread=8)
-    wait(n, "cudaStreamSynchronize_v3020", 55_000, 61_000)
-    n.kernel(GEMM, 59_000, 70_000, 80_000, thread=8)  # launched while the main thread waited: in time
-    wait(n, "cudaDeviceSynchronize_v3020", 75_000, 85_000)
-    n.api(77_000, 900, thread=8, name="cudaEventRecord_v3020")
-    n.kernel(GEMM, 90_000, 95_000, 99_000, thread=8)  # this thread was at work while the main one waited
-    assert [reason for reason, _, _ in reasons(report_of(n, tmp_path))] == ["sync", "unknown", "unknown", "host"]
+def test_autograds_thread_waits_for_the_main_one() -> None:
+    """Its launch is late since the main thread waited, unless it launched then, or was at work itself."""
+    waits = Waits.of(Host(waits=[
+        Wait(7, 1, 5_000, 11_000, 0, True, []), Wait(7, 1, 55_000, 61_000, 0, True, []), Wait(7, 1, 75_000, 85_000, 0, True, [8]),
+    ], texts=[("cudaStreamSynchronize", "-", "-")]))  # fmt: skip
+    dry, launch = np.array([10_000, 60_000, 80_000]), np.array([20_000, 59_000, 90_000])
+    assert waits.open_at(np.full(3, 7), np.full(3, 8), dry, launch).tolist() == [0, -1, -1]
+    assert waits.open_at(np.full(3, 7), np.full(3, 1), dry, launch).tolist() == [0, 1, 2]
+    assert waits.open_at(np.full(3, 9), np.full(3, 1), dry, launch).tolist() == [-1, -1, -1]
 
 
 def test_latency_and_kernels_shorter_than_their_launch(tmp_path: Path) -> None:
@@ -190,136 +193,72 @@ class Row(NamedTuple):
     took: int = 5
     tid: int = 1
     device: int = 0
+    pid: int = 7
+    communicates: bool = False
 
 
-class Call(NamedTuple):
-    start: int
-    end: int
-    tid: int
-    waits: bool
-
-
-def records_from(rows: list[Row]) -> Records:
+def records_from(rows: list[Row], host: Host | None) -> Records:
     columns = {name: np.full(len(rows), -1, dtype) for name, (dtype, _) in COLUMNS.items()}
-    for name, key in (("start_ns", "start"), ("dur_ns", "dur"), ("stream", "stream"), ("launch_ns", "launch"), ("kind", "kind"),
-                      ("launch_dur_ns", "took"), ("tid", "tid"), ("device", "device")):  # fmt: skip
+    keys = (("start_ns", "start"), ("dur_ns", "dur"), ("stream", "stream"), ("launch_ns", "launch"), ("kind", "kind"),
+            ("launch_dur_ns", "took"), ("tid", "tid"), ("device", "device"), ("pid", "pid"))  # fmt: skip
+    for name, key in keys:
         columns[name][:] = [getattr(row, key) for row in rows]
-    columns["pid"][:] = 7
-    return Records(columns, seq_offsets=np.zeros(len(rows) + 1, np.int64))
+    columns["phase"][:] = [PHASES.index("communication") if row.communicates else -1 for row in rows]
+    return Records(columns, seq_offsets=np.zeros(len(rows) + 1, np.int64), host=host)
 
 
-def calls_from(calls: list[Call]) -> Calls:
-    strings = Strings()
-    names = [strings.code(f"call {i}") for i in range(len(calls))]
-    pid = np.full(len(calls), 7)
-    columns = [np.array([getattr(call, key) for call in calls], np.int64) for key in ("tid", "start", "end")]
-    return Calls(
-        pid, *columns, np.array(names, np.int64), np.array([call.waits for call in calls], np.bool_), columns[0], strings
-    )
-
-
-def reason_of(row: Row, dry: int, begin: int, calls: list[Call], device: list[Row]) -> str:
-    if row.launch < 0:
-        return "unknown"
-    if row.launch > dry:
-        waiting = [call for call in calls if call.waits and call.start <= dry <= call.end]
-        if any(call.tid == row.tid for call in waiting):
-            return "sync"
-        if waiting:
-            last = max(waiting, key=lambda call: call.end)
-            at_work = any(call.tid == row.tid and last.start <= call.start <= last.end for call in calls)
-            return "host" if at_work or last.end > row.launch else "sync"
-        return "host"
-    if row.launch + row.took > dry:
-        return "launch"
-    if begin - dry <= 5_000:
-        return "queued"
-    ended = [other for other in device if dry < other.start + other.dur <= begin]
-    if ended:
-        nearest = max(ended, key=lambda other: other.start + other.dur)
-        if begin - nearest.start - nearest.dur <= 10_000:
-            return "copy" if nearest.kind == ActivityKind.MEMCPY else "kernel"
-    return "unknown"
-
-
-# Times in units so large that both limits lie within a capture of 30 of them, and that each differs.
 @st.composite
-def captures_drawn(draw: st.DrawFn) -> tuple[list[Row], list[Call], int]:
-    rows = []
-    for number in range(draw(st.integers(1, 8))):
-        start, dur = draw(st.integers(0, 24)), draw(st.integers(1, 6))
-        launch = draw(st.integers(-1, start))
-        kind = draw(st.sampled_from([ActivityKind.KERNEL, ActivityKind.MEMCPY]))
-        rows.append(
-            Row(start, dur, draw(st.integers(1, 3)), launch, kind, draw(st.integers(0, 6)), draw(st.integers(1, 2)), number % 2)
-        )
+def captures_drawn(draw: st.DrawFn) -> tuple[list[Row], Host | None, int]:
+    """Activities of up to two devices in two processes, or ops on a CPU; waits of their hosts; a unit of time in ns."""
+    on_cpu, rows = draw(st.integers(0, 4)) == 0, []
+    for _ in range(draw(st.integers(1, 8))):
+        start = draw(st.integers(0, 24))
+        kind = ActivityKind.CPU if on_cpu else draw(st.sampled_from([ActivityKind.KERNEL, ActivityKind.MEMCPY]))
+        rows.append(Row(
+            start, draw(st.integers(1, 6)), -1 if on_cpu else draw(st.integers(1, 3)), draw(st.integers(-1, start)), kind,
+            draw(st.integers(0, 6)), draw(st.integers(1, 2)), -1 if on_cpu else draw(st.integers(0, 1)), draw(st.sampled_from([7, 9])),
+            draw(st.booleans()) and kind == ActivityKind.KERNEL,
+        ))  # fmt: skip
+    unit = draw(st.sampled_from([300, 9_000, 700_000]))
     ends = draw(st.lists(st.integers(0, 30), max_size=5, unique=True))
-    calls = [Call(draw(st.integers(0, end)), end, draw(st.integers(1, 2)), draw(st.booleans())) for end in ends]
-    return rows, calls, draw(st.sampled_from([300, 900, 2_600]))
+    waits = [Wait(7, draw(st.integers(1, 2)), draw(st.integers(0, end)) * unit, end * unit, 0, True, []) for end in ends]
+    return rows, draw(st.sampled_from([None, Host(waits=waits, texts=[("call", "-", "-")])])), unit
 
 
 @settings(max_examples=200, deadline=None)
-@given(captures_drawn())
-def test_gaps_are_those_of_counting(drawn: tuple[list[Row], list[Call], int]) -> None:
-    for rows_at_a_time in (spool.PIECE_ROWS, 3):
-        with mock.patch.object(spool, "PIECE_ROWS", rows_at_a_time):
-            check_against_counting(*drawn)
-
-
-def check_against_counting(small: list[Row], few: list[Call], unit: int) -> None:
-    # Begins that tie on one line leave open which comes next: one a nanosecond after another, far below a unit.
+@given(captures_drawn(), st.integers(0, 1 << 16))
+def test_wall_is_busy_and_causes_to_the_nanosecond(drawn: tuple[list[Row], Host | None, int], seed: int) -> None:
+    small, host, unit = drawn
     rows = [row._replace(start=row.start * unit + i, dur=row.dur * unit, launch=row.launch * unit if row.launch >= 0 else -1,
                          took=row.took * unit) for i, row in enumerate(small)]  # fmt: skip
-    calls = [call._replace(start=call.start * unit, end=call.end * unit) for call in few]
-    activities = Activities(records_from(rows))
-    gaps, lines = find_gaps(activities, calls_from(calls)), activities.lines
-    for line in range(len(lines)):
-        of = [row for row in rows if row.device == lines.device[line] and lines.stream[line] in (-1, row.stream)]
-        mine = np.flatnonzero(gaps.line == line)
-        found = sorted(
-            zip(
-                gaps.start[mine].tolist(),
-                gaps.end[mine].tolist(),
-                [REASONS[c] for c in gaps.reason[mine]],
-                gaps.elsewhere[mine].tolist(),
-                strict=True,
-            )
-        )
-        assert found == counted(rows, calls, of)
-        span = max(r.start + r.dur for r in of) - min(r.start for r in of)
-        busy = sum(any(row.start <= t < row.start + row.dur for row in of) * (until - t) for t, until in pairwise(edges_of(of)))
-        assert span == busy + (gaps.end - gaps.start)[mine].sum()
-        if lines.whole[line]:
-            assert activities.busy_ns(lambda part: np.ones(part.stop - part.start, np.bool_))[line] == busy
+    overview = Overview(Frame(records_from(rows, host)))
+    division, idle, wall = overview.division, overview.idle, overview.division.wall_ns
+    assert sum(overview.parts.values()) == wall
+    assert (idle.divided.sum(axis=1) == division.gaps.time_ns).all() and (idle.divided >= 0).all()
+    assert (division.busy_ns.sum(axis=0) + idle.by_device.sum(axis=0) == wall).all()
+    for at, (pid, device) in enumerate(zip(division.pids.tolist(), division.devices.tolist(), strict=True)):
+        mine = [(row.start, row.start + row.dur) for row in rows if (row.pid, row.device) == (pid, device)]
+        assert division.busy_ns[:, at].sum() == covered(mine, division.begin_ns, division.end_ns)
+    for by_stream in (False, True):
+        report = Report(overview, by_stream)
+        for row in rows_of(TABLES["streams"](report)):
+            assert int(row["span"]) == wall == sum(int(row[key]) for key in PARTS)
+        gaps = report.shown
+        total = gaps.divided.sum(axis=0)
+        times = 1 if not by_stream else np.bincount(report.lines.of[~report.lines.whole], minlength=division.count)
+        assert (total == (idle.by_device * times).sum(axis=1)).all() and (gaps.elsewhere_ns >= 0).all()
+    shuffled = [*rows]
+    random.Random(seed).shuffle(shuffled)
+    assert Overview(Frame(records_from(sorted(shuffled, key=lambda row: row.start), host))).parts == overview.parts
 
 
-def edges_of(rows: list[Row]) -> list[int]:
-    """The times at which anything changes."""
-    return sorted({t for row in rows for t in (row.start, row.start + row.dur)})
-
-
-def counted(rows: list[Row], calls: list[Call], of: list[Row]) -> list[tuple[int, int, str, int]]:
-    """(start, end, reason, elsewhere) of every gap of a line, found by looking at each time at which anything changes."""
-    edges = edges_of(rows)
-    device = [row for row in rows if row.device == of[0].device]
-
-    def busy(t: int, among: list[Row]) -> bool:
-        return any(row.start <= t < row.start + row.dur for row in among)
-
-    first, last = min(row.start for row in of), max(row.start + row.dur for row in of)
-    found: list[tuple[int, int, str, int]] = []
-    dry, worked = -1, 0
-    for t, until in zip(edges, [*edges[1:], edges[-1]], strict=True):
-        if not first <= t < last:
-            continue
-        if not busy(t, of):
-            dry = t if dry < 0 else dry
-            worked += (until - t) * busy(t, device)
-        elif dry >= 0:
-            reason = reason_of(next(row for row in of if row.start == t), dry, t, calls, device)
-            found.append((dry, t, reason, worked if reason in ("host", "sync") else 0))
-            dry, worked = -1, 0
-    return found
+def covered(spans: list[tuple[int, int]], begin: int, end: int) -> int:
+    """Time in which at least one of these runs."""
+    total, reached = 0, begin
+    for first, last in sorted(spans):
+        total += max(min(last, end) - max(first, reached), 0)
+        reached = max(reached, min(last, end))
+    return total
 
 
 # ---------------------------------------------------------------------------------------------- the command
@@ -338,38 +277,32 @@ def screen(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         "nsys/rtx3070ti_fwdbwd.nsys2025.1.sqlite",
     ],
 )  # fmt: skip
-def test_real_captures_add_up(captures: Path, name: str) -> None:
-    records, trace = load_with_trace(str(captures / name))
-    assert trace is not None
-    report = Report(Frame(records), trace)
-    rows = rows_of(TABLES["streams"](report))
-    for row in rows:
-        assert int(row["span"]) == sum(int(row[key]) for key in PARTS)
-    for row in rows_of(TABLES["overlap"](report)):
-        assert int(row["span"]) == sum(int(row[key]) for key in ("compute", "exposed", "copyexposed", "idle"))
-    idle = sum(int(row["span"]) - int(row["busy"]) for row in rows if row["stream"] == "all")
-    assert sum(int(row["time"]) for row in rows_of(TABLES["ops"](report))) == idle
-    assert sum(int(row["idle"]) for row in rows_of(TABLES["gaps"](report))) == idle
-    known = sum(int(row["span"]) - int(row["busy"]) - int(row["unknown"]) for row in rows if row["stream"] == "all")
-    assert known >= 0.9 * idle
+def test_real_captures_say_what_their_summary_says(captures: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(screen(capsys, str(captures / name), "--format", "json"))
+    assert main(["summary", str(captures / name), "--format", "json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert found["idle_ns"] == summary["idle_ns"] and found["wall_ns"] == summary["wall_ns"]
+    assert summary["wall_ns"] == summary["busy_ns"] + sum(summary["idle_ns"].values())
+    for device in summary["devices"]:
+        mine = [row for row in found["gaps"] if (row["pid"], row["device"]) == (device["pid"], device["number"])]
+        assert {cause: sum(row[cause] for row in mine) for cause in CAUSES} == device["idle_ns"]
+        assert device["busy_ns"] + sum(device["idle_ns"].values()) == summary["wall_ns"]
+    for row in found["streams"]:
+        assert row["span"] == sum(row[key] for key in PARTS)
+    for row in found["overlap"]:
+        assert row["span"] == sum(row[key] for key in ("compute", "exposed", "copyexposed", "idle"))
+    assert sum(row["time"] for row in found["ops"]) == sum(row["idle"] for row in found["gaps"])
 
 
 def test_a_peer_finds_the_same_idle_time_and_overlap(captures: Path) -> None:
-    """What HolisticTraceAnalysis 0.5.0 prints for these files: idle_time(us) and comp_comm_overlap_pctg of each rank."""
+    """HolisticTraceAnalysis 0.5.0 prints for these files idle_time(us), between activities, and comp_comm_overlap_pctg."""
     truth = [(6419, 4.50), (6428, 2.47), (7046, 7.88), (8145, 3.31), (8887, 0.56), (9121, 0.64), (7051, 7.56), (8308, 9.51)]
     for rank, (idle, overlap) in enumerate(truth):
-        records, trace = load_with_trace(str(captures / f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz"))
-        (row,) = rows_of(TABLES["overlap"](Report(Frame(records), trace)))
-        assert int(row["idle"]) == 1000 * idle and abs(float(row["hidden"]) - overlap) <= 0.06
-
-
-def test_a_peer_finds_the_same_reasons_on_each_stream(captures: Path) -> None:
-    """HolisticTraceAnalysis 0.5.0 on rank 0: host_wait, launched after the stream had run dry, and kernel_wait, before."""
-    records, trace = load_with_trace(str(captures / "kineto/v100_dlrm_8ranks/worker0.pt.trace.json.gz"))
-    rows = {row["stream"]: row for row in rows_of(TABLES["streams"](Report(Frame(records), trace)))}
-    for stream, host_wait, kernel_wait in (("7", 11448, 123), ("22", 145, 0), ("24", 5906, 18), ("84", 4740, 3)):
-        assert sum(int(rows[stream][key]) for key in ("elsewhere", "host", "sync")) == 1000 * host_wait
-        assert sum(int(rows[stream][key]) for key in ("queued", "launch", "copy", "kernel", "unknown")) == 1000 * kernel_wait
+        report = report_of_file(captures / f"kineto/v100_dlrm_8ranks/worker{rank}.pt.trace.json.gz")
+        (row,) = rows_of(TABLES["overlap"](report))
+        gaps = report.division.gaps
+        between = gaps.time_ns[(gaps.before >= 0) & (gaps.after >= 0)].sum()
+        assert between == 1000 * idle and abs(float(row["hidden"]) - overlap) <= 0.06
 
 
 def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,17 +311,15 @@ def test_a_part_of_the_time_records_and_forms(captures: Path, tmp_path: Path, ca
     assert [line.split(" (")[0] for line in whole.splitlines() if line and line.split()[0] in TABLES] == list(TABLES)
     full = list(csv.DictReader(io.StringIO(screen(capsys, capture, "--table", "streams", "--csv"))))
     part = list(csv.DictReader(io.StringIO(screen(capsys, capture, "--table", "streams", "--csv", "--time", "100ms:150ms"))))
-    assert len(part) == len(full) == 4 and all(40e6 < int(row["Span(ns)"]) < 60e6 for row in part)
+    assert len(part) == len(full) == 4 and all(40e6 < int(row["Span(ns)"]) < 80e6 for row in part)
     assert len(screen(capsys, capture, "--table", "gaps", "--top", "3").splitlines()) == 4
     assert main(["parse", "--kinds", "kernel,graph,memcpy,memset", capture, "-o", str(tmp_path / "net.dict")]) == 0
     capsys.readouterr()
     assert main(["gaps", str(tmp_path / "net.dict"), "--table", "streams", "--csv"]) == 0
     out = capsys.readouterr()
     again = list(csv.DictReader(io.StringIO(out.out)))
-    assert "counts as host" in out.err and {row["Sync(ns)"] for row in again} == {"0"}
-    for row, other in zip(full, again, strict=True):
-        assert int(other["Host(ns)"]) == int(row["Host(ns)"]) + int(row["Sync(ns)"])
-        assert [other[key] for key in ("Busy(ns)", "Queued(ns)", "Launch(ns)")] == [row[key] for key in ("Busy(ns)", "Queued(ns)", "Launch(ns)")]  # fmt: skip
+    assert out.err.startswith("note: records hold no ") and {row["Unrecorded(ns)"] for row in again} == {"0"}
+    assert [(row["Stream"], row["Busy(ns)"]) for row in again] == [(row["Stream"], row["Busy(ns)"]) for row in full]
 
 
 def test_tables_in_every_format_with_chosen_rows_and_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,7 +328,10 @@ def test_tables_in_every_format_with_chosen_rows_and_columns(tmp_path: Path, cap
         n.kernel(GEMM, 100 * at, 20_000 * at, 20_000 * at + 1_000 * (at + 1))
     capture = str(n.write(tmp_path / "net.sqlite"))
     whole = json.loads(screen(capsys, capture, "--format", "json"))
-    assert whole.pop("schema") == 1 and list(whole) == list(TABLES) and len(whole["gaps"]) == 3
+    assert whole.pop("schema") == 2 and list(whole) == ["wall_ns", "idle_ns", *TABLES] and len(whole["gaps"]) == 3
+    assert list(whole["idle_ns"]) == list(CAUSES) and sum(whole["idle_ns"].values()) == sum(
+        row["idle"] for row in whole["gaps"]
+    )
     assert whole["gaps"][0]["src"] is None and whole["gaps"][0]["start"] == 1_000
     chosen = ("--table", "gaps", "-c", "start,idle", "--where", "idle<19us", "--sort", "idle")
     assert screen(capsys, capture, *chosen, "--format", "plain") == "Start(ns) Idle(ns)\n22000 18000\n43000 17000\n"
@@ -422,9 +356,15 @@ def test_what_cannot_be_done(tmp_path: Path, data: Path) -> None:
         (["--csv"], UsageError),
         (["-o", str(tmp_path / "gaps.csv")], UsageError),
         (["--bins", "0"], UsageError),
-        ([], InputError),
+        (["--time", "9000s:"], InputError),
     ):
         assert main(["gaps", str(data / "kineto_cpu.json.gz"), *arguments]) == error("", "").exit_code
+
+
+def test_a_capture_of_a_cpu_has_gaps_too(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(screen(capsys, str(data / "kineto_cpu.json.gz"), "--format", "json"))
+    assert found["idle_ns"]["host"] == sum(row["idle"] for row in found["gaps"]) > 0
+    assert [row["stream"] for row in found["streams"]] == ["all"] and found["latency"] == []
 
 
 def test_a_stream_that_is_not_known_is_a_line_of_its_own_and_no_device(tmp_path: Path) -> None:
@@ -434,7 +374,7 @@ def test_a_stream_that_is_not_known_is_a_line_of_its_own_and_no_device(tmp_path:
     report = report_of(n, tmp_path)
     streams = [(row["stream"], row["rows"], row["busy"]) for row in rows_of(TABLES["streams"](report))]
     assert sorted(streams) == [("7", "1", "100"), ("all", "2", "200"), ("na", "1", "100")]
-    assert len(rows_of(TABLES["overlap"](report))) == 1 and len(report.devices) == 1
+    assert len(rows_of(TABLES["overlap"](report))) == report.division.count == 1
 
 
 def test_a_program_without_ops_by_step(tmp_path: Path) -> None:
@@ -458,13 +398,14 @@ def test_a_program_without_ops_by_step(tmp_path: Path) -> None:
             )
     file = tmp_path / "net.json"
     file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"ph": "X", **event} for event in events]}))
-    records, trace = load_with_trace(str(file))
-    first, second = rows_of(TABLES["steps"](Report(Frame(records), trace)))
-    assert {row["src"] for row in rows_of(TABLES["ops"](Report(Frame(records), trace)))} == {"sim.py:7"}
-    # Gaps of 80 and 140 us inside each step, and one of 220 us before the second.
-    keys = ("device", "step", "rows", "time", "delay", "idle", "longest", "host")
-    assert tuple(first[key] for key in keys) == ("0", "5", "3", "60000", "15000", "220000", "140000", "220000")
-    assert tuple(second[key] for key in keys) == ("0", "6", "3", "60000", "15000", "440000", "220000", "440000")
+    first, second = rows_of(TABLES["steps"](report_of_file(file)))
+    assert {row["src"] for row in rows_of(TABLES["ops"](report_of_file(file)))} == {"sim.py:7", "na"}  # na: at the end
+    # 45 us from the step's begin, gaps of 80 and 140 us inside each step, and one of 220 us before the second; the second ends
+    # with its own range, 75 us after its last kernel.
+    keys = ("device", "step", "rows", "time", "delay", "idle", "longest")
+    assert tuple(first[key] for key in keys) == ("0", "5", "3", "60000", "15000", "265000", "140000")
+    assert tuple(second[key] for key in keys)[:5] == ("0", "6", "3", "60000", "15000")
+    assert (second["idle"], second["longest"]) == ("515000", "220000")
     assert rows_of(TABLES["steps"](report_of(one_kernel(), tmp_path))) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
-from pyprof.report.hostside import CAUSES
-from pyprof.report.overview import Overview
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.overview import Overview
 from tests.tiny import Nsys
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
@@ -30,6 +31,11 @@ def overview_of(n: Nsys, path: Path) -> Overview:
 def overview_of_file(path: Path) -> Overview:
     records, trace = load_with_trace(str(path))
     return Overview(Frame(records), trace)
+
+
+def alone(overview: Overview) -> Overview:
+    """The same records without what their capture says of its host, as of a .jsonl."""
+    return Overview(Frame(replace(overview.records, host=None, steps=None)))
 
 
 def idle(overview: Overview) -> dict[str, int]:
@@ -147,8 +153,7 @@ def test_a_call_that_waits_drains_the_device(tmp_path: Path) -> None:
 def test_records_alone_know_a_small_copy_to_the_host(tmp_path: Path) -> None:
     n = Nsys()
     reads_back(n, 10, 200 * US)
-    records, _ = load_with_trace(str(n.write(tmp_path / "net.sqlite")))
-    overview = Overview(Frame(records))
+    overview = alone(overview_of(n, tmp_path))
     assert idle(overview) == {"synchronization": 10 * (28 + 200 + 10) * US}
     assert "small copy to the host" in advice(overview)["synchronization"].evidence
 
@@ -209,7 +214,7 @@ def test_records_alone_do_not_show_what_the_host_did_while_it_launched_nothing(t
         for _ in range(5):
             n.kernel("small", at, at + 10 * US, at + 20 * US)
             at += 100 * US
-    overview = Overview(Frame(overview_of(n, tmp_path).records))
+    overview = alone(overview_of(n, tmp_path))
     assert idle(overview)["unknown"] > 0.95 * overview.idle_ns
     assert not advice(overview)
 
@@ -283,7 +288,7 @@ def test_real_captures(
     found = advice(overview)
     assert there <= found.keys()
     assert not absent & found.keys()
-    assert (sum(map(overview.idle.of, CAUSES)) == overview.division.gaps.time_ns).all()
+    assert (overview.idle.divided.sum(axis=1) == overview.division.gaps.time_ns).all()
     assert sum(one.saves_ns or 0 for one in found.values()) <= overview.division.wall_ns
 
 

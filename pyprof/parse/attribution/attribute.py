@@ -23,6 +23,7 @@ from pyprof.parse.attribution.derived import telling_text, with_steps
 from pyprof.parse.attribution.engine_steps import find_engine_steps
 from pyprof.parse.attribution.in_slices import add_slice, attribute_slices, no_results
 from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
+from pyprof.parse.attribution.marked_steps import Marks, mark_steps
 from pyprof.parse.attribution.ops import (
     OpsAround,
     OpTable,
@@ -52,7 +53,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     most: how many kernels are attributed at a time, about; the result does not depend on it.
     Raises EmptyCapture where there are neither activities nor op ranges.
     """
-    capture = CaptureFacts(trace, rules)
+    capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
     del trace  # columns are freed on the way, where the caller keeps none
     if len(capture.activities["kind"]):
         rows = launched(capture.trace, capture.activities, capture.launches)  # rule 1
@@ -70,6 +71,7 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     counts = _count_rows(rows, columns) | inferred | results.stacks.cut | unpaired  # rule 7
     records = _records(capture.trace, rows, results, columns, counts)
     records.calls, records.gpus, records.engine_steps = calls, devices, engine_steps
+    mark_steps(records, marks)
     return records
 
 

@@ -18,6 +18,7 @@ from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Array, Bools
 from pyprof.engine_steps import EngineStep, read_together
 from pyprof.opcall import OpCall
+from pyprof.parse.records.host import Host, MarkedSteps
 from pyprof.parse.sources.trace import Strings
 
 DIRECTIONS = ("fprop", "bprop")
@@ -164,13 +165,23 @@ class MarkedStep:
         return read_together(self.texts)
 
 
+def engine_rows(steps: Sequence[MarkedStep], after_ns: int = -1) -> list[int]:
+    """Places of the steps that begin at `after_ns` or later, by begin; of several processes those of the one that made most."""
+    pids = np.array([step.pid for step in steps if step.begin_ns >= after_ns], np.int64)
+    found, counts = np.unique(pids, return_counts=True)
+    pid = int(found[counts.argmax()]) if len(found) else -1
+    rows = [at for at, step in enumerate(steps) if step.pid == pid and step.begin_ns >= after_ns]
+    return sorted(rows, key=lambda at: steps[at].begin_ns)
+
+
 @dataclass(eq=False, repr=False)
 class Records:
     """All records of one capture, or of several one after another.
 
     seq_offsets, seq_numbers: the sequence numbers of record i are seq_numbers[seq_offsets[i]:seq_offsets[i + 1]], one for each
     name in its stack's seq_names. counts: what attribution met and could not settle, by name. notes: for the person. utc_ns:
-    what to add to a time to have nanoseconds since 1970, -1 unknown (and of several captures together).
+    what to add to a time to have nanoseconds since 1970, -1 unknown (and of several captures together). steps, host: what the
+    capture says of its steps and of what the host did, None where the file has records alone (or that was not asked for).
     """
 
     columns: dict[str, Array]
@@ -185,6 +196,8 @@ class Records:
     notes: list[str] = field(default_factory=list)
     source: str = ""
     utc_ns: int = -1
+    steps: MarkedSteps | None = None
+    host: Host | None = None
 
     def __len__(self) -> int:
         return len(self.columns["kind"])

@@ -19,6 +19,7 @@ from pyprof.visible import tell
 
 SHOWN = "kernel,graph,cpu"  # kinds that net.dict and prof show where none are requested
 _WINDOW = ("step", "range", "time")
+_ALL = "all"  # of --window
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _LARGEST = np.iinfo(np.int64).max
 
@@ -67,6 +68,13 @@ def add_window(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_whole(parser: argparse.ArgumentParser) -> None:
+    """The option `--window`, of reports."""
+    parser.add_argument(
+        "--window", choices=[_ALL], help="all: everything that was recorded, set-up and what follows the last step included"
+    )  # fmt: skip
+
+
 def add_graphs(parser: argparse.ArgumentParser) -> None:
     """The option `--graphs`."""
     parser.add_argument(
@@ -76,8 +84,8 @@ def add_graphs(parser: argparse.ArgumentParser) -> None:
 
 
 def window_given(options: argparse.Namespace) -> bool:
-    """Whether the user requested a part of the capture."""
-    return any(getattr(options, name, None) is not None for name in _WINDOW)
+    """Whether the user requested a part of the capture, or expressly all of it."""
+    return any(getattr(options, name, None) is not None for name in (*_WINDOW, "window"))
 
 
 def in_window(records: Records, options: argparse.Namespace, shown: Bools | None = None) -> Bools:

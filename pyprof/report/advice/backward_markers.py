@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.markers import Kind
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.capture_facts import kernels, share, without_op
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of kernel time
 _EMIT = "run the model inside `with torch.autograd.profiler.emit_nvtx():`, which numbers the ops that backward refers to"
@@ -16,8 +15,8 @@ _EMIT = "run the model inside `with torch.autograd.profiler.emit_nvtx():`, which
 
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where kernels without an op come from another thread than those with one."""
-    trace = overview.trace
-    if trace is None or trace.source == "kineto" or any(marker.kind == Kind.BACKWARD for marker in trace.markers):
+    host = overview.host
+    if host is None or overview.records.source == "kineto" or host.backward_ranges:
         return None
     rows, records = kernels(overview), overview.records
     bare = without_op(overview, rows)

@@ -18,9 +18,9 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import Stack
 from pyprof.prof.frame import params
-from pyprof.report.division import Division
 from pyprof.report.layernumbers import AT_END, without_numbers
-from pyprof.report.overview import Overview
+from pyprof.report.time.division import Division
+from pyprof.report.time.overview import Overview
 
 _PARTS, _LONGEST = 3, 80  # of a layer, and characters of a shape, in a sentence
 LEAST_SHARE = 0.005  # of the wall time: advice that saves less is not worth a line

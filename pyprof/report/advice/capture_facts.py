@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from pyprof.arrays.columns import among
@@ -11,9 +9,8 @@ from pyprof.arrays.joining import rows_where
 from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
-_GRAPH_LAUNCH = re.compile(r"(?:cuda|hip|cu)GraphLaunch")
 _TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH)
 
 
@@ -44,9 +41,8 @@ def without_op(overview: Overview, rows: Ints) -> Bools:
 
 def replayed(overview: Overview, rows: Ints) -> Bools:
     """Which ran in the replay of a graph."""
-    records, calls = overview.records, overview.calls
-    graph = np.zeros(0, np.bool_) if calls is None else calls.of_names(_GRAPH_LAUNCH.match)
-    launches = np.empty(0, np.int64) if calls is None else calls.start_ns[graph]
+    records, host = overview.records, overview.host
+    launches = np.array([] if host is None else host.graph_launch_ns, np.int64)
 
     def of_part(part: slice) -> Bools:
         own = rows[part]

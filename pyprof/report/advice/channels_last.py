@@ -11,7 +11,7 @@ import numpy as np
 from pyprof.opcall import OpCall
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 # cuDNN's and MIOpen's own; those of others, which any program may use, count inside of a convolution alone.

@@ -6,7 +6,7 @@ import numpy as np
 
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.idle_time import counted, idle_time, ms
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time
 _INFERRED = 0.05  # of it where no DataLoader says that inputs are what the host prepared
@@ -38,11 +38,10 @@ def find(overview: Overview, _: Budget) -> Advice | None:
 
 def _loader(overview: Overview) -> tuple[str, str]:
     """(how the program loads data, in words)."""
-    names = [] if overview.trace is None else [marker.name for marker in overview.trace.markers]
-    loaders = [name for name in names if "enumerate(DataLoader)" in name]
-    if any("_SingleProcess" in name for name in loaders):
+    loader = "none" if overview.host is None else overview.host.loader
+    if loader == "single":
         return "single", "is in a DataLoader without workers"
-    if loaders:
+    if loader == "several":
         return "several", "waits for the workers of a DataLoader"
     return (
         "none",

@@ -16,9 +16,9 @@ from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
-from pyprof.report.division import COMPUTE
-from pyprof.report.overview import Overview
 from pyprof.report.ranks.collectives import Collective, bus_factor, of_records
+from pyprof.report.time.division import COMPUTE
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _SHOWN = 3  # kinds of collectives

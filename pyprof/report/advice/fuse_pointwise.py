@@ -20,7 +20,7 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import Kernels, kernels_of
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _ALIKE = 2.2  # two kernels go over tensors of one size if these differ by less: halves of a tensor, and what a grid tells

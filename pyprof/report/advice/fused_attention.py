@@ -23,7 +23,7 @@ from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import Products
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _SHORTEST = 128  # sequence: below it the scores stay in the caches

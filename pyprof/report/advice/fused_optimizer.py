@@ -16,13 +16,12 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.spool import taken
 from pyprof.arrays.types import Bools, Ints
-from pyprof.markers import Kind
 from pyprof.opcall import OpCall, TensorSpec
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.pointwise import function
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _FUSED = r"(?i)fused|triton_|multi_tensor_\w*(?:adam|lamb|sgd)|(?:adam|sgd|lamb|adagrad)\w*functor|LAMBStage|adagrad|\badam"
@@ -91,9 +90,8 @@ def _before_each(overview: Overview, rows: Ints, gaps: Ints) -> Bools:
 
 def _optimizer(overview: Overview) -> str:
     """The optimizer's class, "the optimizer" where no range names it."""
-    markers = overview.trace.markers if overview.trace is not None else []
-    names = [marker.name.removesuffix(".step") for marker in markers if marker.kind == Kind.OPTIMIZER]
-    return names[0] if len(set(names)) == 1 else "the optimizer"
+    names = [] if overview.host is None else overview.host.optimizers
+    return names[0] if len(names) == 1 else "the optimizer"
 
 
 def _do(name: str) -> str:

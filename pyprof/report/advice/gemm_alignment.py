@@ -19,7 +19,7 @@ from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import HALVES, Products
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _WHOLE = {"bf16": 8, "fp16": 8, "tf32": 4}  # elements of 16 bytes: what one load of an aligned kernel takes

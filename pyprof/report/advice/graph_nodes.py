@@ -8,7 +8,7 @@ from pyprof.arrays.spool import computed
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.capture_facts import kernels, replayed, share, time_ns, without_op
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of kernel time
 _NODES = "nsys profile --cuda-graph-trace=node: a graph's kernels one by one"
@@ -27,11 +27,11 @@ def find(overview: Overview, _: Budget) -> Advice | None:
     if (part := share(overview, rows, whole)) >= _LEAST:
         evidence = f"{part:.0%} of the kernel time is in {int(whole.sum()):,} replays of graphs recorded as wholes"
         return Advice("graph_nodes", None, time_ns(overview, rows, whole), evidence, _NODES)
-    if overview.trace is None:
+    if overview.host is None:
         return None
     unknown = replayed(overview, rows) & without_op(overview, rows)
     if (part := share(overview, rows, unknown)) < _LEAST:
         return None
     evidence = f"{int(unknown.sum()):,} kernels, {part:.0%} of the kernel time, ran in graphs, and nothing says of which ops"
-    do = _RECORDING["kineto" if overview.trace.source == "kineto" else "nsys"]
+    do = _RECORDING["kineto" if overview.records.source == "kineto" else "nsys"]
     return Advice("graph_nodes", None, time_ns(overview, rows, unknown), evidence, do)

@@ -12,8 +12,8 @@ from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.types import Bools, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
-from pyprof.report.division import Division
-from pyprof.report.overview import Overview
+from pyprof.report.time.division import Division
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _TO_DEVICE, _TO_HOST = 1, 2

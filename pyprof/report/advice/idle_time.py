@@ -9,7 +9,7 @@ import numpy as np
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
 from pyprof.report.advice.base import Budget
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _SEVERAL = 3  # steps that show what is usual
 
@@ -38,7 +38,7 @@ def idle_time(overview: Overview, cause: str, budget: Budget | None = None) -> I
     total, steps = overview.parts[cause] - claimed, overview.steps
     once = 0
     if steps is not None and len(steps) >= _SEVERAL:
-        step = np.maximum(np.searchsorted(steps.begin_ns, gaps.ends(rows), "left") - 1, 0)
+        step = np.maximum(np.searchsorted(steps.begin_ns, gaps.end_ns[rows], "left") - 1, 0)
         by_step = summed(step, own, len(steps)) // devices
         usual = int(by_step[1:].max())
         once = int(by_step[0]) - usual if by_step[0] > 2 * usual else 0

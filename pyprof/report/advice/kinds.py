@@ -32,7 +32,7 @@ from pyprof.report.advice import (
     warmup,
 )
 from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 # A kind that removes work comes before those that only make the same work faster.
 KINDS: tuple[Callable[[Overview, Budget], Advice | None], ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.idle_time import counted, ms
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _LEAST = 0.01  # of the wall time
 _DO = (

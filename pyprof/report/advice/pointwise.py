@@ -20,7 +20,7 @@ from pyprof.arrays.types import Bools, Ints
 from pyprof.opcall import OpCall
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 # Families of kernels that compilers fuse; what a library or a compiler has fused already is of other families or names.
 _FAMILIES = frozenset({"elementwise", "activation", "dropout", "norm", "batchnorm", "softmax", "reduce", "cat"})

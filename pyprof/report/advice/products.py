@@ -18,7 +18,7 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import operand_tag
 from pyprof.prof.roofline import LEAST_KERNEL_NS
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 HALVES = ("bf16", "fp16")
 _TILE = re.compile(r"gemm_(\d+)x(\d+)")

@@ -6,7 +6,7 @@ import numpy as np
 
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.idle_time import counted, ms
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _LEAST = 0.2  # of the wall time: idle because the host is late
 _DO = "torch.profiler.profile(with_stack=False, profile_memory=False, record_shapes=False): then see what of it remains"
@@ -14,16 +14,17 @@ _DO = "torch.profiler.profile(with_stack=False, profile_memory=False, record_sha
 
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where recording slows a host that is what the devices wait for."""
-    trace, wall = overview.trace, overview.division.wall_ns
-    if trace is None or not overview.division.on_gpu or not len(trace.frames["name"]):
+    host, wall = overview.host, overview.division.wall_ns
+    if host is None or not overview.division.on_gpu or not host.frames:
         return None
     own = overview.parts["profiler"]
     late = own + overview.parts["launch"] + overview.parts["synchronization"] + overview.parts["host"]
     if late <= _LEAST * wall:
         return None
-    begin = trace.frames["start_ns"]
-    number = int(np.count_nonzero((begin >= overview.division.begin_ns) & (begin < overview.division.end_ns)))
-    evidence = f"the devices waited {ms(late)} for a host that recorded {counted(number, 'call')} of Python functions"
+    first, last = np.searchsorted(host.frame_ns, [overview.division.begin_ns, overview.division.end_ns])
+    number = round(int(last - first) / len(host.frame_ns) * host.frames)
+    about = "" if host.frames == len(host.frame_ns) else "about "  # of many only some are known by their begin
+    evidence = f"the devices waited {ms(late)} for a host that recorded {about}{counted(number, 'call')} of Python functions"
     if own:
         evidence += f": at least {ms(own)} are the recorder's"
     elif number:

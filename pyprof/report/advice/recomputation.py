@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 

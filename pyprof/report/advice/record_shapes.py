@@ -6,7 +6,7 @@ import numpy as np
 
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.capture_facts import kernels, replayed, share, without_op
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _LEAST = 0.3  # of kernel time
 _PROFILER = "torch.profiler.profile(activities=[CPU, CUDA], record_shapes=True)"
@@ -16,9 +16,9 @@ _MARKERS = "import pyprof; pyprof.init() before the model is built, recorded wit
 
 def find(overview: Overview, _: Budget) -> Advice | None:
     """Where shapes would say more."""
-    if overview.trace is None:
+    if overview.host is None:
         return None
-    rows, source = kernels(overview), overview.trace.source
+    rows, source = kernels(overview), overview.records.source
     described = np.array([*(call.described for call in overview.records.calls), True], np.bool_)
     silent = ~described[overview.records["call"][rows]]
     if (part := share(overview, rows, silent)) >= _LEAST:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pyprof.report.advice import synchronization
 from pyprof.report.advice.base import Advice, Budget
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _DO = "one capture more with torch.profiler.profile(with_stack=True): it names the lines, and slows the host"
 
 
 def find(overview: Overview, budget: Budget) -> Advice | None:
     """Where lines would say which call waits."""
-    trace = overview.trace
-    if trace is None or trace.source != "kineto" or len(trace.frames["name"]):
+    host = overview.host
+    if host is None or overview.records.source != "kineto" or host.frames:
         return None
     waits = synchronization.find(overview, budget)
     if waits is None or any(one.src is not None and one.src.rpartition(":")[2].isdigit() for one in waits.places):

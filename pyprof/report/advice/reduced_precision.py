@@ -15,7 +15,7 @@ from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import LEAST_SHARE, Advice, Budget, is_worth, named, places
 from pyprof.report.advice.products import HALVES, Chosen, Products
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _FULL = ("fp32", "tf32x3")  # what fp32 operands are multiplied in where nothing rounds them

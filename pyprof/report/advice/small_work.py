@@ -16,7 +16,7 @@ from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.roofline import LEAST_KERNEL_NS
 from pyprof.report.advice.base import Advice, Budget, is_worth, named, places
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _LEAST = 0.01  # of the wall time: what is saved at most is seldom all of it

@@ -12,8 +12,8 @@ import numpy as np
 
 from pyprof.parse.records.records import PHASES
 from pyprof.report.advice.base import Advice, Budget, is_worth, places
-from pyprof.report.division import COMMUNICATION
-from pyprof.report.overview import Overview
+from pyprof.report.time.division import COMMUNICATION
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 if TYPE_CHECKING:

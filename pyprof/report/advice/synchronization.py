@@ -13,12 +13,11 @@ import numpy as np
 from pyprof.arrays.columns import distinct_values
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Ints
-from pyprof.formats import op_rules
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget, Place
 from pyprof.report.advice.idle_time import IdleTime, counted, idle_time, ms
-from pyprof.report.calls import origins
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
+from pyprof.report.time.waits import Waits
 
 _LEAST = 0.03  # of the wall time
 _LEAST_SERVING = 0.1  # of that of an engine, whose scheduler waits for tokens on purpose
@@ -73,17 +72,17 @@ def _memory(overview: Overview, least_ns: float) -> Advice | None:
 def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     """Where the host waited for all that it had launched."""
     evidence = f"{ms(idle.time_ns)} idle after the host had waited"
-    wait = overview.idle.waits(idle.rows)
-    if overview.calls is None or overview.trace is None or not (wait >= 0).any():
+    wait, waits = overview.idle.waited[idle.rows], overview.waits
+    if waits is None or not (wait >= 0).any():
         evidence += f" for a small copy to the host, {counted(len(idle.rows), 'time')}"
         return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, _TO_HOST)
     calls = distinct_values(wait[wait >= 0])
     spent = summed(np.searchsorted(calls, wait[wait >= 0]), idle.own_ns[wait >= 0], len(calls))
-    where = _places(overview, calls, spent)
+    where = _places(overview, waits, calls, spent)
     first = calls[np.argmax(spent)]
-    name = re.sub(r"_v\d+$", "", overview.trace.strings[int(overview.calls.name[first])])
+    name = re.sub(r"_v\d+$", "", waits.texts[waits.text[first]][0])
     do, what = _FREE if re.match(_MEMORY, name) else _DEVICE if re.match(_WHOLE, name) else _TO_HOST, name
-    if do == _TO_HOST and (copy := _copied(overview, int(first))) >= 0:
+    if do == _TO_HOST and (copy := _copied(overview, waits, int(first))) >= 0:
         kind, size = overview.records["copykind"][copy], int(overview.records["bytes"][copy])
         what = f"{name} for a copy of {counted(size, 'byte')}" if size >= 0 else name
         do = _TO_DEVICE if kind == 1 else _FIXED if where[0].op in _SIZED else _TO_HOST
@@ -93,12 +92,11 @@ def _drained(overview: Overview, idle: IdleTime, serves: bool) -> Advice:
     return Advice("synchronization", idle.saves_ns, idle.time_ns, evidence, do, where)
 
 
-def _places(overview: Overview, calls: Ints, spent: Ints) -> tuple[Place, ...]:
+def _places(overview: Overview, waits: Waits, calls: Ints, spent: Ints) -> tuple[Place, ...]:
     """The ops and source lines that made most of these calls."""
-    assert overview.trace is not None and overview.calls is not None
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    made = origins(overview.trace, op_rules(), overview.calls, calls)
-    for origin, time in zip(made, spent.tolist(), strict=True):
+    for code, time in zip(waits.text[calls].tolist(), spent.tolist(), strict=True):
+        origin = waits.texts[code][1:]
         number, total = found.get(origin, (0, 0))
         found[origin] = number + 1, total + time
     first = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:3]
@@ -109,12 +107,11 @@ def _places(overview: Overview, calls: Ints, spent: Ints) -> tuple[Place, ...]:
     )
 
 
-def _copied(overview: Overview, call: int) -> int:
+def _copied(overview: Overview, waits: Waits, call: int) -> int:
     """The record of the copy that the thread of a waiting call launched last, in it or before, -1 none or something else."""
-    records, calls = overview.records, overview.calls
-    assert calls is not None
-    mine = (records["pid"] == calls.pid[call]) & (records["tid"] == calls.tid[call])
-    mine &= (records["launch_ns"] >= 0) & (records["launch_ns"] <= calls.start_ns[call])
+    records = overview.records
+    mine = (records["pid"] == waits.pid[call]) & (records["tid"] == waits.tid[call])
+    mine &= (records["launch_ns"] >= 0) & (records["launch_ns"] <= waits.start_ns[call])
     rows = np.flatnonzero(mine)
     if not len(rows):
         return -1

@@ -10,7 +10,7 @@ from pyprof.arrays.types import Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import Advice, Budget
 from pyprof.report.advice.idle_time import idle_time, ms
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _LEAST = 0.1  # of the wall time of one step: compilation and loading of modules; of the busy time: trials
 _UNMARKED = 0.3  # of that of a window without steps, which may hold many

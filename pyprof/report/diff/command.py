@@ -19,12 +19,12 @@ from pathlib import Path
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
 from pyprof.loading import load_with_trace
-from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.prof.frame import Frame
 from pyprof.report.diff import baselines, document
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.diff.job import RankComparison, compare_ranks, lone_ranks
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.output import write
 from pyprof.tables.screen import add_tables, require_table, selected
 from pyprof.visible import tell
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     add_window(parser)
+    add_whole(parser)
     add_graphs(parser)
     add_tables(parser, TABLES)
 

@@ -18,7 +18,7 @@ from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.report.diff.match import EXACT, RESHAPED, match
 from pyprof.report.diff.noise import LEAST_STEPS, Differences, differences
 from pyprof.report.diff.occurrences import Occurrences, OpKey, occurrences
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 _ALIKE = 0.5  # of the time of either capture: with less of it in ops of both they are two programs
 _LONGEST = 40  # characters of a kernel's name in a sentence

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from pyprof.errors import InputError
 from pyprof.parse.records.dataset import named_rank
 from pyprof.report.diff.compare import Comparison
-from pyprof.report.overview import Overview
 from pyprof.report.ranks.units import files_of
+from pyprof.report.time.overview import Overview
 
 
 class RankComparison(NamedTuple):

@@ -17,7 +17,7 @@ from pyprof.arrays.nesting import stable_order
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.columns import RecordTable
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.tables.table import Texts
 
 TIMED = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)

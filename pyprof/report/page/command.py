@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 from pyprof.arrays.spool import SMALL_PIECE_ROWS, columns_on_disk
 from pyprof.errors import UsageError
-from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.visible import tell
 
 if TYPE_CHECKING:
     from pyprof.hardware.devices import Gpu
     from pyprof.parse.records.locations import File
-    from pyprof.report.overview import Overview
     from pyprof.report.page.data import Compared, JobsCompared, Section
     from pyprof.report.page.job import Job
     from pyprof.report.ranks.units import Choose
+    from pyprof.report.time.overview import Overview
 
 _MOST = 16  # captures and folders of a page
 
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the page")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     add_window(parser)
+    add_whole(parser)
     add_graphs(parser)
 
 
@@ -95,7 +96,7 @@ def _read(
 def _overview(name: File | str, gpu: Gpu | None, choose: Choose | None) -> Overview:
     from pyprof.loading import load_with_trace
     from pyprof.prof.frame import Frame
-    from pyprof.report.overview import Overview
+    from pyprof.report.time.overview import Overview
 
     records, trace = load_with_trace(str(name))
     return Overview(Frame(records, gpu), trace, None if choose is None else choose(records))

@@ -20,13 +20,13 @@ from pyprof.prof.frame import Frame
 from pyprof.report.diff.compare import Comparison
 from pyprof.report.diff.document import head, rank_sums, ranks_table, rows
 from pyprof.report.diff.job import compare_ranks
-from pyprof.report.overview import Overview
 from pyprof.report.page import sentences
 from pyprof.report.page.cells import MOST, cells_of
 from pyprof.report.page.places import places_of
 from pyprof.report.page.timeline import COLUMNS, timeline_of
 from pyprof.report.summary.make import kernels_of, summarise
 from pyprof.report.summary.model import Figures
+from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 from pyprof.tables.table import Table
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from pyprof.errors import InputError
 from pyprof.parse.records.dataset import named_rank
 from pyprof.parse.records.locations import File
-from pyprof.report.overview import Overview
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.ranks.advice import Straggler, straggler
 from pyprof.report.ranks.results import TABLES
@@ -22,6 +21,7 @@ from pyprof.report.ranks.words import lines
 from pyprof.report.summary.job import job_of
 from pyprof.report.summary.make import summarise
 from pyprof.report.summary.summary import Summary
+from pyprof.report.time.overview import Overview
 from pyprof.tables.table import Table
 
 _SHOWN = 4  # ranks with a section of their own

@@ -15,8 +15,8 @@ from pyprof.arrays.intervals import summed
 from pyprof.arrays.spool import computed, pieces, taken
 from pyprof.arrays.types import Ints
 from pyprof.prof.group import layer_names
-from pyprof.report.hostside import CAUSES
-from pyprof.report.overview import Overview
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 
 _MOST = 40

@@ -17,8 +17,8 @@ from pyprof.arrays.spool import pieces, taken
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
 from pyprof.prof.frame import Frame
-from pyprof.report.hostside import CAUSES
-from pyprof.report.overview import Overview
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 
 COLUMNS = 800
@@ -112,7 +112,7 @@ def _idle(overview: Overview, columns: int) -> Floats:
 
         def intervals(part: slice, rows: Ints = rows, time: Ints = time, code: int = code) -> _Weighted:
             own = rows[part]
-            length, end = gaps.time_ns[own], gaps.ends(own) - division.begin_ns
+            length, end = gaps.time_ns[own], gaps.end_ns[own] - division.begin_ns
             group = gaps.device[own].astype(np.int64) * len(CAUSES) + code
             return group, end - length, end, time[part] / np.maximum(length, 1)
 
@@ -160,7 +160,7 @@ def _longest(overview: Overview) -> Iterator[dict[str, Any]]:
     for at in largest(gaps.time_ns, _GAPS).tolist():
         yield {
             "device": int(gaps.device[at]),
-            "start_ns": int(gaps.starts(slice(at, at + 1))[0]) - division.begin_ns,
+            "start_ns": int(gaps.start_ns[at]) - division.begin_ns,
             "time_ns": int(gaps.time_ns[at]),
             "causes": [[cause, ns] for ns, cause in sorted(overview.idle.causes_of(at), reverse=True)],
             "before": _what(frame, int(gaps.before[at])),

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyprof.parse.attribution.pauses import LOADING, PYTHON
 from pyprof.report.ranks.causes import ALL_WORK, BEGUN, FIRST, Cause
-from pyprof.report.ranks.host import LOADING, PYTHON
 from pyprof.report.ranks.survey import Survey
 from pyprof.report.ranks.timeline import APART, LATE, NOT_RECORDED
 

@@ -17,9 +17,10 @@ from pyprof.arrays.shelf import Shelf
 from pyprof.arrays.sorting import order_by
 from pyprof.arrays.spool import computed, full, pieces, running_most, taken
 from pyprof.arrays.types import Array, Integers, Ints
+from pyprof.parse.attribution.pauses import LONG_NS, begin_of, doing
+from pyprof.parse.records.host import Host
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind, Trace
-from pyprof.report.ranks import host
 from pyprof.report.ranks.busy import COMMUNICATION, classes
 
 Work = tuple[str, str]  # (layer, op)
@@ -28,7 +29,6 @@ LATE_LAUNCH: Work = ("-", LATE)  # in many short pauses, or in all
 APART: Work = ("-", "(other communication)")  # with ranks that are not recorded, or between two
 NOT_RECORDED = "(not recorded)"
 UNKNOWN = -(1 << 62)
-_LONG_NS = 50_000  # from here on it matters what the host did in a pause
 
 
 class Timeline(NamedTuple):
@@ -73,7 +73,12 @@ class Timelines:
         )
         first = int(np.where(launch[:1] >= 0, launch[:1], start[:1]).sum())
         least = extent(taken(records["step"], rows))[0]
-        begun = -1 if trace is None else host.begin_of(trace, int(records["pid"][rows[0]]), least, int(start[0]))
+        pid, host = int(records["pid"][rows[0]]), records.host
+        if trace is not None:
+            begun = begin_of(trace, pid, least, int(start[0]))
+        else:
+            known = {} if host is None else {one[:2]: one[2] for one in host.begins}
+            begun = known.get((pid, least), -1)
         self.begin_known.append(0 <= begun <= first)
         begun = begun if self.begin_known[-1] else first
         pause = late_launches(start, dur, launch, begun)
@@ -110,14 +115,16 @@ class Timelines:
     def _doing(self, records: Records, rows: Array, launch: Ints, pause: Ints, trace: Trace | None) -> Array:
         """What the host did in each pause; without a capture the user's range from which it launched then."""
         codes = full(len(rows), 0, np.int32)
-        long = rows_where(len(pause), lambda part: pause[part] >= _LONG_NS)
+        long = rows_where(len(pause), lambda part: pause[part] >= LONG_NS)
         if not len(long):
             return codes
+        pid, tid = (records[name][rows[long]].astype(np.int64) for name in ("pid", "tid"))
+        if trace is None and records.host is not None:
+            return self._named(codes, long, _recorded(records.host, pid, tid, launch[long]))
         if trace is None:
             ranges = [stack.ranges[-1] if stack.ranges else "" for stack in records.stacks] + [""]
             return self._named(codes, long, [ranges[code] for code in records["stack"][rows[long]].tolist()])
-        pid, tid = (records[name][rows[long]].astype(np.int64) for name in ("pid", "tid"))
-        return self._named(codes, long, host.doing(trace, pid, tid, launch[long] - pause[long], launch[long]))
+        return self._named(codes, long, doing(trace, pid, tid, launch[long] - pause[long], launch[long]))
 
     def _named(self, codes: Array, rows: Array, names: list[str]) -> Array:
         codes[rows] = [self.work.setdefault((name or NOT_RECORDED, LATE), len(self.work)) for name in names]
@@ -127,6 +134,16 @@ class Timelines:
         """Each unit's, in the order of `add`."""
         for columns in self._shelf:
             yield Timeline(*columns)
+
+
+def _recorded(host: Host, pid: Ints, tid: Ints, launch: Ints) -> list[str]:
+    """What threads did before these launches, '' where that is not recorded."""
+    known = {
+        (one.pid, one.tid, launched): one.names[code]
+        for one in host.doing
+        for launched, code in zip(one.launch_ns, one.code, strict=True)
+    }
+    return [known.get(key, "") for key in zip(pid.tolist(), tid.tolist(), launch.tolist(), strict=True)]
 
 
 def _rows_in_order(records: Records) -> Array:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, distinct_values, repeated
-from pyprof.arrays.intervals import summed
+from pyprof.arrays.intervals import spans, summed
 from pyprof.arrays.joining import mapped, rows_where
 from pyprof.arrays.spool import computed, kept, pieces, taken
 from pyprof.arrays.types import Ints
@@ -200,7 +200,8 @@ class Kernels:
         call, scope = alike["call"][there], alike["scope"][there]
         (first, place) = distinct_rows(of_op[call], of_shape[call], of_layer[scope])[1:]
         lost = summed(place, lost_ns.sums[there].astype(np.int64), len(first))
-        most = [at for at in np.argsort(-lost, kind="stable")[:_PLACES].tolist() if lost[at]]
+        earliest = spans(place, self.classes.first[there], self.classes.first[there], len(first))[0]
+        most = [at for at in np.lexsort((earliest, -lost))[:_PLACES].tolist() if lost[at]]
         number = np.full(len(self.classes), -1, np.int8)
         for at, one in enumerate(most):
             number[there[place == one]] = at

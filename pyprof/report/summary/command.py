@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 from pyprof.arrays.spool import SMALL_PIECE_ROWS, columns_on_disk
 from pyprof.errors import InputError
-from pyprof.parse.records.selection import add_graphs, add_window, in_window, window_given
+from pyprof.parse.records.selection import add_graphs, add_whole, add_window, in_window, window_given
 from pyprof.report.summary.beside import beside
 from pyprof.report.summary.model import SCHEMA
 from pyprof.report.summary.screen import lines
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="+", help="captures or records; each of several has a column")
     parser.add_argument("--gpu", metavar="NAME|FILE", help="hold rates against this device")
     add_window(parser)
+    add_whole(parser)
     add_graphs(parser)
     add_tables(parser, TABLES)
 
@@ -99,8 +100,8 @@ def summary_of(name: str, gpu: Gpu | None = None, options: argparse.Namespace | 
     """The summary of a file. gpu: hold rates against this device; options: the part of it that is shown, None: all."""
     from pyprof.loading import load_with_trace
     from pyprof.prof.frame import Frame
-    from pyprof.report.overview import Overview
     from pyprof.report.summary.make import summarise
+    from pyprof.report.time.overview import Overview
 
     records, trace = load_with_trace(name)
     chosen = in_window(records, options) if options is not None and window_given(options) else None

@@ -15,11 +15,11 @@ import numpy as np
 from pyprof.engine_steps import DECODE
 from pyprof.report.advice import straggler
 from pyprof.report.advice.base import LEAST_SHARE, Advice
-from pyprof.report.division import mean_parts
 from pyprof.report.ranks.advice import Straggler
 from pyprof.report.summary.model import Known, Lost, Share, StepPhase, StepTimes, Utilised
 from pyprof.report.summary.notes import notes_of_job
 from pyprof.report.summary.summary import Summary
+from pyprof.report.time.division import mean_parts
 
 _PLACES = 10
 

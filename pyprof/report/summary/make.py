@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import among
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.joining import rows_where
-from pyprof.arrays.processes import at_once
 from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware import cpus
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import params
-from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
-from pyprof.report.division import BUSY
-from pyprof.report.hostside import CAUSES
-from pyprof.report.overview import Overview
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Device, Known, Lost, Share, StepPhase, StepTimes, Utilised
 from pyprof.report.summary.notes import notes_of
 from pyprof.report.summary.served import step_phases
 from pyprof.report.summary.slowest import step_times
 from pyprof.report.summary.summary import Summary
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.division import BUSY
+from pyprof.report.time.overview import Overview
 from pyprof.report.utilisation import utilisation
 
 _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
@@ -36,10 +32,8 @@ _KERNELS = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU)
 
 def summarise(overview: Overview, file: str) -> Summary:
     """The summary of one capture, or of records; file: what it is called."""
-    overview.prepare()
     kernels = Kernels(overview.frame, kernels_of(overview))
-    tasks: list[Callable[[], object]] = [partial(_advice, overview), partial(_broken_down, overview, kernels)]
-    advice, shown = cast("tuple[tuple[Advice, ...], _BrokenDown]", at_once(tasks, len(overview.records)))
+    advice, shown = tuple(advise(overview)), _broken_down(overview, kernels)
     division, timed = overview.division, _is_timed(overview)
     parts = overview.parts if timed else {}
     return Summary(
@@ -63,10 +57,6 @@ class _BrokenDown(NamedTuple):
     utilised: Utilised
     steps: StepTimes | None
     step_phases: tuple[StepPhase, ...]
-
-
-def _advice(overview: Overview) -> tuple[Advice, ...]:
-    return tuple(advise(overview))
 
 
 def _broken_down(overview: Overview, kernels: Kernels) -> _BrokenDown:
@@ -109,7 +99,7 @@ def _inside(overview: Overview) -> Bools:
 
 def _devices(overview: Overview) -> tuple[Device, ...]:
     division, records, gpus = overview.division, overview.records, overview.frame.gpus
-    busy, idle = division.busy_ns.sum(axis=0), overview.idle_by_device()
+    busy, idle = division.busy_ns.sum(axis=0), overview.idle.by_device
     found = []
     for at, (pid, number) in enumerate(zip(division.pids.tolist(), division.devices.tolist(), strict=True)):
         first = division.first_of(at)

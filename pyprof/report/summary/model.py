@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from pyprof.report.advice.base import Advice
-from pyprof.report.overview import Window
+from pyprof.report.time.overview import Window
 
 SCHEMA = 1
 

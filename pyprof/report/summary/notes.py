@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.report.advice.base import LEAST_SHARE, Advice
-from pyprof.report.overview import Overview
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import Known
+from pyprof.report.time.overview import Overview
 from pyprof.tables.units import human
 
 _LEAST_NS = 1_000_000  # of time outside of the window, to be worth a line
@@ -28,6 +28,7 @@ def notes_of(overview: Overview, advice: Sequence[Advice], kernels: Kernels, kno
     why = [] if saves else [_nothing(overview, kernels, known)]
     devices = [note for _, notes in overview.frame.gpus for note in notes]
     missing = [_ONE_WAY] if saves and _is_one_way(overview) else []
+    missing += [overview.missing] if overview.missing is not None else []
     return tuple(
         dict.fromkeys([*missing, *why, *_window(overview), *_recomputed(kernels), *devices, *overview.records.messages()])
     )

@@ -10,12 +10,11 @@ import numpy as np
 
 from pyprof.arrays.types import Ints
 from pyprof.engine_steps import DECODE, STEP_PHASES
-from pyprof.parse.records.records import MarkedStep
+from pyprof.parse.records.records import MarkedStep, engine_rows
 from pyprof.prof.group import exact_sum
-from pyprof.report.overview import Overview
-from pyprof.report.steps import engine_steps
 from pyprof.report.summary.breakdown import Kernels
 from pyprof.report.summary.model import StepPhase
+from pyprof.report.time.overview import Overview
 
 _OUTSIDE = "outside"  # of all steps
 _MOST = 0.5  # of the time: a share of the roofline of less would mislead
@@ -43,10 +42,9 @@ def _steps(overview: Overview) -> tuple[Ints, Ints]:
     """(places in the records' engine_steps, times in ns) of the steps in the window, as far as they lie in it; of a part that
     was asked for, of those that launched something of it, with their whole time."""
     records, window = overview.records, overview.window
-    steps = engine_steps(records)
-    if steps is None:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    rows, begin, end = np.array(steps.rows, np.int64), steps.begin_ns, steps.end_ns.copy()
+    rows = np.array(engine_rows(records.engine_steps), np.int64)
+    begin = np.array([records.engine_steps[at].begin_ns for at in rows.tolist()], np.int64)
+    end = np.append(begin[1:], records.engine_steps[rows[-1]].end_ns)
     launched = np.flatnonzero(records["engine_step"] == rows[-1])
     ran = records["start_ns"][launched] + np.maximum(records["dur_ns"][launched], 0)
     end[-1] = ran.max(initial=end[-1])

@@ -7,10 +7,10 @@ import numpy as np
 from pyprof.arrays.intervals import summed
 from pyprof.arrays.types import Floats, Ints
 from pyprof.parse.records.records import PHASES
-from pyprof.report.hostside import CAUSES
-from pyprof.report.overview import Overview
-from pyprof.report.steps import Steps
 from pyprof.report.summary.model import Slowest, StepTimes
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.overview import Overview
+from pyprof.report.time.steps import Steps
 
 _FEWEST = 3  # steps, for one of them to be called slower than usual
 _LEAST_SLOWER = 0.02  # of the median
@@ -54,7 +54,7 @@ def _idle(overview: Overview, steps: Steps) -> Floats:
             rows, time = overview.idle.rows_of(cause)
             mine = gaps.device[rows] == device
             rows, time = rows[mine], time[mine]
-            times = np.stack([gaps.starts(rows), gaps.ends(rows)], axis=1).ravel().astype(np.float64)
+            times = np.stack([gaps.start_ns[rows], gaps.end_ns[rows]], axis=1).ravel().astype(np.float64)
             spent = np.zeros(len(times))
             spent[1::2] = time
             begin, end = np.interp(edges, times, np.cumsum(spent)) if len(times) else np.zeros((2, len(steps)))

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyprof.report.advice.base import Advice, Place
-from pyprof.report.hostside import MEANINGS
 from pyprof.report.summary.model import Device, Figures
 from pyprof.report.summary.notes import NOTHING
 from pyprof.report.summary.screen import known_share, utilised
+from pyprof.report.time.causes import MEANINGS
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
 

@@ -26,7 +26,7 @@ from pyprof.parse.records.selection import add_graphs, add_window, in_window, wi
 from pyprof.parse.sources.trace import Trace
 from pyprof.prof.frame import Frame
 from pyprof.progress import stage
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from pyprof.report.trace.cut import cut, extent, trace_of
 from pyprof.report.trace.document import Document
 from pyprof.tables.files import check_output, whole_file

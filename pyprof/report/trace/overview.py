@@ -19,7 +19,7 @@ from pyprof.parse.records.records import PHASES
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof.frame import Frame
 from pyprof.prof.group import layer_names
-from pyprof.report.steps import Steps
+from pyprof.report.time.steps import Steps
 from pyprof.report.trace.parts import Part, each, micros, text
 from pyprof.report.trace.tracks import Tracks
 

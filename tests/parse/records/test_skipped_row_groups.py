@@ -17,7 +17,6 @@ from pyprof.loading import load, load_capture
 from pyprof.parse.records import parquet
 from pyprof.parse.records.records import ANYTHING, NOTHING_KNOWN, Limits, Records
 from pyprof.prof import nearby
-from pyprof.report import gaps
 from tests.tiny import Nsys
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -47,7 +46,6 @@ def windows(records: Records) -> list[list[str]]:
 def commands(records: Records) -> list[tuple[str, ...]]:
     prof = ("prof", "--csv", "-c", _COLUMNS)
     shown = [(*prof, *window, *kinds) for window in windows(records) for kinds in ([], ["--kinds", "all"])]
-    shown += [("gaps", "--format", "json", *window, *streams) for window in windows(records) for streams in ([], ["--stream"])]
     return shown + [("summary", "--json", *window) for window in windows(records)[1:7:2]]
 
 
@@ -80,7 +78,6 @@ def test_a_part_of_a_capture_is_the_same_however_it_is_read(
         of_parts(records, file, 1 << 20)
         patch.setattr(reader._Stored, "stretches", Records.stretches)
         patch.setattr(nearby, "_WORTH", 1 << 40)
-        patch.setattr(gaps, "needed_for", lambda *_: None)
         expected = [run(file, command, capsys) for command in asked]
     assert len({out for _, out, _ in expected}) > len(expected) // 4
     of_parts(records, file, max(len(records) // 37, 1))
@@ -123,9 +120,6 @@ def test_what_is_outside_a_time_is_not_read(
     assert run(steps, ("prof", "--time", "4us:6us", "-c", "kernel,params,sil"), capsys)[1].split()[-6::3] == ["k4", "k5"]
     assert found["sil"] == found["scope_id"] == found["instance"] == {2}
     assert found["start"] <= {0, 2}  # the first for the time that 4 us are after
-    found.clear()
-    assert run(steps, ("gaps", "--time", "4us:6us", "--table", "streams"), capsys)[0] == 0
-    assert found["launch"] == found["stream"] == {2} and found["sil"] == {0, 1, 2}  # what begins earlier may be at work
 
 
 @pytest.mark.parametrize("lie", [Limits(5, 4, False), Limits(-(1 << 63), -5, True), Limits(0, 0, False), NOTHING_KNOWN])

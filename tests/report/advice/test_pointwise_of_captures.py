@@ -12,7 +12,7 @@ from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Advice
 from pyprof.report.advice.kinds import advise
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 H100_TWO = "nsys/h100_2gpu_train.nsys2026.2.sqlite"
 DLRM, RESNET = "kineto/a100_train_stacks.json.gz", "kineto/mi300_resnet_checkpoint.json.gz"

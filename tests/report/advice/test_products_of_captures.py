@@ -10,7 +10,7 @@ from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.base import Budget
 from pyprof.report.advice.kinds import KINDS
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 OURS = ("fused_attention", "channels_last", "gemm_alignment", "reduced_precision", "recomputation")
 EXPECTED: dict[str, dict[str, tuple[float, float]]] = {

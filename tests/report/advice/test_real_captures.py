@@ -10,7 +10,7 @@ import pytest
 from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice.kinds import advise
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 
 
 class Expected(NamedTuple):

@@ -11,7 +11,7 @@ from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
 from pyprof.report.advice import recomputation
 from pyprof.report.advice.base import Budget
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from tests.timeline import Timeline
 
 

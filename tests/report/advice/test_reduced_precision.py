@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyprof.report.overview import Overview
+from pyprof.report.time.overview import Overview
 from tests.timeline import A100, H100, RTX_3070_TI, V100, Timeline
 
 SGEMM = "ampere_sgemm_128x64_tn"

@@ -17,7 +17,6 @@ import pytest
 from pyprof.cli import main
 from pyprof.loading import load_with_trace
 from pyprof.prof.frame import Frame
-from pyprof.report.overview import Overview
 from pyprof.report.page.cells import cells_of
 from pyprof.report.page.data import Section, section_of
 from pyprof.report.page.job import job_section
@@ -25,6 +24,7 @@ from pyprof.report.page.render import embedded, render
 from pyprof.report.page.timeline import timeline_of
 from pyprof.report.ranks.units import files_of
 from pyprof.report.summary.make import kernels_of
+from pyprof.report.time.overview import Overview
 from pyprof.tables.names import text_of
 from pyprof.tables.units import human
 from tests.report.summary.test_summary import two_steps

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pyprof.loading import open_trace
+from pyprof.parse.attribution.pauses import LOADING, PYTHON, begin_of, doing
 from pyprof.parse.sources.trace import Trace
-from pyprof.report.ranks.host import LOADING, PYTHON, begin_of, doing
 
 MAIN, ENGINE = 100, 101
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyprof
 from pyprof.parse.records.records import PHASES
-from pyprof.report.division import BUSY
-from pyprof.report.hostside import CAUSES
 from pyprof.report.page.colours import colours
+from pyprof.report.time.causes import CAUSES
+from pyprof.report.time.division import BUSY
 from pyprof.tables.names import text_of
 from tests.report.page.test_page import HOSTILE, hostile
 from tests.report.summary.test_summary import two_steps

@@ -19,7 +19,7 @@ from pyprof.errors import InputError
 from pyprof.opcall import OpCall
 from pyprof.parse.records.parquet.chosen import Chosen, Piece
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, arrow_type
-from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_pool
+from pyprof.parse.records.parquet.stored import AGAIN, POOL_ERRORS, pool_key, read_facts, read_host, read_pool
 from pyprof.parse.records.records import ANYTHING, COLUMNS, NOTHING_KNOWN, POOLED, Limits, Records
 from pyprof.parse.sources.trace import Strings
 
@@ -52,6 +52,10 @@ class _Store:
             raise InputError(f"{path}: cannot be read: {_first_line(error)}", "copy it or parse the capture again") from error
         self.metadata: dict[bytes, bytes] = schema.metadata or {}
         self.facts = read_facts(path, self.metadata)
+        try:
+            self.steps, self.host = read_host(self.metadata)
+        except POOL_ERRORS as error:
+            raise InputError(f"{self.path}: its steps and host cannot be read: {_first_line(error)}", _DAMAGED) from error
         for column in SCHEMA:
             expected = arrow_type(column.type)
             if column.name not in types:
@@ -260,6 +264,7 @@ class _Stored(Records):
         self._changed: set[str] = set()  # columns that differ from the file's
         self.source, self.counts, self.notes = facts.source, dict(facts.counts), list(facts.notes)
         self.utc_ns = facts.utc_ns
+        self.steps, self.host = store.steps, store.host
 
     def __len__(self) -> int:
         return self._store.rows if self._rows is None else len(self._rows)

@@ -18,9 +18,12 @@ import msgspec
 from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError, NotACapture
 from pyprof.opcall import OpCall, sound_text
+from pyprof.parse.records.host import VERSION as HOST_VERSION
+from pyprof.parse.records.host import Host, MarkedSteps
 from pyprof.parse.records.records import SCHEMA_VERSION, GpuInfo, MarkedStep, Records, Stack
 
 KEY = b"pyprof"
+HOST_KEY = b"pyprof.host"
 AGAIN = "parse the capture again: pyprof parse CAPTURE -o net.parquet"
 POOL_ERRORS = (ValueError, LookupError, RecursionError, zlib.error, msgspec.MsgspecError)
 
@@ -67,6 +70,32 @@ def read_facts(path: object, metadata: dict[bytes, bytes]) -> Facts:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: its metadata cannot be read", AGAIN) from error
     raise InputError(f"{path}: records of schema version {version}; this pyprof reads version {SCHEMA_VERSION}", AGAIN)
+
+
+class _HostSide(msgspec.Struct):
+    version: int
+    steps: MarkedSteps | None = None
+    host: Host | None = None
+
+
+def stored_host(records: Records) -> dict[bytes, bytes]:
+    """Steps and host of some records as they are stored; nothing where they have none."""
+    if records.steps is None and records.host is None:
+        return {}
+    plain = msgspec.json.encode(_HostSide(HOST_VERSION, records.steps, records.host))
+    return {HOST_KEY: base64.b64encode(zlib.compress(plain, 1))}
+
+
+def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | None]:
+    """Steps and host in a file's metadata; None where they are absent or of a later version. Raises one of POOL_ERRORS where
+    they are damaged."""
+    if HOST_KEY not in metadata:
+        return None, None
+    plain = zlib.decompress(base64.b64decode(metadata[HOST_KEY], validate=True))
+    if msgspec.json.decode(plain, type=_Version).version != HOST_VERSION:
+        return None, None
+    found = msgspec.json.decode(plain, type=_HostSide)
+    return found.steps, found.host
 
 
 def pool_key(pool: str) -> bytes:

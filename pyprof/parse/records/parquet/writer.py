@@ -23,7 +23,7 @@ from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, format_call, f
 from pyprof.parse.records.parquet.footer import join
 from pyprof.parse.records.parquet.nested import coded_texts, to_column
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, Column, arrow_type, leaf_paths
-from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_pool
+from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_host, stored_pool
 from pyprof.parse.records.records import POOLED, Records, Stack
 
 _ROWS = 1 << 17  # of a row group: what is in memory at once while writing
@@ -77,7 +77,11 @@ class _Tables:
         used = {pool: self._used(getattr(records, pool), pool) for pool in dict.fromkeys(POOLED.values())}
         names = self._used([sound_text(text) for text in records.strings.values], "name")
         self.by_code = self._derived(used["calls"], used["stacks"], [gpu.name for gpu in used["gpus"]], names)
-        self.metadata = {KEY: stored_facts(records)} | {pool_key(pool): stored_pool(items) for pool, items in used.items()}
+        self.metadata = (
+            {KEY: stored_facts(records)}
+            | stored_host(records)
+            | {pool_key(pool): stored_pool(items) for pool, items in used.items()}
+        )
 
     def _used(self, items: list[Any], pool: str) -> list[Any]:
         """Those that rows refer to, in the order in which they do, whatever the order of the pool; `number` gets their new
@@ -91,7 +95,8 @@ class _Tables:
                 own[values[part][::-1]] = np.arange(part.start, part.stop)[::-1] * len(columns) + place
                 np.minimum(first, own, out=first)
         first[-1] = _NOWHERE
-        order = np.argsort(first, kind="stable")[: int((first < _NOWHERE).sum())]
+        used = len(items) if pool == "gpus" else int((first < _NOWHERE).sum())  # a device on which nothing ran is told of too
+        order = np.argsort(first[: len(items)], kind="stable")[:used]
         self.number[pool] = np.full(len(first), -1, np.int32)
         self.number[pool][order] = np.arange(len(order))
         return [items[code] for code in order.tolist()]

@@ -1,0 +1,296 @@
+"""The ranges and API calls of a capture -> what its host did: when it loaded data, compiled, allocated, waited for a device.
+
+By names: those of PyTorch's DataLoader and of users who say that they load data; of torch.compile; of the calls of CUDA and
+HIP. A call waits by its name (synchronisation, a plain copy, freeing memory), or because it is a copy that had run when it
+returned: cudaMemcpyAsync to or from memory that is not pinned does not return before. What a device did meanwhile is not known
+here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_values
+from pyprof.arrays.intervals import count_before, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.markers import Kind
+from pyprof.opcall import OpRules
+from pyprof.parse.attribution.attribute import ops_around
+from pyprof.parse.attribution.launches import launch_of_activity
+from pyprof.parse.attribution.pauses import begins_of_steps, named_pauses
+from pyprof.parse.attribution.ranges import CaptureFacts
+from pyprof.parse.attribution.stacks import Placed, Stacks
+from pyprof.parse.attribution.tracer import tracer_time
+from pyprof.parse.records.host import Host, Spans, Wait
+from pyprof.parse.sources.trace import ActivityKind, Trace
+
+_BATCH = r"(?:data|batch(?:es)?|inputs?|samples?|images?)"
+_LOADING = re.compile(
+    r"enumerate\(DataLoader\)|data[ _.:-]?load"
+    rf"|\b(?:load|fetch|read|get|prepar|prefetch|next|wait[ _]for)(?:e|ing)?[ _](?:the[ _]|next[ _])?{_BATCH}\b"
+    rf"|\b{_BATCH}[ _](?:load|fetch|read|prepar|augment)(?:e|ing|ation)?\b|\bcollate\b",
+    re.IGNORECASE,
+)
+_LOADED = ("load", "collate", "data", "batch", "input", "sample", "image")  # one of which is in all that this finds
+_LIBRARIES = (
+    r"numpy|PIL|cv2|torchvision[/\\](?:transforms|io|datasets)|datasets|albumentations|librosa|torchaudio|soundfile|decord|h5py"
+    r"|pandas|pyarrow|imageio|skimage|scipy|tokenizers|webdataset|transformers[/\\](?:tokenization|image_proc|feature_ex)\w*"
+)
+_PREPARING = (
+    rf"(?:^|[/\\]|-packages[/\\])(?:{_LIBRARIES})\b[^:]*\(\d+\): | of (?:{_LIBRARIES})\.|^torch[/\\]utils[/\\]data[/\\]"
+)
+_COMPILING = re.compile(
+    r"\(dynamo_timed\)|compile_inner|compile_fx|inductor_compile|async_compile|CachingAutotuner\.(?:benchmark|precompile)",
+)
+_COMPILES = re.compile(r"(?:cu|hip)(?:Module|Library)Load|(?:cu|hip)Link|(?:nv|hip)rtc|(?:cuda|hip)GraphInstantiate")
+_ALLOCATES = re.compile(
+    r"(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostRegister|HostUnregister|ExtMalloc)(?!.*Async)"
+    r"|(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|Create|Map|Unmap|Release|SetAccess|AddressReserve)"
+)
+_BEGIN_RECORDING, _END_RECORDING = (re.compile(rf"(?:cuda|hip|cu)Stream{what}Capture(?!Info)") for what in ("Begin", "End"))
+_GRAPH_LAUNCH = re.compile(r"(?:cuda|hip|cu)GraphLaunch")
+_ASKS = re.compile(r"Query|Get|IsCapturing|Peek")
+_LAUNCHES = re.compile(r"Launch|Memcpy|Memset")
+_WAITS = re.compile(
+    r"(cuda|cu|hip)(Device|Ctx|Stream|Event|Thread)Synchronize(_|$)"
+    r"|(cuda|cu|hip)Memcpy(?!.*(Async|Batch))"
+    r"|(cuda|hip)Free(_|$)|cuMemFree(_v2)?(_|$)"
+)
+_LONG_NS = 1_000_000  # of a call or of a pause between calls
+_OPS = (Kind.OP, Kind.DISPATCH, Kind.BACKWARD)
+_FAR_NS = 1 << 62  # beyond any time that is real: before the first call of a process, or after its last
+_MOST_FRAMES = 4096  # whose begins are kept
+Table = tuple[Ints, Ints, Ints]
+"""Process (row of the trace's processes), begin and end."""
+
+
+def says_loading(name: str) -> bool:
+    """Whether a range of that name says that data is loaded. Most names have none of its words, which is found much sooner."""
+    words = name.casefold()
+    return any(word in words for word in _LOADED) and _LOADING.search(name) is not None
+
+
+class Calls(NamedTuple):
+    """One row an API call. thread: row of the trace's threads; name: code into strings; waits: whether the host waited in
+    it."""
+
+    thread: Ints
+    start_ns: Ints
+    end_ns: Ints
+    name: Ints
+    waits: Bools
+
+
+def host_of(trace: Trace, rules: OpRules) -> Host:
+    """What the host did, but for its steps."""
+    return _Reader(trace).read(rules)
+
+
+def calls_of(trace: Trace) -> Calls:
+    """All API calls of a capture."""
+    launches, activities = trace.launches, trace.activities
+    waiting = [_WAITS.match(text) is not None for text in trace.strings.values]
+    waits = np.array([*waiting, False], np.bool_)[launches["name"]]
+    launch = launch_of_activity(trace)
+    copies = np.flatnonzero((activities["kind"] == ActivityKind.MEMCPY) & (launch >= 0))
+    done = launches["end_ns"][launch[copies]] >= activities["end_ns"][copies]
+    waits[launch[copies[done]]] = True
+    thread, start, end, name = (launches[column].astype(np.int64) for column in ("thread", "start_ns", "end_ns", "name"))
+    return Calls(thread, start, end, name, waits)
+
+
+class _Reader:
+    """The tables of one capture, and what each call's name means."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.calls = trace, calls_of(trace)
+        self.process = trace.threads["process"].astype(np.int64)
+        launches = self.named(_LAUNCHES.search)
+        self.launching = np.zeros(len(self.process), np.bool_)  # threads; others, as those that pin memory, hold nobody up
+        self.launching[self.calls.thread[launches]] = True
+        self.leading = self.launching if self.launching.any() else ~self.launching  # on a CPU all threads
+
+    def read(self, rules: OpRules) -> Host:
+        """All tables."""
+        trace, frames = self.trace, np.sort(self.trace.frames["start_ns"].astype(np.int64))
+        chosen = np.unique(np.linspace(0, max(len(frames) - 1, 0), _MOST_FRAMES).astype(np.int64)) if len(frames) else frames
+        graphs = self.calls.start_ns[self.named(_GRAPH_LAUNCH.match)]
+        loaders = [marker.name for marker in trace.markers if "enumerate(DataLoader)" in marker.name]
+        single = any("_SingleProcess" in name for name in loaders)
+        waits, texts = self.waits(rules)
+        doing = named_pauses(trace)
+        optimizers = {marker.name.removesuffix(".step") for marker in trace.markers if marker.kind == Kind.OPTIMIZER}
+        return Host(
+            work=self.work(), recorder=self.recorder(), waits=waits, texts=texts, frames=len(frames),
+            graph_launch_ns=np.sort(graphs).tolist(), frame_ns=frames[chosen].tolist(),
+            loader="single" if single else "several" if loaders else "none", optimizers=sorted(optimizers),
+            backward_ranges=any(marker.kind == Kind.BACKWARD for marker in trace.markers),
+            doing=doing, begins=begins_of_steps(trace) if doing else [],
+        )  # fmt: skip
+
+    def named(self, named: Callable[[str], object]) -> Bools:
+        """Calls that have a name for which `named` gives something."""
+        good = np.zeros(len(self.trace.strings) + 1, np.bool_)
+        for code in distinct_values(self.calls.name).tolist():
+            good[code] = code >= 0 and named(self.trace.strings[code]) is not None
+        return np.asarray(good[self.calls.name])
+
+    # ------------------------------------------------------------------------------------------ what it worked on
+
+    def work(self) -> dict[str, list[Spans]]:
+        """Spans of each kind of work, by process."""
+        calls, acting = self.calls, self.launching[self.calls.thread]
+        process = self.process[calls.thread]
+        parts = [self.ranges(_COMPILING.search), self.rows(self.named(_COMPILES.match) & acting), self.graph_recordings()]
+        compilation: Table = tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[assignment]
+        acts = acting & ~self.named(_ASKS.search)
+        moments = np.concatenate([process[acts]] * 2), np.concatenate([calls.start_ns[acts], calls.end_ns[acts]])
+        ops = self.op_begins()
+        tables = {
+            "loading": self.ranges(says_loading),
+            "compilation": compilation,
+            "allocation": self.rows(self.named(_ALLOCATES.match) & acting),
+            "preparation": self.preparation(),
+            "long_calls": self.rows(calls.end_ns - calls.start_ns >= _LONG_NS),
+        }
+        found = {kind: self.spans(*table) for kind, table in tables.items()}
+        found["call_pauses"] = self.pauses(*moments)
+        found["op_pauses"] = self.pauses(*map(np.concatenate, zip(moments, ops, strict=True)))
+        return {kind: spans for kind, spans in found.items() if spans}
+
+    def spans(self, process: Ints, begin: Ints, end: Ints) -> list[Spans]:
+        """The union of these times by process."""
+        whole, pids = union(process, begin, end), self.trace.processes["pid"]
+        return [
+            Spans(int(pids[one]), whole.start[mine].tolist(), whole.end[mine].tolist())
+            for one in distinct_values(whole.group).tolist()
+            for mine in [whole.group == one]
+        ]
+
+    def rows(self, which: Bools) -> Table:
+        """Process, begin and end of some calls."""
+        rows = np.flatnonzero(which)
+        return self.process[self.calls.thread[rows]], self.calls.start_ns[rows], self.calls.end_ns[rows]
+
+    def ranges(self, named: Callable[[str], object]) -> Table:
+        """Process, begin and end of the closed ranges of leading threads with such a name."""
+        ranges = self.trace.ranges
+        good = np.array([*(bool(named(marker.name)) for marker in self.trace.markers), False], np.bool_)
+        rows = np.flatnonzero(good[ranges["label"]] & (ranges["open"] == 0))
+        rows = rows[self.leading[ranges["thread"][rows]]]
+        process = self.process[ranges["thread"][rows]]
+        return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
+
+    def op_begins(self) -> tuple[Ints, Ints]:
+        """(process, begin) of each op of a leading thread."""
+        ranges = self.trace.ranges
+        is_op = np.array([*(marker.kind in _OPS for marker in self.trace.markers), False], np.bool_)
+        rows = np.flatnonzero(is_op[ranges["label"]])
+        rows = rows[self.leading[ranges["thread"][rows]]]
+        return self.process[ranges["thread"][rows]], ranges["start_ns"][rows].astype(np.int64)
+
+    def pauses(self, process: Ints, times: Ints) -> list[Spans]:
+        """Times of at least 1 ms between two moments of a process that follow each other, before the first, and after the last.
+        Pauses that touch stay two."""
+        found = []
+        for one, pid in enumerate(self.trace.processes["pid"].tolist()):
+            edges = np.concatenate([[-_FAR_NS], np.sort(times[process == one]), [_FAR_NS]])
+            long = np.flatnonzero(edges[1:] // 2 - edges[:-1] // 2 >= _LONG_NS // 2)
+            found.append(Spans(pid, edges[long].tolist(), edges[long + 1].tolist()))
+        return found
+
+    def preparation(self) -> Table:
+        """When Python is in libraries that read, decode or make arrays, as far as its frames were recorded."""
+        frames, texts = self.trace.frames, self.trace.strings.values
+        used = distinct_values(frames["name"])
+        good = used[np.array([re.search(_PREPARING, texts[name]) is not None for name in used.tolist()], np.bool_)]
+        rows = np.flatnonzero(np.isin(frames["name"], good) & self.leading[frames["thread"]])
+        return self.process[frames["thread"][rows]], frames["start_ns"][rows], frames["end_ns"][rows]
+
+    def graph_recordings(self) -> Table:
+        """From the begin of recording a graph to its end: what is called meanwhile runs nothing."""
+        acting = self.launching[self.calls.thread]
+        process, begin, _ = self.rows(self.named(_BEGIN_RECORDING.match) & acting)
+        ends = np.append(np.sort(self.rows(self.named(_END_RECORDING.match) & acting)[2]), _FAR_NS)
+        end = ends[np.searchsorted(ends, begin)]
+        known = end < _FAR_NS
+        return process[known], begin[known], end[known]
+
+    def recorder(self) -> list[Spans]:
+        """Time that recording Python frames took, by thread."""
+        trace = self.trace
+        found = tracer_time(trace)
+        return [
+            Spans(int(trace.processes["pid"][self.process[one]]), found.start[mine].tolist(), found.end[mine].tolist(),
+                  int(trace.threads["tid"][one]))
+            for one in distinct_values(found.group).tolist()
+            for mine in [found.group == one]
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------ what it waited in
+
+    def waits(self, rules: OpRules) -> tuple[list[Wait], list[tuple[str, str, str]]]:
+        """All calls that waited, and their texts."""
+        calls, trace = self.calls, self.trace
+        rows = np.flatnonzero(calls.waits)
+        rows = rows[np.lexsort((calls.end_ns[rows], calls.start_ns[rows], calls.thread[rows]))]
+        if not len(rows):
+            return [], []
+        codes: dict[tuple[str, str, str], int] = {}
+        places = zip(calls.name[rows].tolist(), self.origins(rows, rules), strict=True)
+        text = [codes.setdefault((trace.strings[name], *origin), len(codes)) for name, origin in places]
+        thread = calls.thread[rows]
+        columns = (
+            trace.processes["pid"][self.process[thread]], trace.threads["tid"][thread], calls.start_ns[rows],
+            calls.end_ns[rows], np.array(text), self.launching[thread],
+        )  # fmt: skip
+        return [*map(Wait, *(column.tolist() for column in columns), self.active(rows))], list(codes)
+
+    def active(self, rows: Ints) -> list[list[int]]:
+        """Ids of the other launching threads of the process that made calls during each of these."""
+        calls, found = self.calls, [list[int]() for _ in rows]
+        order = np.lexsort((calls.start_ns, calls.thread))
+        thread, start = calls.thread[order], calls.start_ns[order]
+        own = calls.thread[rows]
+        for other in np.flatnonzero(self.launching).tolist():
+            asked = np.full(len(rows), other)
+            number = count_before(thread, start, asked, calls.end_ns[rows], inclusive=True)
+            number = number - count_before(thread, start, asked, calls.start_ns[rows], inclusive=False)
+            tid = int(self.trace.threads["tid"][other])
+            for at in np.flatnonzero((number > 0) & (own != other) & (self.process[own] == self.process[other])).tolist():
+                found[at].append(tid)
+        return found
+
+    def origins(self, rows: Ints, rules: OpRules) -> list[tuple[str, str]]:
+        """For each of these calls the op that made it, and its source line or else its layers; `-` where unknown."""
+        calls, trace = self.calls, self.trace
+        capture = CaptureFacts(trace, rules)
+        thread, when = calls.thread[rows], calls.start_ns[rows]
+        _keep_around(capture, thread, when)
+        around = ops_around(capture)
+        at = around.nested.innermost(thread, when)
+        stacks = Stacks(capture.trace, capture.aside)
+        chains = stacks.chains(around.nested, around.seq, at)
+        codes = stacks.codes(Placed(at, np.zeros(len(rows), np.bool_), thread, when), chains)
+        found = []
+        for root, code in zip(around.root(at).tolist(), codes.tolist(), strict=True):
+            marker = trace.markers[around.label[root]] if root >= 0 else None
+            call = None if marker is None else marker.call
+            lines, layers = stacks.stacks[code].trace, ":".join(stacks.stacks[code].layer)
+            name = "-" if marker is None else marker.name if call is None else call.op
+            found.append((name, lines[-1] if lines else layers or "-"))
+        return found
+
+
+def _keep_around(capture: CaptureFacts, thread: Ints, when: Ints) -> None:
+    """Let only those ranges nest that are open at one of these moments of their thread."""
+    ranges = capture.ranges
+    order = np.lexsort((when, thread))
+    asked = thread[order], when[order]
+    of, begin, end = (ranges[name].astype(np.int64) for name in ("thread", "start_ns", "end_ns"))
+    before = count_before(*asked, of, begin, inclusive=False)
+    capture.kept &= count_before(*asked, of, np.maximum(end, begin), inclusive=True) > before

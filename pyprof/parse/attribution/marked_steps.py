@@ -1,0 +1,262 @@
+"""The ranges of a capture -> its steps: one repetition after another of what the program does all the time.
+
+Steps are of the first kind that is present: those of torch.profiler, of pyprof.step(), annotations of serving engines, the
+optimizer (its end ends a step), the user's ranges that repeat. What lies in ranges numbered as layers, or in one range that
+occurs once, is a part of a step and no step; neither are the ranges of a library around its C++ scopes. Set-up, whatever comes
+until a range named warm-up ends, holds no steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.intervals import latest
+from pyprof.arrays.types import Bools, Ints
+from pyprof.markers import Kind, Marker
+from pyprof.parse.records.host import MarkedSteps
+from pyprof.parse.records.records import MarkedStep, Records, engine_rows
+from pyprof.parse.sources.trace import ActivityKind, Trace
+
+_WARM_UP = re.compile(r"(?:^|[|/.:])\W*warm[-_ ]?up\b", re.IGNORECASE)  # a name, or one part of it
+_COUNTED = re.compile(r"\b(?:step|iter|iteration|batch|epoch)\b", re.IGNORECASE)
+# Names of a whole pass, and of what holds many: such passes side by side are steps although one range holds them all.
+_PASS = re.compile(r"^\W*(?:forward|backward|fwd|bwd|train|inference|infer|predict|generate|iter|step)", re.IGNORECASE)
+_LOOP = re.compile(r"bench|loop|\brun|train|main|epoch|profil|measure|steps|iter|timed", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+_SCOPE = re.compile(r"\w+::\w")
+_MOST_PER_STEP = 64  # ranges side by side in one step; more are layers or calls
+_LEAST = np.iinfo(np.int64).min
+_LEAST_HELD = 0.8  # of the launches between the first range and the last: what repeats and holds less is a part of a step
+
+
+class HostRanges(NamedTuple):
+    """Ranges that were closed, one row each, in order of begin. thread: row of the trace's threads; label: of its markers."""
+
+    start_ns: Ints
+    end_ns: Ints
+    thread: Ints
+    label: Ints
+    markers: list[Marker]
+
+    @classmethod
+    def of(cls, trace: Trace, kinds: tuple[Kind, ...], named: Callable[[str], bool] = lambda _: True) -> HostRanges:
+        """Those of these kinds whose name passes, in order of begin."""
+        good = np.array([marker.kind in kinds and named(marker.name) for marker in trace.markers], np.bool_)
+        ranges = trace.ranges
+        rows = np.flatnonzero(good[ranges["label"]] & (ranges["open"] == 0)) if len(good) else np.empty(0, np.int64)
+        rows = rows[np.lexsort((-ranges["end_ns"][rows], ranges["start_ns"][rows]))]
+        start, end, thread, label = (ranges[name][rows].astype(np.int64) for name in ("start_ns", "end_ns", "thread", "label"))
+        return cls(start, end, thread, label, trace.markers)
+
+    def take(self, rows: Ints | Bools) -> HostRanges:
+        """These rows only."""
+        return HostRanges(self.start_ns[rows], self.end_ns[rows], self.thread[rows], self.label[rows], self.markers)
+
+    def outermost(self) -> HostRanges:
+        """Those that lie in no other of the same thread."""
+        return self.take(self.lie_in_none())
+
+    def lie_in_none(self) -> Ints:
+        """The rows of those that lie in no other of the same thread."""
+        order = np.lexsort((-self.end_ns, self.start_ns, self.thread))
+        thread, start, end = self.thread[order], self.start_ns[order], self.end_ns[order]
+        top = np.ones(len(order), np.bool_)
+        top[1:] = (thread[1:] != thread[:-1]) | (start[1:] >= end[latest(thread, end)[:-1]])
+        return np.sort(order[top])
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def names(self) -> list[str]:
+        """The name of each."""
+        return [self.markers[label].name for label in self.label.tolist()]
+
+
+class Marks(NamedTuple):
+    """The ranges among which steps are looked for; scopes: C++ scopes of a program that runs no op of torch."""
+
+    steps: HostRanges
+    optimizers: HostRanges
+    user: HostRanges
+    scopes: HostRanges
+
+    @classmethod
+    def of(cls, trace: Trace) -> Marks:
+        """Those of a trace."""
+        torch_seen = any(marker.name.startswith("aten::") for marker in trace.markers)
+        scopes = (lambda _: False) if torch_seen else (lambda name: _SCOPE.match(name) is not None)
+        steps, optimizers, user = (HostRanges.of(trace, (kind,)) for kind in (Kind.STEP, Kind.OPTIMIZER, Kind.USER))
+        return cls(steps, optimizers, user, HostRanges.of(trace, (Kind.DISPATCH,), scopes))
+
+    def after(self, time_ns: int) -> Marks:
+        """Those that begin at a time or later."""
+        return Marks(*(ranges.take(ranges.start_ns >= time_ns) for ranges in self))
+
+
+_Found = tuple[str, Ints, Ints, Ints] | None
+"""Name of the first step; number, begin and end of each."""
+
+
+def mark_steps(records: Records, marks: Marks) -> None:
+    """Find the steps of a capture, and number the records that steps of the optimizer or of the user's ranges launched."""
+    on_cpu = records["kind"] == ActivityKind.CPU
+    launched = np.where(on_cpu, records["start_ns"], records["launch_ns"]).astype(np.int64)
+    records.steps = steps = _find(records, marks, np.sort(launched[launched >= 0]))
+    if steps.kind in ("optimizer", "range"):
+        begin, end = np.array(steps.begin_ns), np.array(steps.end_ns)
+        at = np.searchsorted(begin, launched, "right") - 1
+        inside = (launched >= 0) & (at >= 0) & (launched < end[at])
+        records.columns["step"] = np.where(inside, np.array(steps.number)[at], -1).astype(np.int32)
+
+
+def _find(records: Records, marks: Marks, launches: Ints) -> MarkedSteps:
+    """launches: when each record was launched (an op on a CPU: begun), ascending."""
+    set_up = _set_up_end(marks.user, launches)
+    marks = marks.after(set_up)
+    found: tuple[tuple[str, Callable[[], _Found]], ...] = (
+        ("ProfilerStep", lambda: _marked(marks.steps, own=False)),
+        ("pyprof.step", lambda: _marked(marks.steps, own=True)),
+        ("engine", lambda: _engine(records.engine_steps, set_up)),
+        ("optimizer", lambda: _optimizer(marks.optimizers)),
+        ("range", lambda: _repeating(marks, launches)),
+    )
+    warm = None if set_up == _LEAST else set_up
+    for kind, find in found:
+        if (steps := find()) is not None:
+            name, number, begin, end = steps
+            if kind in ("ProfilerStep", "pyprof.step", "optimizer"):  # a range of the user that was closed is complete
+                whole = _complete(launches, begin, end)
+                number, begin, end = number[whole], begin[whole], end[whole]
+            return MarkedSteps(kind, name, number.tolist(), begin.tolist(), end.tolist(), warm)
+    return MarkedSteps(set_up_end_ns=warm)
+
+
+def _set_up_end(user: HostRanges, launches: Ints) -> int:
+    """When the last range named warm-up ended in which something was launched; the least time where there is none, or where
+    nothing was launched after it."""
+    warm = user.take(np.array([_WARM_UP.search(name) is not None for name in user.names()], np.bool_))
+    after = np.searchsorted(launches, warm.end_ns)
+    ends = warm.end_ns[(after > np.searchsorted(launches, warm.start_ns)) & (after < len(launches))]
+    return int(ends.max(initial=_LEAST))
+
+
+def _complete(launches: Ints, begin: Ints, end: Ints) -> slice:
+    """The steps without a first or last one that launched less than half of what the others did: recording cut it short."""
+    count = np.searchsorted(launches, end) - np.searchsorted(launches, begin)
+    if len(count) < 2:
+        return slice(None)
+    last = len(count) - 1 if count[-1] * 2 < np.median(count[:-1]) else len(count)
+    first = 1 if last > 2 and count[0] * 2 < np.median(count[1:last]) else 0
+    return slice(first, last)
+
+
+def _marked(ranges: HostRanges, own: bool) -> _Found:
+    """Steps of torch.profiler, or of pyprof.step(), of the thread that marks most of them."""
+    ranges = ranges.take(np.array([ranges.markers[label].own == own for label in ranges.label.tolist()], np.bool_))
+    if not len(ranges):
+        return None
+    mine = ranges.take(ranges.thread == np.argmax(np.bincount(ranges.thread)))
+    steps = [mine.markers[label].step for label in mine.label.tolist()]
+    number = np.array([at if step is None else step for at, step in enumerate(steps)], np.int64)
+    # Where numbers do not go on, the profiler's schedule began a new cycle: the pause before it is no step's.
+    follows = np.append(np.diff(number) == 1, False)
+    end = np.where(follows, np.append(mine.start_ns[1:], 0), mine.end_ns)
+    return mine.names()[0], number, mine.start_ns, end
+
+
+def _engine(steps: list[MarkedStep], after_ns: int) -> _Found:
+    """Steps of a serving engine."""
+    mine = [steps[at] for at in engine_rows(steps, after_ns)]
+    if not mine:
+        return None
+    begin = np.array([step.begin_ns for step in mine], np.int64)
+    return mine[0].texts[0], np.array([step.number for step in mine]), begin, np.append(begin[1:], mine[-1].end_ns)
+
+
+def _optimizer(ranges: HostRanges) -> _Found:
+    """From the end of one step of the optimizer to that of the next."""
+    ranges = ranges.outermost()
+    if not len(ranges):
+        return None
+    # With several optimizers (GANs) the one that steps least often ends a step.
+    pair = distinct_rows(ranges.thread, ranges.label).inverse
+    counts = np.bincount(pair)
+    several = np.flatnonzero(counts > 1)
+    if not len(several):
+        return None
+    chosen = ranges.take(pair == several[np.argmin(counts[several])])
+    return chosen.names()[0], np.arange(len(chosen) - 1), chosen.end_ns[:-1], chosen.end_ns[1:]
+
+
+def _repeating(marks: Marks, launches: Ints) -> _Found:
+    """The user's ranges that repeat and together hold most of what is launched between the first and the last."""
+    best: tuple[float, _Found] = (0.0, None)
+    for thread in distinct_values(marks.user.thread).tolist():
+        mine = marks.user.take(marks.user.thread == thread)
+        scopes = marks.scopes.take(marks.scopes.thread == thread)
+        for numbered in (False, True):
+            held, found = _periodic(mine, scopes, launches, numbered)
+            if found is not None and held > best[0]:
+                best = held, found
+    return best[1]
+
+
+def _periodic(ranges: HostRanges, scopes: HostRanges, launches: Ints, numbered: bool) -> tuple[float, _Found]:
+    """(share of the launches that they hold, steps) of one thread's outermost ranges of names that repeat; numbered: names that
+    differ in their numbers are one, if they say that they count steps."""
+    names = ranges.names()
+    if numbered:
+        names = [_NUMBER.sub("N", name) if _counts_steps(name) else "" for name in names]
+    codes: dict[str, int] = {}
+    code = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
+    count = np.bincount(code, minlength=1)
+    repeated = (count[code] > 1) & (code != codes.get("", -1))
+    chosen, code = ranges.take(repeated), code[repeated]
+    top = chosen.lie_in_none()
+    chosen, code = chosen.take(top), code[top]
+    if len(code) < 2 or _are_parts(ranges, chosen) or _are_of_a_library(chosen, scopes):
+        return 0.0, None
+    again = np.flatnonzero(code == code[0])
+    period = int(again[1]) if len(again) > 1 else 0
+    if not 0 < period <= _MOST_PER_STEP or (code[period:] != code[:-period]).any():
+        return 0.0, None
+    inside = np.searchsorted(launches, chosen.end_ns) - np.searchsorted(launches, chosen.start_ns)
+    first, last = np.searchsorted(launches, [chosen.start_ns[0], chosen.end_ns[-1]])
+    held = float(inside.sum() / (last - first)) if last > first else 0.0
+    if held < _LEAST_HELD:
+        return 0.0, None
+    begin = chosen.start_ns[again]
+    end = np.append(begin[1:], chosen.end_ns[min(int(again[-1]) + period, len(code)) - 1])
+    return held, (chosen.names()[0], np.arange(len(again)), begin, end)
+
+
+def _counts_steps(name: str) -> bool:
+    return _COUNTED.search(name.replace("_", " ")) is not None
+
+
+def _are_parts(ranges: HostRanges, chosen: HostRanges) -> bool:
+    """Whether repeats of one thread all lie in ranges that are numbered as layers, or in one range that occurs once, and
+    neither their names nor its say that they are steps."""
+    if any(_counts_steps(name) for name in set(chosen.names())):
+        return False
+    names = np.array(ranges.names(), object)
+    around = (ranges.start_ns <= chosen.start_ns[0]) & (ranges.end_ns >= chosen.end_ns[-1])
+    once = [name for name in names[around].tolist() if (names == name).sum() == 1 and not _LOOP.search(name)]
+    if once and not any(map(_PASS.search, chosen.names()[:_MOST_PER_STEP])):
+        return True
+    layers = np.array([_NUMBER.search(name) is not None and not _counts_steps(name) for name in names.tolist()], np.bool_)
+    outer = ranges.take(layers)
+    outer = outer.take(outer.lie_in_none())
+    at = np.searchsorted(outer.start_ns, chosen.start_ns, "right") - 1
+    return len(outer) > 1 and bool(((at >= 0) & (chosen.end_ns <= outer.end_ns[at])).all())
+
+
+def _are_of_a_library(chosen: HostRanges, scopes: HostRanges) -> bool:
+    """Whether each of these ranges holds C++ scopes, in a program that runs no op of torch."""
+    held = np.searchsorted(scopes.start_ns, chosen.end_ns) - np.searchsorted(scopes.start_ns, chosen.start_ns)
+    return len(scopes) > 0 and bool((held > 0).all())

@@ -1,0 +1,133 @@
+"""The tables of a capture -> what a thread did in a pause before a launch, and when a process began a step.
+
+Records know what ran and when it was launched; the ranges of the host's threads are in the capture alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import spans
+from pyprof.arrays.types import Ints
+from pyprof.markers import Kind
+from pyprof.parse.attribution.launches import launch_of_activity, take
+from pyprof.parse.records.host import Doing
+from pyprof.parse.sources.trace import Trace
+
+PYTHON, LOADING = "(Python)", "(data loading)"
+_LOADER = re.compile(r"DataLoader|data_?load", re.I)
+LONG_NS = 50_000  # from here on it matters what the host did in a pause
+_COMMUNICATES = re.compile(r"[nrhx]ccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast", re.I)
+_NUMBER = re.compile(r"[\s#_:]*\d+$")  # of a range that is opened once a step
+_SHOWN = (Kind.USER, Kind.OP, Kind.LAYER, Kind.DISPATCH, Kind.BACKWARD, Kind.OPTIMIZER, Kind.STEP)
+
+
+def doing(trace: Trace, pid: Ints, tid: Ints, begin: Ints, end: Ints) -> list[str]:
+    """For each pause, in which the next launch of this thread was awaited, what this thread was in for at least half of it, or
+    if nothing is known of it the main thread of its process: `(data loading)`, else the innermost range, `(Python)` where only
+    a step was open; '' nothing recorded. Pauses of a thread do not overlap."""
+    found = np.full(len(begin), "", object)
+    ranges, threads = trace.ranges, trace.threads
+    long = ranges["end_ns"] - ranges["start_ns"] >= (end - begin).min() // 2
+    shown = long & np.isin(trace.kinds, _SHOWN) & (ranges["open"] == 0)
+    of_process = trace.processes["pid"][threads["process"]]
+    for process, thread in set(zip(pid.tolist(), tid.tolist(), strict=True)):
+        for looked_at in (threads["tid"] == thread, threads["main"] == 1):
+            rows = np.flatnonzero(shown & np.isin(ranges["thread"], np.flatnonzero((of_process == process) & looked_at)))
+            mine = np.flatnonzero((pid == process) & (tid == thread) & (found == ""))
+            mine = mine[np.argsort(begin[mine], kind="stable")]
+            for at, name in _covering(trace, rows, begin[mine], end[mine]):
+                found[mine[at]] = name
+    return [str(name) for name in found]
+
+
+def _covering(trace: Trace, rows: Ints, begin: Ints, end: Ints) -> list[tuple[int, str]]:
+    """(pause, name of the range that says most about it); rows: of ranges; pauses in order."""
+    start, stop = trace.ranges["start_ns"][rows], trace.ranges["end_ns"][rows]
+    low, high = np.searchsorted(end, start, "right"), np.searchsorted(begin, stop, "left")
+    count = np.maximum(high - low, 0)
+    which = np.repeat(np.arange(len(rows)), count)
+    pause = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + low[which]
+    inside = np.minimum(stop[which], end[pause]) - np.maximum(start[which], begin[pause])
+    enough = 2 * inside >= end[pause] - begin[pause]
+    which, pause = which[enough], pause[enough]
+    label = trace.ranges["label"][rows[which]]
+    markers = {code: trace.markers[code] for code in set(label.tolist())}
+    worth = {code: 2 if m.kind == Kind.STEP else 0 if _LOADER.search(m.name) else 1 for code, m in markers.items()}
+    order = np.lexsort(((stop - start)[which], [worth[code] for code in label.tolist()], pause))
+    best = order[np.flatnonzero(np.diff(pause[order], prepend=-1))]
+    return [(int(pause[at]), _named(markers[int(label[at])].kind, markers[int(label[at])].name)) for at in best.tolist()]
+
+
+def _named(kind: Kind, name: str) -> str:
+    if kind == Kind.STEP:
+        return PYTHON
+    if _LOADER.search(name):
+        return LOADING
+    return _NUMBER.sub("", name) or name if kind == Kind.USER else name
+
+
+def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
+    """When this process began a step, -1 unknown. step -1: the first thing that it did at all, unless something ran before the
+    first activity that is looked at, which began at `first`."""
+    threads = np.flatnonzero(trace.processes["pid"][trace.threads["process"]] == pid)
+    if step >= 0:
+        labels = [code for code, marker in enumerate(trace.markers) if marker.step == step]
+        mine = np.isin(trace.ranges["label"], labels) & np.isin(trace.ranges["thread"], threads)
+        return int(trace.ranges["start_ns"][mine].min(initial=np.iinfo(np.int64).max)) if mine.any() else -1
+    processes = np.flatnonzero(trace.processes["pid"] == pid)
+    ran = trace.activities["start_ns"][np.isin(trace.activities["process"], processes)]  # some are of no known process
+    if len(ran) and int(ran.min()) < first:
+        return -1
+    starts = [table["start_ns"][np.isin(table["thread"], threads)] for table in (trace.ranges, trace.launches)]
+    return min((int(values.min()) for values in starts if len(values)), default=-1)
+
+
+def named_pauses(trace: Trace) -> list[Doing]:
+    """What launching threads did before launches that came at least LONG_NS after their device had run dry; of captures of
+    several devices or with communication, since ranks are compared by it."""
+    activities, launches = trace.activities, trace.launches
+    process, start = activities["process"].astype(np.int64), activities["start_ns"].astype(np.int64)
+    (_, devices), _, unit = distinct_rows(process, activities["device"])
+    used = [trace.strings[code] for code in np.unique(activities["name"]).tolist() if code >= 0]
+    if len(devices) < 2 and not any(map(_COMMUNICATES.search, used)):
+        return []
+    launch = launch_of_activity(trace)
+    begun, thread = take(launches["start_ns"], launch), take(launches["thread"], launch)
+    order = np.lexsort((start, unit))
+    first = np.append(True, np.diff(unit[order]) != 0)
+    ends = np.maximum(activities["end_ns"][order], start[order])
+    latest = np.concatenate([np.maximum.accumulate(part) for part in np.split(ends, np.flatnonzero(first)[1:])])
+    before = np.append(0, latest[:-1])
+    pause = np.where(first, 0, np.minimum(begun, start)[order] - before)
+    rows = np.flatnonzero((pause >= LONG_NS) & (begun[order] >= 0))
+    pause, begun, thread = pause[rows], begun[order][rows], thread[order][rows]
+    pid, tid = trace.processes["pid"][trace.threads["process"][thread]], trace.threads["tid"][thread]
+    if not len(rows):
+        return []
+    names = np.array(doing(trace, pid.astype(np.int64), tid.astype(np.int64), begun - pause, begun), object)
+    found = []
+    for one, other in sorted(set(zip(pid.tolist(), tid.tolist(), strict=True))):
+        mine = np.flatnonzero((pid == one) & (tid == other))
+        pool: dict[str, int] = {}
+        codes = [pool.setdefault(name, len(pool)) for name in names[mine].tolist()]
+        found.append(Doing(one, other, begun[mine].tolist(), codes, list(pool)))
+    return found
+
+
+def begins_of_steps(trace: Trace) -> list[tuple[int, int, int]]:
+    """(process id, number of a step, when it began there) of each step; number -1: when the process began anything."""
+    of_thread = trace.processes["pid"][trace.threads["process"]].astype(np.int64)
+    ranges, launches = trace.ranges, trace.launches
+    step = np.array([*(-1 if one.step is None else one.step for one in trace.markers), -1], np.int64)[ranges["label"]]
+    pid, begun = of_thread[ranges["thread"]], ranges["start_ns"].astype(np.int64)
+    called = of_thread[launches["thread"]], launches["start_ns"].astype(np.int64)
+    keys = np.concatenate([pid, pid[step >= 0], called[0]])
+    numbers = np.concatenate([np.full(len(pid), -1), step[step >= 0], np.full(len(called[0]), -1)])
+    times = np.concatenate([begun, begun[step >= 0], called[1]])
+    (pids, steps), _, code = distinct_rows(keys, numbers)
+    first, _ = spans(code, times, times, len(pids))
+    return list(zip(pids.tolist(), steps.tolist(), first.tolist(), strict=True))

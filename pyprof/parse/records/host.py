@@ -1,0 +1,83 @@
+"""What a capture says of its host beside launches: small tables that reports need and records have no rows for.
+
+`attribution.host` makes it from a capture's ranges and API calls; net.parquet keeps it as versioned JSON in its metadata, so
+that a report of the records says what a report of the capture says. Times are ns on the capture's clock.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+VERSION = 1
+WORK = ("loading", "compilation", "allocation", "preparation", "long_calls", "call_pauses", "op_pauses")
+"""Kinds of host time. loading: data is loaded or waited for; compilation: code is compiled, a module loaded, a graph recorded;
+allocation: device memory is allocated or freed; preparation: Python is in libraries that make inputs; long_calls: API calls of
+at least 1 ms; call_pauses, op_pauses: at least 1 ms in which the launching threads made no API call (and began no op)."""
+
+
+class Spans(msgspec.Struct):
+    """Times of one process, or of one thread of it: begin and end, in order."""
+
+    pid: int
+    begin_ns: list[int]
+    end_ns: list[int]
+    tid: int = -1
+
+
+class Wait(msgspec.Struct):
+    """An API call in which the host waited for a device.
+
+    text: place of its (name, op that called it, source line or layers) in `Host.texts`; launching: whether its thread launches
+    work; active: other threads of the process that made API calls meanwhile.
+    """
+
+    pid: int
+    tid: int
+    begin_ns: int
+    end_ns: int
+    text: int
+    launching: bool
+    active: list[int]
+
+
+class MarkedSteps(msgspec.Struct):
+    """Complete steps in order. kind: what marks them, empty where nothing does; name: of the first; number: as `--step` counts
+    them; end_ns: begin of the next, of the last its own, as of one after which a cycle of a profiler's schedule ended;
+    set_up_end_ns: when the last range named warm-up ended, None without one."""
+
+    kind: str = ""
+    name: str = ""
+    number: list[int] = []
+    begin_ns: list[int] = []
+    end_ns: list[int] = []
+    set_up_end_ns: int | None = None
+
+
+class Doing(msgspec.Struct):
+    """What one thread did in long pauses before launches: begin of each launch, and the place of its name in `names`."""
+
+    pid: int
+    tid: int
+    launch_ns: list[int]
+    code: list[int]
+    names: list[str]
+
+
+class Host(msgspec.Struct):
+    """What the host did. work: by kind of WORK; recorder: time that recording Python frames took of each thread;
+    graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they began
+    (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers, `several`
+    with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's."""
+
+    work: dict[str, list[Spans]] = {}
+    recorder: list[Spans] = []
+    waits: list[Wait] = []
+    texts: list[tuple[str, str, str]] = []
+    graph_launch_ns: list[int] = []
+    frames: int = 0
+    frame_ns: list[int] = []
+    loader: str = "none"
+    optimizers: list[str] = []
+    backward_ranges: bool = False
+    doing: list[Doing] = []
+    begins: list[tuple[int, int, int]] = []

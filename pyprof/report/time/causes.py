@@ -1,0 +1,321 @@
+"""The gaps of a division of time and what the host did in them -> the causes of each, in ns that add up to its length.
+
+MEANINGS holds the causes; what an expert would name first comes before what is left over. A gap is divided by what the host did
+at each moment of it: a call that waited, a pause, the launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import Segments, summed, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.parse.records.host import Host, Spans
+from pyprof.parse.sources.trace import ActivityKind
+from pyprof.report.time.division import DeviceGaps, Division
+from pyprof.report.time.steps import Steps
+from pyprof.report.time.waits import Waits, blamed_calls, fall_into, idling_waits, last_wait, relieved, silences
+
+# unrecorded: more than 1 ms before an activity whose launch had returned more than 1 ms before; inside of a graph's replay, or
+# behind one most of whose kernels are missing. host: for more than 2 ms, at the window's end, or all of it without a device.
+MEANINGS = {
+    "data_loading": "the host prepared inputs: in a DataLoader, or otherwise before the first launch of a step",
+    "synchronization": "the host had waited for the device (.item(), a blocking copy), which so ran dry",
+    "compilation": "the host compiled, loaded modules or recorded a graph",
+    "allocation": "the host allocated or freed memory of the device",
+    "profiler": "estimated: what recording itself added between launches",
+    "launch": "the host launched one after another, and too slowly",
+    "host": "the host did something else, or nothing that is recorded",
+    "queued": "what a device takes between two activities that were both launched in time",
+    "unrecorded": "work was launched before the recording began, or was lost",
+    "unknown": "nothing is known that it waited for, or the records do not show what the host did",
+}
+CAUSES = tuple(MEANINGS)
+_CODE = {cause: code for code, cause in enumerate(CAUSES)}
+_UNRECORDED_NS = 1_000_000
+_QUEUED_NS = 20_000
+_PAUSE_NS = 2_000_000  # without a call: more than it takes to launch the next; half of it before a copy of inputs
+_REPLAY = 8  # activities of one launch
+_TIMES = 3  # as many activities of a replay as kernels: most of them are missing
+_WORTH = 0.03  # of the window: from here on it is worth knowing what recording took of the time that launches came too late
+_TO_DEVICE = 1  # CUDA's number of a copy from the host to a device
+_OFTEN = 3  # pauses before copies to the device that make them a habit where no steps are marked
+
+
+@dataclass(frozen=True)
+class Idle:
+    """devices: how many there are; divided: (gaps, CAUSES), how long each gap is for each cause; waited: row of Waits of the
+    call whose wait a gap is for, -1 none."""
+
+    gaps: DeviceGaps
+    devices: int
+    divided: Ints
+    waited: Ints
+
+    def rows_of(self, cause: str) -> tuple[Ints, Ints]:
+        """(the gaps that have time for a cause, ascending; how long it is)."""
+        time = self.divided[:, _CODE[cause]]
+        rows = np.flatnonzero(time)
+        return rows, time[rows]
+
+    @cached_property
+    def by_device(self) -> Ints:
+        """(CAUSES, devices): ns."""
+        return np.stack([summed(self.gaps.device, self.divided[:, code], self.devices) for code in range(len(CAUSES))])
+
+    def causes_of(self, gap: int) -> list[tuple[int, str]]:
+        """(ns, cause) of each cause of one gap."""
+        return [(ns, cause) for ns, cause in zip(self.divided[gap].tolist(), CAUSES, strict=True) if ns]
+
+
+def idle_causes(division: Division, host: Host | None, waits: Waits | None, steps: Steps | None) -> Idle:
+    """The causes of each gap of each device. host, waits: None for records without their capture's host."""
+    gaps = division.gaps
+    divided, waited = np.zeros((len(gaps), len(CAUSES)), np.int64), np.full(len(gaps), -1, np.int64)
+    if not division.on_gpu:
+        rows = np.arange(len(gaps))
+        divided, left = _Late(division, host, waits, steps, rows).known()
+        divided[:, _CODE["host"]] += left
+        return Idle(gaps, division.count, divided, waited)
+    cause = np.where((gaps.time_ns <= _QUEUED_NS) & (gaps.after >= 0), _CODE["queued"], _CODE["unknown"])
+    cause[gaps.after < 0] = _CODE["host"]
+    late = division.waits_for_host.copy()
+    for lost in (unrecorded(division), _in_replays(division)):
+        late[lost] = False
+        # Of records without their capture copies may be missing, so that what seems lost perhaps is there.
+        cause[lost] = _CODE["unknown" if host is None else "unrecorded"]
+    divided[np.arange(len(gaps)), cause] = gaps.time_ns
+    rows = np.flatnonzero(late)
+    if len(rows):
+        divided[rows], waited[rows] = _Late(division, host, waits, steps, rows).divided()
+    return Idle(gaps, division.count, divided, waited)
+
+
+def unrecorded(division: Division) -> Ints:
+    """The gaps whose next activity had been launched long before the device began it, although it had nothing else to do."""
+    gaps, records = division.gaps, division.records
+    rows = np.flatnonzero(gaps.time_ns > _UNRECORDED_NS)
+    after, end = gaps.after[rows], gaps.end_ns[rows]
+    launch = records["launch_ns"][after]
+    returned = launch + np.maximum(records["launch_dur_ns"][after], 0)
+    return rows[(after >= 0) & (launch >= 0) & (returned < end - _UNRECORDED_NS)]
+
+
+def _in_replays(division: Division) -> Ints:
+    """The gaps inside of the replay of a graph, which runs one node after another, and those behind a replay of which next to
+    nothing but sets and copies of memory was recorded."""
+    gaps, records = division.gaps, division.records
+    long = np.flatnonzero(gaps.time_ns > _QUEUED_NS)
+    before, after = gaps.before[long], gaps.after[long]
+    corr, pid = records["corr"], records["pid"]
+    same = (before >= 0) & (after >= 0) & (corr[before] == corr[after]) & (corr[after] >= 0) & (pid[before] == pid[after])
+    same &= records["launch_ns"][after] >= 0  # migrations of unified memory have a number of their own, and no launch
+    if not same.any():
+        return np.empty(0, np.int64)
+    rows = np.flatnonzero(corr >= 0)
+    replay = distinct_rows(pid[rows], corr[rows]).inverse
+    kernels = np.isin(records["kind"][rows], (ActivityKind.KERNEL, ActivityKind.GRAPH))
+    total = np.bincount(replay)
+    broken = np.zeros(len(records) + 1, np.bool_)
+    broken[rows] = ((total >= _REPLAY) & (np.bincount(replay, kernels) * _TIMES < total))[replay]
+    found: Ints = long[same | broken[before]]
+    return found
+
+
+def _segments(spans: list[Spans], group: dict[tuple[int, int], int]) -> Segments:
+    """Spans of processes or threads as one union; group: the number of each (pid, tid)."""
+    parts = [np.empty((3, 0), np.int64)]
+    for one in spans:
+        number = group.setdefault((one.pid, one.tid), len(group))
+        parts.append(np.stack([np.full(len(one.begin_ns), number), np.array(one.begin_ns), np.array(one.end_ns)]))
+    return union(*np.concatenate(parts, axis=1))
+
+
+class _Late:
+    """The gaps in which a device waited for the host."""
+
+    def __init__(self, division: Division, host: Host | None, waits: Waits | None, steps: Steps | None, rows: Ints) -> None:
+        """rows: of the division's gaps."""
+        gaps = division.gaps
+        self.division, self.host, self.waits, self.steps, self.rows = division, host, waits, steps, rows
+        self.begin, self.end, self.after = gaps.start_ns[rows], gaps.end_ns[rows], gaps.after[rows]
+        pid = division.pids[gaps.device[rows]]
+        self.processes: dict[tuple[int, int], int] = {}
+        self.process = np.empty(len(rows), np.int64)
+        for one in np.unique(pid).tolist():
+            self.process[pid == one] = self.processes.setdefault((one, -1), len(self.processes))
+        work = {} if host is None else host.work
+        kinds = ("loading", "compilation", "allocation", "preparation", "long_calls")
+        self.work = {kind: _segments(work.get(kind, []), self.processes) for kind in kinds}
+
+    def known(self) -> tuple[Ints, Ints]:
+        """(gaps, CAUSES) of what the host is known to have done by name, and what is left of each gap, in ns."""
+        left = self.end - self.begin
+        result = np.zeros((len(left), len(CAUSES)), np.int64)
+        loading, compilation = self.work["loading"], _joined(self.work["compilation"], self._first_launches())
+        if len(self.work["preparation"].start):
+            loading = _joined(loading, self._prepared())
+        before, covered = loading, np.zeros(len(left), np.int64)
+        for cause, segments in (
+            ("data_loading", loading), ("compilation", compilation), ("allocation", self.work["allocation"]),
+        ):  # fmt: skip
+            before = _joined(before, segments)
+            upto = before.covered(self.process, self.end) - before.covered(self.process, self.begin)
+            result[:, _CODE[cause]] = upto - covered
+            covered = upto
+        return result, left - covered
+
+    def divided(self) -> tuple[Ints, Ints]:
+        """(gaps, CAUSES) in ns, and the call that the host had been waiting in."""
+        result, left = self.known()
+        recorded = np.minimum(self._recording(left), left)
+        result[:, _CODE["profiler"]] = recorded
+        left = left - recorded
+        paused = np.zeros(len(left), np.bool_)
+        for cause, time in self._pauses(left):
+            result[:, _CODE[cause]] += time
+            left, paused = left - time, paused | (time > 0)
+        waited, call = blamed_calls(self.division, self.waits, self.rows)
+        if self.waits is None:
+            silent = silences(self.division)
+            gone = np.where(fall_into(self.division, silent, self.rows), left, relieved(self.division, silent, self.rows))
+            result[:, _CODE["unknown"]] = np.where(waited, 0, np.minimum(gone, left))
+            left = left - result[:, _CODE["unknown"]]
+            drained = np.where(waited, left, 0)
+        else:
+            rows, waiting = idling_waits(self.division, self.waits)
+            drained = np.where(waited, left, np.minimum(relieved(self.division, waiting, self.rows), left))
+            # What follows a pause is no longer the fault of the wait before it.
+            ends = np.append(self.waits.end_ns, 0)[call]
+            drained = np.where(paused & (call >= 0), np.clip(ends - self.begin, 0, left), drained)
+            last = last_wait(self.division, self.waits, rows, self.rows)
+            call = np.where((call < 0) & (drained > 0), last, call)
+        result[:, _CODE["synchronization"]] = drained
+        # Before the first activity of a window nothing was launched that this launch comes after.
+        rest, first = left - drained, self.division.gaps.before[self.rows] < 0
+        result[:, _CODE["launch"]] = np.where(first, 0, rest)
+        result[:, _CODE["host"]] += np.where(first, rest, 0)
+        return result, call
+
+    def _recording(self, left: Ints) -> Ints:
+        """How much of each gap recording Python's frames took of the launching thread."""
+        division, records = self.division, self.division.records
+        if self.host is None or not self.host.frames or left.sum() < _WORTH * division.wall_ns * division.count:
+            return np.zeros_like(left)
+        threads: dict[tuple[int, int], int] = {}
+        who = zip(records["pid"][self.after].tolist(), records["tid"][self.after].tolist(), strict=True)
+        wanted = np.array([threads.setdefault(one, len(threads)) for one in who], np.int64)
+        segments = _segments(self.host.recorder, threads)
+        return segments.covered(wanted, self.end) - segments.covered(wanted, self.begin)
+
+    def _prepared(self) -> Segments:
+        """When libraries made inputs: in gaps before a copy to the device, or before the first launch of a step."""
+        rows = np.flatnonzero(self._begins_a_step() | self._copies_to_device())
+        spans = self.work["preparation"]
+        inside = union(self.process[rows], self.begin[rows], self.end[rows])
+        # What lies in both: all edges of either, kept where both cover.
+        group = np.concatenate([spans.group, spans.group, inside.group, inside.group])
+        edge = np.concatenate([spans.start, spans.end, inside.start, inside.end])
+        order = np.lexsort((edge, group))
+        group, edge = group[order], edge[order]
+        same = group[1:] == group[:-1]
+        both = same & (np.diff(spans.covered(group, edge)) > 0) & (np.diff(inside.covered(group, edge)) > 0)
+        return union(group[:-1][both], edge[:-1][both], edge[1:][both])
+
+    def _first_launches(self) -> Segments:
+        """Launching calls of at least 1 ms of a kernel that had not run before: its module is loaded."""
+        records, after = self.division.records, self.after
+        took = records["launch_dur_ns"][after]
+        rows = np.flatnonzero((took >= _UNRECORDED_NS) & (records["kind"][after] == ActivityKind.KERNEL))
+        first = [not (records["name"][:row] == records["name"][row]).any() for row in after[rows].tolist()]
+        rows = rows[np.array(first, np.bool_)]
+        begin = records["launch_ns"][after[rows]].astype(np.int64)
+        return union(self.process[rows], begin, begin + took[rows])
+
+    def _pauses(self, left: Ints) -> list[tuple[str, Ints]]:
+        """How much of what is left of each gap the host spent in pauses, without calls of the API (or, but before copies of
+        inputs, ops that launch nothing): those before the loading of a module are compilation, those before copies loading."""
+        compiled, result = np.zeros_like(left), np.zeros_like(left)
+        copies = self._copies_to_device()
+        least = np.where(copies, _PAUSE_NS // 2, _PAUSE_NS)
+        long = np.flatnonzero(left > least)
+        if self.host is None:
+            launch = self.division.records["launch_ns"][self.after[long]]
+            result[long] = np.maximum(np.minimum(launch, self.end[long]) - self.begin[long], 0)
+        else:
+            for row in long.tolist():
+                compiled[row], result[row] = self._paused(row, bool(copies[row]), int(least[row]))
+        compiled = np.minimum(compiled, left)
+        result = np.minimum(result, left - compiled)
+        loads = self._loads((result > 0) & copies)
+        return [("compilation", compiled), ("data_loading", np.where(loads, result, 0)), ("host", np.where(loads, 0, result))]
+
+    def _paused(self, row: int, copies: bool, least_ns: int) -> tuple[int, int]:
+        """The time of one gap in pauses of at least so long: (those that end as compilation begins, all others). Pauses most of
+        which a long call or known work covers are none."""
+        begin, end = self._pauses_of["call_pauses" if copies else "op_pauses"].get(int(self.process[row]), _NONE)
+        first, last = np.searchsorted(end, self.begin[row], "right"), np.searchsorted(begin, self.end[row], "left")
+        begin, end = np.maximum(begin[first:last], self.begin[row]), np.minimum(end[first:last], self.end[row])
+        group = np.full(len(begin), self.process[row])
+        kinds = ("loading", "compilation", "allocation", "long_calls")
+        busy = sum(self.work[kind].covered(group, end) - self.work[kind].covered(group, begin) for kind in kinds)
+        length = end - begin
+        pause = (length > least_ns) & (busy * 2 < length)
+        to_module = pause & np.isin(end, self.work["compilation"].start)
+        return int(length[to_module].sum()), int(length[pause & ~to_module].sum())
+
+    @cached_property
+    def _pauses_of(self) -> dict[str, dict[int, tuple[Ints, Ints]]]:
+        """Begin and end of the pauses of each process, with and without ops as moments."""
+        assert self.host is not None
+        return {
+            kind: {
+                self.processes[one.pid, -1]: (np.array(one.begin_ns, np.int64), np.array(one.end_ns, np.int64))
+                for one in self.host.work.get(kind, [])
+                if (one.pid, -1) in self.processes
+            }
+            for kind in ("call_pauses", "op_pauses")
+        }
+
+    def _loads(self, found: Bools) -> Bools:
+        """In which of these pauses before copies to the device the host prepared inputs: those before a step's first launch, or
+        where no steps are marked those that come again and again."""
+        if self.steps is not None and self.steps.kind == "engine":  # what its scheduler does between steps is no data loading
+            return np.zeros_like(found)
+        if self.steps is not None and len(self.steps):
+            return found & self._begins_a_step()
+        records = self.division.records
+        _, _, kind = distinct_rows(records["call"][self.after], records["inner"][self.after])
+        count = np.bincount(kind[found], minlength=int(kind.max(initial=0)) + 1)
+        return np.asarray(found & (count[kind] >= _OFTEN))
+
+    def _copies_to_device(self) -> Bools:
+        """Which gaps are followed by a copy from the host."""
+        kind, copied = (self.division.records[name][self.after] for name in ("kind", "copykind"))
+        return np.asarray((kind == ActivityKind.MEMCPY) & (copied == _TO_DEVICE))
+
+    def _begins_a_step(self) -> Bools:
+        """Which gaps are followed by what a step launches up to its first kernel."""
+        if self.steps is None or not len(self.steps):
+            return np.zeros(len(self.rows), np.bool_)
+        records, row, begins = self.division.records, self.division.row, self.steps.begin_ns
+        first = np.full(len(begins), np.iinfo(np.int64).max)
+        launches = records["launch_ns"][row][records["kind"][row] == ActivityKind.KERNEL]
+        step = np.searchsorted(begins, launches, "right") - 1
+        np.minimum.at(first, step[step >= 0], launches[step >= 0])
+        first = np.minimum.accumulate(first[::-1])[::-1]
+        launch = records["launch_ns"][self.after]
+        step = np.searchsorted(begins, launch, "right") - 1
+        return np.asarray((step >= 0) & (launch <= first[np.maximum(step, 0)]))
+
+
+_NONE = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _joined(one: Segments, other: Segments) -> Segments:
+    parts = zip((one.group, one.start, one.end), (other.group, other.start, other.end), strict=True)
+    return union(*map(np.concatenate, parts))

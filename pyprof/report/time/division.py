@@ -1,0 +1,235 @@
+"""Records in a window of time -> one division of that time, from which every figure and every advice of a report is taken.
+
+Each nanosecond of each device belongs to one activity that runs, or to one gap between activities. Of several that run at once
+a kernel that computes holds the device before communication, that before copies, and of equals the one that began first. So
+what is busy and idle, exposed or saved adds up to the window, and nothing is counted twice. Of the host it knows the times of
+launches alone: why a gap is one is not its business (see causes).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import count_before, latest, summed, union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.parse.records.records import PHASES, Records
+from pyprof.parse.sources.trace import ActivityKind
+
+BUSY = ("compute", "communication", "copy")  # what holds a device, first what holds it before the others
+COMPUTE, COMMUNICATION, COPY = range(3)
+_COPIES = (ActivityKind.MEMCPY, ActivityKind.MEMSET)
+_LAUNCH_NS = 20_000  # a launch that takes longer waits; most take 3 to 10 us
+_FAR_NS = 1 << 62  # beyond any time that is real
+
+
+class DeviceGaps:
+    """One row a time in which nothing runs on a device, in order of device and begin.
+
+    device: place in `Division.pids`; start_ns, end_ns; before, after: the rows of the records that ended last and begin next,
+    -1 at the window's begin or end, and where a pause of the recording is.
+    """
+
+    def __init__(self, device: Ints, start_ns: Ints, end_ns: Ints, before: Ints, after: Ints) -> None:
+        self.device, self.start_ns, self.end_ns, self.before, self.after = device, start_ns, end_ns, before, after
+        self.time_ns = end_ns - start_ns
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+
+class Division:
+    """The time of a window on each device.
+
+    records: all that the capture has; begin_ns, end_ns: the window; pauses: (begin, end) of times in it that count for nothing,
+    since nothing was recorded; pids, devices: process and ordinal of each device that has activities in it (one entry, -1, for
+    a capture of a CPU alone); row: the records that run in it, in order of device and begin; of these: place, that of the
+    device; begins, ends, cut off at the window's; role, place in BUSY.
+    """
+
+    def __init__(self, records: Records, begin_ns: int, end_ns: int, pauses: tuple[tuple[int, int], ...] = ()) -> None:
+        self.records, self.begin_ns, self.end_ns, self.pauses = records, begin_ns, max(end_ns, begin_ns), pauses
+        kind, start = records["kind"], records["start_ns"]
+        end = start + np.maximum(records["dur_ns"], 0)
+        self.on_gpu = bool((kind != ActivityKind.CPU).any())
+        inside = (start >= 0) & (start < self.end_ns) & (end > begin_ns)
+        if self.on_gpu:
+            inside &= kind != ActivityKind.CPU
+        for first, last in pauses:
+            inside &= (start < first) | (start >= last)
+        row = np.flatnonzero(inside)
+        (self.pids, self.devices), _, device = distinct_rows(records["pid"][row], records["device"][row])
+        begin, end = np.maximum(start[row], begin_ns), np.minimum(end[row], self.end_ns)
+        order = np.lexsort((end, begin, device))
+        self.row, self.place, self.begins, self.ends = row[order], device[order], begin[order], end[order]
+        communicates = records["phase"][self.row] == PHASES.index("communication")
+        copies = np.isin(kind[self.row], _COPIES)
+        self.role = np.where(copies, COPY, np.where(communicates, COMMUNICATION, COMPUTE)).astype(np.int8)
+
+    @property
+    def wall_ns(self) -> int:
+        """Length of the window, without pauses."""
+        return self.end_ns - self.begin_ns - sum(end - begin for begin, end in self.pauses)
+
+    @property
+    def count(self) -> int:
+        """How many devices there are."""
+        return len(self.pids)
+
+    @cached_property
+    def device(self) -> Ints:
+        """The device of each record, -1 for those outside of the window."""
+        result = np.full(len(self.records), -1, np.min_scalar_type(-max(self.count, 1)))
+        result[self.row] = self.place
+        return result
+
+    def first_of(self, device: int) -> int:
+        """The first record of a device in the window, -1 where it has none."""
+        place = int(np.searchsorted(self.place, device))
+        return int(self.row[place]) if place < len(self.row) and self.place[place] == device else -1
+
+    @cached_property
+    def held_ns(self) -> Ints:
+        """For each record the time in which it holds its device; 0 outside of the window."""
+        result = np.zeros(len(self.records), np.int64)
+        for role in range(len(BUSY)):
+            mine = np.flatnonzero(self.role == role)
+            if not len(mine):
+                continue
+            device, begin, end = self.place[mine], self.begins[mine], self.ends[mine]
+            reach, _ = self._reached(device, end)
+            begin = np.minimum(np.maximum(begin, reach), end)
+            others = self.role < role
+            if others.any():
+                covered = union(self.place[others], self.begins[others], self.ends[others])
+                result[self.row[mine]] = end - begin - covered.covered(device, end) + covered.covered(device, begin)
+            else:
+                result[self.row[mine]] = end - begin
+        return result
+
+    @staticmethod
+    def _reached(device: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """For each activity the last end of those of its device before it, and which ends then; the least time and -1 for a
+        device's first."""
+        last = latest(device, end)
+        holder = np.append(-1, last[:-1])[: len(end)]
+        holder[np.append(True, device[1:] != device[:-1])[: len(end)]] = -1
+        return np.where(holder >= 0, end[holder], -_FAR_NS), holder
+
+    @cached_property
+    def busy_ns(self) -> Ints:
+        """(BUSY, devices): the time that each role holds each device."""
+        count = max(self.count, 1)
+        group = self.role.astype(np.int64) * count + self.place
+        return summed(group, self.held_ns[self.row], len(BUSY) * count)[: len(BUSY) * self.count].reshape(len(BUSY), -1)
+
+    @cached_property
+    def gaps(self) -> DeviceGaps:
+        """All gaps of all devices, those at both ends of the window included."""
+        reach, holder = self._reached(self.place, self.ends)
+        ahead = np.where(holder >= 0, reach, self.begin_ns)
+        at = np.flatnonzero(self.begins > ahead)
+        before = np.where(holder[at] >= 0, self.row[holder[at]], -1)
+        # After a device's last activity, up to the window's end.
+        last = np.flatnonzero(np.append(self.place[1:] != self.place[:-1], True)[: len(self.row)])
+        ends = latest(self.place, self.ends)[last]
+        until = self.ends[ends]
+        open_end = until < self.end_ns
+        last, ends, until = last[open_end], ends[open_end], until[open_end]
+        none = np.full(len(last), -1)
+        columns = (
+            np.concatenate([self.place[at], self.place[last]]).astype(np.int64),
+            np.concatenate([ahead[at], until]),
+            np.concatenate([self.begins[at], np.full(len(last), self.end_ns)]),
+            np.concatenate([before, self.row[ends]]),
+            np.concatenate([self.row[at], none]),
+        )
+        order = np.lexsort((columns[1], columns[0]))
+        return self._without_pauses(DeviceGaps(*(column[order] for column in columns)))
+
+    def _without_pauses(self, gaps: DeviceGaps) -> DeviceGaps:
+        """Gaps cut at pauses, which are part of none."""
+        for first, last in self.pauses:
+            over = (gaps.start_ns < last) & (gaps.end_ns > first)
+            none = np.full(int(over.sum()), -1)
+            whole, ahead, behind = ~over, np.minimum(gaps.end_ns[over], first), np.maximum(gaps.start_ns[over], last)
+            device, before, after = gaps.device[over], gaps.before[over], gaps.after[over]
+            columns = (
+                (gaps.device[whole], device, device),
+                (gaps.start_ns[whole], gaps.start_ns[over], behind),
+                (gaps.end_ns[whole], ahead, gaps.end_ns[over]),
+                (gaps.before[whole], before, none),
+                (gaps.after[whole], none, after),
+            )
+            joined = [np.concatenate(column) for column in columns]
+            keep = np.flatnonzero(joined[2] > joined[1])
+            keep = keep[np.lexsort((joined[1][keep], joined[0][keep]))]
+            gaps = DeviceGaps(*(column[keep] for column in joined))
+        return gaps
+
+    @cached_property
+    def run(self) -> Ints:
+        """For each record the number of its run: the activities of a device between one gap in which it waited for the host and
+        the next, -1 outside of the window."""
+        late = self.waits_for_host
+        result = np.full(len(self.records), -1, np.int64)
+        ended = count_before(self.gaps.device[late], self.gaps.end_ns[late], self.place, self.begins, inclusive=True)
+        result[self.row] = ended + self.place
+        return result
+
+    @cached_property
+    def waits_for_host(self) -> Bools:
+        """Before which gaps' next activity the device waited for its launch: it had not returned when the device ran dry."""
+        gaps, row = self.gaps, self.gaps.after
+        begun, took = self.records["launch_ns"][row], self.records["launch_dur_ns"][row]
+        late: Bools = (row >= 0) & (begun >= 0) & (begun + np.maximum(took, 0) > gaps.start_ns)
+        # A call that returns when its copy has run says nothing of when it gave the copy to the device.
+        returned, ran = begun + took, self.records["start_ns"][row] + self.records["dur_ns"][row]
+        return late & ~((gaps.time_ns <= _LAUNCH_NS) & (returned >= ran) & (begun + _LAUNCH_NS <= gaps.start_ns))
+
+    @cached_property
+    def pace_ns(self) -> float:
+        """How long the host usually takes from one launch to the next: the median over all of one thread. Where a launch waits,
+        as for room in the device's queue, that is not the host's time. 0 where less than two launches are known."""
+        records, mine, then = self.records, self.launched[:-1], self.launched[1:]
+        same = (records["pid"][mine] == records["pid"][then]) & (records["tid"][mine] == records["tid"][then])
+        waited = np.maximum(records["launch_dur_ns"][mine] - _LAUNCH_NS, 0)
+        between = (records["launch_ns"][then] - records["launch_ns"][mine] - waited)[same]
+        return float(np.median(between)) if len(between) else 0.0
+
+    @cached_property
+    def launched(self) -> Ints:
+        """One record of each launch in the window, in order of process, thread and time."""
+        known = self.row[self.records["launch_ns"][self.row] >= 0]
+        pid, tid, launch = (self.records[name][known] for name in ("pid", "tid", "launch_ns"))
+        order = np.lexsort((launch, tid, pid))
+        new = np.ones(len(order), np.bool_)
+        new[1:] = np.any([np.diff(key[order]) != 0 for key in (pid, tid, launch)], axis=0)
+        return known[order[new]]
+
+    @cached_property
+    def slack_ns(self) -> Ints:
+        """For each run the most that its activities can be shortened before the host bounds them: its length less its launches
+        at the host's usual pace, less than 0 where these take longer. A number without bound where no launch is known."""
+        run = self.run[self.row]
+        count = int(run.max(initial=-1)) + 1
+        begins, ends = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+        np.minimum.at(begins, run, self.begins)
+        np.maximum.at(ends, run, self.ends)
+        launched = np.bincount(self.run[self.launched], minlength=count)
+        slack = np.clip(ends - begins - launched * self.pace_ns, -_FAR_NS, _FAR_NS).astype(np.int64)  # damaged times are huge
+        return np.where(launched > 0, slack, np.iinfo(np.int64).max)
+
+
+def mean_parts(parts: Ints, total: int) -> list[int]:
+    """The mean over devices of each part, (parts, devices), rounded so that they add up to `total`, which each device's do."""
+    devices = parts.shape[1]
+    if not devices:
+        return [0] * len(parts)
+    sums = parts.sum(axis=1)
+    result = sums // devices
+    for part in np.argsort(-(sums % devices), kind="stable")[: total - int(result.sum())].tolist():
+        result[part] += 1
+    return [int(number) for number in result]

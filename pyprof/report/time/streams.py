@@ -1,0 +1,119 @@
+"""A division of time and the causes of its gaps -> lines, devices and their streams, and the gaps of each with their causes.
+
+A stream idles while its device works on other streams (`elsewhere`), and with its device, for the same causes as that. So busy,
+elsewhere and the causes of a line add up to the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pyprof.arrays.columns import distinct_rows
+from pyprof.arrays.intervals import union
+from pyprof.arrays.types import Bools, Ints
+from pyprof.report.time.causes import CAUSES, Idle
+from pyprof.report.time.division import Division
+
+WHOLE, NO_STREAM = -1, -2  # as streams: the whole device; a stream that is not known
+
+
+@dataclass(frozen=True)
+class LineGaps:
+    """One row a gap, in order of line and begin. line: row of Lines; start_ns, end_ns; before, after: rows of records that
+    ended last and begin next, -1 none; waited: row of Waits, -1 none; divided: (gaps, CAUSES), ns; elsewhere_ns: of it the
+    device worked on other streams."""
+
+    line: Ints
+    start_ns: Ints
+    end_ns: Ints
+    before: Ints
+    after: Ints
+    waited: Ints
+    divided: Ints
+    elsewhere_ns: Ints
+
+    @cached_property
+    def idle_ns(self) -> Ints:
+        """The time of each that has causes: without what the device worked elsewhere."""
+        total: Ints = self.divided.sum(axis=1)
+        return total
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+
+class Lines:
+    """Each device, and behind it its streams. of: place of its device in the division; stream: its number, WHOLE or
+    NO_STREAM."""
+
+    def __init__(self, division: Division) -> None:
+        self.division = division
+        stream = division.records["stream"][division.row].astype(np.int64)
+        (of, streams), _, code = distinct_rows(division.place, np.where(stream == -1, NO_STREAM, stream))
+        whole = np.arange(division.count)
+        if not division.on_gpu:  # threads of a CPU are no streams
+            of, streams = of[:0], streams[:0]
+        self.of = np.concatenate([whole, of])
+        self.stream = np.concatenate([np.full(len(whole), WHOLE), streams])
+        order = np.lexsort((self.stream, self.stream != WHOLE, self.of))
+        self.of, self.stream = self.of[order], self.stream[order]
+        line = np.argsort(order)  # of each before they were put in order
+        self.of_activity = line[len(whole) + code] if len(of) else code
+        self.of_device = line[: len(whole)]
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    @property
+    def whole(self) -> Bools:
+        """Which lines are whole devices."""
+        return np.asarray(self.stream == WHOLE)
+
+    def activities(self, line: int) -> Ints:
+        """Positions in `division.row` of the activities of a line, in order of begin."""
+        of = self.division.place == self.of[line] if self.stream[line] == WHOLE else self.of_activity == line
+        return np.flatnonzero(of)
+
+    @cached_property
+    def busy_ns(self) -> Ints:
+        """Time in which at least one activity of each line runs."""
+        division = self.division
+        of_devices = division.busy_ns.sum(axis=0)
+        busy = union(self.of_activity, division.begins, division.ends).total(len(self))
+        return np.where(self.whole, of_devices[self.of], busy)
+
+    def gaps(self, idle: Idle, by_stream: bool) -> LineGaps:
+        """All gaps of devices, or of streams."""
+        gaps = idle.gaps
+        if not by_stream:
+            none = np.zeros(len(gaps), np.int64)
+            columns = gaps.start_ns, gaps.end_ns, gaps.before, gaps.after, idle.waited, idle.divided, none
+            return LineGaps(self.of_device[gaps.device], *columns)
+        parts = [self._gaps_of(line, idle) for line in np.flatnonzero(~self.whole).tolist()]
+        if not parts:
+            none = np.empty(0, np.int64)
+            return LineGaps(none, none, none, none, none, none, np.empty((0, len(CAUSES)), np.int64), none)
+        return LineGaps(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _gaps_of(self, line: int, idle: Idle) -> tuple[Ints, ...]:
+        """The gaps of one stream: each device gap lies in one of them, and gives it its causes."""
+        division, mine = self.division, self.activities(line)
+        row, begin = division.row[mine], division.begins[mine]
+        reach = np.maximum.accumulate(np.append(division.begin_ns, division.ends[mine]))
+        holder = np.append(-1, np.maximum.accumulate(np.where(division.ends[mine] > reach[:-1], np.arange(len(mine)), -1)))
+        begin, after = np.append(begin, division.end_ns), np.append(row, -1)
+        at = np.flatnonzero(begin > reach)
+        start, end = reach[at], begin[at]
+        before = np.where(holder[at] >= 0, np.append(row, -1)[holder[at]], -1)
+        theirs = np.flatnonzero(idle.gaps.device == self.of[line])
+        inside = np.searchsorted(start, idle.gaps.start_ns[theirs], "right") - 1
+        divided, waited = np.zeros((len(at), len(CAUSES)), np.int64), np.full(len(at), -1, np.int64)
+        np.add.at(divided, inside, idle.divided[theirs])
+        known = idle.waited[theirs] >= 0
+        waited[inside[known]] = idle.waited[theirs[known]]
+        paused = sum(np.clip(np.minimum(end, last) - np.maximum(start, first), 0, None) for first, last in division.pauses)
+        elsewhere = end - start - divided.sum(axis=1) - paused
+        return np.full(len(at), line), start, end, before, after[at], waited, divided, elsewhere
