@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, NotACapture
 from pyprof.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, read_any
 from pyprof.progress import stage
@@ -165,7 +164,6 @@ def open_trace(path: Path) -> Trace:
     return read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
 
 
-@columns_on_disk()
 def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = None) -> Records:
     """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used."""
     from pyprof.parse.sources.trace import Trace

@@ -1,24 +1,14 @@
-"""pyprof.arrays.joining: rows by a number in common, the same for any number of rows at a time."""
+"""pyprof.arrays.joining: rows by a number in common."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays import joining, sorting, spool
 from pyprof.arrays.joining import chosen, copied, first_rows, highest, last_rows, mapped, rows_where
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
-
-
-@pytest.fixture(params=[5, spool.PIECE_ROWS], autouse=True, scope="module")
-def rows_at_a_time(request: pytest.FixtureRequest) -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (joining, sorting, spool):
-            patch.setattr(module, "PIECE_ROWS", request.param)
-        yield
 
 
 @given(NUMBERS, NUMBERS)

@@ -99,7 +99,7 @@ def _attribute_cpu(capture: CaptureFacts) -> tuple[Columns, SliceResults]:
     around = ops_around(capture)
     rows = cpu_rows(capture, around)
     results = no_results(capture)
-    add_columns(rows, among_processes=False)
+    add_columns(rows)
     at, thread, when = Positions(rows.take("at")), rows["range_thread"], rows["when"]
     everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
     add_slice(capture, rows, results, around, everything, Placed(at, np.zeros(len(at), np.bool_), thread, when))

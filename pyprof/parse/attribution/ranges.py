@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from pyprof.arrays.columns import Columns, Growing, distinct_values
 from pyprof.arrays.nesting import Forest, any_order, crossing, nest, sort_ranges, stable_order
-from pyprof.arrays.sorting import order_by_parts, values_and_places
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, pieces, row_type, taken
+from pyprof.arrays.spool import computed, full, pieces, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
@@ -199,11 +198,7 @@ def nest_order(trace: Trace, rows: Rows) -> Array:
     """The order of ranges in which the outer of one thread come before the inner, whatever their order in the file."""
     start, given = gather(trace.ranges, rows, "start_ns", "end_ns")
     end = computed(len(start), np.int64, lambda part: np.maximum(given[part], start[part]))
-
-    if len(rows) <= PIECE_ROWS:
-        return sort_ranges(start, end, lambda at: _ties(trace, rows[at]))
-    # Those that begin together are in one part.
-    return order_by_parts(start, lambda own: sort_ranges(start[own], end[own], lambda at: _ties(trace, rows[own[at]])))
+    return sort_ranges(start, end, lambda at: _ties(trace, rows[at]))
 
 
 def _ties(trace: Trace, rows: Array) -> list[Array]:
@@ -326,7 +321,7 @@ class CaptureFacts:
         self.any_numbers = not is_backward.all()
         rows = taken(numbered, np.flatnonzero(is_backward))
         numbers = computed(len(rows), np.int64, lambda part: seq[rows[part]])
-        self._numbers, place = values_and_places(numbers)
+        self._numbers, place = np.unique(numbers, return_inverse=True)
         self._first = full(len(self._numbers) + 1, NEVER, np.int64)
         for part in pieces(len(rows)):
             np.minimum.at(self._first, place[part], start[rows[part]])

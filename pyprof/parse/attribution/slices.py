@@ -8,24 +8,23 @@ may cross another here. No texts, no ops.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, Growing, extent, narrowest
-from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import computed, empty, full, pieces, shared
+from pyprof.arrays.columns import Columns, Growing, distinct_values, extent, narrowest
+from pyprof.arrays.sorting import Groups, parts_of
+from pyprof.arrays.spool import computed, empty, full, pieces
 from pyprof.arrays.types import Array, Bools, Ints, Rows
-from pyprof.markers import Marker
 from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
-from pyprof.parse.records.records import Stack
-from pyprof.parse.sources.trace import Labels, Table
+from pyprof.parse.sources.trace import Table
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
+_SAMPLES = 256  # of each slice, to find the cuts
 _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
@@ -90,10 +89,9 @@ class Slices:
         self.open_first, self.open_last = self.open_first[still], self.open_last[still]
         return number
 
-    def some(self, numbers: range) -> Iterator[Slice]:
-        """The slices of these numbers."""
+    def __iter__(self) -> Iterator[Slice]:
         edges = [-1 - NEVER, *self.cuts.tolist(), NEVER]
-        for number in numbers:
+        for number in range(len(self)):
             begin, end = edges[number], edges[number + 1]
             before = self.open[(self.open_first < number) & (self.open_last >= number)]
             parts = [before, self._rest(number - 1, number, begin), self._own(number), self._rest(number + 1, number, end)]
@@ -123,7 +121,11 @@ class Slices:
 
 def _cuts(when: Ints, most: int) -> Ints:
     """Times that part the kernels into about equal numbers."""
-    cuts = cuts_of(when, max(most, -(-len(when) // _MOST_SLICES)))
+    parts = min(-(-len(when) // most), _MOST_SLICES)
+    if parts < 2:
+        return when[:0]
+    sample = np.sort(when[:: max(len(when) // (parts * _SAMPLES), 1)])
+    cuts = distinct_values(sample[np.arange(1, parts) * len(sample) // parts])
     return cuts[cuts > 0]
 
 
@@ -145,12 +147,6 @@ class NumberSpans:
             np.maximum.at(self.high, thread[heads], np.maximum.reduceat(seq, heads))
         self.count += np.bincount(thread, minlength=len(self.count))
 
-    def add_all(self, other: NumberSpans) -> None:
-        """The numbers of another."""
-        np.minimum(self.low, other.low, out=self.low)
-        np.maximum(self.high, other.high, out=self.high)
-        self.count += other.count
-
 
 class ThreadFacts:
     """What all of a thread's ranges together show.
@@ -162,13 +158,6 @@ class ThreadFacts:
     def __init__(self, threads: int) -> None:
         self.own, self.again = NumberSpans(threads), NumberSpans(threads)
         self.runs, self.python = np.zeros((2, threads), np.bool_)
-
-    def add(self, other: ThreadFacts) -> None:
-        """What other slices show of the same threads."""
-        self.own.add_all(other.own)
-        self.again.add_all(other.again)
-        self.runs |= other.runs
-        self.python |= other.python
 
 
 class SliceResults:
@@ -192,31 +181,6 @@ class SliceResults:
         """The sequence numbers of these kernels' stacks, outermost first."""
         self._counts.add(kernels, np.diff(offsets))
         self._numbers.add(numbers)
-
-    def as_part(self, labels: list[tuple[Hashable, Marker]]) -> Part:
-        """All of it, to be given to another process; labels: those that were made meanwhile."""
-        tables = (table.take() for table in (self.forward, self.retyped, self._counts, self._numbers))
-        forward, ran, counts, numbers = tables
-        return Part(labels, self.stacks.known(), self.stacks.cut, self.threads, forward, ran, counts, numbers, {})
-
-    def add_part(self, rows: Columns, part: Part, labels: Labels, known: int) -> None:
-        """What another process found in slices after those so far; known: how many labels both began with."""
-        for name, values in part.columns.items():
-            rows[name][part.counts[0]] = values
-        of_label = np.array([*range(known), *(labels.add(*made) for made in part.labels)], np.int64)
-        of_stack = np.append(self.stacks.add(part.stacks, part.cut), -1)
-        self.threads.add(part.threads)
-        row, op, stack = part.forward
-        for piece in pieces(len(row)):
-            self.forward.add(row[piece], op[piece], of_stack[stack[piece]])
-        row, label = part.retyped
-        self.retyped.add(row, of_label[label])
-        kernels, counts = part.counts
-        for piece in pieces(len(kernels)):
-            self._counts.add(kernels[piece], counts[piece])
-            rows["stack"][kernels[piece]] = of_stack[rows["stack"][kernels[piece]]]
-        for piece in pieces(len(part.numbers[0])):
-            self._numbers.add(part.numbers[0][piece])
 
     def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
         """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
@@ -247,22 +211,7 @@ def _sum_up(counts: Ints) -> None:
         before = int(counts[part.stop - 1])
 
 
-class Part(NamedTuple):
-    """`SliceResults` of some slices, with the labels and stacks that their codes mean; its tables as they stand there. columns:
-    those of rows for the kernels of these slices, as in `counts`, where the other process does not share the rows."""
-
-    labels: list[tuple[Hashable, Marker]]
-    stacks: list[tuple[Hashable, Stack]]
-    cut: dict[str, int]
-    threads: ThreadFacts
-    forward: list[Array]
-    retyped: list[Array]
-    counts: list[Array]
-    numbers: list[Array]
-    columns: dict[str, Array]
-
-
-FOUND: dict[str, tuple[object, type[np.generic]]] = {
+_FOUND: dict[str, tuple[object, type[np.generic]]] = {
     **dict.fromkeys(("stack", "range_row", "op_row", "function_row", "inner"), (-1, np.int32)),
     "state": (-1, np.int8),
     **dict.fromkeys(("in_engine", "optimizer", "by_time"), (False, np.bool_)),
@@ -270,12 +219,11 @@ FOUND: dict[str, tuple[object, type[np.generic]]] = {
 """The columns that slices add to rows: what stands there before, and the type."""
 
 
-def add_columns(rows: Columns, *, among_processes: bool) -> None:
+def add_columns(rows: Columns) -> None:
     """The columns of `SliceResults`, in which nothing is found yet."""
     count = len(rows["when"])
-    for name, (unknown, dtype) in FOUND.items():
-        values = full(count, unknown, dtype)
-        rows[name] = shared(values) if among_processes else values
+    for name, (unknown, dtype) in _FOUND.items():
+        rows[name] = np.full(count, unknown, dtype)
 
 
 class _GrowingTable:

@@ -112,21 +112,6 @@ class Stacks:
         aside, _ = self._open_sets(thread, nested.start[at])
         return self._codes(chains[at], np.zeros(len(at), np.bool_), aside)
 
-    def known(self) -> list[tuple[Hashable, Stack]]:
-        """The distinct stacks in the order of their codes, each with what makes it distinct."""
-        return [*zip(self._code_of, self.stacks, strict=True)]
-
-    def add(self, known: list[tuple[Hashable, Stack]], cut: dict[str, int]) -> Ints:
-        """The codes of stacks that another one knows, new or known; cut: its counts."""
-        codes = []
-        for key, stack in known:
-            code = self._code_of.setdefault(key, len(self.stacks))
-            self.stacks += [stack] * (code == len(self.stacks))
-            codes.append(code)
-        for what, count in cut.items():
-            self.cut[what] += count
-        return np.array(codes, np.int64)
-
     def _codes(self, chain: Ints, by_time: Bools, aside: Ints) -> Ints:
         distinct = distinct_rows(chain, by_time, aside)
         codes = np.array(list(map(self._code, *distinct.columns.tolist())), np.int64)

@@ -7,18 +7,15 @@ is read: they hold environments and command lines.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import Growing, distinct_rows, map_distinct, narrowest
-from pyprof.arrays.spool import computed, pieces
+from pyprof.arrays.spool import computed
 from pyprof.arrays.types import Array, Ints
 from pyprof.errors import EmptyCapture
-from pyprof.markers import Marker
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
@@ -273,18 +270,6 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-class _RangePart(NamedTuple):
-    """Rows of ranges from another process: columns as in _RANGE_COLUMNS, with what their codes mean there: labels since both
-    began alike, globalTids and domains by number; names of domains, rows left out."""
-
-    columns: list[Array]
-    labels: list[tuple[Hashable, Marker]]
-    threads: list[int]
-    domains: list[tuple[int, int]]
-    domain_names: dict[tuple[int, int], str]
-    unreadable: int
-
-
 class _RangeRows:
     """Collects rows of NVTX_EVENTS with their texts, batch by batch; of texts only the distinct ones are kept.
 
@@ -295,7 +280,6 @@ class _RangeRows:
     def __init__(self, names: dict[int, str], export: _Export, rows: int, *, kinds: bool) -> None:
         self.names, self.trace, self.export, self.thread = names, export.trace, export, export.thread
         self.kinds = _KINDS if kinds else (-1,)
-        self.known = len(self.trace.markers)
         self.codes = self.trace.labels.reader(rows)
         growing = map(partial(Growing, rows=rows), _RANGE_COLUMNS.values())
         self.columns = dict(zip(_RANGE_COLUMNS, growing, strict=True))
@@ -349,25 +333,6 @@ class _RangeRows:
                 numbers.append(self.domains.setdefault((process, number), len(self.domains)))
             result[named] = np.array(numbers)[inverse]
         return result
-
-    def as_part(self) -> _RangePart:
-        """All rows, for another process."""
-        columns = [column.whole() for column in self.columns.values()]
-        labels, threads = self.trace.labels.since(self.known), [*self.export.thread_of]
-        return _RangePart(columns, labels, threads, [*self.domains], self.domain_names, self.unreadable)
-
-    def add_part(self, part: _RangePart) -> None:
-        """Rows that another process collected after those that are here when both began alike."""
-        self.unreadable += part.unreadable
-        for key, name in part.domain_names.items():
-            self.domain_names[key] = min(name, self.domain_names.get(key, name))
-        domains = [self.domains.setdefault(key, len(self.domains)) for key in part.domains]
-        labels = [*range(self.known), *(self.trace.labels.add(*made) for made in part.labels)]
-        codes = {"thread": [*map(self.thread, part.threads)], "domain": [*domains, -1], "label": [*labels, -1]}
-        for (name, column), values in zip(self.columns.items(), part.columns, strict=True):
-            of = np.array(codes[name], np.int32) if name in codes else None
-            for piece in pieces(len(values)):
-                column.append(values[piece] if of is None else of[values[piece]])
 
     def table(self) -> Table:
         """All rows."""

@@ -329,10 +329,6 @@ class Labels:
         label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
         return label, seq, op_id
 
-    def since(self, known: int) -> list[tuple[Hashable, Marker]]:
-        """What was added after the first so many."""
-        return [(key, self.markers[code]) for key, code in self._codes.items() if code >= known]
-
     def add(self, key: Hashable, marker: Marker) -> int:
         """The code of a marker that a source built itself; key: what makes it distinct."""
         found = self._codes.get(key)

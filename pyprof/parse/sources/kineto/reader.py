@@ -8,7 +8,6 @@ and modules become ranges; Python frames give the source line of each op. Projec
 from __future__ import annotations
 
 import io
-from collections import defaultdict
 from collections.abc import Iterator
 from operator import add
 from pathlib import Path
@@ -18,7 +17,6 @@ import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
 from pyprof.arrays.joining import copied, highest, mapped, rows_where
-from pyprof.arrays.processes import most
 from pyprof.arrays.spool import computed, pieces, release, taken
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
@@ -96,17 +94,8 @@ class _TraceReader:
         self.counters = CounterEvents()
         self.lost = Lost()
         self.has_stacks = False
-        self._numberings: dict[int, dict[str, Numbering[Any]]] = defaultdict(self._new_numberings)
-
-    def read(self) -> Trace:
-        for process, block in self.file.worked(lambda: BlockReader().read, most()):
-            self._add(block, self._numberings[process])
-        return self._finish()
-
-    def _new_numberings(self) -> dict[str, Numbering[Any]]:
-        """Of what one process meets in blocks, see `BlockReader`."""
         code = self.trace.strings.code
-        return {
+        self._numberings: dict[str, Numbering[Any]] = {
             "threads": Numbering(lambda key, _: self.threads.number(key)),
             "texts": Numbering(lambda text, _: code(text)),
             "ops": Numbering(self.ops.code, VARIANTS),
@@ -115,6 +104,11 @@ class _TraceReader:
             "layers": Numbering(lambda key, _: self.activities.layer(key)),
         }
 
+    def read(self) -> Trace:
+        for block in self.file.worked(BlockReader().read):
+            self._add(block)
+        return self._finish()
+
     def _source(self, stack: str) -> int:
         self.has_stacks |= bool(stack)
         source = source_of_stack(stack)
@@ -122,13 +116,13 @@ class _TraceReader:
 
     # ------------------------------------------------------------------ what is in one block
 
-    def _add(self, block: Block, numberings: dict[str, Numbering[Any]]) -> None:
+    def _add(self, block: Block) -> None:
         for name, keys in block.new.items():
-            numberings[name].met(keys)
+            self._numberings[name].met(keys)
         for name, columns in block.parts:
             for column, kind in _CODES.get(name, {}).items():
                 if column in columns:
-                    columns[column] = numberings[kind].of(columns[column])
+                    columns[column] = self._numberings[kind].of(columns[column])
             self._add_part(name, columns)
         for name, events in block.others:
             self._add_others(name, events)
