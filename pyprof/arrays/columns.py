@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.spool import row_type
 from pyprof.arrays.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
@@ -48,6 +47,16 @@ class Distinct(NamedTuple):
     columns: Ints
     first: Ints
     inverse: Ints
+
+
+def row_type(rows: int) -> type[np.signedinteger[Any]]:
+    """The narrowest type for numbers of so many rows."""
+    return np.int32 if rows < 1 << 31 else np.int64
+
+
+def is_constant(values: Array) -> bool:
+    """Whether there are rows, all with one value."""
+    return len(values) > 0 and bool(values[0] == values[-1]) and bool((values == values[0]).all())
 
 
 def distinct_values(values: Array) -> Array:

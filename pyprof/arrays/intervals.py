@@ -14,9 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Column, extent
+from pyprof.arrays.columns import Column, extent, row_type
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.spool import row_type
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

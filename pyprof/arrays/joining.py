@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pyprof.arrays.columns import row_type
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.spool import row_type
 from pyprof.arrays.types import Array, Bools
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pyprof.arrays.columns import row_type
 from pyprof.arrays.nesting import any_order, runs, stable_order
-from pyprof.arrays.spool import row_type
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 
 

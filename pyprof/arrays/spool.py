@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from pyprof.arrays.columns import is_constant, row_type
 from pyprof.arrays.types import Array
+
+__all__ = ["is_constant", "row_type"]
 
 PIECE_ROWS = 1 << 20
 SMALL_PIECE_ROWS = 1 << 18
@@ -83,16 +86,6 @@ def taken(values: Array, index: Array) -> Array:
     if values.strides == (0,):
         return np.full(len(index), values[0], values.dtype) if len(index) else np.empty(0, values.dtype)
     return values.take(index)
-
-
-def is_constant(values: Array) -> bool:
-    """Whether there are rows, all with one value."""
-    return len(values) > 0 and bool(values[0] == values[-1]) and bool((values == values[0]).all())
-
-
-def row_type(rows: int) -> type[np.signedinteger[Any]]:
-    """The narrowest type for numbers of so many rows."""
-    return np.int32 if rows < 1 << 31 else np.int64
 
 
 def running_count(mask: Array) -> Array:

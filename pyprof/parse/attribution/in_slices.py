@@ -1,53 +1,45 @@
 """Rules 2 and 3 for all kernels, slice by slice: where each was launched, its stack, its op instance.
-Each slice adds to the rows of its kernels and to `SliceResults`. No file formats, no formulas.
+
+Each slice adds to `SliceResults`. No file formats, no formulas.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns
 from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.parse.attribution.derived import with_inside
+from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.run_types import retyped
-from pyprof.parse.attribution.slices import Slice, SliceResults, Slices, add_columns
+from pyprof.parse.attribution.slices import Slice, SliceResults, Slices
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
 from pyprof.progress import done
 
 
-def attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceResults:
-    """Rules 2 and 3 for all kernels."""
+def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> SliceResults:
+    """Rules 2 and 3 for all kernels; most: how many at a time, about."""
     whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
-    slices = Slices(capture.ranges, capture.kept, whole, rows["when"], most)
-    add_columns(rows)
-    results = no_results(capture)
-
-    if not _attribute_all(capture, rows, slices, results):  # some ranges cross, and are not set aside yet
-        # Which of several that cross goes may depend on others far away: look at all of them at once.
-        capture.set_aside(nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1])
-        return attribute_slices(capture, rows, most)
-    return results
-
-
-def no_results(capture: CaptureFacts) -> SliceResults:
-    """Before the first slice."""
-    return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
-
-
-def _attribute_all(capture: CaptureFacts, rows: Columns, slices: Slices, results: SliceResults) -> bool:
-    """Rules 2 and 3 for the kernels of all slices; False where ranges of theirs cross."""
+    slices = Slices(capture.ranges, capture.kept, whole, launches.when, most)
+    results = no_results(capture, len(launches))
     for one in slices:
         done(one.number / len(slices))
         nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
         if len(crossed):
-            return False
+            # Which of several that cross goes may depend on others far away: look at all of them at once, and begin again.
+            capture.set_aside(nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1])
+            return attribute_slices(capture, launches, most)
         around = OpsAround(capture, nested)
-        placed = locate(capture, around, rows["range_thread"][one.kernels], rows["when"][one.kernels])
-        add_slice(capture, rows, results, around, one, placed)
-    return True
+        placed = locate(capture, around, launches.range_thread[one.kernels], launches.when[one.kernels])
+        add_slice(capture, results, around, one, placed)
+    return results
+
+
+def no_results(capture: CaptureFacts, kernels: int) -> SliceResults:
+    """Before the first slice of so many kernels."""
+    return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]), kernels)
 
 
 def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
@@ -71,32 +63,30 @@ def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) 
     return Placed(Positions(at), by_time, thread, when)
 
 
-def add_slice(
-    capture: CaptureFacts, rows: Columns, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
-) -> None:
+def add_slice(capture: CaptureFacts, results: SliceResults, around: OpsAround, one: Slice, placed: Placed) -> None:
     """Put what a slice shows of its kernels, of forward ranges and of threads to the rest."""
-    kernels, row = one.kernels, with_none(around.nested.row)
+    kernels, row, found = one.kernels, with_none(around.nested.row), results.kernels
     # Rule 2: the stack.
-    rows["by_time"][kernels] = placed.by_time
-    rows["range_row"][kernels] = row[placed.at]
+    found.by_time[kernels] = placed.by_time
+    found.range_row[kernels] = row[placed.at]
     begun = (around.start >= one.begin) & (around.start < one.end)
     begun[-1] = False
     forward = _forward_ranges(capture, around, begun)
     chains = results.stacks.chains(around.nested, around.seq, placed.at, forward)
-    rows["stack"][kernels] = results.stacks.codes(placed, chains)
+    found.stack[kernels] = results.stacks.codes(placed, chains)
     own = Positions(np.where(placed.by_time, -1, placed.at))
     results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
     # Rule 3: the op instance.
-    rows["op_row"][kernels] = row[around.root(own)]
-    rows["inner"][kernels] = around.label[around.inner[own]]
-    rows["optimizer"][kernels] = around.optimizer[own] >= 0
-    for found in (with_inside(capture.trace, around), retyped(capture.trace, around)):
-        results.retyped.add(*found)
+    found.op_row[kernels] = row[around.root(own)]
+    found.inner[kernels] = around.label[around.inner[own]]
+    found.optimizer[kernels] = around.optimizer[own] >= 0
+    for labels in (with_inside(capture.trace, around), retyped(capture.trace, around)):
+        results.retyped.add(*labels)
     # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
     state = around.recomputed[own]
-    rows["state"][kernels] = state
-    rows["function_row"][kernels] = np.where(state == 1, -1, row[around.function[own]])
-    rows["in_engine"][kernels] = (around.engine[own] >= 0) & (state != 1)
+    found.state[kernels] = state
+    found.function_row[kernels] = np.where(state == 1, -1, row[around.function[own]])
+    found.in_engine[kernels] = (around.engine[own] >= 0) & (state != 1)
     stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, chains)
     results.forward.add(row[forward], row[around.owner(forward)], stack)
     _add_threads(capture, results, around, begun)

@@ -9,14 +9,14 @@ may cross another here. No texts, no ops.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, Growing, distinct_values, extent, narrowest
-from pyprof.arrays.sorting import Groups, parts_of
-from pyprof.arrays.spool import computed, empty, full, pieces
+from pyprof.arrays.columns import Growing, distinct_values, extent, narrowest
+from pyprof.arrays.sorting import Groups
 from pyprof.arrays.types import Array, Bools, Ints, Rows
 from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
@@ -49,23 +49,17 @@ class Slices:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
         self.threads = extent(self.thread)[1] + 2  # and one more for what is on no thread, -1
         self.cuts = _cuts(when, most)
-        first, self.open = self._place()
+        first: Array = np.zeros(len(self.start), np.int16)
+        if len(self.cuts):
+            first = np.searchsorted(self.cuts, self.start, "right").astype(np.int16)
+        # The rows that are open where the slice in which they begin ends.
+        self.open = np.flatnonzero(self.kept & (self.end > np.append(self.cuts, NEVER)[first]))
         self.open_first = first[self.open].astype(np.int64)
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
         self.open_whole = whole[ranges["label"][self.open]]
         number = self._fewer_cuts(len(first))
-        self.rows = Groups(computed(len(first), np.int16, lambda part: number[first[part]]), len(self.cuts) + 1)
-        self.kernels = Groups(parts_of(when, self.cuts), len(self.cuts) + 1)
-
-    def _place(self) -> tuple[npt.NDArray[np.int16], Ints]:
-        """The slice in which each range begins, and the rows of those that are open where it ends."""
-        first = full(len(self.start), 0, np.int16)
-        following = np.append(self.cuts, NEVER)
-        opened = [np.empty(0, np.int64)]
-        for part in pieces(len(first) if len(self.cuts) else 0):
-            first[part] = parts_of(self.start[part], self.cuts)
-            opened.append(np.flatnonzero(self.kept[part] & (self.end[part] > following[first[part]])) + part.start)
-        return first, np.concatenate(opened)
+        self.rows = Groups(number[first], len(self.cuts) + 1)
+        self.kernels = Groups(np.searchsorted(self.cuts, when, "right").astype(np.int16), len(self.cuts) + 1)
 
     def __len__(self) -> int:
         return len(self.cuts) + 1
@@ -160,20 +154,48 @@ class ThreadFacts:
         self.runs, self.python = np.zeros((2, threads), np.bool_)
 
 
+@dataclass(eq=False, repr=False)
+class KernelRanges:
+    """Rules 2 and 3: the ranges around each kernel, -1 none.
+
+    stack: code into `SliceResults.stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the
+    outermost of the op instance, the autograd function; inner: label of the innermost op; state: see `OpsAround`; in_engine,
+    optimizer: inside a range of autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread then.
+    """
+
+    stack: Array
+    range_row: Array
+    op_row: Array
+    function_row: Array
+    inner: Array
+    state: Array
+    in_engine: Bools
+    optimizer: Bools
+    by_time: Bools
+
+    @classmethod
+    def unknown(cls, count: int) -> KernelRanges:
+        """Those of so many kernels of which nothing is found yet."""
+
+        def codes() -> Array:
+            return np.full(count, -1, np.int32)
+
+        def flags() -> Bools:
+            return np.zeros(count, np.bool_)
+
+        return cls(codes(), codes(), codes(), codes(), codes(), np.full(count, -1, np.int8), flags(), flags(), flags())
+
+
 class SliceResults:
-    """What the slices show of a capture, as columns that they add to the rows of kernels (-1 none) and as the rest.
+    """What the slices show of a capture.
 
-    Columns: stack: code into `stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the outermost of
-    the op instance, the autograd function; inner: label; state: see `OpsAround`; in_engine, optimizer: inside a range of
-    autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread at that time.
-
-    `add_columns` makes the columns. forward: of each slice the ranges that a backward one may name by number, as rows of
+    kernels: the ranges around each. forward: of each slice the ranges that a backward one may name by number, as rows of
     `ranges`, with the rows of their ops and their stacks. retyped: of each slice the ranges of ops that ran in other types than
     they were called with, and the labels of those. threads: see there.
     """
 
-    def __init__(self, stacks: Stacks, threads: int) -> None:
-        self.stacks, self.threads = stacks, ThreadFacts(threads)
+    def __init__(self, stacks: Stacks, threads: int, kernels: int) -> None:
+        self.stacks, self.threads, self.kernels = stacks, ThreadFacts(threads), KernelRanges.unknown(kernels)
         self.forward, self.retyped = _GrowingTable(3), _GrowingTable(2)
         self._counts, self._numbers = _GrowingTable(2), _GrowingTable(1)
 
@@ -185,45 +207,18 @@ class SliceResults:
     def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
         """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
         (kernels, counts), (unordered,) = self._counts.take(), self._numbers.take()
-        place = empty(len(order), np.int32)
-        for part in pieces(len(order)):
-            place[order[part]] = np.arange(part.start, part.stop)
-        offsets = full(len(order) + 1, 0, np.int64)
-        for part in pieces(len(kernels)):
-            offsets[place[kernels[part]] + 1] = counts[part]
-        _sum_up(offsets)
-        numbers, begin = empty(len(unordered), np.int64), 0
-        for part in pieces(len(kernels)):
-            many = counts[part]
-            before = np.cumsum(many) - many
-            own = unordered[begin : begin + int(many.sum())]
-            numbers[np.repeat(offsets[place[kernels[part]]] - before, many) + np.arange(len(own))] = own
-            begin += len(own)
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        place = place[kernels]
+        offsets = np.zeros(len(order) + 1, np.int64)
+        offsets[place + 1] = counts
+        np.cumsum(offsets, out=offsets)
+        before = np.cumsum(counts, dtype=np.int64) - counts
+        at = np.repeat(offsets[place] - before, counts)
+        at += np.arange(len(at))
+        numbers = np.empty(len(unordered), np.int64)
+        numbers[at] = unordered
         return offsets, numbers
-
-
-def _sum_up(counts: Ints) -> None:
-    """Put the sum up to each place there."""
-    before = 0
-    for part in pieces(len(counts)):
-        np.cumsum(counts[part], out=counts[part])
-        counts[part] += before
-        before = int(counts[part.stop - 1])
-
-
-_FOUND: dict[str, tuple[object, type[np.generic]]] = {
-    **dict.fromkeys(("stack", "range_row", "op_row", "function_row", "inner"), (-1, np.int32)),
-    "state": (-1, np.int8),
-    **dict.fromkeys(("in_engine", "optimizer", "by_time"), (False, np.bool_)),
-}
-"""The columns that slices add to rows: what stands there before, and the type."""
-
-
-def add_columns(rows: Columns) -> None:
-    """The columns of `SliceResults`, in which nothing is found yet."""
-    count = len(rows["when"])
-    for name, (unknown, dtype) in _FOUND.items():
-        rows[name] = np.full(count, unknown, dtype)
 
 
 class _GrowingTable:
