@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct, one_of, row_type
+from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct, row_type
 from pyprof.arrays.nesting import any_order
-from pyprof.arrays.spool import taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
@@ -29,7 +28,7 @@ def take(values: Array, index: Integers) -> Ints:
 
 def gather(table: Table, rows: Integers, *names: str) -> list[Array]:
     """These columns of these rows of a table."""
-    return [taken(table[name], rows) for name in names]
+    return [table[name][rows] for name in names]
 
 
 def ranks(texts: list[str]) -> Ints:

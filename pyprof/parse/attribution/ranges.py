@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import Columns, distinct_values, row_type
-from pyprof.arrays.nesting import Forest, any_order, crossing, nest, sort_ranges, stable_order
+from pyprof.arrays.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
@@ -212,15 +212,6 @@ def _ties(trace: Trace, rows: Array) -> list[Array]:
 
 def _joined(parts: list[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
-
-
-def by_thread(thread: Integers, rows: Integers) -> dict[int, Array]:
-    """Rows by their thread, each in the order given; thread: of each row, -1 none."""
-    order = stable_order(thread)
-    threads, first = np.unique(thread[order], return_index=True)
-    parts = dict(zip(threads.tolist(), np.split(rows[order], first[1:]), strict=False))
-    parts.pop(-1, None)
-    return parts
 
 
 # ---------------------------------------------------------------------------------------------- ranges set aside

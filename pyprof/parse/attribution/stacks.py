@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values, extent
+from pyprof.arrays.nesting import by_thread
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
 from pyprof.engine_steps import read
 from pyprof.markers import Kind, Marker, is_backward_name
 from pyprof.parse.attribution.launches import gather
-from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside, by_thread
+from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind, Trace
 

@@ -13,7 +13,6 @@ from itertools import repeat
 import numpy as np
 
 from pyprof.arrays.columns import Growing, distinct_rows, map_distinct, narrowest
-from pyprof.arrays.spool import computed
 from pyprof.arrays.types import Array, Ints
 from pyprof.errors import EmptyCapture
 from pyprof.parse.sources.sqlite import Database
@@ -104,10 +103,6 @@ class _Export:
         starts = db.integers("TARGET_INFO_SESSION_START_TIME", {"start": "utcEpochNs"})["start"]
         self.trace.session_end_ns, self.trace.utc_ns = max(ends.tolist(), default=-1), next(iter(starts.tolist()), -1)
 
-    def __getstate__(self) -> dict[str, object]:
-        """For a process that collects ranges: without the database, and without the tables that were read before."""
-        return vars(self) | {"db": None, "trace": Trace(self.trace.source, labels=self.trace.labels)}
-
     # ------------------------------------------------------------------ codes
 
     def _string(self, string_id: int) -> int:
@@ -132,9 +127,8 @@ class _Export:
         else:
             columns["process"] = map_distinct(pids, lambda pid: -1 if pid < 0 else self._process(pid))
         if (node >= 0).any():
-            columns["graph_node"] = computed(len(node), node.dtype, lambda part: np.where(node[part] == 0, -1, node[part]))
-        start, end = columns["start_ns"], columns["end_ns"]
-        columns["end_ns"] = computed(len(start), np.int64, lambda part: np.maximum(end[part], start[part]))
+            columns["graph_node"] = np.where(node == 0, node.dtype.type(-1), node)
+        columns["end_ns"] = np.maximum(columns["end_ns"], columns["start_ns"])
         columns["kind"] = np.broadcast_to(np.int8(kind), len(pids))
         return make_table("activities", columns)
 
@@ -143,13 +137,7 @@ class _Export:
         smem = {"static": "staticSharedMemory", "dynamic": "dynamicSharedMemory"}
         columns = self.db.integers(_KERNEL, _ACTIVITY | _GEOMETRY | {"name": name} | smem, narrow=True)
         static, dynamic = columns.pop("static"), columns.pop("dynamic")
-        columns["smem_bytes"] = computed(
-            len(static),
-            np.int64,
-            lambda part: np.where(
-                (static[part] < 0) | (dynamic[part] < 0), -1, static[part].astype(np.int64) + dynamic[part].astype(np.int64)
-            ),
-        )
+        columns["smem_bytes"] = np.where((static < 0) | (dynamic < 0), -1, np.add(static, dynamic, dtype=np.int64))
         columns["name"] = map_distinct(columns["name"], self._string)
         return self._activities(ActivityKind.KERNEL, columns)
 
@@ -337,16 +325,11 @@ class _RangeRows:
     def table(self) -> Table:
         """All rows."""
         columns: dict[str, Array] = dict(zip(self.columns, map(Growing.whole, self.columns.values()), strict=True))
-        end = columns["end_ns"]
-        columns["open"] = computed(len(end), np.int8, lambda part: end[part] == -1)
+        columns["open"] = columns["end_ns"] == -1
         codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1
         for key, number in self.domains.items():
             codes[number] = self.trace.strings.code(self.domain_names.get(key, "(domain without a name)"))
         codes = codes.astype(np.int16 if codes.max() < 1 << 15 else np.int32)
         domain = columns["domain"]
-        columns["domain"] = (
-            computed(len(domain), codes.dtype, lambda part: codes[domain[part]])
-            if self.domains
-            else np.broadcast_to(codes[-1], len(domain))
-        )
+        columns["domain"] = codes[domain] if self.domains else np.broadcast_to(codes[-1], len(domain))
         return make_table("ranges", columns)

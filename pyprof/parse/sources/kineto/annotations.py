@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.joining import highest, rows_where
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Array
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.trace import Trace, concatenated, make_table
@@ -25,19 +23,18 @@ def give_layers(trace: Trace, layer: Array, qualified: set[int]) -> None:
     which of those are modules' paths from the root.
     """
     node, process = trace.activities["graph_node"], trace.activities["process"]
-    rows = rows_where(len(layer), lambda part: (layer[part] >= 0) & (node[part] >= 0) & (process[part] >= 0))
+    node, process = node[: len(layer)], process[: len(layer)]
+    rows = np.flatnonzero((layer >= 0) & (node >= 0) & (process >= 0))
     if not len(rows):
         return
-    some = (rows[part] for part in pieces(len(rows)))
-    found = [distinct_rows(process[own], node[own], layer[own]).columns for own in some]
-    owner, number, text = distinct_rows(*np.concatenate(found, axis=1)).columns
+    owner, number, text = distinct_rows(process[rows], node[rows], layer[rows]).columns
     new = np.ones(len(owner), np.bool_)
     new[1:] = (np.diff(owner) != 0) | (np.diff(number) != 0)  # of a node that was written twice the first
     owner, number, text = owner[new], number[new], text[new]
     (places, texts), _, at = distinct_rows(owner, text)
     owners = np.unique(places)
     thread = len(trace.threads["tid"]) + np.searchsorted(owners, places)
-    ends = [highest(table["end_ns"], 0) for table in (trace.ranges, trace.launches, trace.activities)]
+    ends = [int(table["end_ns"].max(initial=0)) for table in (trace.ranges, trace.launches, trace.activities)]
     start = max(ends) + _NS * (1 + 2 * np.arange(len(texts)))
     labels = [_label(trace, trace.strings[code], "module" if code in qualified else "user") for code in texts.tolist()]
     ranges = make_table("ranges", {"start_ns": start, "end_ns": start + _NS, "thread": thread, "label": np.array(labels)})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.joining import rows_where
 from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.trace import Labels, Table
 
@@ -21,8 +20,7 @@ def give_facts(ranges: Table, labels: Labels) -> None:
     if not records or not bare:
         return
     label = ranges["label"]
-    around = rows_where(len(label), lambda part: np.isin(label[part], records))
-    inner = rows_where(len(label), lambda part: np.isin(label[part], bare))
+    around, inner = (np.flatnonzero(np.isin(label, some)) for some in (records, bare))
     owner = _innermost(ranges, around, inner)
     inner, owner = inner[owner >= 0], owner[owner >= 0]
     new: dict[tuple[int, int], int] = {}

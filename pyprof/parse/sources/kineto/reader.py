@@ -8,7 +8,6 @@ and modules become ranges; Python frames give the source line of each op. Projec
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.joining import copied, highest, mapped, rows_where
-from pyprof.arrays.spool import computed, pieces, release, taken
-from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.arrays.types import Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto import exported
@@ -162,7 +159,7 @@ class _TraceReader:
         if (written := exported.given(facts.pyprof, self.file.name)) is not None:
             return self._restored(written)
         if (frames := self.frames.table()) is not None:
-            for calls in module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels):
+            if (calls := module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels)) is not None:
                 self.ranges.add(calls)
             trace.frames = self.frames.kept()
         self._join()
@@ -180,16 +177,14 @@ class _TraceReader:
         number_nodes(trace)
         give_layers(trace, self.activities.layers(), self.activities.qualified)
         self._give_facts(processes, self.lost._replace(shared=shared))
-        release()
         return trace
 
     def _join(self) -> None:
         trace = self.trace
         trace.ranges, trace.memory = self.ranges.whole(), self.memory.whole()
         trace.launches, trace.activities = self.launches.table(), self.activities.table()
-        tasks, launches = self.tasks.tables(highest(trace.launches["corr"], 0) + 1)
+        tasks, launches = self.tasks.tables(int(trace.launches["corr"].max(initial=0)) + 1)
         trace.activities, trace.launches = concatenated([trace.activities, tasks]), concatenated([trace.launches, launches])
-        release()
 
     def _restored(self, written: exported.Exported) -> Trace:
         """The trace of which `pyprof trace` wrote a timeline: nothing is derived from events again."""
@@ -219,12 +214,10 @@ class _TraceReader:
 
     def _give_sources(self) -> None:
         ranges = self.trace.ranges
-        layer, label, given = self._of_kinds(Kind.LAYER), ranges["label"], ranges["src"]
-        rows = rows_where(len(label), lambda part: ~layer[label[part]] & (given[part] < 0))
-        found = self.frames.sources(taken(ranges["thread"], rows), taken(ranges["start_ns"], rows))
-        ranges["src"] = source = copied(given)
-        for part in pieces(len(rows)):
-            source[rows[part]] = found[part]
+        rows = np.flatnonzero(~self._of_kinds(Kind.LAYER)[ranges["label"]] & (ranges["src"] < 0))
+        source = ranges["src"].copy()
+        source[rows] = self.frames.sources(ranges["thread"][rows], ranges["start_ns"][rows])
+        ranges["src"] = source
 
     def _of_kinds(self, *kinds: Kind) -> Bools:
         """For each marker whether it is of one of these kinds."""
@@ -233,42 +226,33 @@ class _TraceReader:
     def _give_frames_to_launches(self) -> None:
         """A range of source lines alone for each launch outside ops, as by a library that torch does not know."""
         trace, ranges, launches = self.trace, self.trace.ranges, self.trace.launches
-        op, label = self._of_kinds(Kind.DISPATCH, Kind.BACKWARD), ranges["label"]
-        ops = rows_where(len(label), lambda part: op[label[part]])
+        ops = np.flatnonzero(self._of_kinds(Kind.DISPATCH, Kind.BACKWARD)[ranges["label"]])
         within = Intervals(ranges["thread"], ranges["start_ns"], ranges["end_ns"], ranges["thread"]).take(ops)
         thread, start = launches["thread"], launches["start_ns"]
-        inside = open_at(within, thread, start)
-        outside = rows_where(len(start), lambda part: ~inside[part])
-        source = self.frames.sources(taken(thread, outside), taken(start, outside))
+        rows = np.flatnonzero(~open_at(within, thread, start))
+        source = self.frames.sources(thread[rows], start[rows])
+        rows, source = rows[source >= 0], source[source >= 0]
         bare = trace.labels.add(("launch", ""), Marker(Kind.TRACE, "", "launch"))
-        added = GrowingTable("ranges")
-        for part in pieces(len(outside)):
-            own = source[part] >= 0
-            rows = outside[part][own]
-            columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
-            added.add(columns | {"src": source[part][own], "label": np.full(len(rows), bare)})
-        trace.ranges = concatenated([ranges, added.whole()])
+        columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
+        added = make_table("ranges", columns | {"src": source, "label": np.full(len(rows), bare)})
+        trace.ranges = concatenated([ranges, added])
 
     def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
         """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
         thread there by its first number, -1 without one. Frames, and so modules, that ran on others are dropped: Kineto writes
         those of unknown threads under pid 0, tid 0."""
         trace, every = self.trace, list(self.threads.numbers)
-        layer, label, thread = self._of_kinds(Kind.LAYER), trace.ranges["label"], trace.ranges["thread"]
+        thread, other = trace.ranges["thread"], ~self._of_kinds(Kind.LAYER)[trace.ranges["label"]]
         is_used = np.zeros(len(every) + 1, np.bool_)
-        for part in pieces(len(label)):
-            is_used[thread[part][~layer[label[part]]]] = True
-        for part in pieces(len(trace.launches["thread"])):
-            is_used[trace.launches["thread"][part]] = True
+        is_used[thread[other]] = True
+        is_used[trace.launches["thread"]] = True
         used = np.flatnonzero(is_used)
         row = np.full(len(every) + 1, -1, np.int32)
         row[used] = np.arange(len(used))
-        trace.ranges = chosen(trace.ranges, lambda part: ~layer[label[part]] | is_used[thread[part]])
-        of_frames = trace.frames["thread"]
-        trace.frames = chosen(trace.frames, lambda part: is_used[of_frames[part]])
+        trace.ranges = chosen(trace.ranges, other | is_used[thread])
+        trace.frames = chosen(trace.frames, is_used[trace.frames["thread"]])
         for table in (trace.ranges, trace.launches, trace.memory, trace.frames):
-            table["thread"] = mapped(row, table["thread"])
-        release()
+            table["thread"] = row[table["thread"]]
         return [every[i] for i in used.tolist()], row.tolist()
 
     def _give_forward_threads(self, numbers: list[tuple[int, int]], row: list[int]) -> None:
@@ -277,34 +261,21 @@ class _TraceReader:
         trace, ranges = self.trace, self.trace.ranges
         pids = {pid: i for i, pid in enumerate(trace.processes["pid"].tolist())}
         process = np.array([pid for pid, _ in numbers], np.int64)
-        columns = [ranges[name] for name in ("thread", "start_ns", "seq", "fwd_thread", "label")]
-
-        def ops() -> Iterator[NumberedOps]:
-            for part in pieces(len(ranges["seq"])):
-                rows = np.flatnonzero(ranges["seq"][part] >= 0)
-                thread, *others = (column[part][rows] for column in columns)
-                yield NumberedOps(process[thread], thread, *others)
-                release()
-
+        rows = np.flatnonzero(ranges["seq"] >= 0)
+        thread, *others = (ranges[name][rows] for name in ("thread", "start_ns", "seq", "fwd_thread", "label"))
+        ops = NumberedOps(process[thread], thread, *others)
         known = forward_threads(ops, [marker.name for marker in trace.markers], self.arrows.pairs(row))
-        ids: set[tuple[int, int]] = set()
-        for some in ops():
-            backward = some.logical > 0
-            ids |= {*map(tuple, distinct_rows(some.process[backward], some.logical[backward]).columns.T.tolist())}
+        backward = ops.logical > 0
+        ids = distinct_rows(ops.process[backward], ops.logical[backward])
         absent: list[int] = []
-        for pid, number in sorted(ids - known.keys()):
-            known[pid, number] = len(numbers) + len(absent)
-            absent.append(pids[pid])
-
-        def forward(part: slice) -> Array:
-            result = np.full(part.stop - part.start, -1, np.int32)
-            rows = np.flatnonzero((ranges["seq"][part] >= 0) & (columns[3][part] > 0))
-            found = distinct_rows(process[columns[0][part][rows]], columns[3][part][rows])
-            threads = [known[pid, number] for pid, number in found.columns.T.tolist()]
-            result[rows] = np.array(threads, np.int32)[found.inverse]
-            return result
-
-        ranges["fwd_thread"] = computed(len(columns[3]), np.int32, forward)
+        for pid, number in ids.columns.T.tolist():
+            if (pid, number) not in known:
+                known[pid, number] = len(numbers) + len(absent)
+                absent.append(pids[pid])
+        forward = np.full(len(ranges["seq"]), -1, np.int32)
+        threads = [known[pid, number] for pid, number in ids.columns.T.tolist()]
+        forward[rows[backward]] = np.array(threads, np.int32)[ids.inverse]
+        ranges["fwd_thread"] = forward
         if absent:
             trace.threads = concatenated([trace.threads, make_table("threads", {"process": np.array(absent)})])
 
@@ -321,5 +292,5 @@ class _TraceReader:
         trace.version = f"Kineto schema {facts.schemaVersion}"
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
-        trace.session_end_ns = max((highest(end, int(end[0])) for end in ends), default=-2) + 1
+        trace.session_end_ns = max((int(end.max()) for end in ends), default=-2) + 1
         trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or self.has_stacks, lost)

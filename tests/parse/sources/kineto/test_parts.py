@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.parse.sources.kineto.parts import Intervals, NestedParts, open_at
+from pyprof.parse.sources.kineto.parts import Intervals, nested, open_at
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 20)), max_size=60)
 
@@ -36,13 +36,11 @@ def innermost(rows: list[tuple[int, int, int]], thread: int) -> list[int]:
 
 @given(ROWS)
 def test_what_is_open_at_each_time(rows: list[tuple[int, int, int]]) -> None:
-    nested, times = NestedParts(intervals(rows)), np.arange(62)
+    times, found = np.arange(62), dict.fromkeys(range(4), np.full(62, -1))
+    for thread, own, forest in nested(intervals(rows)):
+        at = forest.innermost(times)
+        found[thread] = np.where(at >= 0, np.append(own, -1)[at], -1)
     for thread in range(4):
-        asked = nested.parts.groups(np.full(62, thread), times)
-        found = np.full(62, -1)
-        for number, own, forest in nested:
-            at = forest.innermost(times[asked[number]])
-            found[asked[number]] = np.where(at >= 0, np.append(own, -1)[at], -1)
-        assert found.tolist() == innermost(rows, thread)
+        assert found[thread].tolist() == innermost(rows, thread)
         covered = [any(one == thread and start <= time < start + length for one, start, length in rows) for time in range(62)]
         assert open_at(intervals(rows), np.full(62, thread), times).tolist() == covered
