@@ -1,4 +1,4 @@
-"""Rows found by a number that they share with others. What the numbers mean is not known here."""
+"""Rows found by a number that they share with others; and, from `rows_where` on, names that others still use for numpy's."""
 
 from __future__ import annotations
 
@@ -54,8 +54,3 @@ def mapped(codes: Array, values: Array) -> Array:
 def copied(values: Array) -> Array:
     """A copy that can be written to."""
     return values.copy()
-
-
-def highest(values: Array, least: int) -> int:
-    """The largest of the values and of `least`."""
-    return int(values.max(initial=least))

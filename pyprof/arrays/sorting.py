@@ -1,4 +1,4 @@
-"""Orders and groups of rows by their values. What the numbers mean is not known here."""
+"""Orders and groups of rows by their values; `cuts_of` and `parts_of` are names that others still use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from pyprof.arrays.types import Array, Bools, Integers, Ints
 def ascending(values: Array) -> bool:
     """Whether no value is less than the one before it."""
     return not (values[1:] < values[:-1]).any()
-
-
-def order_of(values: Array) -> Array:
-    """The rows in ascending order of their values; the order of equal ones is any."""
-    return any_order(values)
 
 
 def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:

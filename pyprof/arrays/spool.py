@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import is_constant, row_type
+from pyprof.arrays.columns import is_constant as is_constant
+from pyprof.arrays.columns import row_type as row_type
 from pyprof.arrays.types import Array
-
-__all__ = ["is_constant", "row_type"]
 
 PIECE_ROWS = 1 << 20
 SMALL_PIECE_ROWS = 1 << 18

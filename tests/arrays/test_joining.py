@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays.joining import chosen, copied, first_rows, highest, last_rows, mapped, rows_where
+from pyprof.arrays.joining import chosen, copied, first_rows, last_rows, mapped, rows_where
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
 
@@ -21,13 +21,12 @@ def test_rows_of_numbers(known: list[int], wanted: list[int]) -> None:
 
 
 @given(NUMBERS)
-def test_masks_codes_and_the_highest(numbers: list[int]) -> None:
+def test_masks_and_codes(numbers: list[int]) -> None:
     values = np.array(numbers, np.int64)
     rows = rows_where(len(values), lambda part: values[part] > 3)
     assert rows.tolist() == np.flatnonzero(values > 3).tolist()
     assert chosen(values, lambda part: values[part] > 3).tolist() == values[values > 3].tolist()
     assert mapped(np.arange(100, dtype=np.int32), values[rows]).tolist() == values[rows].tolist()
-    assert highest(values, -1) == max([-1, *numbers])
     copy = copied(np.broadcast_to(np.int64(7), len(values)))
     copy += 1
     assert copy.tolist() == [8] * len(values)

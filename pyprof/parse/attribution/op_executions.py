@@ -92,7 +92,7 @@ def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple
     Where an op has one op inside and that has its name too both are one, as in torch's table.
     """
     nested, label = around.nested, around.label
-    shown = np.array([*map(_is_shown, markers), False], np.bool_)[label]
+    shown = np.array([*(one.kind in _SHOWN and not one.text.startswith(_MODULE) for one in markers), False], np.bool_)[label]
     code_of: dict[str, int] = {}
     name = np.array([*(code_of.setdefault(text, len(code_of)) for text in names), -1], np.int64)[label]
     while True:
@@ -104,10 +104,6 @@ def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple
         if not twin.any():
             return shown, owner, above
         shown = shown & ~twin
-
-
-def _is_shown(marker: Marker) -> bool:
-    return marker.kind in _SHOWN and not marker.text.startswith(_MODULE)
 
 
 def _name(marker: Marker) -> str:

@@ -27,11 +27,7 @@ class _Strings:
     def add(self, batch: Batch) -> None:
         self.ids.append(batch.columns[0])
         self.sizes.append(batch.texts.size)
-        self.raw.append(_joined(batch.texts))
-
-
-def _joined(texts: Texts) -> Array:
-    return np.frombuffer(b"".join(texts.to_bytes()), np.uint8)
+        self.raw.append(np.frombuffer(b"".join(batch.texts.to_bytes()), np.uint8))
 
 
 class Names:

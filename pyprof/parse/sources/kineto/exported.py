@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.types import Array, Ints
+from pyprof.arrays.types import Ints
 from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError
 from pyprof.markers import Kind, Marker, decode
@@ -131,7 +131,7 @@ class Exported(msgspec.Struct):
         row = np.array([*(row_of.get(key, -1) for key in numbers), -1], np.int64)
         for name in ("activities", "launches", "ranges", "memory", "frames"):
             table = getattr(trace, name)
-            table |= {column: _later(table[column], self.since_ns) for column in table.keys() & set(_TIMES)}
+            table |= {column: np.asarray(table[column] + self.since_ns) for column in table.keys() & set(_TIMES)}
             if "thread" in table:
                 table["thread"] = row.astype(np.int32)[table["thread"]]
         if trace.samples is not None:
@@ -165,10 +165,6 @@ def range_columns(codes: Sequence[RangeCodes | None]) -> Table | None:
         return None
     columns = {name: [getattr(one, name) for one in known] for name in RangeCodes.__struct_fields__}
     return {name: np.array(values, np.int64) for name, values in columns.items()}
-
-
-def _later(times: Array, by_ns: int) -> Array:
-    return np.asarray(times + by_ns)
 
 
 def _with_texts(table: Table, codes: Ints, names: Sequence[str] = _CODES) -> Table:

@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.columns import distinct_rows, distinct_values
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto import exported
-from pyprof.parse.sources.kineto.annotations import give_layers
 from pyprof.parse.sources.kineto.ascend import AscendTasks
 from pyprof.parse.sources.kineto.blocks import Block, BlockReader, number_of
 from pyprof.parse.sources.kineto.codes import Numbering
-from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
 from pyprof.parse.sources.kineto.events import Event
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
@@ -34,7 +32,7 @@ from pyprof.parse.sources.kineto.parts import Intervals, open_at
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.parse.sources.trace import GrowingTable, Table, Trace, chosen, concatenated, make_table
+from pyprof.parse.sources.trace import GrowingTable, Labels, Table, Trace, chosen, concatenated, make_table
 
 # Of each part of a block its columns of codes, and what these are.
 _CODES = {
@@ -47,6 +45,8 @@ _CODES = {
     "arrow begins": {"thread": "threads"},
     "arrow ends": {"thread": "threads"},
 }
+
+_ANNOTATION_NS = 1000  # how long each range is that torch's annotations of graphs are made to
 
 
 def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
@@ -163,7 +163,7 @@ class _TraceReader:
                 self.ranges.add(calls)
             trace.frames = self.frames.kept()
         self._join()
-        give_facts(trace.ranges, trace.labels)
+        _give_facts_of_collectives(trace.ranges, trace.labels)
         self.launches.give_geometry(trace.activities)
         self._check()
         if frames is not None:
@@ -175,7 +175,7 @@ class _TraceReader:
         processes = len(trace.processes["pid"])
         trace.activities["process"], shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         number_nodes(trace)
-        give_layers(trace, self.activities.layers(), self.activities.qualified)
+        _give_layers(trace, self.activities.layers(), self.activities.qualified)
         self._give_facts(processes, self.lost._replace(shared=shared))
         return trace
 
@@ -294,3 +294,82 @@ class _TraceReader:
         ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
         trace.session_end_ns = max((int(end.max()) for end in ends), default=-2) + 1
         trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or self.has_stacks, lost)
+
+
+def _give_layers(trace: Trace, layer: Array, qualified: set[int]) -> None:
+    """Give the nodes of graphs the layers in which they were recorded: what torch's annotations of a captured graph
+    (`torch.cuda.graph(enable_annotations=True)`) say among the args of its kernels -> `ranges` and `graph_nodes`.
+
+    When and on which thread that was is not known: the ranges are on a thread of their own without an id, after all else.
+
+    layer: of each of the first activities (those after them have none), code into strings of the text, -1 none; qualified:
+    which of those are modules' paths from the root.
+    """
+    node, process = trace.activities["graph_node"], trace.activities["process"]
+    node, process = node[: len(layer)], process[: len(layer)]
+    rows = np.flatnonzero((layer >= 0) & (node >= 0) & (process >= 0))
+    if not len(rows):
+        return
+    owner, number, text = distinct_rows(process[rows], node[rows], layer[rows]).columns
+    new = np.ones(len(owner), np.bool_)
+    new[1:] = (np.diff(owner) != 0) | (np.diff(number) != 0)  # of a node that was written twice the first
+    owner, number, text = owner[new], number[new], text[new]
+    (places, texts), _, at = distinct_rows(owner, text)
+    owners = np.unique(places)
+    thread = len(trace.threads["tid"]) + np.searchsorted(owners, places)
+    ends = [int(table["end_ns"].max(initial=0)) for table in (trace.ranges, trace.launches, trace.activities)]
+    start = max(ends) + _ANNOTATION_NS * (1 + 2 * np.arange(len(texts)))
+    labels = []
+    for code in texts.tolist():
+        name, scope = trace.strings[code], "module" if code in qualified else "user"
+        labels.append(trace.labels.add(("annotation", name, scope), Marker(Kind.LAYER, name, name, scope=scope)))
+    ranges = make_table(
+        "ranges", {"start_ns": start, "end_ns": start + _ANNOTATION_NS, "thread": thread, "label": np.array(labels)}
+    )
+    nodes = make_table("graph_nodes", {"node": number, "thread": thread[at], "start_ns": start[at] + 1})
+    trace.threads = concatenated([trace.threads, make_table("threads", {"process": owners})])
+    trace.ranges = concatenated([trace.ranges, ranges])
+    trace.graph_nodes = concatenated([trace.graph_nodes, nodes])
+
+
+def _give_facts_of_collectives(ranges: Table, labels: Labels) -> None:
+    """Change the labels of NCCL's annotations to calls with the facts of torch's record around them (bytes, group, ranks).
+
+    A kernel is launched inside `nccl:all_reduce`, which names only its input; the `record_param_comms` around it has the rest.
+    Without such records nothing changes.
+    """
+    records = [i for i, m in enumerate(labels.markers) if m.call is not None and "collective" in dict(m.call.kwargs)]
+    bare = [i for i, m in enumerate(labels.markers) if m.call is not None and m.call.module == "nccl" and not m.call.kwargs]
+    if not records or not bare:
+        return
+    label = ranges["label"]
+    around, inner = (np.flatnonzero(np.isin(label, some)) for some in (records, bare))
+    owner = _innermost(ranges, around, inner)
+    inner, owner = inner[owner >= 0], owner[owner >= 0]
+    new: dict[tuple[int, int], int] = {}
+    for row, own, outer in zip(inner.tolist(), ranges["label"][inner].tolist(), ranges["label"][owner].tolist(), strict=True):
+        code = new.get((own, outer))
+        if code is None:
+            marker, record = labels.markers[own], labels.markers[outer]
+            if marker.call is None or record.call is None:
+                continue
+            whole = marker._replace(call=marker.call._replace(kwargs=record.call.kwargs))
+            code = new[own, outer] = labels.add((marker.kind, marker.name, repr(whole.call)), whole)
+        ranges["label"][row] = code
+
+
+def _innermost(ranges: Table, around: Array, inner: Array) -> Ints:
+    """For each row of `inner` the last one of `around` that began before it on its thread and had not ended; -1 none.
+
+    Records of collectives do not nest, so that only the last one can contain it.
+    """
+    found = np.full(len(inner), -1, np.int64)
+    start, end, thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]
+    for one in distinct_values(thread[inner]).tolist():
+        here, own = around[thread[around] == one], np.flatnonzero(thread[inner] == one)
+        here = here[np.argsort(start[here], kind="stable")]
+        at = np.searchsorted(start[here], start[inner[own]], "right") - 1
+        inside = at >= 0
+        inside[inside] = end[here[at[inside]]] >= end[inner[own[inside]]]
+        found[own[inside]] = here[at[inside]]
+    return found
