@@ -33,6 +33,7 @@ _WORDS = {
 _WORD = r"(?i:feed.?forward)|[A-Z]+(?![a-z])|[A-Z]?[a-z]+"  # also of camelCase; a feed-forward layer runs in any phase
 # A kernel that Inductor fused is named after all ops in it: relu's mask, `threshold_backward`, is made in forward.
 _BACKWARD_KERNEL = r"(?i)^(?!triton_|graph_\d+_).*(?:backward|(?<![a-z])bwd(?![a-z]))"
+# Ops that only backward has, whatever called them, and that only optimizers have.
 _BACKWARD_OP = r"(?:.*_)?backward(?:_.*)?"
 # Also outside of Optimizer.step: of GradScaler.unscale_ and update, and where the step is the user's own.
 _OPTIMIZER_OP = r"_amp_(?:foreach_non_finite_check_and_unscale|update_scale)_?|_fused_(?:sgd|adamw?|adagrad)_?"
@@ -82,8 +83,10 @@ def _said(capture: CaptureFacts, says: Evidence, stacks: list[Stack]) -> Array:
     """What the ops, functions and ranges around each row say."""
     ends = np.array([*(not _BACKWARD_RANGES.isdisjoint(stack.ranges) for stack in stacks), False])
     phase = np.where(says.op >= 0, np.int8(FORWARD), np.int8(-1))
-    phase[says.is_backward | ends[says.kernels.stack] | _in_ops(capture, says, _is_backward)] = BACKWARD
-    phase[says.kernels.optimizer | _in_ops(capture, says, _is_optimizer)] = OPTIMIZER
+    backward = _in_ops(capture, says, lambda call: re.fullmatch(_BACKWARD_OP, call.op) is not None)
+    phase[says.is_backward | ends[says.kernels.stack] | backward] = BACKWARD
+    optimizer = _in_ops(capture, says, lambda call: re.fullmatch(_OPTIMIZER_OP, call.op) is not None)
+    phase[says.kernels.optimizer | optimizer] = OPTIMIZER
     return phase
 
 
@@ -103,16 +106,6 @@ def _in_ops(capture: CaptureFacts, says: Evidence, holds: Callable[[OpCall], boo
     calls = (marker.call for marker in capture.trace.markers)
     found = np.array([*(call is not None and holds(call) for call in calls), False], np.bool_)
     return np.asarray(found[says.op] | found[says.kernels.inner])
-
-
-def _is_backward(call: OpCall) -> bool:
-    """Whether only backward has the op (`aten::convolution_backward`), whatever called it."""
-    return re.fullmatch(_BACKWARD_OP, call.op) is not None
-
-
-def _is_optimizer(call: OpCall) -> bool:
-    """Whether only optimizers have the op, and what scales their gradients."""
-    return re.fullmatch(_OPTIMIZER_OP, call.op) is not None
 
 
 def texts_where(strings: Strings, names: Array, holds: Callable[[str], bool]) -> Bools:

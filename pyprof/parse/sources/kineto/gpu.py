@@ -113,14 +113,9 @@ def _small(found: Ints) -> Ints:
 def _or_numbers(found: Ints, events: list[Event], name: str) -> Ints:
     """Devices or streams; where args lack one, from pid or tid."""
     for row in np.flatnonzero(found < 0).tolist():
-        found[row] = _number(getattr(events[row], name))
+        number = re.search(r"\d+$", str(getattr(events[row], name)))  # 7, `7`, `stream 7`
+        found[row] = integer(number[0]) if number else -1
     return found
-
-
-def _number(value: int | str) -> int:
-    """A device or stream from pid or tid, for events whose args lack it: 7, `7`, `stream 7`."""
-    found = re.search(r"\d+$", str(value))
-    return integer(found[0]) if found else -1
 
 
 class Activities:

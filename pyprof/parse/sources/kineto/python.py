@@ -101,18 +101,15 @@ class Frames:
         frames = self.table()
         if frames is None or not len(start):
             return result
-        rank, source = self._ranks()
+        ranked = [rank_of(name) for name in self._code]
+        rank = np.array([rank for rank, _ in ranked], np.int64)
+        source = np.array([self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked], np.int64)
         asked = by_thread(thread, np.arange(len(start)))
         for number, rows, forest in nested(frames.intervals()):
             if (wanted := asked.get(number)) is not None:
                 name = frames.name[rows]
                 result[wanted] = _innermost(forest, rank[name], source[name], start[wanted])
         return result
-
-    def _ranks(self) -> tuple[Ints, Ints]:
-        ranked = [rank_of(name) for name in self._code]
-        codes = [self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked]
-        return np.array([rank for rank, _ in ranked], np.int64), np.array(codes, np.int64)
 
 
 def _innermost(forest: Forest, rank: Ints, source: Ints, times: Ints) -> Ints:

@@ -23,7 +23,6 @@ from pyprof.parse.sources.kineto.ascend import AscendTasks
 from pyprof.parse.sources.kineto.blocks import Block, BlockReader, number_of
 from pyprof.parse.sources.kineto.codes import Numbering
 from pyprof.parse.sources.kineto.counters import CounterEvents
-from pyprof.parse.sources.kineto.events import Event
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, number_nodes, process_of_activities
 from pyprof.parse.sources.kineto.modules import module_ranges
@@ -91,6 +90,13 @@ class _TraceReader:
         self.counters = CounterEvents()
         self.lost = Lost()
         self.has_stacks = False
+        self._tables = {
+            "activities": self.activities.add, "launches": self.launches.add, "launch sizes": self.launches.add_sizes,
+            "ranges": self.ranges.add, "written ranges": self.ranges.add, "frames": self.frames.add, "memory": self.memory.add,
+        }  # fmt: skip
+        self._others = {
+            "tasks": self.tasks.add, "counter ranges": self.counters.add_ranges, "counter samples": self.counters.add_samples,
+        }  # fmt: skip
         code = self.trace.strings.code
         self._numberings: dict[str, Numbering[Any]] = {
             "threads": Numbering(lambda key, _: self.threads.number(key)),
@@ -120,37 +126,19 @@ class _TraceReader:
             for column, kind in _CODES.get(name, {}).items():
                 if column in columns:
                     columns[column] = self._numberings[kind].of(columns[column])
-            self._add_part(name, columns)
+            if name in ("arrow begins", "arrow ends"):
+                self.arrows.add(name == "arrow begins", self.threads.pids()[columns["thread"]], columns)
+            else:
+                self._tables[name](columns)
         for name, events in block.others:
-            self._add_others(name, events)
+            if name == "arrows of tasks":
+                threads = [self.threads.number((event.pid, event.tid)) for event in events if event.ph == "s"]
+                self.tasks.add_arrows(events, np.array(threads, np.int64))
+            else:
+                self._others[name](events)
         for pid, tid, name in block.names:
             self.thread_names[number_of(pid), number_of(tid)] = name
         self.lost = Lost(*map(add, self.lost, block.lost))
-
-    def _add_part(self, name: str, columns: Table) -> None:
-        parts = {
-            "activities": self.activities.add, "launches": self.launches.add, "launch sizes": self.launches.add_sizes,
-            "ranges": self.ranges.add, "written ranges": self.ranges.add, "frames": self.frames.add, "memory": self.memory.add,
-            "arrow begins": self._add_arrow_begins, "arrow ends": self._add_arrow_ends,
-        }  # fmt: skip
-        parts[name](columns)
-
-    def _add_arrow_begins(self, columns: Table) -> None:
-        self.arrows.add(True, self.threads.pids()[columns["thread"]], columns)
-
-    def _add_arrow_ends(self, columns: Table) -> None:
-        self.arrows.add(False, self.threads.pids()[columns["thread"]], columns)
-
-    def _add_others(self, name: str, events: list[Event]) -> None:
-        others = {
-            "tasks": self.tasks.add, "arrows of tasks": self._add_arrows_of_tasks,
-            "counter ranges": self.counters.add_ranges, "counter samples": self.counters.add_samples,
-        }  # fmt: skip
-        others[name](events)
-
-    def _add_arrows_of_tasks(self, events: list[Event]) -> None:
-        threads = [self.threads.number((event.pid, event.tid)) for event in events if event.ph == "s"]
-        self.tasks.add_arrows(events, np.array(threads, np.int64))
 
     # ------------------------------------------------------------------ the tables, once all is read
 
