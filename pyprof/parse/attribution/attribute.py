@@ -35,7 +35,7 @@ from pyprof.parse.attribution.ops import (
 )
 from pyprof.parse.attribution.phases import Evidence, find_phases
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
-from pyprof.parse.attribution.slices import MOST_KERNELS, KernelRanges, Slice, SliceResults
+from pyprof.parse.attribution.slices import MOST_KERNELS, KernelRanges, Slice, SliceResults, ThreadFacts
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, MarkedStep, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
@@ -54,25 +54,27 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     del trace  # columns are freed on the way, where the caller keeps none
     if len(capture.activities["kind"]):
         launches = find_launches(capture.trace, capture.activities, capture.launches)  # rule 1
-        results = attribute_slices(capture, launches, most)  # rules 2 and 3
+        kernels, results = attribute_slices(capture, launches, most)  # rules 2 and 3
     else:
-        launches, results = _attribute_cpu(capture)
-    directions = _find_directions(capture, launches, results)  # rule 4
-    forward = _join_forward(capture, results, directions)
-    kernels = results.kernels
+        launches, kernels, results = _attribute_cpu(capture)
+    directions = _find_directions(capture, launches, kernels, results.threads)  # rule 4
+    forward = _join_forward(capture, kernels, results, directions)
     steps = _find_steps(capture, launches, kernels)  # rule 5
     ran, label = results.retyped.take()
     ops = op_table(capture.trace, Rows(kernels.op_row), forward.row, (Rows(ran), label))
     capture.ranges.clear()
     columns, devices = _measured(capture, launches, steps)
-    columns["by_time"], columns["recomputed"] = kernels.by_time, directions.recomputed
+    columns["by_time"], columns["recomputed"], columns["stack"] = kernels.by_time, directions.recomputed, kernels.stack
+    columns["scope"] = np.where(directions.is_backward & (forward.stack >= 0), forward.stack, kernels.stack)
     says = Evidence(ops.table.label[ops.op], kernels, directions.is_backward, launches.launch_thread, launches.in_graph)
     inferred = find_phases(capture, says, columns, results.stacks.stacks)
     calls = _number_instances(capture, launches, kernels.inner, columns, ops, steps)  # rule 6
     counts = _count_rows(launches, columns) | inferred | results.stacks.cut | forward.unknown  # rule 7
-    records = _records(capture.trace, launches, results, directions, forward, columns)
+    engine_steps, launch_thread, on_engine = steps.engine_steps, launches.launch_thread, directions.on_engine
+    del launches, kernels, directions, forward, steps, ops, says  # most of it would be held twice
+    records = _records(capture.trace, results, columns, launch_thread, on_engine)
     records.counts = {name: count for name, count in counts.items() if count}
-    records.calls, records.gpus, records.engine_steps = calls, devices, steps.engine_steps
+    records.calls, records.gpus, records.engine_steps = calls, devices, engine_steps
     return records
 
 
@@ -80,7 +82,7 @@ def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
     """For each activity whether it has a launch, and the row of the innermost range that it was launched in, -1 none."""
     capture = CaptureFacts(trace, rules)
     launches = find_launches(capture.trace, capture.activities, capture.launches)
-    return launches.launched, Rows(attribute_slices(capture, launches, MOST_KERNELS).kernels.range_row)
+    return launches.launched, Rows(attribute_slices(capture, launches, MOST_KERNELS)[0].range_row)
 
 
 def ops_around(capture: CaptureFacts) -> OpsAround:
@@ -94,17 +96,17 @@ def ops_around(capture: CaptureFacts) -> OpsAround:
 # ---------------------------------------------------------------------------------------------- without a GPU
 
 
-def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, SliceResults]:
+def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, SliceResults]:
     """Rows of ops in place of activities, and rules 2 and 3 for them."""
     from pyprof.parse.attribution.cpu import cpu_rows
 
     around = ops_around(capture)
     called, capture.activities, at = cpu_rows(capture, around)
-    results = no_results(capture, len(at))
+    found, results = KernelRanges.unknown(len(at)), no_results(capture)
     everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
     placed = Placed(at, np.zeros(len(at), np.bool_), called.range_thread, called.when)
-    add_slice(capture, results, around, everything, placed)
-    return called, results
+    add_slice(capture, found, results, around, everything, placed)
+    return called, found, results
 
 
 # ---------------------------------------------------------------------------------------------- rules 4 and 5, all rows
@@ -121,10 +123,9 @@ class _Directions:
     engine: Bools
 
 
-def _find_directions(capture: CaptureFacts, launches: Launched, results: SliceResults) -> _Directions:
+def _find_directions(capture: CaptureFacts, launches: Launched, kernels: KernelRanges, threads: ThreadFacts) -> _Directions:
     # Never the main thread, they run backward functions, no Python-level range of theirs lies outside of those, and their own
     # sequence counter does not move (it moves where a checkpoint runs forward again).
-    threads, kernels = results.threads, results.kernels
     engine = threads.runs & ~threads.python & (capture.trace.threads["main"] != 1) & (threads.own.low >= threads.own.high)
     thread = launches.range_thread  # of a graph's kernel where it was recorded, not where the graph was launched
     constant = (threads.again.count > 1) & (threads.again.low == threads.again.high)
@@ -143,8 +144,8 @@ class _Forward:
     unknown: dict[str, int]
 
 
-def _join_forward(capture: CaptureFacts, results: SliceResults, directions: _Directions) -> _Forward:
-    ranges, function = capture.ranges, results.kernels.function_row
+def _join_forward(capture: CaptureFacts, kernels: KernelRanges, results: SliceResults, directions: _Directions) -> _Forward:
+    ranges, function = capture.ranges, kernels.function_row
     numbered = np.where(take(ranges["seq"], function) >= 0, function, -1)
     functions, of_kernel = distinct_places(numbered, len(ranges["label"]))
     forward, forward_op, forward_stack = results.forward.take()
@@ -251,13 +252,8 @@ def _count_rows(launches: Launched, columns: Columns) -> dict[str, int]:
     }
 
 
-def _records(
-    trace: Trace, launches: Launched, results: SliceResults, directions: _Directions, forward: _Forward, columns: Columns
-) -> Records:
+def _records(trace: Trace, results: SliceResults, columns: Columns, launch_thread: Array, on_engine: Bools) -> Records:
     """Rule 7: every row, in an order that does not depend on the file's. Takes the numbers of results."""
-    stack = results.kernels.stack
-    columns["stack"] = stack
-    columns["scope"] = np.where(directions.is_backward & (forward.stack >= 0), forward.stack, stack)
     order = _order(columns, trace)
     if not ascending(order):
         for name in list(columns):
@@ -267,10 +263,10 @@ def _records(
         dict(columns), trace.strings, results.stacks.stacks, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns
     )
     records.seq_offsets, records.seq_numbers = results.take_numbers(order)
-    records.columns["seq"] = main_numbers(records, directions.on_engine[order])
+    records.columns["seq"] = main_numbers(records, on_engine[order])
     pid = take(trace.processes["pid"], trace.threads["process"])
     thread = distinct_rows(pid, trace.threads["tid"]).inverse.astype(np.int32)  # threads of one process and id are one
-    records.columns["sub"] = running_numbers(records, with_none(thread)[launches.launch_thread[order]])
+    records.columns["sub"] = running_numbers(records, with_none(thread)[launch_thread[order]])
     records.columns = {name: records.columns[name] for name in COLUMNS}
     return records
 

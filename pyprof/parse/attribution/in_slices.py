@@ -1,6 +1,6 @@
 """Rules 2 and 3 for all kernels, slice by slice: where each was launched, its stack, its op instance.
 
-Each slice adds to `SliceResults`. No file formats, no formulas.
+Each slice adds to `KernelRanges` and `SliceResults`. No file formats, no formulas.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.run_types import retyped
-from pyprof.parse.attribution.slices import Slice, SliceResults, Slices
+from pyprof.parse.attribution.slices import KernelRanges, Slice, SliceResults, Slices
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
 from pyprof.progress import done
 
 
-def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> SliceResults:
+def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tuple[KernelRanges, SliceResults]:
     """Rules 2 and 3 for all kernels; most: how many at a time, about."""
     whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
     slices = Slices(capture.ranges, capture.kept, whole, launches.when, most)
-    results = no_results(capture, len(launches))
+    found, results = KernelRanges.unknown(len(launches)), no_results(capture)
     for one in slices:
         done(one.number / len(slices))
         nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
@@ -33,13 +33,13 @@ def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> Sl
             return attribute_slices(capture, launches, most)
         around = OpsAround(capture, nested)
         placed = locate(capture, around, launches.range_thread[one.kernels], launches.when[one.kernels])
-        add_slice(capture, results, around, one, placed)
-    return results
+        add_slice(capture, found, results, around, one, placed)
+    return found, results
 
 
-def no_results(capture: CaptureFacts, kernels: int) -> SliceResults:
-    """Before the first slice of so many kernels."""
-    return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]), kernels)
+def no_results(capture: CaptureFacts) -> SliceResults:
+    """Before the first slice."""
+    return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
 
 
 def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
@@ -63,9 +63,11 @@ def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) 
     return Placed(Positions(at), by_time, thread, when)
 
 
-def add_slice(capture: CaptureFacts, results: SliceResults, around: OpsAround, one: Slice, placed: Placed) -> None:
-    """Put what a slice shows of its kernels, of forward ranges and of threads to the rest."""
-    kernels, row, found = one.kernels, with_none(around.nested.row), results.kernels
+def add_slice(
+    capture: CaptureFacts, found: KernelRanges, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
+) -> None:
+    """Put what a slice shows of its kernels to `found`, of forward ranges and of threads to the results."""
+    kernels, row = one.kernels, with_none(around.nested.row)
     # Rule 2: the stack.
     found.by_time[kernels] = placed.by_time
     found.range_row[kernels] = row[placed.at]

@@ -187,15 +187,15 @@ class KernelRanges:
 
 
 class SliceResults:
-    """What the slices show of a capture.
+    """What the slices show of a capture beside the ranges around each kernel.
 
-    kernels: the ranges around each. forward: of each slice the ranges that a backward one may name by number, as rows of
+    forward: of each slice the ranges that a backward one may name by number, as rows of
     `ranges`, with the rows of their ops and their stacks. retyped: of each slice the ranges of ops that ran in other types than
     they were called with, and the labels of those. threads: see there.
     """
 
-    def __init__(self, stacks: Stacks, threads: int, kernels: int) -> None:
-        self.stacks, self.threads, self.kernels = stacks, ThreadFacts(threads), KernelRanges.unknown(kernels)
+    def __init__(self, stacks: Stacks, threads: int) -> None:
+        self.stacks, self.threads = stacks, ThreadFacts(threads)
         self.forward, self.retyped = _GrowingTable(3), _GrowingTable(2)
         self._counts, self._numbers = _GrowingTable(2), _GrowingTable(1)
 
