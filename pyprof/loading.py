@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pyprof.arrays.spool import columns_on_disk
 from pyprof.errors import InputError, NotACapture
 from pyprof.formats import CAPTURES, COUNTERS, RECORDS, TIMERS, op_rules, read, read_any
 from pyprof.progress import stage
@@ -165,7 +164,6 @@ def open_trace(path: Path) -> Trace:
     return read(str(path), CAPTURES)  # type: ignore[return-value]  # captures give no records
 
 
-@columns_on_disk()
 def _attributed(found: list[Trace | Records], name: str, kept: _Kept | None = None, *, with_host: bool = False) -> Records:
     """The records of the one thing in a list, which is taken out: columns that nobody else has are freed as they are used.
 
@@ -202,11 +200,32 @@ def _with_lines(records: Records, path: Path) -> Records:
     from pyprof.parse.sources import kernel_information
 
     if lines := kernel_information.beside(path):
-        from pyprof.parse.attribution.provenance import give_lines
-
-        if count := give_lines(records, lines):
+        if count := _give_lines(records, lines):
             records.notes.append(f"kernels with source lines from {kernel_information.NAME}: {count:,}")
     return records
+
+
+def _give_lines(records: Records, lines: dict[str, tuple[str, ...]]) -> int:
+    """Give kernels of these names the lines that they were made from; returns how many kernels."""
+    import numpy as np
+
+    from pyprof.arrays.columns import distinct_rows
+    from pyprof.parse.records.records import Stack
+
+    codes = [code for code, text in enumerate(records.strings.values) if text in lines]
+    rows = np.flatnonzero(np.isin(records["name"], codes))
+    if not len(rows):
+        return 0
+    pairs, _, inverse = distinct_rows(records["scope"][rows], records["name"][rows])
+    new = []
+    for scope, name in pairs.T.tolist():
+        new.append(len(records.stacks))
+        stack = records.stacks[scope] if scope >= 0 else Stack()
+        records.stacks.append(replace(stack, trace=lines[records.strings[name]]))
+    column = records["scope"].copy()
+    column[rows] = np.array(new, column.dtype)[inverse]
+    records.columns["scope"] = column
+    return len(rows)
 
 
 def _with_graphs(run: Trace | Records, name: str, graphs: str | None, kept: _Kept | None = None) -> Trace | Records:

@@ -56,16 +56,13 @@ def to_numpy(array: Any, missing: int | float | bool | None = None) -> npt.NDArr
     if pa.types.is_boolean(array.type):
         values = _truth(data, begin, end)
     else:
-        values = np.frombuffer(data, array.type.to_pandas_dtype())[begin:end] if len(array) else _empty(array.type)
+        dtype = array.type.to_pandas_dtype()
+        values = np.frombuffer(data, dtype)[begin:end] if len(array) else np.empty(0, dtype)
     if not array.null_count:
         return values
     if missing is None:
         raise ValueError(f"{array.null_count} values are missing")
     return np.where(_truth(validity, begin, end), values, np.asarray(missing, values.dtype))
-
-
-def _empty(kind: Any) -> npt.NDArray[Any]:
-    return np.empty(0, kind.to_pandas_dtype())
 
 
 def _bits(values: npt.NDArray[np.bool_]) -> Any:

@@ -6,28 +6,14 @@ number, which sorts as the rows do. What the numbers mean is not known here.
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.spool import (
-    WRITTEN_BYTES,
-    Lengthening,
-    computed,
-    empty,
-    full,
-    kept,
-    piece_rows,
-    pieces,
-    row_type,
-    running_count,
-    taken,
-)
 from pyprof.arrays.types import Array, Ints
 
 _FIRST_ROWS = 1 << 16
@@ -44,13 +30,10 @@ class Column(Protocol):
 
 
 class Columns(dict[str, Array]):
-    """A table that is used up on the way; its long columns lie on the disk where those are wanted there.
+    """A table that is used up on the way.
 
     A function that takes `Columns` may take columns out; one that takes a mapping or a Trace only reads.
     """
-
-    def __setitem__(self, name: str, values: Array) -> None:
-        super().__setitem__(name, kept(values))
 
     def take(self, name: str) -> Array:
         """Hand over a column: the table lacks it from now on, and its memory is free when its last user is done."""
@@ -64,6 +47,16 @@ class Distinct(NamedTuple):
     columns: Ints
     first: Ints
     inverse: Ints
+
+
+def row_type(rows: int) -> type[np.signedinteger[Any]]:
+    """The narrowest type for numbers of so many rows."""
+    return np.int32 if rows < 1 << 31 else np.int64
+
+
+def is_constant(values: Array) -> bool:
+    """Whether there are rows, all with one value."""
+    return len(values) > 0 and bool(values[0] == values[-1]) and bool((values == values[0]).all())
 
 
 def distinct_values(values: Array) -> Array:
@@ -90,9 +83,6 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
         return Distinct(
             np.stack([column[first] for column in columns]).astype(np.int64), first, np.broadcast_to(np.int64(0), rows)
         )
-    if rows > piece_rows() and (bounds := _bounds(columns)) is not None:
-        first, inverse = _of_pieces(columns, *bounds)
-        return Distinct(np.stack([*map(itemgetter(first), columns)]).astype(np.int64), first, inverse)
     key, size = _packed(columns[0])
     for column in columns[1:]:
         values, width = _packed(column)
@@ -111,20 +101,19 @@ def distinct_rows(*columns: npt.NDArray[Any]) -> Distinct:
 
 def distinct_places(places: npt.NDArray[Any], size: int) -> tuple[Ints, Ints]:
     """The distinct numbers from 0 to size - 1, ascending without -1, and for each the index of its own, -1 for -1."""
-    there = full(size + 1, False, np.bool_)
-    for part in pieces(len(places)):
-        there[places[part]] = True
+    there = np.zeros(size + 1, np.bool_)
+    there[places] = True
     there[-1] = False
-    number = running_count(there)
+    number = np.cumsum(there, dtype=row_type(size + 1))
     number -= 1
     number[-1] = -1
-    return np.flatnonzero(there), taken(number, places)
+    return np.flatnonzero(there), number.take(places)
 
 
 def extent(values: Column) -> tuple[int, int]:
     """The least and the greatest of some whole numbers; 0 and -1 of none."""
-    bounds = [(int(values[part].min()), int(values[part].max())) for part in pieces(len(values))]
-    return min((low for low, _ in bounds), default=0), max((high for _, high in bounds), default=-1)
+    own = values[:]
+    return (int(own.min()), int(own.max())) if len(own) else (0, -1)
 
 
 def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -135,51 +124,38 @@ def repeated(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         found = np.sort(values)
         return distinct_values(found[1:][found[1:] == found[:-1]])
     last = np.empty(high - low + 1, row_type(rows))  # the last row of each value, which others of the same value are not
-    for part in pieces(rows):
-        last[values[part] - low] = np.arange(part.start, part.stop, dtype=last.dtype)
-    again = [values[part][last[values[part] - low] != np.arange(part.start, part.stop)] for part in pieces(rows)]
-    return distinct_values(np.concatenate([values[:0], *again]))
+    numbers = np.arange(rows, dtype=last.dtype)
+    last[values - low] = numbers
+    return distinct_values(values[last[values - low] != numbers])
 
 
 def is_first(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether each value stands there for the first time."""
+    rows = len(values)
     low, high = extent(values)
-    if high - low >= 4 * len(values):
-        result = full(len(values), False, np.bool_)
+    result = np.zeros(rows, np.bool_)
+    if high - low >= 4 * rows:
         result[np.unique(values, return_index=True)[1]] = True
         return result
-    seen, place = np.zeros(high - low + 1, np.bool_), np.empty(high - low + 1, np.int32)
-
-    def of_part(part: slice) -> npt.NDArray[np.bool_]:
-        number = values[part].astype(np.int64) - low
-        new = np.flatnonzero(~seen[number])
-        place[number[new[::-1]]] = new[::-1]  # the last written of equals is their first
-        result: npt.NDArray[np.bool_] = np.zeros(len(number), np.bool_)
-        result[new] = place[number[new]] == new
-        seen[number[new]] = True
-        return result
-
-    return computed(len(values), np.bool_, of_part)
+    place, numbers = np.empty(high - low + 1, row_type(rows)), values.astype(np.int64) - low
+    place[numbers[::-1]] = np.arange(rows - 1, -1, -1)  # the last written of equals is their first
+    result[place[numbers]] = True
+    return result
 
 
 def largest(values: npt.NDArray[Any], count: int, *ties: npt.NDArray[Any]) -> Ints:
     """The rows of the largest values, the largest first, equal ones in the order of `ties`, else as they stand; at most so
     many."""
-    found = np.empty(0, np.int64)
-    for part in pieces(len(values)):
-        found = np.append(found, np.arange(part.start, part.stop))
-        own = values[found].astype(np.int64)
-        if len(found) > count > 0:
-            enough = own >= np.partition(own, len(own) - count)[len(own) - count]
-            found, own = found[enough], own[enough]
-        found = found[np.lexsort([*(tie[found] for tie in ties[::-1]), -own])[:count]]
-    return found
+    found, own = np.arange(len(values)), values.astype(np.int64)
+    if len(found) > count > 0:
+        enough = own >= np.partition(own, len(own) - count)[len(own) - count]
+        found, own = found[enough], own[enough]
+    return found[np.lexsort([*(tie[found] for tie in ties[::-1]), -own])[:count]]
 
 
 def is_repeated(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Whether each value stands there more than once."""
-    there = one_of(repeated(values), len(values))
-    return computed(len(values), np.bool_, lambda part: there(values[part]))
+    return one_of(repeated(values), len(values))(values)
 
 
 def one_of(wanted: npt.NDArray[Any], rows: int) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
@@ -201,58 +177,6 @@ def _packed(column: Array) -> tuple[Ints, int]:
         _, inverse = np.unique(column, return_inverse=True)
         return inverse.ravel(), len(column)
     return np.subtract(column, low, dtype=np.int64), high - low + 1
-
-
-def _bounds(columns: Sequence[Array]) -> tuple[list[int], list[int]] | None:
-    """The least value of each column and how many it could have; None where all together are too many for one number."""
-    bounds = [*map(extent, columns)]
-    widths = [high - low + 1 for low, high in bounds]
-    return ([low for low, _ in bounds], widths) if math.prod(widths) < 1 << 62 else None
-
-
-def _of_pieces(columns: Sequence[Array], lows: Sequence[int], widths: Sequence[int]) -> tuple[Ints, Ints]:
-    """`first` and `inverse` of long columns: each piece has its own distinct rows, which are put together at the end."""
-    rows = len(columns[0])
-    if (size := math.prod(widths)) <= 4 * rows:
-        return _by_table(columns, lows, widths, size)
-    inverse, found = empty(rows, np.int64), list[tuple[Ints, Ints]]()
-    for part in pieces(rows):
-        key = _key(columns, lows, widths, part)
-        first, inverse[part] = _first_and_inverse(key, size)
-        found.append((key[first], first + part.start))
-    values, first = (np.concatenate(each) for each in zip(*found, strict=True))
-    order = np.argsort(values, kind="stable")
-    new = np.append(True, np.diff(values[order]) != 0)
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(new) - 1
-    begin = 0
-    for part, (own, _) in zip(pieces(rows), found, strict=True):
-        inverse[part] = number[begin : begin + len(own)][inverse[part]]
-        begin += len(own)
-    return first[order[new]], inverse
-
-
-def _key(columns: Sequence[Array], lows: Sequence[int], widths: Sequence[int], part: slice) -> Ints:
-    """The number from 0 on of each row of a piece."""
-    key = np.zeros(part.stop - part.start, np.int64)
-    for column, low, width in zip(columns, lows, widths, strict=True):
-        key *= width
-        key += column[part]
-        key -= low
-    return key
-
-
-def _by_table(columns: Sequence[Array], lows: Sequence[int], widths: Sequence[int], size: int) -> tuple[Ints, Ints]:
-    """`first` and `inverse` by a table of all numbers that rows could have."""
-    rows = len(columns[0])
-    where = full(size, -1, row_type(rows))
-    for part in pieces(rows):
-        key = _key(columns, lows, widths, part)[::-1]
-        new = where[key] < 0
-        where[key[new]] = np.arange(part.stop - 1, part.start - 1, -1)[new]
-    number = running_count(computed(size, np.bool_, lambda part: where[part] >= 0))
-    inverse = computed(rows, np.int64, lambda part: number[_key(columns, lows, widths, part)] - np.int64(1))
-    return where[where >= 0].astype(np.int64), inverse
 
 
 def _first_and_inverse(key: Ints, size: int) -> tuple[Ints, Ints]:
@@ -293,28 +217,21 @@ def _hashed(key: Ints) -> tuple[Ints, Ints]:
     return first[order], number[codes]
 
 
-def map_distinct(values: Column, function: Callable[[int], int]) -> Array:
+def map_distinct(values: Array, function: Callable[[int], int]) -> Array:
     """A function of integers applied once to each distinct value, smallest first."""
     if not len(values):
         return np.empty(0, np.int32)
-    known = distinct_values(
-        np.concatenate([np.empty(0, np.int64), *(_some_of_all(values[part]) for part in pieces(len(values)))])
-    )
+    known = _some_of_all(values)
     mapped = narrowest(np.fromiter(map(function, known.tolist()), np.int64, len(known)))
-    low, width = int(known[0]), int(known[-1]) - int(known[0]) + 1
-    table = None
+    heads = _heads(values)
+    found, low, width = values[heads], int(known[0]), int(known[-1]) - int(known[0]) + 1
     if width <= min(len(values), _MOST_LOOKED_UP):  # numbers that lie so close are places in a table
         table = np.zeros(width, mapped.dtype)
         table[known.astype(np.int64) - low] = mapped
-
-    def of_part(part: slice) -> Array:
-        own = values[part]
-        heads = _heads(own)
-        found = own[heads]
-        found = mapped[np.searchsorted(known, found)] if table is None else table.take(found.astype(np.int64) - low)
-        return np.repeat(found, np.diff(np.append(heads, len(own)))) if len(heads) < len(own) else found
-
-    return computed(len(values), mapped.dtype, of_part)
+        found = table.take(found.astype(np.int64) - low)
+    else:
+        found = mapped[np.searchsorted(known, found)]
+    return np.repeat(found, np.diff(np.append(heads, len(values)))) if len(heads) < len(values) else found
 
 
 def _heads(values: Ints) -> Ints:
@@ -354,53 +271,21 @@ class Growing:
     """
 
     def __init__(self, dtype: Any, rows: int = 0) -> None:
-        self._rows, self._room = 0, max(rows, _FIRST_ROWS)
-        self._begin(np.dtype(dtype))
-
-    def _begin(self, dtype: np.dtype[Any]) -> None:
-        """Make room in memory: for all, or for what is written to a file at once."""
-        self._file = Lengthening.of(self._room, dtype)
-        self._held = 0
-        self._values: Array = np.empty(self._room if self._file is None else WRITTEN_BYTES // dtype.itemsize, dtype)
+        self._rows = 0
+        self._values: Array = np.empty(max(rows, _FIRST_ROWS), dtype)
 
     def append(self, piece: Array) -> None:
         """Put numbers to the end."""
         if piece.dtype.itemsize > self._values.dtype.itemsize:
-            self._put_again(piece.dtype)
-        self._rows += len(piece)
-        if self._rows > self._room:
-            self._lengthen(max(self._rows, self._room * 5 // 4))
-        while self._file is not None and self._held + len(piece) > len(self._values):
-            first = len(self._values) - self._held
-            self._values[self._held :] = piece[:first]
-            self._file.append(self._values, self._values.dtype)
-            self._held, piece = 0, piece[first:]
-        self._values[self._held : self._held + len(piece)] = piece
-        self._held += len(piece)
-
-    def _lengthen(self, rows: int) -> None:
-        self._room = rows
-        if self._file is None and Lengthening.of(rows, self._values.dtype) is not None:
-            self._put_again(self._values.dtype)  # it is long enough for a file now
-        elif self._file is None:
-            self._values.resize(rows, refcheck=False)
-
-    def _put_again(self, dtype: np.dtype[Any]) -> None:
-        """Put all numbers into new room, in another type perhaps."""
-        rows, values = self._rows, self.whole()
-        self._begin(dtype)
-        self._rows = 0
-        for part in pieces(len(values)):
-            self.append(values[part].astype(dtype, copy=False))
+            self._values = self._values.astype(piece.dtype)
+        rows = self._rows + len(piece)
+        if rows > len(self._values):
+            self._values.resize(max(rows, len(self._values) * 5 // 4), refcheck=False)
+        self._values[self._rows : rows] = piece
         self._rows = rows
 
     def whole(self) -> Array:
         """All numbers; nothing can be put to them after that."""
-        values, file, self._file = self._values, self._file, None
-        self._values = np.empty(0, values.dtype)
-        if file is None:
-            values.resize(self._held, refcheck=False)
-            return values
-        rows = file.bytes // values.dtype.itemsize + self._held
-        file.append(values[: self._held], values.dtype)
-        return file.lengthened(rows, values.dtype) if rows else self._values
+        values, self._values = self._values, np.empty(0, self._values.dtype)
+        values.resize(self._rows, refcheck=False)
+        return values

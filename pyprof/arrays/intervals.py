@@ -14,11 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Column, extent
-from pyprof.arrays.joining import rows_where
+from pyprof.arrays.columns import Column, extent, row_type
 from pyprof.arrays.nesting import stable_order
-from pyprof.arrays.sorting import Groups
-from pyprof.arrays.spool import computed, empty, piece_rows, pieces, row_type, taken
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -49,27 +46,16 @@ class Segments:
         place = count_before(self.group, self.start, group, times, inclusive=True)
         before, groups = self._before, distinct_groups(self.group)
         first = before[np.searchsorted(self.group, groups, "left")]
-
-        def of_part(part: slice) -> Ints:
-            own = group[part]
-            at = place[part] - 1
-            good = (at >= 0) & (self.group[np.maximum(at, 0)] == own)
-            at = np.maximum(at, 0)
-            begin = first[np.minimum(np.searchsorted(groups, own), len(groups) - 1)]
-            return np.where(good, before[at] - begin + np.minimum(times[part], self.end[at]) - self.start[at], 0)
-
-        return computed(len(times), np.int64, of_part)
+        at = np.maximum(place - 1, 0)
+        good = (place > 0) & (self.group[at] == group)
+        begin = first[np.minimum(np.searchsorted(groups, group), len(groups) - 1)]
+        return np.where(good, before[at] - begin + np.minimum(times, self.end[at]) - self.start[at], 0)
 
     @cached_property
     def _before(self) -> Ints:
         """The time that all intervals before each cover."""
-        result, done = empty(len(self.start), np.int64), 0
-        for part in pieces(len(result)):
-            ends = np.cumsum(self.end[part] - self.start[part]) + done
-            result[part.start] = done
-            result[part.start + 1 : part.stop] = ends[:-1]
-            done = ends[-1]
-        return result
+        lengths = (self.end - self.start).astype(np.int64)
+        return np.cumsum(lengths) - lengths
 
 
 def distinct_groups(group: Ints) -> Ints:
@@ -80,35 +66,24 @@ def distinct_groups(group: Ints) -> Ints:
 
 def summed(group: Ints, values: Ints, groups: int) -> Ints:
     """The exact sum of the values of each group; rows in any order."""
+    # Floats hold every sum of some of the values where these are small.
+    if len(values) > _FEW_ROWS and max(abs(int(values.max())), abs(int(values.min()))) * len(values) < 1 << 53:
+        return np.bincount(group, values, groups).astype(np.int64)
     result = np.zeros(groups, np.int64)
-    for part in pieces(len(group)):
-        own = values[part]
-        if len(own) > _FEW_ROWS and _sums_exactly(own):
-            result += np.bincount(group[part], own, groups).astype(np.int64)
-        else:
-            np.add.at(result, group[part], own)
+    np.add.at(result, group, values)
     return result
-
-
-def _sums_exactly(values: Ints) -> bool:
-    """Whether floats hold every sum of some of the values."""
-    return max(abs(int(values.max())), abs(int(values.min()))) * len(values) < 1 << 53
 
 
 def spans(group: Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints]:
     """(first begin, last end) of each group; rows in any order. Without rows the largest and the smallest number."""
     first, last = np.full(groups, np.iinfo(np.int64).max), np.full(groups, np.iinfo(np.int64).min)
-    for part in pieces(len(group)):
-        np.minimum.at(first, group[part], start[part])
-        np.maximum.at(last, group[part], end[part])
+    np.minimum.at(first, group, start)
+    np.maximum.at(last, group, end)
     return first, last
 
 
 def quantiles(group: Ints, values: Floats | Ints, groups: int, *shares: float) -> Floats:
-    """The quantiles of each group's known values, (shares, groups), interpolated; NaN for a group without. Of many rows some
-    groups after others."""
-    if len(group) > piece_rows() and groups > 1:
-        return _quantiles_by_groups(group, values, groups, *shares)
+    """The quantiles of each group's known values, (shares, groups), interpolated; NaN for a group without."""
     known = ~np.isnan(values)
     group, values = group[known], values[known]
     count = np.bincount(group, minlength=groups)
@@ -121,55 +96,27 @@ def quantiles(group: Ints, values: Floats | Ints, groups: int, *shares: float) -
     return np.where(count > 0, ordered[low] + (place - low) * (ordered[high] - ordered[low]), np.nan)
 
 
-def _quantiles_by_groups(group: Ints, values: Floats | Ints, groups: int, *shares: float) -> Floats:
-    if (order := order_of(group)) is not None:
-        group, values = taken(group, order), taken(values, order)
-    ends = np.cumsum(sum(np.bincount(group[part], minlength=groups) for part in pieces(len(group))))
-    found, first, begin = list[Floats](), 0, 0
-    while first < groups:
-        stop = max(int(np.searchsorted(ends, begin + piece_rows(), "right")), first + 1)
-        some = slice(begin, int(ends[stop - 1]))
-        number = np.subtract(group[some], first, dtype=np.int64)
-        found.append(quantiles(number, values[some], stop - first, *shares))
-        first, begin = stop, some.stop
-    return np.concatenate(found, axis=1)
-
-
 def latest(group: Ints, end: Ints) -> Ints:
     """For each row that row of its group, up to it, which ends last; the first of equals. Rows of a group stand together."""
     if not len(end):
         return np.empty(0, np.int64)
-    number = _numbering((group,), (end,))
-    result, most, last = empty(len(end), row_type(len(end))), np.int64(-1), 0
-    for part in pieces(len(end)):
-        code = number(group[part], end[part])
-        before = np.maximum.accumulate(np.append(most, code))
-        places = np.where(code > before[:-1], np.arange(part.start, part.stop), last)
-        result[part] = np.maximum.accumulate(places, out=places)
-        most, last = before[-1], places[-1]
-    return result
+    code = _numbering((group,), (end,))(group, end)
+    places = np.arange(len(end), dtype=row_type(len(end)))
+    places[1:][code[1:] <= np.maximum.accumulate(code)[:-1]] = 0
+    return np.maximum.accumulate(places, out=places)
 
 
 def union(group: Ints, start: Ints, end: Ints) -> Segments:
     """The time in which at least one interval of a group is open; the rows may stand in any order."""
     if (order := order_of(group, start)) is not None:
-        group, start, end = taken(group, order), taken(start, order), taken(end, order)
+        group, start, end = group[order], start[order], end[order]
     if not len(start):
         return Segments(group, start, end)
     holder = latest(group, end)
-
-    def begins(part: slice) -> Bools:
-        rows, before = slice(max(part.start, 1), part.stop), slice(max(part.start - 1, 0), part.stop - 1)
-        new = (group[rows] != group[before]) | (start[rows] > end[holder[before]])
-        return new if part.start else np.append(True, new)
-
-    first = rows_where(len(start), begins)
-
-    def ends(part: slice) -> Ints:
-        after = first[part.start + 1 : part.stop + 1]
-        return np.asarray(end[holder[(after if part.stop < len(first) else np.append(after, len(start))) - 1]])
-
-    return Segments(taken(group, first), taken(start, first), computed(len(first), np.int64, ends))
+    begins = (group[1:] != group[:-1]) | (start[1:] > end[holder[:-1]])
+    first = np.flatnonzero(np.append(True, begins))
+    ends: Ints = end[holder[np.append(first[1:], len(start)) - 1]]
+    return Segments(group[first], start[first], ends)
 
 
 def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusive: bool) -> Ints:
@@ -180,58 +127,42 @@ def count_before(group: Ints, value: Ints, asked: Ints, times: Ints, *, inclusiv
     # A time after all rows is as good as the first such one; up to and with a time is before the next.
     at = np.clip(times + np.int64(inclusive), low, high + 1)
     number = _numbering((group, asked), (value, at))
-    rows = computed(len(value), np.int64, lambda part: number(group[part], value[part]))
-    return computed(len(at), np.int64, lambda part: np.searchsorted(rows, number(asked[part], at[part]), "left"))
+    return np.searchsorted(number(group, value), number(asked, at), "left")
 
 
 def order_of(*keys: Column) -> Ints | None:
     """The order of rows by the first key, equal ones by the next, else as they stand; None where they stand so already."""
-    if _ascend(keys, lambda key, part: key[part]):
+    columns = [key[:] for key in keys]
+    if _ascend(columns):
         return None
-    least, most = extent(keys[0])
+    least, most = extent(columns[0])
     if most - least < _FEW_GROUPS:  # rows of each group often are in order: dividing them takes next to no time
-        first = computed(len(keys[0]), np.int32, lambda part: keys[0][part] - least)
-        order = Groups(first, most - least + 1).all()
-        if _ascend(keys, lambda key, part: key[order[part]]):
+        order = stable_order(np.asarray(columns[0] - least))
+        if _ascend([column[order] for column in columns]):
             return order
-    return np.lexsort([key[:] for key in keys[::-1]])
+    return np.lexsort(columns[::-1])
 
 
-def _ascend(keys: Sequence[Column], of: Callable[[Column, slice], Ints]) -> bool:
-    """Whether the rows stand in the order of the keys. of: the values of a key in some rows."""
-    for part in pieces(max(len(keys[0]) - 1, 0)):
-        size = part.stop - part.start
-        ascends, same = np.zeros(size, np.bool_), np.ones(size, np.bool_)
-        for key in keys:
-            values = of(key, slice(part.start, part.stop + 1))
-            ascends |= same & (values[1:] > values[:-1])
-            same &= values[1:] == values[:-1]
-        if not (ascends | same).all():
-            return False
-    return True
+def _ascend(columns: Sequence[Ints]) -> bool:
+    """Whether the rows stand in the order of the columns."""
+    size = max(len(columns[0]) - 1, 0)
+    ascends, same = np.zeros(size, np.bool_), np.ones(size, np.bool_)
+    for values in columns:
+        ascends |= same & (values[1:] > values[:-1])
+        same &= values[1:] == values[:-1]
+    return bool((ascends | same).all())
 
 
 def reaches(group: Ints, ends: Callable[[slice], Ints]) -> Iterator[tuple[slice, Ints, Ints, Ints]]:
-    """Some sorted intervals of one group at a time: (rows, their ends, the last end of all rows of the group before each, the
+    """The sorted intervals of one group at a time: (rows, their ends, the last end of all rows of the group before each, the
     row that it is of, the first of equals). Before a group's first row the least number and -1. ends: of some rows."""
-    edges = [*_group_begins(group).tolist(), len(group)]
-    for first, stop in pairwise(edges):
-        most, last = np.int64(_LEAST), np.int64(-1)
-        for some in pieces(stop - first):
-            part = slice(first + some.start, first + some.stop)
-            end = ends(part)
-            before = np.maximum.accumulate(np.concatenate([[most], end]))
-            places = np.where(end > before[:-1], np.arange(part.start, part.stop), -1)
-            places = np.maximum.accumulate(np.concatenate([[last], places]))
-            yield part, end, before[:-1], places[:-1]
-            most, last = before[-1], places[-1]
-
-
-def _group_begins(group: Ints) -> Ints:
-    """Where the groups of sorted rows begin."""
-    changes = [part.start + 1 + np.flatnonzero(group[part.start + 1 : part.stop + 1] != group[part.start : part.stop])
-               for part in pieces(max(len(group) - 1, 0))]  # fmt: skip
-    return np.concatenate([np.zeros(min(len(group), 1), np.int64), *changes])
+    begins = np.flatnonzero(group[1:] != group[:-1]) + 1
+    for first, stop in pairwise([*([0] if len(group) else []), *begins.tolist(), len(group)]):
+        part = slice(first, stop)
+        end = ends(part)
+        before = np.maximum.accumulate(np.append(np.int64(_LEAST), end))
+        places = np.maximum.accumulate(np.append(-1, np.where(end > before[:-1], np.arange(first, stop), -1)))
+        yield part, end, before[:-1], places[:-1]
 
 
 def _numbering(groups: Sequence[Ints], values: Sequence[Ints]) -> Callable[[Ints, Ints], Ints]:
@@ -258,29 +189,24 @@ def depth(start: Ints, end: Ints, edges: Ints) -> tuple[npt.NDArray[np.float64],
         return found
 
     most = level(edges[:-1])
-    for part in pieces(len(begins)):
-        times = begins[part]
-        bins = np.searchsorted(edges, times, "right") - 1
-        inside = (bins >= 0) & (bins < len(edges) - 1)
-        np.maximum.at(most, bins[inside], level(times)[inside])
+    bins = np.searchsorted(edges, begins, "right") - 1
+    inside = (bins >= 0) & (bins < len(edges) - 1)
+    np.maximum.at(most, bins[inside], level(begins)[inside])
     area = np.diff(np.array(_open_time(begins, edges), object) - np.array(_open_time(ends, edges), object))
     return area.astype(np.float64) / np.maximum(np.diff(edges), 1), most
 
 
 def ascending_times(times: Ints) -> Ints:
     """The times in order."""
-    result = computed(len(times), np.int64, lambda part: times[part].copy())
-    result.sort(kind="stable")  # they nearly are, which takes it no time
-    return result
+    return np.sort(times.astype(np.int64, copy=False), kind="stable")  # they nearly are, which takes it no time
 
 
 def _open_time(begins: Ints, edges: Ints) -> list[int]:
     """The sum over all ascending begins of the time from each until an edge, where it lies before."""
     result, done, total = [], 0, 0
     for edge, count in zip(edges.tolist(), np.searchsorted(begins, edges, "right").tolist(), strict=True):
-        for part in pieces(count - done):
-            some = begins[done + part.start : done + part.stop]
-            total += int((some - begins[0]).sum()) + len(some) * int(begins[0])
+        some = begins[done:count]
+        total += int((some - begins[:1]).sum()) + len(some) * int(begins[0]) if len(some) else 0
         done = count
         result.append(count * edge - total)
     return result

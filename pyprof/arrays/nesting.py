@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.types import Bools, Integers, Ints
+from pyprof.arrays.types import Array, Bools, Integers, Ints
 
 _LEAST_RUN = 64  # rows in order, as a mean
 
@@ -31,6 +31,15 @@ def any_order(values: Integers) -> Ints:
         return np.arange(len(values))
     # Runs that ascend are merged by the stable sort; where they are short the other takes a third of its time.
     return np.argsort(values, kind="stable" if falls * _LEAST_RUN < len(values) else None)
+
+
+def by_thread(thread: Integers, rows: Integers) -> dict[int, Array]:
+    """Rows by their thread, each in the order given; thread: of each row, -1 none."""
+    order = stable_order(thread)
+    threads, first = np.unique(thread[order], return_index=True)
+    parts = dict(zip(threads.tolist(), np.split(rows[order], first[1:]), strict=False))
+    parts.pop(-1, None)
+    return parts
 
 
 class Forest:

@@ -1,7 +1,4 @@
-"""Orders and groups of columns that are longer than what is sorted at once: parted by value, each part sorted by itself.
-
-The results are those of numpy on the whole; only the memory taken differs. What the numbers mean is not known here.
-"""
+"""Orders and groups of rows by their values; `cuts_of` and `parts_of` are names that others still use."""
 
 from __future__ import annotations
 
@@ -9,45 +6,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pyprof.arrays.columns import row_type
 from pyprof.arrays.nesting import any_order, runs, stable_order
-from pyprof.arrays.spool import PIECE_ROWS, computed, empty, pieces, row_type, taken, touched
 from pyprof.arrays.types import Array, Bools, Integers, Ints
-
-_SAMPLES = 256  # of each part
 
 
 def ascending(values: Array) -> bool:
     """Whether no value is less than the one before it."""
-    return not any((values[p.start + 1 : p.stop + 1] < values[p.start : p.stop + 1][:-1]).any() for p in pieces(len(values)))
-
-
-def order_of(values: Array) -> Array:
-    """The rows in ascending order of their values; the order of equal ones is any."""
-    rows = len(values)
-    if rows <= 2 * PIECE_ROWS:
-        return any_order(values)
-    if ascending(values):
-        return computed(rows, row_type(rows), lambda part: np.arange(part.start, part.stop))
-    return order_by_parts(values, lambda own: any_order(values[own]))
-
-
-def order_by_parts(values: Array, order: Callable[[Array], Array]) -> Array:
-    """The rows in ascending order of their values; order: of the rows of some values, that among themselves."""
-    rows = len(values)
-    groups = Groups(parts_of(values, cuts_of(values, PIECE_ROWS)), -(-rows // PIECE_ROWS))
-    result, begin = empty(rows, row_type(rows)), 0
-    for number in range(len(groups)):
-        own = groups[number]
-        result[begin : begin + len(own)] = own[order(own)]
-        begin += len(own)
-        touched()
-    return result
+    return not (values[1:] < values[:-1]).any()
 
 
 def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:
     """The rows in ascending order of several columns, the first counts most, and of equal ones in their own; rest: the others
     of some rows, asked only for those that have the first in common with another."""
-    order = order_of(first)
+    order = any_order(first)
     tied, group = runs(same_as_before(first, order))
     if len(tied):
         rows = order[tied]
@@ -57,65 +29,28 @@ def order_by(first: Array, rest: Callable[[Array], Sequence[Array]]) -> Array:
 
 def same_as_before(values: Array, order: Array) -> Bools:
     """For each place of an order but the first whether its value is that of the place before it."""
-    return computed(
-        max(len(order) - 1, 0),
-        np.bool_,
-        lambda part: np.diff(values[order[part.start : part.stop + 1]]) == 0,
-    )
+    ordered = values[order]
+    return np.asarray(ordered[1:] == ordered[:-1])
 
 
-def values_and_places(values: Array) -> tuple[Array, Array]:
-    """The distinct values, ascending, and of each row the place of its own among them."""
-    order, rows = order_of(values), len(values)
-    new = np.logical_not(same_as_before(values, order))
-    heads = np.append(0, np.flatnonzero(new) + 1)[:rows]
-    place, number = empty(rows, row_type(rows)), np.int64(0)
-    for part in pieces(rows):
-        number_of = np.cumsum(new[max(part.start - 1, 0) : part.stop - 1]) + number
-        place[order[part]] = number_of if part.start else np.append(number, number_of)
-        number = number_of[-1] if len(number_of) else number
-    return taken(values, taken(order, heads)), place
-
-
-def cuts_of(values: Array, most: int) -> Array:
-    """Values that part the rows into about equal numbers, about `most` in each: fewer parts where many are equal."""
-    parts = -(-len(values) // most)
-    if parts < 2:
-        return values[:0]
-    step = max(len(values) // (parts * _SAMPLES), 1)
-    sample = np.sort(np.concatenate([values[part][::step] for part in pieces(len(values))]))  # they lie on all pages
-    return np.unique(sample[np.arange(1, parts) * len(sample) // parts], return_counts=True)[0]
+def cuts_of(values: Array, _most: int) -> Array:
+    """No value parts the rows: they are looked at together."""
+    return values[:0]
 
 
 def parts_of(values: Array, cuts: Array) -> Array:
     """The number of each row's part; a cut begins the part after it."""
     if not len(cuts):
         return np.broadcast_to(np.int16(0), len(values))
-    narrow = np.int16 if len(cuts) < 1 << 15 else np.int32
-    return computed(len(values), narrow, lambda part: np.searchsorted(cuts, values[part], "right"))
+    return np.searchsorted(cuts, values, "right").astype(np.int16 if len(cuts) < 1 << 15 else np.int32)
 
 
 class Groups:
     """Rows by a small number that each has, from 0 on, in their order within each group."""
 
     def __init__(self, number: Integers, count: int) -> None:
-        rows = len(number)
-        self._order: Array | None = None
-        sizes = np.zeros(count + 1, np.int64)
-        for part in pieces(rows):
-            sizes[1:] += np.bincount(number[part], minlength=count)[:count]
-        ends = np.cumsum(sizes)
-        self._bounds = ends.tolist()
-        if ascending(number):
-            return
-        self._order, next_ = empty(rows, row_type(rows)), ends[:-1].copy()
-        for part in pieces(rows):
-            own = stable_order(number[part])
-            of = number[part][own]
-            counts = np.bincount(of, minlength=count)
-            within = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-            self._order[next_[of] + within] = own + part.start
-            next_ += counts
+        self._bounds = np.append(0, np.cumsum(np.bincount(number, minlength=count)[:count])).tolist()
+        self._order = None if ascending(number) else stable_order(number).astype(row_type(len(number)))
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -126,14 +61,9 @@ class Groups:
         return np.arange(begin, end) if self._order is None else self._order[begin:end].astype(np.int64)
 
     def long(self, number: int) -> Array:
-        """The same of a group that may be as long as all: it takes no memory where long columns lie on the disk."""
-        return self._span(self._bounds[number], self._bounds[number + 1])
-
-    def _span(self, begin: int, end: int) -> Array:
-        if self._order is not None:
-            return self._order[begin:end]
-        return computed(end - begin, row_type(end), lambda part: np.arange(begin + part.start, begin + part.stop))
+        """The same."""
+        return self[number]
 
     def all(self) -> Array:
         """The rows of all groups one after another."""
-        return self._span(0, self._bounds[-1])
+        return np.arange(self._bounds[-1]) if self._order is None else self._order

@@ -17,7 +17,7 @@ from pyprof.errors import UsageError
 from pyprof.parse.records.locations import File, Remote, fetched, locate
 from pyprof.parse.records.records import Records
 from pyprof.parse.records.selection import SHOWN, add_graphs, add_kinds, choose_kinds, kind_codes
-from pyprof.tables.files import check_output, hidden_folder, is_direct, whole_file, whole_text_file
+from pyprof.tables.files import check_output, is_direct, whole_file, whole_text_file
 from pyprof.visible import tell
 
 _FORMATS = (".dict", ".jsonl", ".parquet")
@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=os.cpu_count() or 1,
-        help="processes for many files, or for one large capture (%(default)s)",
+        help="processes for many files; one capture takes one (%(default)s)",
     )
     parser.add_argument(
         "--dask",
         metavar="SCHEDULER",
-        help="many files, or the parts of one large nsys capture, on the workers of this dask scheduler, not in processes here",
+        help="many files on the workers of this dask scheduler, not in processes here; one capture is parsed here",
     )
     add_kinds(parser, None, f"{SHOWN}; Parquet: all")
     add_graphs(parser)
@@ -54,7 +54,11 @@ def run(options: argparse.Namespace) -> int:
         return _parse_many(options, output)
     if len(options.file) > 1:
         raise UsageError("several captures at once need a folder to write to", "pyprof parse FILE... -o FOLDER")
-    return _parse_one(locate(options.file[0]), output, options.kinds, max(options.jobs, 1), options.dask)
+    source = locate(options.file[0])
+    if output is not None:
+        _check_output(output, source)
+    _parse(source, output, options.kinds)
+    return 0
 
 
 def _is_folder(output: Path, files: int) -> bool:
@@ -62,32 +66,6 @@ def _is_folder(output: Path, files: int) -> bool:
     if is_direct(output):
         return False
     return not output.suffix or (output.is_dir() and (files > 1 or output.suffix not in _FORMATS))
-
-
-def _parse_one(source: File, output: Path | None, kinds: str | None, jobs: int, scheduler: str | None) -> int:
-    from pyprof.arrays.processes import several
-    from pyprof.arrays.spool import columns_on_disk
-
-    if output is not None:
-        _check_output(output, source)
-    beside = None if output is None or is_direct(output) else output
-    with columns_on_disk(None if beside is None else beside.parent), several(jobs):
-        if scheduler is None:
-            _parse(source, output, kinds)
-        else:
-            _parse_on_dask(source, beside, kinds, scheduler)
-    return 0
-
-
-def _parse_on_dask(source: File, output: Path | None, kinds: str | None, scheduler: str) -> None:
-    from pyprof.parse.records.workers import parts_on_dask
-
-    if output is None or isinstance(source, Remote):
-        raise UsageError(
-            "--dask needs a file and an output in folders that all workers see", "pyprof parse FILE -o OUT --dask SCHEDULER"
-        )
-    with hidden_folder(output) as folder, parts_on_dask(scheduler, folder):
-        _parse(source, output, kinds)
 
 
 def _parse(source: File, output: Path | None, kinds: str | None) -> None:

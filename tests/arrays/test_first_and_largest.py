@@ -1,41 +1,34 @@
-"""Which rows hold a value for the first time, and which hold the largest, whatever is handled at a time."""
+"""Which rows hold a value for the first time, and which hold the largest."""
 
 from __future__ import annotations
-
-from unittest import mock
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays import spool
 from pyprof.arrays.columns import extent, is_first, largest
 
 VALUES = st.one_of(st.lists(st.integers(-3, 9), max_size=40), st.lists(st.integers(-(1 << 62), 1 << 62), max_size=40))
 
 
-@given(VALUES, st.sampled_from([3, 1 << 20]))
-def test_what_stands_there_for_the_first_time(values: list[int], rows: int) -> None:
-    with mock.patch.object(spool, "PIECE_ROWS", rows):
-        assert is_first(np.array(values, np.int64)).tolist() == [value not in values[:at] for at, value in enumerate(values)]
+@given(VALUES)
+def test_what_stands_there_for_the_first_time(values: list[int]) -> None:
+    assert is_first(np.array(values, np.int64)).tolist() == [value not in values[:at] for at, value in enumerate(values)]
 
 
-@given(VALUES, st.integers(1, 8), st.sampled_from([3, 1 << 20]))
-def test_the_largest_come_first_and_equal_ones_as_they_stand(values: list[int], count: int, rows: int) -> None:
+@given(VALUES, st.integers(1, 8))
+def test_the_largest_come_first_and_equal_ones_as_they_stand(values: list[int], count: int) -> None:
     expected = sorted(range(len(values)), key=lambda at: (-values[at], at))[:count]
-    with mock.patch.object(spool, "PIECE_ROWS", rows):
-        assert largest(np.array(values, np.int64), count).tolist() == expected
+    assert largest(np.array(values, np.int64), count).tolist() == expected
 
 
-@given(VALUES, st.integers(0, 8), st.sampled_from([3, 1 << 20]))
-def test_equal_ones_in_the_order_of_another_column(values: list[int], count: int, rows: int) -> None:
+@given(VALUES, st.integers(0, 8))
+def test_equal_ones_in_the_order_of_another_column(values: list[int], count: int) -> None:
     ties = [at * 7 % 4 for at in range(len(values))]
     expected = sorted(range(len(values)), key=lambda at: (-values[at], ties[at], at))[:count]
-    with mock.patch.object(spool, "PIECE_ROWS", rows):
-        assert largest(np.array(values, np.int64), count, np.array(ties, np.int64)).tolist() == expected
+    assert largest(np.array(values, np.int64), count, np.array(ties, np.int64)).tolist() == expected
 
 
-@given(VALUES, st.sampled_from([3, 1 << 20]))
-def test_the_least_and_the_greatest(values: list[int], rows: int) -> None:
-    with mock.patch.object(spool, "PIECE_ROWS", rows):
-        assert extent(np.array(values, np.int64)) == ((min(values), max(values)) if values else (0, -1))
+@given(VALUES)
+def test_the_least_and_the_greatest(values: list[int]) -> None:
+    assert extent(np.array(values, np.int64)) == ((min(values), max(values)) if values else (0, -1))

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from unittest import mock
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays import spool
 from pyprof.arrays.intervals import count_before, depth, latest, quantiles, reaches, union
 from pyprof.arrays.types import Ints
 
 END = 40
 rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, END - 9), st.integers(0, 9)), max_size=12)
-
-
-@pytest.fixture(params=[3, spool.PIECE_ROWS], autouse=True, scope="module")
-def _rows_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    """All of it with so few rows at a time that each group is cut."""
-    with mock.patch.object(spool, "PIECE_ROWS", request.param):
-        yield
 
 
 def columns(drawn: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,24 +1,14 @@
-"""pyprof.arrays.joining: rows by a number in common, the same for any number of rows at a time."""
+"""pyprof.arrays.joining: rows by a number in common."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays import joining, sorting, spool
-from pyprof.arrays.joining import chosen, copied, first_rows, highest, last_rows, mapped, rows_where
+from pyprof.arrays.joining import chosen, copied, first_rows, last_rows, mapped, rows_where
 
 NUMBERS = st.lists(st.integers(-3, 12), max_size=60)
-
-
-@pytest.fixture(params=[5, spool.PIECE_ROWS], autouse=True, scope="module")
-def rows_at_a_time(request: pytest.FixtureRequest) -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (joining, sorting, spool):
-            patch.setattr(module, "PIECE_ROWS", request.param)
-        yield
 
 
 @given(NUMBERS, NUMBERS)
@@ -31,13 +21,12 @@ def test_rows_of_numbers(known: list[int], wanted: list[int]) -> None:
 
 
 @given(NUMBERS)
-def test_masks_codes_and_the_highest(numbers: list[int]) -> None:
+def test_masks_and_codes(numbers: list[int]) -> None:
     values = np.array(numbers, np.int64)
     rows = rows_where(len(values), lambda part: values[part] > 3)
     assert rows.tolist() == np.flatnonzero(values > 3).tolist()
     assert chosen(values, lambda part: values[part] > 3).tolist() == values[values > 3].tolist()
     assert mapped(np.arange(100, dtype=np.int32), values[rows]).tolist() == values[rows].tolist()
-    assert highest(values, -1) == max([-1, *numbers])
     copy = copied(np.broadcast_to(np.int64(7), len(values)))
     copy += 1
     assert copy.tolist() == [8] * len(values)

@@ -1,29 +1,21 @@
-"""Sorting and grouping a piece at a time gives what numpy gives on the whole."""
+"""Orders, groups and functions of distinct values against numpy and plain Python."""
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays import sorting, spool
+from pyprof.arrays import sorting
 from pyprof.arrays.columns import distinct_places, map_distinct
+from pyprof.arrays.nesting import any_order
 
 NUMBERS = st.lists(st.integers(-5, 40), max_size=60).map(lambda values: np.array(values, np.int64))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def pieces_of_four():
-    with mock.patch.object(spool, "PIECE_ROWS", 4), mock.patch.object(sorting, "PIECE_ROWS", 4):
-        yield
-
-
 @given(NUMBERS)
 def test_order(values):
-    order = sorting.order_of(values)
+    order = any_order(values)
     assert sorted(order.tolist()) == list(range(len(values)))
     assert values[order].tolist() == sorted(values.tolist())
     assert sorting.ascending(values) == (values.tolist() == sorted(values.tolist()))
@@ -44,25 +36,8 @@ def test_groups(values):
     groups = sorting.Groups(number, 46)
     assert len(groups) == 46
     for one in range(46):
-        assert groups[one].tolist() == groups.long(one).tolist() == np.flatnonzero(number == one).tolist()
+        assert groups[one].tolist() == np.flatnonzero(number == one).tolist()
     assert groups.all().tolist() == np.argsort(number, kind="stable").tolist()
-
-
-@given(NUMBERS, st.integers(1, 9))
-def test_parts_hold_equal_values_together(values, most):
-    cuts = sorting.cuts_of(values, most)
-    part = sorting.parts_of(values, cuts)
-    for number in range(len(cuts) + 1):
-        own = values[part == number]
-        assert (own >= cuts[number - 1]).all() if number else True
-        assert (own < cuts[number]).all() if number < len(cuts) else True
-
-
-@given(NUMBERS)
-def test_values_and_places(values):
-    distinct, place = sorting.values_and_places(values)
-    expected, inverse = np.unique(values, return_inverse=True)
-    assert distinct.tolist() == expected.tolist() and place.tolist() == inverse.ravel().tolist()
 
 
 @given(NUMBERS)
@@ -79,13 +54,3 @@ def test_distinct_places_and_functions_of_distinct_values(values):
 
     assert map_distinct(values, square).tolist() == (values * values).tolist()
     assert asked == sorted({*values.tolist()}), "each once, smallest first"
-
-
-@given(st.lists(st.booleans(), max_size=40).map(lambda values: np.array(values, np.bool_)))
-def test_running_count(mask):
-    assert spool.running_count(mask).tolist() == np.cumsum(mask).tolist()
-
-
-@given(NUMBERS)
-def test_running_most(values):
-    assert spool.running_most(values).tolist() == np.maximum.accumulate(values).tolist()

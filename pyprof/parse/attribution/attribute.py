@@ -1,32 +1,30 @@
 """Trace -> Records: kernel -> launch -> stack of ranges -> op instance, and backward joined to forward.
 
-The steps of `attribute` are the rules of `pyprof help attribution` in their order. A table `rows` has one row a
-kernel (without a GPU one an op): each step adds columns to it and takes those that nothing after it needs. Rules 2 and 3 work
-slice by slice of the capture's time, the others on the whole. Numpy over all rows; Python only over distinct stacks. No file
-formats, no formulas: `OpRules` answers what must be known of ops.
+The steps of `attribute` are the rules of `pyprof help attribution` in their order. What a step finds of each kernel (without a
+GPU of each op) are the fields of its result. Rules 2 and 3 work slice by slice of the capture's time, the others on the whole.
+Numpy over all rows; Python only over distinct stacks. No file formats, no formulas: `OpRules` answers what is asked of ops.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values
-from pyprof.arrays.nesting import runs
-from pyprof.arrays.sorting import Groups, ascending, cuts_of, order_of, parts_of, same_as_before
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, is_constant, kept, pieces, release, taken
-from pyprof.arrays.types import Array, Bools, Ints, Places, Positions, Rows
+from pyprof.arrays.columns import Columns, distinct_places, distinct_rows, distinct_values, is_constant
+from pyprof.arrays.nesting import any_order, runs
+from pyprof.arrays.sorting import ascending, same_as_before
+from pyprof.arrays.types import Array, Bools, Places, Rows
 from pyprof.markers import Kind
 from pyprof.opcall import OpCall, OpRules
 from pyprof.parse.attribution.derived import telling_text, with_steps
 from pyprof.parse.attribution.engine_steps import find_engine_steps
 from pyprof.parse.attribution.in_slices import add_slice, attribute_slices, no_results
-from pyprof.parse.attribution.launches import gather, gpus, launched, ranks, take
+from pyprof.parse.attribution.launches import Launched, find_launches, gather, gpus, ranks, take
 from pyprof.parse.attribution.marked_steps import Marks, mark_steps
 from pyprof.parse.attribution.ops import (
+    KernelOps,
     OpsAround,
-    OpTable,
     Replays,
     Side,
     instances,
@@ -36,9 +34,9 @@ from pyprof.parse.attribution.ops import (
     settled,
     with_none,
 )
-from pyprof.parse.attribution.phases import find_phases
+from pyprof.parse.attribution.phases import Evidence, find_phases
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
-from pyprof.parse.attribution.slices import MOST_KERNELS, Slice, SliceResults, ThreadFacts, add_columns
+from pyprof.parse.attribution.slices import MOST_KERNELS, KernelRanges, Slice, SliceResults, ThreadFacts
 from pyprof.parse.attribution.stacks import Placed, main_numbers, running_numbers
 from pyprof.parse.records.records import COLUMNS, GpuInfo, MarkedStep, Records
 from pyprof.parse.sources.trace import TABLES, ActivityKind, Trace
@@ -56,20 +54,27 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
     capture, marks = CaptureFacts(trace, rules), Marks.of(trace)
     del trace  # columns are freed on the way, where the caller keeps none
     if len(capture.activities["kind"]):
-        rows = launched(capture.trace, capture.activities, capture.launches)  # rule 1
-        results = attribute_slices(capture, rows, most)  # rules 2 and 3
+        launches = find_launches(capture.trace, capture.activities, capture.launches)  # rule 1
+        kernels, results = attribute_slices(capture, launches, most)  # rules 2 and 3
     else:
-        rows, results = _attribute_cpu(capture)
-    engine = _find_directions(capture, rows, results.threads)  # rule 4
-    unpaired = _join_forward(capture, rows, results, engine)
-    engine_steps = _find_steps(capture, rows)  # rule 5
-    ops = _find_ops(capture.trace, capture.ranges, rows, results)
-    columns, devices = _measured(capture, capture.activities, rows)
-    inferred = find_phases(capture, rows, columns, ops, results.stacks.stacks)
-    texts = [telling_text(step.texts) for step in engine_steps]
-    calls = _number_instances(capture, rows, columns, ops, texts)  # rule 6
-    counts = _count_rows(rows, columns) | inferred | results.stacks.cut | unpaired  # rule 7
-    records = _records(capture.trace, rows, results, columns, counts)
+        launches, kernels, results = _attribute_cpu(capture)
+    directions = _find_directions(capture, launches, kernels, results.threads)  # rule 4
+    forward = _join_forward(capture, kernels, results, directions)
+    steps = _find_steps(capture, launches, kernels)  # rule 5
+    ran, label = results.retyped.take()
+    ops = op_table(capture.trace, Rows(kernels.op_row), forward.row, (Rows(ran), label))
+    capture.ranges.clear()
+    columns, devices = _measured(capture, launches, steps)
+    columns["by_time"], columns["recomputed"], columns["stack"] = kernels.by_time, directions.recomputed, kernels.stack
+    columns["scope"] = np.where(directions.is_backward & (forward.stack >= 0), forward.stack, kernels.stack)
+    says = Evidence(ops.table.label[ops.op], kernels, directions.is_backward, launches.launch_thread, launches.in_graph)
+    inferred = find_phases(capture, says, columns, results.stacks.stacks)
+    calls = _number_instances(capture, launches, kernels.inner, columns, ops, steps)  # rule 6
+    counts = _count_rows(launches, columns) | inferred | results.stacks.cut | forward.unknown  # rule 7
+    engine_steps, launch_thread, on_engine = steps.engine_steps, launches.launch_thread, directions.on_engine
+    del launches, kernels, directions, forward, steps, ops, says  # most of it would be held twice
+    records = _records(capture.trace, results, columns, launch_thread, on_engine)
+    records.counts = {name: count for name, count in counts.items() if count}
     records.calls, records.gpus, records.engine_steps = calls, devices, engine_steps
     mark_steps(records, marks)
     return records
@@ -78,9 +83,8 @@ def attribute(trace: Trace, rules: OpRules, most: int = MOST_KERNELS) -> Records
 def innermost_ranges(trace: Trace, rules: OpRules) -> tuple[Bools, Rows]:
     """For each activity whether it has a launch, and the row of the innermost range that it was launched in, -1 none."""
     capture = CaptureFacts(trace, rules)
-    rows = launched(capture.trace, capture.activities, capture.launches)
-    attribute_slices(capture, rows, MOST_KERNELS)
-    return rows["launched"], Rows(rows["range_row"])
+    launches = find_launches(capture.trace, capture.activities, capture.launches)
+    return launches.launched, Rows(attribute_slices(capture, launches, MOST_KERNELS)[0].range_row)
 
 
 def ops_around(capture: CaptureFacts) -> OpsAround:
@@ -94,84 +98,73 @@ def ops_around(capture: CaptureFacts) -> OpsAround:
 # ---------------------------------------------------------------------------------------------- without a GPU
 
 
-def _attribute_cpu(capture: CaptureFacts) -> tuple[Columns, SliceResults]:
+def _attribute_cpu(capture: CaptureFacts) -> tuple[Launched, KernelRanges, SliceResults]:
     """Rows of ops in place of activities, and rules 2 and 3 for them."""
     from pyprof.parse.attribution.cpu import cpu_rows
 
     around = ops_around(capture)
-    rows = cpu_rows(capture, around)
-    results = no_results(capture)
-    add_columns(rows, among_processes=False)
-    at, thread, when = Positions(rows.take("at")), rows["range_thread"], rows["when"]
+    called, capture.activities, at = cpu_rows(capture, around)
+    found, results = KernelRanges.unknown(len(at)), no_results(capture)
     everything = Slice(0, -1 - NEVER, NEVER, around.nested.row, np.arange(len(at)))
-    add_slice(capture, rows, results, around, everything, Placed(at, np.zeros(len(at), np.bool_), thread, when))
-    return rows, results
+    placed = Placed(at, np.zeros(len(at), np.bool_), called.range_thread, called.when)
+    add_slice(capture, found, results, around, everything, placed)
+    return called, found, results
 
 
 # ---------------------------------------------------------------------------------------------- rules 4 and 5, all rows
 
 
-def _find_directions(capture: CaptureFacts, rows: Columns, threads: ThreadFacts) -> Bools:
-    """Rule 4: which rows are backward, which ran again; returns which threads are those of autograd's engine.
+@dataclass(eq=False, repr=False)
+class _Directions:
+    """Rule 4: which rows ran again (see `OpsAround`), were launched on a thread of autograd's engine, are backward; and which
+    threads are the engine's."""
 
-    Adds recomputed, on_engine (launched on such a thread) and is_backward; takes state and in_engine.
-    """
+    recomputed: Array
+    on_engine: Bools
+    is_backward: Bools
+    engine: Bools
+
+
+def _find_directions(capture: CaptureFacts, launches: Launched, kernels: KernelRanges, threads: ThreadFacts) -> _Directions:
     # Never the main thread, they run backward functions, no Python-level range of theirs lies outside of those, and their own
     # sequence counter does not move (it moves where a checkpoint runs forward again).
     engine = threads.runs & ~threads.python & (capture.trace.threads["main"] != 1) & (threads.own.low >= threads.own.high)
-    thread = rows["range_thread"]  # of a graph's kernel where it was recorded, not where the graph was launched
+    thread = launches.range_thread  # of a graph's kernel where it was recorded, not where the graph was launched
     constant = (threads.again.count > 1) & (threads.again.low == threads.again.high)
-    count, state, function, in_engine = len(thread), rows.take("state"), rows["function_row"], rows.take("in_engine")
-    rows["recomputed"] = again = computed(count, state.dtype, lambda part: settled(state[part], thread[part], constant))
-    runs_on = np.append(engine, False)
-    rows["on_engine"] = on_engine = computed(count, np.bool_, lambda part: runs_on[thread[part]] & (again[part] != 1))
-    rows["is_backward"] = computed(count, np.bool_, lambda part: (function[part] >= 0) | in_engine[part] | on_engine[part])
-    return np.asarray(engine)
+    recomputed = settled(kernels.state, thread, constant)
+    on_engine = np.append(engine, False)[thread] & (recomputed != 1)
+    return _Directions(recomputed, on_engine, (kernels.function_row >= 0) | kernels.in_engine | on_engine, engine)
 
 
-def _join_forward(capture: CaptureFacts, rows: Columns, results: SliceResults, engine: Bools) -> dict[str, int]:
-    """Rule 4: the op and the stack of the forward range of each row's autograd function; returns what stays unknown, counted.
+@dataclass(eq=False, repr=False)
+class _Forward:
+    """Rule 4: the forward range of each row's autograd function, -1 none: row of its op in `ranges`, code of its stack; and how
+    many functions have none, by why."""
 
-    Adds forward_row (its op's in ranges) and forward_stack; takes function_row.
-    """
-    ranges, function = capture.ranges, rows.take("function_row")
-    count, seq = len(function), ranges["seq"]
-    numbered = computed(count, np.int32, lambda part: np.where(take(seq, function[part]) >= 0, function[part], -1))
+    row: Rows
+    stack: Array
+    unknown: dict[str, int]
+
+
+def _join_forward(capture: CaptureFacts, kernels: KernelRanges, results: SliceResults, directions: _Directions) -> _Forward:
+    ranges, function = capture.ranges, kernels.function_row
+    numbered = np.where(take(ranges["seq"], function) >= 0, function, -1)
     functions, of_kernel = distinct_places(numbered, len(ranges["label"]))
     forward, forward_op, forward_stack = results.forward.take()
-    apart = computed(len(forward), np.bool_, lambda part: ~engine[ranges["thread"][forward[part]]])
-    owner, ties, missing = _owners(capture, forward, np.flatnonzero(apart), functions)
+    apart = np.flatnonzero(~directions.engine[ranges["thread"][forward]])
+    sides = _side(capture, forward[apart]), _side(capture, functions)
+    owner, ties, missing = owners(*sides, ranges["fwd_thread"][functions], capture.trace.markers)
+    owner = Places(take(apart, owner))
     bare = np.flatnonzero((owner >= 0) & (take(forward_op, owner) < 0))
     if len(bare):
         bare = distinct_values(owner[bare])
         forward_op[bare] = op_after(capture, Rows(forward[bare]))
-    of_owner, stack_of_owner, backward = take(forward_op, owner), take(forward_stack, owner), rows["is_backward"]
-    rows["forward_row"] = computed(count, np.int32, lambda part: np.where(backward[part], take(of_owner, of_kernel[part]), -1))
-    rows["forward_stack"] = computed(count, np.int32, lambda part: take(stack_of_owner, of_kernel[part]))
-    return {
+    row = np.where(directions.is_backward, take(take(forward_op, owner), of_kernel), -1)
+    unknown = {
         "backward functions whose forward thread is unknown": ties,
         "backward functions whose forward op is not in the capture": missing,
     }
-
-
-def _owners(capture: CaptureFacts, forward: Array, candidates: Ints, functions: Ints) -> tuple[Places, int, int]:
-    """The place in forward of each function's forward range, as `owners` finds it, the numbers of some size at a time.
-
-    forward, functions: rows of ranges; candidates: places in forward.
-    """
-    ranges = capture.ranges
-    seq = [taken(ranges["seq"], rows) for rows in (taken(forward, candidates), functions)]
-    cuts = cuts_of(seq[0], PIECE_ROWS // 4)  # ten columns and more are made of each
-    mine, theirs = (Groups(parts_of(numbers, cuts), len(cuts) + 1) for numbers in seq)
-    result, ties, missing = full(len(functions), -1, np.int64), 0, 0
-    for number in range(len(mine)):
-        places, own = candidates[mine[number]], theirs[number]
-        sides = _side(capture, forward[places]), _side(capture, functions[own])
-        owner, tied, lost = owners(sides[0], sides[1], ranges["fwd_thread"][functions[own]], capture.trace.markers)
-        result[own] = take(places, owner)
-        ties, missing = ties + tied, missing + lost
-        release()
-    return Places(result), ties, missing
+    return _Forward(Rows(row), take(take(forward_stack, owner), of_kernel).astype(np.int32), unknown)
 
 
 def _side(capture: CaptureFacts, rows: Array) -> Side:
@@ -179,148 +172,111 @@ def _side(capture: CaptureFacts, rows: Array) -> Side:
     return Side(capture.process[thread], thread, seq, start, label)
 
 
-def _find_steps(capture: CaptureFacts, rows: Columns) -> list[MarkedStep]:
-    """Rule 5: the step of each row, and optimizers whose ranges are set aside; adds step, engine_step; gives its pool."""
-    launched = rows["launch_thread"], rows["launch_ns"]
-    rows["step"] = capture.steps(*launched)
-    engine_steps, rows["engine_step"] = find_engine_steps(capture, *launched)
+@dataclass(eq=False, repr=False)
+class _Steps:
+    """Rule 5: number of each row's step, place of its engine's step in these, -1 none."""
+
+    step: Array
+    engine_step: Array
+    engine_steps: list[MarkedStep]
+
+
+def _find_steps(capture: CaptureFacts, launches: Launched, kernels: KernelRanges) -> _Steps:
+    """Rule 5: the step of each row; and optimizers whose ranges are set aside, which are added to `kernels`."""
+    step = capture.steps(launches.launch_thread, launches.launch_ns)
+    engine_steps, engine_step = find_engine_steps(capture, launches.launch_thread, launches.launch_ns)
     if engine_steps and not (capture.labels.kind == Kind.STEP).any():
-        rows["step"] = np.array([*(step.number for step in engine_steps), -1], np.int64)[rows["engine_step"]]
-    by_time, thread, when, optimizer = (rows[name] for name in ("by_time", "range_thread", "when", "optimizer"))
-    for part in pieces(len(thread)):
-        on = np.where(by_time[part], -1, thread[part])
-        optimizer[part] |= capture.aside_at(Kind.OPTIMIZER, on, when[part], leaks=False) >= 0
-    return engine_steps
-
-
-def _find_ops(trace: Trace, ranges: Columns, rows: Columns, results: SliceResults) -> OpTable:
-    """The distinct ops, and in rows the places in them as op and forward_op; takes op_row, forward_row and all ranges."""
-    op_row, forward_row = Rows(rows.take("op_row")), Rows(rows.take("forward_row"))
-    ran, label = results.retyped.take()
-    ops, rows["op"], rows["forward_op"] = op_table(trace, op_row, forward_row, (Rows(ran), label))
-    for name in ("range_row", "range_thread", "when"):
-        rows.take(name)
-    ranges.clear()
-    return ops
+        step = np.array([*(one.number for one in engine_steps), -1], np.int64)[engine_step]
+    on = np.where(kernels.by_time, -1, launches.range_thread)
+    kernels.optimizer |= capture.aside_at(Kind.OPTIMIZER, on, launches.when, leaks=False) >= 0
+    return _Steps(step, engine_step, engine_steps)
 
 
 class _RecordColumns(Columns):
     """Columns of Records, each in its type as soon as it is put; one of a single value takes no memory."""
 
     def __setitem__(self, name: str, values: Array) -> None:
-        dtype = np.dtype(COLUMNS[name][0])
-        if is_constant(values):
-            values = np.broadcast_to(values[0].astype(dtype), len(values))
-        elif values.dtype != dtype:
-            given = values
-            values = computed(len(given), dtype, lambda part: given[part])
-        super().__setitem__(name, values)
+        values = values.astype(COLUMNS[name][0], copy=False)
+        super().__setitem__(name, np.broadcast_to(values[0], len(values)) if is_constant(values) else values)
 
 
-def _measured(capture: CaptureFacts, activities: Columns, rows: Columns) -> tuple[_RecordColumns, list[GpuInfo]]:
-    """The columns that the capture has of each row itself, from activities or, without a GPU, from rows; and the devices."""
-    trace, columns, thread = capture.trace, _RecordColumns(), rows["launch_thread"]
-    source = activities if len(activities["kind"]) else rows
-    process = activities.take("process") if source is activities else capture.process[thread]
+def _measured(capture: CaptureFacts, launches: Launched, steps: _Steps) -> tuple[_RecordColumns, list[GpuInfo]]:
+    """The columns that the capture has of each row itself, and the devices; takes all activities."""
+    trace, columns, thread, activities = capture.trace, _RecordColumns(), launches.launch_thread, capture.activities
+    process = activities.take("process") if "process" in activities else capture.process[thread]
     unknown = np.broadcast_to(np.int64(-1), len(thread))
     for name in _MEASURED:
-        columns[name] = source.take(name) if name in source else unknown
+        columns[name] = activities.take(name) if name in activities else unknown
     activities.clear()
-    for name in ("dur_ns", "launch_ns", "launch_dur_ns", "step", "engine_step", "by_time", "recomputed"):
-        columns[name] = rows.take(name)
-    processes, tids = trace.processes, trace.threads["tid"]
-    for name, values, of in (("pid", processes["pid"], process), ("rank", processes["rank"], process), ("tid", tids, thread)):
-        columns[name] = computed(len(thread), values.dtype, partial(_taken_part, values, of))
+    for name in ("dur_ns", "launch_ns", "launch_dur_ns"):
+        columns[name] = getattr(launches, name)
+    columns["step"], columns["engine_step"] = steps.step, steps.engine_step
+    columns["pid"], columns["rank"] = (take(trace.processes[name], process) for name in ("pid", "rank"))
+    columns["tid"] = take(trace.threads["tid"], thread)
     devices, columns["gpu"] = gpus(trace, process, columns["device"])
     return columns, devices
-
-
-def _taken_part(values: Array, index: Array, part: slice) -> Array:
-    return take(values, index[part])
 
 
 # ---------------------------------------------------------------------------------------------- rules 6 and 7, all rows
 
 
-def _number_instances(capture: CaptureFacts, rows: Columns, columns: Columns, ops: OpTable, texts: list[str]) -> list[OpCall]:
-    """Rule 6: instances numbered in order of begin, and calls as codes into the pool of distinct ones that is returned.
-
-    texts: of each of an engine's steps. Takes op, forward_op, inner, replay and replay_ns.
-    """
-    op, forward = Places(rows.take("op")), Places(rows.take("forward_op"))
-    replays = Replays(rows.take("replay"), rows.take("replay_ns"), columns["start_ns"])
-    columns["instance"], columns["fwd_instance"] = instances(capture, ops, op, forward, replays)
-    count, of_op = len(op), ops.label
-    wanted = {
-        "call": computed(count, np.int32, lambda part: of_op[np.where(forward[part] >= 0, forward[part], op[part])]),
-        "own": computed(count, np.int32, lambda part: of_op[op[part]]),
-    }
-    if texts and capture.labels.asks_step.any():
-        wanted = {name: with_steps(capture, label, columns["engine_step"], texts) for name, label in wanted.items()}
-    wanted["inner"] = rows.take("inner")
+def _number_instances(
+    capture: CaptureFacts, launches: Launched, inner: Array, columns: Columns, ops: KernelOps, steps: _Steps
+) -> list[OpCall]:
+    """Rule 6: instances numbered in order of begin, and calls as codes into the pool of distinct ones that is returned. inner:
+    label of each row's innermost op."""
+    replays = Replays(launches.replay, launches.replay_ns, columns["start_ns"])
+    columns["instance"], columns["fwd_instance"] = instances(capture, ops, replays)
+    wanted = {"call": ops.table.label[np.where(ops.forward >= 0, ops.forward, ops.op)], "own": ops.table.label[ops.op]}
+    if steps.engine_steps and capture.labels.asks_step.any():
+        texts = [telling_text(step.texts) for step in steps.engine_steps]
+        wanted = {name: with_steps(capture, label, steps.engine_step, texts) for name, label in wanted.items()}
+    wanted["inner"] = inner
     calls: list[OpCall] = []
     code_of_label = np.full(len(capture.trace.markers) + 1, -1, np.int64)
     for name, label in wanted.items():
         used = np.zeros(len(code_of_label), np.bool_)
-        for part in pieces(count):
-            used[label[part]] = True
+        used[label] = True
         for code in np.flatnonzero(used[:-1] & (code_of_label[:-1] < 0)).tolist():
             marker = capture.trace.markers[code]
             code_of_label[code] = len(calls)
             calls.append(marker.call or OpCall("autograd", marker.name, dispatcher=True, described=False))
-        columns[name] = computed(count, np.int32, partial(_taken_part, code_of_label, label))
+        columns[name] = take(code_of_label, label)
     return calls
 
 
-def _count_rows(rows: Columns, columns: Columns) -> dict[str, int]:
+def _count_rows(launches: Launched, columns: Columns) -> dict[str, int]:
     """Rule 7: kernels of which something is not in the capture."""
-    kind, launched, bare = columns["kind"], rows["launched"], rows["bare_node"]
-    counts = {"kernels without a launch in the capture": 0, "kernels of graphs whose capture is not known": 0}
-    for part in pieces(len(kind)):
-        kernel = kind[part] == ActivityKind.KERNEL
-        for name, mask in zip(counts, (~launched[part], bare[part]), strict=True):
-            counts[name] += int((kernel & mask).sum())
-    return counts
+    kernel = columns["kind"] == ActivityKind.KERNEL
+    return {
+        "kernels without a launch in the capture": int((kernel & ~launches.launched).sum()),
+        "kernels of graphs whose capture is not known": int((kernel & launches.bare_node).sum()),
+    }
 
 
-def _records(trace: Trace, rows: Columns, results: SliceResults, columns: Columns, counts: dict[str, int]) -> Records:
-    """Rule 7: every row, in an order that does not depend on the file's. Takes all of rows and of the numbers of results."""
-    stack, forward_stack = rows.take("stack"), rows.take("forward_stack")
-    backward = rows["is_backward"]
-    columns["stack"], columns["scope"] = (
-        stack,
-        computed(
-            len(stack),
-            np.int32,
-            lambda part: np.where(backward[part] & (forward_stack[part] >= 0), forward_stack[part], stack[part]),
-        ),
-    )
+def _records(trace: Trace, results: SliceResults, columns: Columns, launch_thread: Array, on_engine: Bools) -> Records:
+    """Rule 7: every row, in an order that does not depend on the file's. Takes the numbers of results."""
     order = _order(columns, trace)
     if not ascending(order):
         for name in list(columns):
             if columns[name].strides != (0,):  # one value for all
-                columns[name] = taken(columns[name], order)
+                columns[name] = columns[name][order]
     records = Records(
         dict(columns), trace.strings, results.stacks.stacks, source=trace.source, notes=list(trace.notes), utc_ns=trace.utc_ns
     )
     records.seq_offsets, records.seq_numbers = results.take_numbers(order)
-    records.columns["seq"] = main_numbers(records, taken(rows.take("on_engine"), order))
+    records.columns["seq"] = main_numbers(records, on_engine[order])
     pid = take(trace.processes["pid"], trace.threads["process"])
     thread = distinct_rows(pid, trace.threads["tid"]).inverse.astype(np.int32)  # threads of one process and id are one
-    launch_thread = rows.take("launch_thread")
-    thread = kept(with_none(thread))
-    records.columns["sub"] = running_numbers(
-        records, computed(len(order), np.int32, lambda part: thread[launch_thread[order[part]]])
-    )
+    records.columns["sub"] = running_numbers(records, with_none(thread)[launch_thread[order]])
     records.columns = {name: records.columns[name] for name in COLUMNS}
-    records.counts = {name: count for name, count in counts.items() if count}
     return records
 
 
 def _order(columns: Columns, trace: Trace) -> Array:
     """Rows by start, process, device, stream and correlation id, then by all else, so that no order of the file shows."""
     start = columns["start_ns"]
-    order = order_of(start)
+    order = any_order(start)
     # Few begin in one nanosecond: only those are sorted by the rest.
     tied, group = runs(same_as_before(start, order))
     keys = [group, *gather(columns, order[tied], "pid", "device", "stream", "corr")]

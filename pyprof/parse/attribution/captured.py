@@ -98,14 +98,11 @@ def families(source: int, given: GraphTrace, strings: Strings, *, itself: bool =
         shape = shaped.size(graph) if size is None else None  # of several sizes each graph says its own
         found.setdefault((size, shape, mode, int(process[first[index]])), []).append(graph)
     listed = given.batch_size if len(found) == 1 else None
-    return [
-        Family(source, given.name, _known(size, listed, shaped.other(graphs, size)), mode, graphs, bounded, owner)
-        for (size, _, mode, owner), graphs in found.items()
-    ]
-
-
-def _known(*sizes: int | None) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(size for size in sizes if size is not None))
+    result = []
+    for (size, _, mode, owner), graphs in found.items():
+        sizes = dict.fromkeys(one for one in (size, listed, shaped.other(graphs, size)) if one is not None)
+        result.append(Family(source, given.name, tuple(sizes), mode, graphs, bounded, owner))
+    return result
 
 
 class _Shapes:

@@ -13,13 +13,14 @@ from pyprof.arrays.columns import Columns, distinct_values
 from pyprof.arrays.types import Bools, Ints, Positions
 from pyprof.errors import EmptyCapture
 from pyprof.markers import Kind
+from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, nearest, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, Nested
 from pyprof.parse.sources.trace import ActivityKind
 
 
-def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
-    """The rows that `attribute` takes in place of GPU activities, with the position of each in `around` (`at`).
+def cpu_rows(capture: CaptureFacts, around: OpsAround) -> tuple[Launched, Columns, Positions]:
+    """In place of GPU activities: when and where each row was called, its columns of activities, and its position in `around`.
 
     Raises EmptyCapture where there are no ops.
     """
@@ -54,23 +55,22 @@ def cpu_rows(capture: CaptureFacts, around: OpsAround) -> Columns:
         call = markers[code].call
         name_of[code] = strings.code(markers[code].name if call is None else call.name)
     none = np.full(len(at), -1, np.int64)
-    return Columns(
-        at=busiest,
+    nothing, thread = np.zeros(len(at), np.bool_), around.thread[at].astype(np.int64)
+    called = Launched(
         launched=np.ones(len(at), np.bool_),
         launch_ns=start[at],
         launch_dur_ns=none,
-        launch_thread=around.thread[at].astype(np.int64),
+        launch_thread=thread,
+        range_thread=thread,
         when=start[at],
-        range_thread=around.thread[at].astype(np.int64),
-        in_graph=np.zeros(len(at), np.bool_),
-        bare_node=np.zeros(len(at), np.bool_),
         replay=none,
         replay_ns=none,
+        in_graph=nothing,
+        bare_node=nothing,
         dur_ns=np.maximum(own_time[at], 0),
-        start_ns=start[at],
-        kind=np.full(len(at), ActivityKind.CPU),
-        name=name_of[label[busiest]],
     )
+    columns = Columns(start_ns=start[at], kind=np.full(len(at), ActivityKind.CPU), name=name_of[label[busiest]])
+    return called, columns, Positions(busiest)
 
 
 def _computes(capture: CaptureFacts) -> Bools:

@@ -73,7 +73,10 @@ def explained(run: Trace, captures: list[GraphTrace]) -> Explained:
     found = replays(run, among)
     step, sizes = _steps(run, found)
     by_size = {size: _allowed(known, size) for size in set(sizes)}
-    of_process = {process: _of_process(known, process) for process in distinct_values(found.process).tolist()}
+    of_process = {  # the families that replays of a process may have run, as bits: of the run's own trace its own alone
+        process: sum(1 << bit for bit, family in enumerate(known) if family.source or family.process == process)
+        for process in distinct_values(found.process).tolist()
+    }
     allowed = [by_size[size] & of_process[process] for size, process in zip(sizes, found.process.tolist(), strict=True)]
     match = matched(found, known, step, allowed)
     trace = _merged(run, sources, known, found, match.family, match.launch)
@@ -131,11 +134,6 @@ def _allowed(known: list[Family], size: Size) -> int:
     return mask
 
 
-def _of_process(known: list[Family], process: int) -> int:
-    """The families that replays of a process may have run, as bits: of those in the run's own trace its own alone."""
-    return sum(1 << bit for bit, family in enumerate(known) if family.source or family.process == process)
-
-
 def _next_size(sizes: list[int], wanted: int) -> int | None:
     """The smallest captured size that holds a step; None where there may have been a smaller one that is not among these."""
     found = next((size for size in sizes if size >= wanted), None)
@@ -187,9 +185,13 @@ def _merged(run: Trace, sources: list[GraphTrace], known: list[Family], of: Repl
     threads, ranges, nodes, ends = [run.threads], [run.ranges], [known_nodes], [run.session_end_ns]
     for owner, number in distinct_rows(process[hit], source[hit]).columns.T.tolist():
         trace = sources[number].trace
-        shift, before = (0, 0) if number == 0 else (_after(run, ends) - _begin(trace), sum(len(t["tid"]) for t in threads))
+        shift = before = 0
         if number:
-            threads.append(_threads(trace, owner))
+            begin = min(int(table["start_ns"].min()) for table in (trace.ranges, trace.launches) if len(table["start_ns"]))
+            tables = (run.activities, run.launches, run.ranges)
+            last = max(*ends, *(int(table["end_ns"].max(initial=0)) for table in tables))
+            shift, before, tids = last + _APART_NS - begin, sum(len(t["tid"]) for t in threads), trace.threads["tid"]
+            threads.append(make_table("threads", {"process": np.full(len(tids), owner), "tid": tids}))
             ranges.append(_adopted(run, trace, before, shift))
             ends.append(int(ranges[-1]["end_ns"].max(initial=-2)) + 1)
         own = hit & (process == owner) & (source == number)
@@ -229,21 +231,6 @@ def _never_closed(trace: Trace) -> Array:
     """Whether each range was never closed, or only by the end of the session."""
     last, ranges = trace.session_end_ns, trace.ranges
     return ranges["open"] if last < 0 else np.where(ranges["end_ns"] >= last, np.int8(1), ranges["open"])
-
-
-def _after(run: Trace, ends: list[int]) -> int:
-    """A time after all that happened so far, in ns."""
-    tables = (run.activities, run.launches, run.ranges)
-    return _APART_NS + max(*ends, *(int(table["end_ns"].max(initial=0)) for table in tables))
-
-
-def _begin(trace: Trace) -> int:
-    return min(int(table["start_ns"].min()) for table in (trace.ranges, trace.launches) if len(table["start_ns"]))
-
-
-def _threads(trace: Trace, process: int) -> Table:
-    count = len(trace.threads["tid"])
-    return make_table("threads", {"process": np.full(count, process), "tid": trace.threads["tid"]})
 
 
 def _adopted(run: Trace, trace: Trace, before: int, shift: int) -> Table:

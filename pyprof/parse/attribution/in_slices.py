@@ -1,102 +1,45 @@
-"""Rules 2 and 3 for all kernels, slice by slice: where each was launched, its stack, its op instance; large captures in several
-processes, which share the columns of rows or, on other machines, give back those of their kernels.
+"""Rules 2 and 3 for all kernels, slice by slice: where each was launched, its stack, its op instance.
 
-Each slice adds to the rows of its kernels and to `SliceResults`. No file formats, no formulas.
+Each slice adds to `KernelRanges` and `SliceResults`. No file formats, no formulas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from itertools import pairwise
-from typing import cast
-
 import numpy as np
 
-from pyprof.arrays import elsewhere
-from pyprof.arrays.columns import Columns
-from pyprof.arrays.spool import release
 from pyprof.arrays.types import Array, Bools, Ints, Positions, Rows
 from pyprof.markers import Kind
 from pyprof.parse.attribution.derived import with_inside
+from pyprof.parse.attribution.launches import Launched
 from pyprof.parse.attribution.ops import OpsAround, with_none
 from pyprof.parse.attribution.ranges import NEVER, CaptureFacts, nest_all
 from pyprof.parse.attribution.run_types import retyped
-from pyprof.parse.attribution.slices import FOUND, Part, Slice, SliceResults, Slices, add_columns
+from pyprof.parse.attribution.slices import KernelRanges, Slice, SliceResults, Slices
 from pyprof.parse.attribution.stacks import Placed, Stacks, sequence_numbers
 from pyprof.progress import done
 
-_LEAST_AMONG_PROCESSES = 1 << 18  # kernels: of fewer the start of a process takes as long as it saves
 
-
-def attribute_slices(capture: CaptureFacts, rows: Columns, most: int) -> SliceResults:
-    """Rules 2 and 3 for all kernels."""
+def attribute_slices(capture: CaptureFacts, launches: Launched, most: int) -> tuple[KernelRanges, SliceResults]:
+    """Rules 2 and 3 for all kernels; most: how many at a time, about."""
     whole = np.isin(capture.labels.kind, (Kind.BACKWARD, Kind.ENGINE)) | capture.labels.asks_inside  # depend on all inside
-    slices = Slices(capture.ranges, capture.kept, whole, rows["when"], most)
-    jobs = min(elsewhere.most(), len(slices)) if len(rows["when"]) >= _LEAST_AMONG_PROCESSES else 1
-    add_columns(rows, among_processes=jobs > 1)
-    edges = [len(slices) * number // jobs for number in range(jobs + 1)]
-    results, known, labels = no_results(capture), len(capture.trace.markers), capture.trace.labels
-
-    def first() -> Part | bool:
-        return _attribute_some(capture, rows, slices, range(edges[1]), results)
-
-    tasks: list[Callable[[], Part | bool]] = [first]
-    if jobs > 1:
-        work = elsewhere.Lent(_Work(capture, rows, slices))
-        tasks += [partial(_attribute_others, work, range(*edge), known) for edge in pairwise(edges[1:])]
-    parts = elsewhere.in_processes(tasks)
-    if not all(parts):  # some ranges cross, and are not set aside yet
-        # Which of several that cross goes may depend on others far away: look at all of them at once.
-        capture.set_aside(nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1])
-        return attribute_slices(capture, rows, most)
-    for part in parts[1:]:
-        results.add_part(rows, cast("Part", part), labels, known)
-    return results
-
-
-class _Work:
-    """What slices are attributed from. One that is sent to another process has columns of its own for what is found."""
-
-    def __init__(self, capture: CaptureFacts, rows: Columns, slices: Slices) -> None:
-        self.capture, self.rows, self.slices, self.sent = capture, rows, slices, False
-
-    def __getstate__(self) -> dict[str, object]:
-        rows = Columns({name: self.rows[name] for name in ("range_thread", "when")})
-        return {"capture": self.capture, "rows": rows, "slices": self.slices, "sent": True}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state)
-        add_columns(self.rows, among_processes=False)
-
-
-def _attribute_others(lent: elsewhere.Lent[_Work], numbers: range, known: int) -> Part | bool:
-    """In another process: what some slices show, False where ranges of theirs cross; known: how many labels there were."""
-    work = lent.thing
-    capture, rows, own = work.capture, work.rows, no_results(work.capture)
-    if not _attribute_some(capture, rows, work.slices, numbers, own):
-        return False
-    part = own.as_part(capture.trace.labels.since(known))
-    return part._replace(columns={name: rows[name][part.counts[0]] for name in FOUND}) if work.sent else part
+    slices = Slices(capture.ranges, capture.kept, whole, launches.when, most)
+    found, results = KernelRanges.unknown(len(launches)), no_results(capture)
+    for one in slices:
+        done(one.number / len(slices))
+        nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
+        if len(crossed):
+            # Which of several that cross goes may depend on others far away: look at all of them at once, and begin again.
+            capture.set_aside(nest_all(capture.trace, capture.labels, Rows(np.flatnonzero(capture.kept)))[1])
+            return attribute_slices(capture, launches, most)
+        around = OpsAround(capture, nested)
+        placed = locate(capture, around, launches.range_thread[one.kernels], launches.when[one.kernels])
+        add_slice(capture, found, results, around, one, placed)
+    return found, results
 
 
 def no_results(capture: CaptureFacts) -> SliceResults:
     """Before the first slice."""
     return SliceResults(Stacks(capture.trace, capture.aside), len(capture.trace.threads["tid"]))
-
-
-def _attribute_some(capture: CaptureFacts, rows: Columns, slices: Slices, numbers: range, results: SliceResults) -> bool:
-    """Rules 2 and 3 for the kernels of some slices; False where ranges of theirs cross."""
-    for one in slices.some(numbers):
-        done((one.number - numbers.start) / len(numbers))
-        release()
-        nested, crossed = nest_all(capture.trace, capture.labels, one.ranges)
-        if len(crossed):
-            return False
-        around = OpsAround(capture, nested)
-        placed = locate(capture, around, rows["range_thread"][one.kernels], rows["when"][one.kernels])
-        add_slice(capture, rows, results, around, one, placed)
-    return True
 
 
 def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) -> Placed:
@@ -121,31 +64,31 @@ def locate(capture: CaptureFacts, around: OpsAround, thread: Array, when: Ints) 
 
 
 def add_slice(
-    capture: CaptureFacts, rows: Columns, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
+    capture: CaptureFacts, found: KernelRanges, results: SliceResults, around: OpsAround, one: Slice, placed: Placed
 ) -> None:
-    """Put what a slice shows of its kernels, of forward ranges and of threads to the rest."""
+    """Put what a slice shows of its kernels to `found`, of forward ranges and of threads to the results."""
     kernels, row = one.kernels, with_none(around.nested.row)
     # Rule 2: the stack.
-    rows["by_time"][kernels] = placed.by_time
-    rows["range_row"][kernels] = row[placed.at]
+    found.by_time[kernels] = placed.by_time
+    found.range_row[kernels] = row[placed.at]
     begun = (around.start >= one.begin) & (around.start < one.end)
     begun[-1] = False
     forward = _forward_ranges(capture, around, begun)
     chains = results.stacks.chains(around.nested, around.seq, placed.at, forward)
-    rows["stack"][kernels] = results.stacks.codes(placed, chains)
+    found.stack[kernels] = results.stacks.codes(placed, chains)
     own = Positions(np.where(placed.by_time, -1, placed.at))
     results.add_numbers(kernels, *sequence_numbers(around.nested, own, around.seq))
     # Rule 3: the op instance.
-    rows["op_row"][kernels] = row[around.root(own)]
-    rows["inner"][kernels] = around.label[around.inner[own]]
-    rows["optimizer"][kernels] = around.optimizer[own] >= 0
-    for found in (with_inside(capture.trace, around), retyped(capture.trace, around)):
-        results.retyped.add(*found)
+    found.op_row[kernels] = row[around.root(own)]
+    found.inner[kernels] = around.label[around.inner[own]]
+    found.optimizer[kernels] = around.optimizer[own] >= 0
+    for labels in (with_inside(capture.trace, around), retyped(capture.trace, around)):
+        results.retyped.add(*labels)
     # Rule 4, what needs the ranges around: the autograd function, what ran again, the forward ranges.
     state = around.recomputed[own]
-    rows["state"][kernels] = state
-    rows["function_row"][kernels] = np.where(state == 1, -1, row[around.function[own]])
-    rows["in_engine"][kernels] = (around.engine[own] >= 0) & (state != 1)
+    found.state[kernels] = state
+    found.function_row[kernels] = np.where(state == 1, -1, row[around.function[own]])
+    found.in_engine[kernels] = (around.engine[own] >= 0) & (state != 1)
     stack = results.stacks.codes_of_ranges(forward, around.thread[forward], around.nested, chains)
     results.forward.add(row[forward], row[around.owner(forward)], stack)
     _add_threads(capture, results, around, begun)

@@ -6,12 +6,12 @@ the graph is an execution of its own. No ranges and no ops here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct
+from pyprof.arrays.columns import Columns, distinct_rows, distinct_values, map_distinct, row_type
 from pyprof.arrays.nesting import any_order
-from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, release, row_type, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.parse.records.records import GPU_NUMBERS, GpuInfo
 from pyprof.parse.sources.trace import Table, Trace
@@ -28,7 +28,7 @@ def take(values: Array, index: Integers) -> Ints:
 
 def gather(table: Table, rows: Integers, *names: str) -> list[Array]:
     """These columns of these rows of a table."""
-    return [taken(table[name], rows) for name in names]
+    return [table[name][rows] for name in names]
 
 
 def ranks(texts: list[str]) -> Ints:
@@ -36,32 +36,54 @@ def ranks(texts: list[str]) -> Ints:
     return np.unique(np.array(texts, object), return_inverse=True)[1].ravel()
 
 
-def launched(trace: Trace, activities: Columns, launches: Columns) -> Columns:
-    """What is known of each activity without any range; takes the ends of activities and all launches.
+@dataclass(eq=False, repr=False)
+class Launched:
+    """Rule 1: each activity (without a GPU each op) as far as it is known without any range.
 
     launched: whether its launch is in the capture; launch_ns, launch_dur_ns, launch_thread: begin, time and thread of that (-1
     unknown); range_thread, when: where its ranges are; replay, replay_ns: see `_replays`; in_graph: whether it ran as a node of
     a CUDA graph; bare_node: of one whose recording is not in the capture; dur_ns: its own time.
     """
+
+    launched: Bools
+    launch_ns: Ints
+    launch_dur_ns: Ints
+    launch_thread: Array
+    range_thread: Array
+    when: Ints
+    replay: Ints
+    replay_ns: Ints
+    in_graph: Bools
+    bare_node: Bools
+    dur_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.dur_ns)
+
+
+def find_launches(trace: Trace, activities: Columns, launches: Columns) -> Launched:
+    """Rule 1 for all activities; takes their ends and all launches."""
     launch = launch_of_activity(trace)
-    rows, count, node = Columns(), len(launch), activities["graph_node"]
-    rows["launched"] = computed(count, np.bool_, lambda part: launch[part] >= 0)
-    rows["launch_ns"] = launch_ns = computed(count, np.int64, lambda part: take(launches["start_ns"], launch[part]))
-    rows["launch_thread"] = computed(count, np.int32, lambda part: take(launches["thread"], launch[part]))
-    rows["in_graph"] = computed(count, np.bool_, lambda part: node[part] >= 0)
-    located = _recorded_in_graph(trace, rows["launch_thread"], rows["launch_ns"])
-    rows["range_thread"], rows["when"], recorded = located
-    rows["bare_node"] = rows["in_graph"] & ~recorded
-    rows["replay"], rows["replay_ns"] = _replays(trace, launch)
-    rows["launch_dur_ns"] = computed(
-        count,
-        np.int64,
-        lambda part: np.where(launch[part] >= 0, take(launches["end_ns"], launch[part]) - launch_ns[part], -1),
-    )
-    start, end = activities["start_ns"], activities.take("end_ns")
-    rows["dur_ns"] = computed(count, np.int64, lambda part: end[part] - start[part])
+    known, in_graph = launch >= 0, activities["graph_node"] >= 0
+    launch_ns, thread = take(launches["start_ns"], launch), take(launches["thread"], launch).astype(np.int32)
+    range_thread, when, recorded = _recorded_in_graph(trace, thread, launch_ns)
+    replay, replay_ns = _replays(trace, launch)
+    launch_dur_ns = np.where(known, take(launches["end_ns"], launch) - launch_ns, -1)
+    dur_ns = activities.take("end_ns").astype(np.int64) - activities["start_ns"]
     launches.clear()
-    return rows
+    return Launched(
+        launched=known,
+        launch_ns=launch_ns,
+        launch_dur_ns=launch_dur_ns,
+        launch_thread=thread,
+        range_thread=range_thread,
+        when=when,
+        replay=replay,
+        replay_ns=replay_ns,
+        in_graph=in_graph,
+        bare_node=in_graph & ~recorded,
+        dur_ns=dur_ns,
+    )
 
 
 def launch_of_activity(trace: Trace) -> Array:
@@ -72,25 +94,12 @@ def launch_of_activity(trace: Trace) -> Array:
     """
     activities, launches = trace.activities, trace.launches
     corr, ids = activities["corr"], launches["corr"]
-    result = full(len(corr), -1, row_type(len(ids)))
-    cuts = cuts_of(corr, PIECE_ROWS)  # activities and calls with one id are in the same part
-    mine, theirs = (Groups(parts_of(column, cuts), len(cuts) + 1) for column in (corr, ids))
-    for number in range(len(mine)):
-        _find_launches(trace, mine[number], theirs[number], result)
-        release()
-    return result
-
-
-def _find_launches(trace: Trace, mine: Ints, calls: Ints, result: Array) -> None:
-    """Put the launches of some activities into the result; calls: rows of launches, at least all that have their ids."""
-    activities, launches = trace.activities, trace.launches
-    corr, ids = activities["corr"][mine], launches["corr"][calls]
     # Most calls of some captures start nothing: they leave before anything is made of them.
-    usable = calls[(ids >= 0) & (launches["thread"][calls] >= 0) & np.isin(ids, corr)]
-    known = _pair_code(trace.threads["process"][launches["thread"][usable]], launches["corr"][usable], corr)
+    usable = np.flatnonzero((ids >= 0) & (launches["thread"] >= 0) & np.isin(ids, corr))
+    known = _pair_code(trace.threads["process"][launches["thread"][usable]], ids[usable], corr)
     order = _outermost(known, trace.threads["tid"], launches, usable)
     rows, known = usable[order], known[order]
-    wanted = _pair_code(activities["process"][mine], corr, corr)
+    wanted = _pair_code(activities["process"], corr, corr)
     first = _first_places(known, wanted)
     found = corr >= 0
     found &= first < len(known)
@@ -100,9 +109,11 @@ def _find_launches(trace: Trace, mine: Ints, calls: Ints, result: Array) -> None
         starts = launches["start_ns"][rows]
         for place in np.flatnonzero(found & (last - first > 1)).tolist():
             same = starts[first[place] : last[place]]  # no copy: there can be as many with the id as activities
-            begun = int(np.searchsorted(same, activities["start_ns"][mine[place]], "right"))
+            begun = int(np.searchsorted(same, activities["start_ns"][place], "right"))
             first[place] += max(begun - 1, 0)
-    result[mine[found]] = rows[first[found]]
+    result = np.full(len(corr), -1, row_type(len(ids)))
+    result[found] = rows[first[found]]
+    return result
 
 
 def _outermost(code: Ints, tid_of_thread: Ints, launches: Table, rows: Ints) -> Ints:
@@ -129,8 +140,8 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     Kernels of a CUDA graph take those at which their node was recorded, where the capture has them.
     """
     activities, nodes = trace.activities, trace.graph_nodes
-    rows = _nodes(activities)
-    recorded = full(len(thread), False, np.bool_)
+    rows = np.flatnonzero(activities["graph_node"] >= 0)
+    recorded = np.zeros(len(thread), np.bool_)
     if not len(rows) or not len(nodes["node"]):
         return thread, when, recorded
     process = take(trace.threads["process"], nodes["thread"])
@@ -146,12 +157,6 @@ def _recorded_in_graph(trace: Trace, thread: Array, when: Ints) -> tuple[Array, 
     thread, when = thread.copy(), when.copy()
     thread[rows], when[rows], recorded[rows] = nodes["thread"][found], nodes["start_ns"][found], True
     return thread, when, recorded
-
-
-def _nodes(activities: Table) -> Ints:
-    """The rows that ran as nodes of a graph."""
-    node = activities["graph_node"]
-    return np.flatnonzero(computed(len(node), np.bool_, lambda part: node[part] >= 0))
 
 
 def _first_recording(row_of: dict[tuple[int, int], int], origin: list[int], key: tuple[int, int]) -> int:
@@ -173,7 +178,7 @@ def _replays(trace: Trace, launch: Ints) -> tuple[Ints, Ints]:
     capture the correlation id identifies it.
     """
     activities = trace.activities
-    rows = _nodes(activities)
+    rows = np.flatnonzero(activities["graph_node"] >= 0)
     if not len(rows):
         none = np.broadcast_to(np.int64(-1), len(launch))
         return none, none
@@ -229,8 +234,7 @@ def gpus(trace: Trace, process: Integers, device: Integers) -> tuple[list[GpuInf
         ordinal += low
         return code_of.get((of_process, ordinal), code_of.get((-1, ordinal), -1 if len(kinds) > 1 or ordinal < 0 else 0))
 
-    pairs = computed(len(process), np.int64, lambda part: process[part].astype(np.int64) * width + (device[part] - low))
-    return found, map_distinct(pairs, code)
+    return found, map_distinct(process.astype(np.int64) * width + (device - low), code)
 
 
 def _first_places(known: Ints, wanted: Ints) -> Ints:

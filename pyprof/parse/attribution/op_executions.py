@@ -17,7 +17,7 @@ from pyprof.markers import Kind, Marker
 from pyprof.opcall import OpRules
 from pyprof.parse.attribution.attribute import ops_around
 from pyprof.parse.attribution.in_slices import locate
-from pyprof.parse.attribution.launches import launched
+from pyprof.parse.attribution.launches import find_launches
 from pyprof.parse.attribution.ops import OpsAround, nearest
 from pyprof.parse.attribution.ranges import CaptureFacts, Nested
 from pyprof.parse.sources.trace import Trace
@@ -69,10 +69,10 @@ def executions(trace: Trace, rules: OpRules) -> Executions:
     on_device = len(trace.activities["kind"]) > 0
     self_device, kernels = np.zeros(size, np.int64), np.zeros(size, np.int64)
     if on_device:
-        rows = launched(capture.trace, capture.activities, capture.launches)
-        placed = locate(capture, around, rows["range_thread"], rows["when"])
+        rows = find_launches(capture.trace, capture.activities, capture.launches)
+        placed = locate(capture, around, rows.range_thread, rows.when)
         at = np.where(placed.by_time, -1, owner[placed.at])
-        np.add.at(self_device, at[at >= 0], rows["dur_ns"][at >= 0])
+        np.add.at(self_device, at[at >= 0], rows.dur_ns[at >= 0])
         np.add.at(kernels, at[at >= 0], 1)
     mine = owner[nested.innermost(memory["thread"].astype(np.int64), memory["time_ns"])]
     of_host, of_device = np.zeros(size, np.int64), np.zeros(size, np.int64)
@@ -92,7 +92,7 @@ def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple
     Where an op has one op inside and that has its name too both are one, as in torch's table.
     """
     nested, label = around.nested, around.label
-    shown = np.array([*map(_is_shown, markers), False], np.bool_)[label]
+    shown = np.array([*(one.kind in _SHOWN and not one.text.startswith(_MODULE) for one in markers), False], np.bool_)[label]
     code_of: dict[str, int] = {}
     name = np.array([*(code_of.setdefault(text, len(code_of)) for text in names), -1], np.int64)[label]
     while True:
@@ -104,10 +104,6 @@ def _owners(around: OpsAround, markers: list[Marker], names: list[str]) -> tuple
         if not twin.any():
             return shown, owner, above
         shown = shown & ~twin
-
-
-def _is_shown(marker: Marker) -> bool:
-    return marker.kind in _SHOWN and not marker.text.startswith(_MODULE)
 
 
 def _name(marker: Marker) -> str:

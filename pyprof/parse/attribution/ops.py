@@ -11,9 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.joining import rows_where
 from pyprof.arrays.sorting import order_by
-from pyprof.arrays.spool import computed, full, joined, pieces, row_type, running_count, running_most, taken
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Places, Positions, Rows
 from pyprof.markers import Kind, Marker, same_function
 from pyprof.parse.attribution.launches import gather, take
@@ -274,19 +272,14 @@ def op_after(capture: CaptureFacts, rows: Rows) -> Rows:
 def _op_after_on(capture: CaptureFacts, thread: int, start_ns: Ints) -> Array:
     """The same for the begins of some ranges of one thread."""
     ranges, labels = capture.ranges, capture.labels
-    own = capture.rows_where(labels.kind == Kind.DISPATCH, lambda part: ranges["thread"][part] == thread)
-    own = Rows(taken(own, nest_order(capture.trace, own)))
+    own = capture.rows_where(labels.kind == Kind.DISPATCH, ranges["thread"] == thread)
+    own = Rows(own[nest_order(capture.trace, own)])
     start, end, label, seq = gather(ranges, own, "start_ns", "end_ns", "label", "seq")
-    ended = running_most(end)
-
-    def free(part: slice) -> Bools:
-        before = ended[max(part.start - 1, 0) : part.stop - 1]
-        before = before if part.start else np.append(-1, before)
-        return np.asarray((seq[part] < 0) & ~labels.constant[label[part]] & (start[part] >= before))
-
+    ended = np.maximum.accumulate(np.append(-1, end))[:-1]  # the last end of those before each
+    free = (seq < 0) & ~labels.constant[label] & (start >= ended)
     behind = np.searchsorted(start, start_ns, "right")
-    first = _first_from(rows_where(len(own), free), behind, len(own))
-    numbered = _first_from(rows_where(len(own), lambda part: seq[part] >= 0), behind, len(own))
+    first = _first_from(np.flatnonzero(free), behind, len(own))
+    numbered = _first_from(np.flatnonzero(seq >= 0), behind, len(own))
     return np.where(first < numbered, take(own, np.where(first < len(own), first, -1)), -1)
 
 
@@ -342,29 +335,31 @@ class OpTable(NamedTuple):
     label: Array
 
 
-def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) -> tuple[OpTable, Places, Places]:
+class KernelOps(NamedTuple):
+    """The table of op instances, and the places in it of each kernel's own op and of its forward op, -1 none."""
+
+    table: OpTable
+    op: Places
+    forward: Places
+
+
+def op_table(trace: Trace, op: Rows, forward: Rows, retyped: tuple[Rows, Ints]) -> KernelOps:
     """The distinct ranges among those of kernels' own ops and of their forward ops, and the place of each of both.
 
     retyped: ranges whose label is to be another one than their own, and that label.
     """
-    place_of = full(len(trace.ranges["label"]) + 1, -1, np.int32)
-    for part in pieces(len(op)):
-        place_of[op[part]] = place_of[forward[part]] = 0
+    place_of = np.full(len(trace.ranges["label"]) + 1, -1, np.int32)
+    place_of[op] = place_of[forward] = 0
     place_of[-1] = -1
-    rows = rows_where(len(place_of), lambda part: place_of[part] == 0)
-    rows = taken(rows, nest_order(trace, Rows(rows)))
-    for part in pieces(len(rows)):
-        place_of[rows[part]] = np.arange(part.start, part.stop)
+    rows = np.flatnonzero(place_of == 0)
+    rows = rows[nest_order(trace, Rows(rows))]
+    place_of[rows] = np.arange(len(rows))
     columns = gather(trace.ranges, rows, "start_ns", "thread", "label")
     if len(retyped[0]):
         place, label = place_of[retyped[0]], retyped[1]
         columns[2] = columns[2].astype(np.int64)
         columns[2][place[place >= 0]] = label[place >= 0]
-    return (
-        OpTable(*(joined([column, np.full(1, -1, column.dtype)]) for column in columns)),
-        Places(taken(place_of, op)),
-        Places(taken(place_of, forward)),
-    )
+    return KernelOps(OpTable(*map(with_none, columns)), Places(place_of[op]), Places(place_of[forward]))
 
 
 class Replays(NamedTuple):
@@ -375,16 +370,15 @@ class Replays(NamedTuple):
     start_ns: Ints
 
 
-def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, replays: Replays) -> tuple[Ints, Ints]:
+def instances(capture: CaptureFacts, ops: KernelOps, replays: Replays) -> tuple[Ints, Ints]:
     """Rule 6: the numbers of the op instances of kernels and of their forward ops, in order of begin.
 
     Of those that began together on one thread the outer comes first. Each replay of a CUDA graph is an instance of its own.
     """
-    replay = replays.replay
+    replay, (table, op, forward) = replays.replay, ops
     inverse: list[Integers] = [op, forward]
-    count = len(ops.start) - 1
-    place: Array = computed(count, row_type(count), lambda part: np.arange(part.start, part.stop))
-    turn, begin = full(count, 0, np.int8), ops.start[:-1]
+    place: Array = np.arange(len(table.start) - 1)
+    turn, begin = np.zeros(len(place), np.int8), table.start[:-1]
     if (replay >= 0).any():
         both = np.concatenate([op, forward])
         ran = np.concatenate([replay, _forward_replay(op, forward, replays)])
@@ -392,19 +386,18 @@ def instances(capture: CaptureFacts, ops: OpTable, op: Places, forward: Places, 
         inverse = np.split(number, 2)
         begin_of = np.full(int(replay.max()) + 1, -1, np.int64)
         begin_of[replay[replay >= 0]] = replays.replay_ns[replay >= 0]
-        begin = np.where(turn >= 0, begin_of[turn], ops.start[place])
+        begin = np.where(turn >= 0, begin_of[turn], table.start[place])
 
     def ties(at: Array) -> list[Array]:
-        thread = ops.thread[place[at]]
+        thread = table.thread[place[at]]
         pid = take(capture.trace.processes["pid"], capture.process[thread])
         return [pid, take(capture.trace.threads["tid"], thread), thread, place[at], turn[at]]
 
     order = order_by(begin, ties)
-    known = computed(len(place), np.bool_, lambda part: place[order[part]] >= 0)
-    number, result = running_count(known), full(len(place) + 1, -1, np.int64)
-    for part in pieces(len(place)):
-        result[order[part]] = np.where(known[part], number[part] - 1, -1)
-    return taken(result, inverse[0]), taken(result, inverse[1])
+    known = place[order] >= 0
+    result = np.full(len(place) + 1, -1, np.int64)
+    result[order] = np.where(known, np.cumsum(known) - 1, -1)
+    return result[inverse[0]], result[inverse[1]]
 
 
 def _forward_replay(op: Places, forward: Places, replays: Replays) -> Ints:

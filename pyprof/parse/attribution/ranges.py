@@ -6,17 +6,14 @@ layers, steps, optimizers and the user's own stay as context. What only the whol
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, Growing, distinct_values
-from pyprof.arrays.nesting import Forest, any_order, crossing, nest, sort_ranges, stable_order
-from pyprof.arrays.sorting import order_by_parts, values_and_places
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, pieces, row_type, taken
+from pyprof.arrays.columns import Columns, distinct_values, row_type
+from pyprof.arrays.nesting import Forest, any_order, by_thread, crossing, nest, sort_ranges
 from pyprof.arrays.types import Array, Bools, Integers, Ints, Positions, Rows
 from pyprof.dtypes import lookup
 from pyprof.markers import Kind, Marker
@@ -197,13 +194,8 @@ def _nest_thread(trace: Trace, labels: LabelFacts, rows: Array) -> tuple[Array, 
 
 def nest_order(trace: Trace, rows: Rows) -> Array:
     """The order of ranges in which the outer of one thread come before the inner, whatever their order in the file."""
-    start, given = gather(trace.ranges, rows, "start_ns", "end_ns")
-    end = computed(len(start), np.int64, lambda part: np.maximum(given[part], start[part]))
-
-    if len(rows) <= PIECE_ROWS:
-        return sort_ranges(start, end, lambda at: _ties(trace, rows[at]))
-    # Those that begin together are in one part.
-    return order_by_parts(start, lambda own: sort_ranges(start[own], end[own], lambda at: _ties(trace, rows[own[at]])))
+    start, end = gather(trace.ranges, rows, "start_ns", "end_ns")
+    return sort_ranges(start, np.maximum(end, start), lambda at: _ties(trace, rows[at]))
 
 
 def _ties(trace: Trace, rows: Array) -> list[Array]:
@@ -222,15 +214,6 @@ def _joined(parts: list[Array]) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def by_thread(thread: Integers, rows: Integers) -> dict[int, Array]:
-    """Rows by their thread, each in the order given; thread: of each row, -1 none."""
-    order = stable_order(thread)
-    threads, first = np.unique(thread[order], return_index=True)
-    parts = dict(zip(threads.tolist(), np.split(rows[order], first[1:]), strict=False))
-    parts.pop(-1, None)
-    return parts
-
-
 # ---------------------------------------------------------------------------------------------- ranges set aside
 
 
@@ -239,7 +222,7 @@ def leaked(trace: Trace) -> Bools:
     ranges = trace.ranges
     end, open_ = ranges["end_ns"], ranges["open"]
     if trace.session_end_ns >= 0:
-        return computed(len(end), np.bool_, lambda part: (open_[part] == 1) | (end[part] >= trace.session_end_ns))
+        return np.asarray((open_ == 1) | (end >= trace.session_end_ns))
     if not len(end):
         return np.zeros(0, np.bool_)
     # The session's end is unknown: ranges do not end in the same nanosecond, clipped ones do.
@@ -321,25 +304,20 @@ class CaptureFacts:
         """Sequence numbers: whether ops show any, and when the first autograd function with each began."""
         seq, start = self.ranges["seq"], self.ranges["start_ns"]
         dispatched, backward = self.labels.kind == Kind.DISPATCH, self.labels.backward
-        numbered = self.rows_where(dispatched | backward, lambda part: seq[part] >= 0)
-        is_backward = computed(len(numbered), np.bool_, lambda part: backward[self.ranges["label"][numbered[part]]])
+        numbered = self.rows_where(dispatched | backward, seq >= 0)
+        is_backward = backward[self.ranges["label"][numbered]]
         self.any_numbers = not is_backward.all()
-        rows = taken(numbered, np.flatnonzero(is_backward))
-        numbers = computed(len(rows), np.int64, lambda part: seq[rows[part]])
-        self._numbers, place = values_and_places(numbers)
-        self._first = full(len(self._numbers) + 1, NEVER, np.int64)
-        for part in pieces(len(rows)):
-            np.minimum.at(self._first, place[part], start[rows[part]])
+        rows = numbered[is_backward]
+        self._numbers, place = np.unique(seq[rows].astype(np.int64), return_inverse=True)
+        self._first = np.full(len(self._numbers) + 1, NEVER, np.int64)
+        np.minimum.at(self._first, place, start[rows])
 
-    def rows_where(self, of_label: Bools, also: Callable[[slice], Bools] | None = None) -> Rows:
-        """The rows of ranges that nest and whose label has a property, ascending; also: another of slices of rows."""
-        label, found = self.ranges["label"], Growing(row_type(len(self.kept)))
-        for part in pieces(len(self.kept)):
-            mask = of_label[label[part]] & self.kept[part]
-            if also is not None:
-                mask &= also(part)
-            found.append((np.flatnonzero(mask) + part.start).astype(row_type(len(self.kept))))
-        return Rows(found.whole())
+    def rows_where(self, of_label: Bools, also: Bools | None = None) -> Rows:
+        """The rows of ranges that nest and whose label has a property, ascending; also: another mask of rows."""
+        mask = of_label[self.ranges["label"]] & self.kept
+        if also is not None:
+            mask &= also
+        return Rows(np.flatnonzero(mask).astype(row_type(len(mask))))
 
     def first_backward(self, seq: Ints) -> Ints:
         """When the first autograd function with each number began, NEVER where there is none."""
@@ -383,16 +361,12 @@ class CaptureFacts:
         around = np.append(self.ranges["label"][nested.row], -1)
         marks = self._step_threads(rows)
 
-        def of_part(part: slice) -> Array:
-            on, at = thread[part], when[part]
-            label = np.full(len(on), -1, np.int64)
-            for who in (on, marks[self.process[on]]):
-                unknown = np.flatnonzero((label < 0) & (on >= 0) & (who >= 0))
-                within = around[nested.innermost(who[unknown], at[unknown])]
-                label[unknown] = np.where(within >= 0, within, self.aside_at(Kind.STEP, who[unknown], at[unknown]))
-            return step_of_label[label]
-
-        return computed(len(thread), np.int32, of_part)
+        label = np.full(len(thread), -1, np.int64)
+        for who in (thread, marks[self.process[thread]]):
+            unknown = np.flatnonzero((label < 0) & (thread >= 0) & (who >= 0))
+            within = around[nested.innermost(who[unknown], when[unknown])]
+            label[unknown] = np.where(within >= 0, within, self.aside_at(Kind.STEP, who[unknown], when[unknown]))
+        return step_of_label[label].astype(np.int32)
 
     def _step_threads(self, steps: Rows) -> Ints:
         """Of each process the thread whose steps are its: the main one, or the only one that marks any; -1 none. One more, for

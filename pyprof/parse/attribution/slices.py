@@ -8,24 +8,23 @@ may cross another here. No texts, no ops.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.columns import Columns, Growing, extent, narrowest
-from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import computed, empty, full, pieces, shared
+from pyprof.arrays.columns import Growing, distinct_values, extent, narrowest
+from pyprof.arrays.sorting import Groups
 from pyprof.arrays.types import Array, Bools, Ints, Rows
-from pyprof.markers import Marker
 from pyprof.parse.attribution.ranges import NEVER
 from pyprof.parse.attribution.stacks import Stacks
-from pyprof.parse.records.records import Stack
-from pyprof.parse.sources.trace import Labels, Table
+from pyprof.parse.sources.trace import Table
 
 MOST_KERNELS = 1 << 16  # of a slice, about
 _MOST_SLICES = 1 << 14
+_SAMPLES = 256  # of each slice, to find the cuts
 _MOST_OPEN = 4096  # ranges open at the edge of a slice, which both slices have
 
 
@@ -50,23 +49,17 @@ class Slices:
         self.start, self.end, self.thread, self.kept = ranges["start_ns"], ranges["end_ns"], ranges["thread"], kept
         self.threads = extent(self.thread)[1] + 2  # and one more for what is on no thread, -1
         self.cuts = _cuts(when, most)
-        first, self.open = self._place()
+        first: Array = np.zeros(len(self.start), np.int16)
+        if len(self.cuts):
+            first = np.searchsorted(self.cuts, self.start, "right").astype(np.int16)
+        # The rows that are open where the slice in which they begin ends.
+        self.open = np.flatnonzero(self.kept & (self.end > np.append(self.cuts, NEVER)[first]))
         self.open_first = first[self.open].astype(np.int64)
         self.open_last = np.searchsorted(self.cuts, self.end[self.open], "left")
         self.open_whole = whole[ranges["label"][self.open]]
         number = self._fewer_cuts(len(first))
-        self.rows = Groups(computed(len(first), np.int16, lambda part: number[first[part]]), len(self.cuts) + 1)
-        self.kernels = Groups(parts_of(when, self.cuts), len(self.cuts) + 1)
-
-    def _place(self) -> tuple[npt.NDArray[np.int16], Ints]:
-        """The slice in which each range begins, and the rows of those that are open where it ends."""
-        first = full(len(self.start), 0, np.int16)
-        following = np.append(self.cuts, NEVER)
-        opened = [np.empty(0, np.int64)]
-        for part in pieces(len(first) if len(self.cuts) else 0):
-            first[part] = parts_of(self.start[part], self.cuts)
-            opened.append(np.flatnonzero(self.kept[part] & (self.end[part] > following[first[part]])) + part.start)
-        return first, np.concatenate(opened)
+        self.rows = Groups(number[first], len(self.cuts) + 1)
+        self.kernels = Groups(np.searchsorted(self.cuts, when, "right").astype(np.int16), len(self.cuts) + 1)
 
     def __len__(self) -> int:
         return len(self.cuts) + 1
@@ -90,10 +83,9 @@ class Slices:
         self.open_first, self.open_last = self.open_first[still], self.open_last[still]
         return number
 
-    def some(self, numbers: range) -> Iterator[Slice]:
-        """The slices of these numbers."""
+    def __iter__(self) -> Iterator[Slice]:
         edges = [-1 - NEVER, *self.cuts.tolist(), NEVER]
-        for number in numbers:
+        for number in range(len(self)):
             begin, end = edges[number], edges[number + 1]
             before = self.open[(self.open_first < number) & (self.open_last >= number)]
             parts = [before, self._rest(number - 1, number, begin), self._own(number), self._rest(number + 1, number, end)]
@@ -123,7 +115,11 @@ class Slices:
 
 def _cuts(when: Ints, most: int) -> Ints:
     """Times that part the kernels into about equal numbers."""
-    cuts = cuts_of(when, max(most, -(-len(when) // _MOST_SLICES)))
+    parts = min(-(-len(when) // most), _MOST_SLICES)
+    if parts < 2:
+        return when[:0]
+    sample = np.sort(when[:: max(len(when) // (parts * _SAMPLES), 1)])
+    cuts = distinct_values(sample[np.arange(1, parts) * len(sample) // parts])
     return cuts[cuts > 0]
 
 
@@ -145,12 +141,6 @@ class NumberSpans:
             np.maximum.at(self.high, thread[heads], np.maximum.reduceat(seq, heads))
         self.count += np.bincount(thread, minlength=len(self.count))
 
-    def add_all(self, other: NumberSpans) -> None:
-        """The numbers of another."""
-        np.minimum(self.low, other.low, out=self.low)
-        np.maximum(self.high, other.high, out=self.high)
-        self.count += other.count
-
 
 class ThreadFacts:
     """What all of a thread's ranges together show.
@@ -163,22 +153,43 @@ class ThreadFacts:
         self.own, self.again = NumberSpans(threads), NumberSpans(threads)
         self.runs, self.python = np.zeros((2, threads), np.bool_)
 
-    def add(self, other: ThreadFacts) -> None:
-        """What other slices show of the same threads."""
-        self.own.add_all(other.own)
-        self.again.add_all(other.again)
-        self.runs |= other.runs
-        self.python |= other.python
+
+@dataclass(eq=False, repr=False)
+class KernelRanges:
+    """Rules 2 and 3: the ranges around each kernel, -1 none.
+
+    stack: code into `SliceResults.stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the
+    outermost of the op instance, the autograd function; inner: label of the innermost op; state: see `OpsAround`; in_engine,
+    optimizer: inside a range of autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread then.
+    """
+
+    stack: Array
+    range_row: Array
+    op_row: Array
+    function_row: Array
+    inner: Array
+    state: Array
+    in_engine: Bools
+    optimizer: Bools
+    by_time: Bools
+
+    @classmethod
+    def unknown(cls, count: int) -> KernelRanges:
+        """Those of so many kernels of which nothing is found yet."""
+
+        def codes() -> Array:
+            return np.full(count, -1, np.int32)
+
+        def flags() -> Bools:
+            return np.zeros(count, np.bool_)
+
+        return cls(codes(), codes(), codes(), codes(), codes(), np.full(count, -1, np.int8), flags(), flags(), flags())
 
 
 class SliceResults:
-    """What the slices show of a capture, as columns that they add to the rows of kernels (-1 none) and as the rest.
+    """What the slices show of a capture beside the ranges around each kernel.
 
-    Columns: stack: code into `stacks`; range_row, op_row, function_row: rows of `ranges`: the innermost range, the outermost of
-    the op instance, the autograd function; inner: label; state: see `OpsAround`; in_engine, optimizer: inside a range of
-    autograd's engine, of an optimizer's; by_time: its ranges are those of the main thread at that time.
-
-    `add_columns` makes the columns. forward: of each slice the ranges that a backward one may name by number, as rows of
+    forward: of each slice the ranges that a backward one may name by number, as rows of
     `ranges`, with the rows of their ops and their stacks. retyped: of each slice the ranges of ops that ran in other types than
     they were called with, and the labels of those. threads: see there.
     """
@@ -193,89 +204,21 @@ class SliceResults:
         self._counts.add(kernels, np.diff(offsets))
         self._numbers.add(numbers)
 
-    def as_part(self, labels: list[tuple[Hashable, Marker]]) -> Part:
-        """All of it, to be given to another process; labels: those that were made meanwhile."""
-        tables = (table.take() for table in (self.forward, self.retyped, self._counts, self._numbers))
-        forward, ran, counts, numbers = tables
-        return Part(labels, self.stacks.known(), self.stacks.cut, self.threads, forward, ran, counts, numbers, {})
-
-    def add_part(self, rows: Columns, part: Part, labels: Labels, known: int) -> None:
-        """What another process found in slices after those so far; known: how many labels both began with."""
-        for name, values in part.columns.items():
-            rows[name][part.counts[0]] = values
-        of_label = np.array([*range(known), *(labels.add(*made) for made in part.labels)], np.int64)
-        of_stack = np.append(self.stacks.add(part.stacks, part.cut), -1)
-        self.threads.add(part.threads)
-        row, op, stack = part.forward
-        for piece in pieces(len(row)):
-            self.forward.add(row[piece], op[piece], of_stack[stack[piece]])
-        row, label = part.retyped
-        self.retyped.add(row, of_label[label])
-        kernels, counts = part.counts
-        for piece in pieces(len(kernels)):
-            self._counts.add(kernels[piece], counts[piece])
-            rows["stack"][kernels[piece]] = of_stack[rows["stack"][kernels[piece]]]
-        for piece in pieces(len(part.numbers[0])):
-            self._numbers.add(part.numbers[0][piece])
-
     def take_numbers(self, order: Array) -> tuple[Ints, Ints]:
         """All of those with the kernels in an order, as (offsets, numbers); they are given up here."""
         (kernels, counts), (unordered,) = self._counts.take(), self._numbers.take()
-        place = empty(len(order), np.int32)
-        for part in pieces(len(order)):
-            place[order[part]] = np.arange(part.start, part.stop)
-        offsets = full(len(order) + 1, 0, np.int64)
-        for part in pieces(len(kernels)):
-            offsets[place[kernels[part]] + 1] = counts[part]
-        _sum_up(offsets)
-        numbers, begin = empty(len(unordered), np.int64), 0
-        for part in pieces(len(kernels)):
-            many = counts[part]
-            before = np.cumsum(many) - many
-            own = unordered[begin : begin + int(many.sum())]
-            numbers[np.repeat(offsets[place[kernels[part]]] - before, many) + np.arange(len(own))] = own
-            begin += len(own)
+        place = np.empty(len(order), np.int32)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        place = place[kernels]
+        offsets = np.zeros(len(order) + 1, np.int64)
+        offsets[place + 1] = counts
+        np.cumsum(offsets, out=offsets)
+        before = np.cumsum(counts, dtype=np.int64) - counts
+        at = np.repeat(offsets[place] - before, counts)
+        at += np.arange(len(at))
+        numbers = np.empty(len(unordered), np.int64)
+        numbers[at] = unordered
         return offsets, numbers
-
-
-def _sum_up(counts: Ints) -> None:
-    """Put the sum up to each place there."""
-    before = 0
-    for part in pieces(len(counts)):
-        np.cumsum(counts[part], out=counts[part])
-        counts[part] += before
-        before = int(counts[part.stop - 1])
-
-
-class Part(NamedTuple):
-    """`SliceResults` of some slices, with the labels and stacks that their codes mean; its tables as they stand there. columns:
-    those of rows for the kernels of these slices, as in `counts`, where the other process does not share the rows."""
-
-    labels: list[tuple[Hashable, Marker]]
-    stacks: list[tuple[Hashable, Stack]]
-    cut: dict[str, int]
-    threads: ThreadFacts
-    forward: list[Array]
-    retyped: list[Array]
-    counts: list[Array]
-    numbers: list[Array]
-    columns: dict[str, Array]
-
-
-FOUND: dict[str, tuple[object, type[np.generic]]] = {
-    **dict.fromkeys(("stack", "range_row", "op_row", "function_row", "inner"), (-1, np.int32)),
-    "state": (-1, np.int8),
-    **dict.fromkeys(("in_engine", "optimizer", "by_time"), (False, np.bool_)),
-}
-"""The columns that slices add to rows: what stands there before, and the type."""
-
-
-def add_columns(rows: Columns, *, among_processes: bool) -> None:
-    """The columns of `SliceResults`, in which nothing is found yet."""
-    count = len(rows["when"])
-    for name, (unknown, dtype) in FOUND.items():
-        values = full(count, unknown, dtype)
-        rows[name] = shared(values) if among_processes else values
 
 
 class _GrowingTable:

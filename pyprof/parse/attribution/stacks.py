@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values, extent
-from pyprof.arrays.spool import full, pieces
+from pyprof.arrays.nesting import by_thread
 from pyprof.arrays.types import Bools, Integers, Ints, Positions
 from pyprof.engine_steps import read
 from pyprof.markers import Kind, Marker, is_backward_name
 from pyprof.parse.attribution.launches import gather
-from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside, by_thread
+from pyprof.parse.attribution.ranges import CONTEXT, NEVER, Nested, SetAside
 from pyprof.parse.records.records import Records, Stack
 from pyprof.parse.sources.trace import ActivityKind, Trace
 
@@ -111,21 +111,6 @@ class Stacks:
         """The same for ranges themselves, which are not kernels: nothing is counted."""
         aside, _ = self._open_sets(thread, nested.start[at])
         return self._codes(chains[at], np.zeros(len(at), np.bool_), aside)
-
-    def known(self) -> list[tuple[Hashable, Stack]]:
-        """The distinct stacks in the order of their codes, each with what makes it distinct."""
-        return [*zip(self._code_of, self.stacks, strict=True)]
-
-    def add(self, known: list[tuple[Hashable, Stack]], cut: dict[str, int]) -> Ints:
-        """The codes of stacks that another one knows, new or known; cut: its counts."""
-        codes = []
-        for key, stack in known:
-            code = self._code_of.setdefault(key, len(self.stacks))
-            self.stacks += [stack] * (code == len(self.stacks))
-            codes.append(code)
-        for what, count in cut.items():
-            self.cut[what] += count
-        return np.array(codes, np.int64)
 
     def _codes(self, chain: Ints, by_time: Bools, aside: Ints) -> Ints:
         distinct = distinct_rows(chain, by_time, aside)
@@ -290,21 +275,17 @@ def _outer_end(nested: Nested) -> Integers:
 
 def main_numbers(records: Records, on_engine: Bools) -> Ints:
     """The sequence number that counts for each record: that of its autograd function, else the lowest that is not 0."""
-    main = full(len(records), -1, np.int64)
     backward_at, behind = np.empty((2, len(records.stacks)), np.int64)
     for code, stack in enumerate(records.stacks):
         backward_at[code], behind[code] = stack.backward_at, 0
         for place, name in enumerate(stack.seq_names):
             if is_backward_name(name):
                 behind[code] = place + 1
-    for part in pieces(len(records)):
-        offsets = records.seq_offsets[part.start : part.stop + 1]
-        numbers = records.seq_numbers[offsets[0] : offsets[-1]]
-        of, again = records["stack"][part], records["recomputed"][part] == 1
-        # Of an op that runs again none of the numbers of the function around it counts.
-        main[part] = _lowest_numbers(offsets - offsets[0], numbers, np.where(again, behind[of], 0), on_engine[part])
-        has = (backward_at[of] >= 0) & ~again
-        main[part][has] = records.seq_numbers[offsets[:-1][has] + backward_at[of[has]]]
+    offsets, of, again = records.seq_offsets, records["stack"], records["recomputed"] == 1
+    # Of an op that runs again none of the numbers of the function around it counts.
+    main = _lowest_numbers(offsets, records.seq_numbers, np.where(again, behind[of], 0), on_engine)
+    has = (backward_at[of] >= 0) & ~again
+    main[has] = records.seq_numbers[offsets[:-1][has] + backward_at[of[has]]]
     return main
 
 
@@ -330,27 +311,17 @@ def running_numbers(records: Records, thread: Integers) -> npt.NDArray[np.int32]
         codes.append(ops.setdefault((s.op, s.mod, s.seq_names), len(ops)))
         cells.append(s.op[:1] == ("forward",) and s.mod[0] in ("LSTMCell", "GRUCell", "RNNCell"))
     op_of, cell_of = np.array(codes, np.int32), np.array(cells, np.bool_)
-    sub = full(len(records), 0, np.int32)
-    last: dict[int, tuple[int, int, int]] = {}  # of each thread the op and number of the last row so far, and its result
-    for part in pieces(len(records)):  # records are in order of begin
-        shown = np.isin(records["kind"][part], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
-        numbered = np.diff(records.seq_offsets[part.start : part.stop + 1]) > 0
-        rows = np.flatnonzero(shown & numbered & (records["launch_ns"][part] >= 0)) + part.start
-        for number, own in by_thread(thread[rows] + 1, rows).items():
-            stack = records["stack"][own]
-            op, seq = op_of[stack], records["seq"][own]
-            new = np.ones(len(own), np.bool_)
-            # A cell without cuDNN runs several ops, each with a number of its own.
-            new[1:] = (op[1:] != op[:-1]) | ((seq[1:] != seq[:-1]) & ~cell_of[stack[1:]])
-            before_op, before_seq, before = last.get(number, (-1, -1, -1))
-            new[0] = before_op != op[0] or (before_seq != seq[0] and not cell_of[stack[0]])
-            first = np.flatnonzero(new)
-            heads = np.concatenate([np.zeros(0 if new[0] else 1, np.int64), first])
-            count = np.arange(len(own)) - np.repeat(heads, np.diff(np.append(heads, len(own))))
-            if not new[0]:
-                count[: first[0] if len(first) else len(own)] += before + 1
-            sub[own] = count
-            last[number] = int(op[-1]), int(seq[-1]), int(count[-1])
+    sub = np.zeros(len(records), np.int32)
+    shown = np.isin(records["kind"], (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.CPU))
+    rows = np.flatnonzero(shown & (np.diff(records.seq_offsets) > 0) & (records["launch_ns"] >= 0))  # in order of begin
+    for own in by_thread(thread[rows] + 1, rows).values():
+        stack = records["stack"][own]
+        op, seq = op_of[stack], records["seq"][own]
+        new = np.ones(len(own), np.bool_)
+        # A cell without cuDNN runs several ops, each with a number of its own.
+        new[1:] = (op[1:] != op[:-1]) | ((seq[1:] != seq[:-1]) & ~cell_of[stack[1:]])
+        first = np.flatnonzero(new)
+        sub[own] = np.arange(len(own)) - np.repeat(first, np.diff(np.append(first, len(own))))
     return sub
 
 

@@ -7,18 +7,14 @@ is read: they hold environments and command lines.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import Growing, distinct_rows, map_distinct, narrowest
-from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Array, Ints
 from pyprof.errors import EmptyCapture
-from pyprof.markers import Marker
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import NOT_AN_INTEGER, Batch
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind, Table, Trace, concatenated, make_table
@@ -107,10 +103,6 @@ class _Export:
         starts = db.integers("TARGET_INFO_SESSION_START_TIME", {"start": "utcEpochNs"})["start"]
         self.trace.session_end_ns, self.trace.utc_ns = max(ends.tolist(), default=-1), next(iter(starts.tolist()), -1)
 
-    def __getstate__(self) -> dict[str, object]:
-        """For a process that collects ranges: without the database, and without the tables that were read before."""
-        return vars(self) | {"db": None, "trace": Trace(self.trace.source, labels=self.trace.labels)}
-
     # ------------------------------------------------------------------ codes
 
     def _string(self, string_id: int) -> int:
@@ -135,9 +127,8 @@ class _Export:
         else:
             columns["process"] = map_distinct(pids, lambda pid: -1 if pid < 0 else self._process(pid))
         if (node >= 0).any():
-            columns["graph_node"] = computed(len(node), node.dtype, lambda part: np.where(node[part] == 0, -1, node[part]))
-        start, end = columns["start_ns"], columns["end_ns"]
-        columns["end_ns"] = computed(len(start), np.int64, lambda part: np.maximum(end[part], start[part]))
+            columns["graph_node"] = np.where(node == 0, node.dtype.type(-1), node)
+        columns["end_ns"] = np.maximum(columns["end_ns"], columns["start_ns"])
         columns["kind"] = np.broadcast_to(np.int8(kind), len(pids))
         return make_table("activities", columns)
 
@@ -146,13 +137,7 @@ class _Export:
         smem = {"static": "staticSharedMemory", "dynamic": "dynamicSharedMemory"}
         columns = self.db.integers(_KERNEL, _ACTIVITY | _GEOMETRY | {"name": name} | smem, narrow=True)
         static, dynamic = columns.pop("static"), columns.pop("dynamic")
-        columns["smem_bytes"] = computed(
-            len(static),
-            np.int64,
-            lambda part: np.where(
-                (static[part] < 0) | (dynamic[part] < 0), -1, static[part].astype(np.int64) + dynamic[part].astype(np.int64)
-            ),
-        )
+        columns["smem_bytes"] = np.where((static < 0) | (dynamic < 0), -1, np.add(static, dynamic, dtype=np.int64))
         columns["name"] = map_distinct(columns["name"], self._string)
         return self._activities(ActivityKind.KERNEL, columns)
 
@@ -273,18 +258,6 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-class _RangePart(NamedTuple):
-    """Rows of ranges from another process: columns as in _RANGE_COLUMNS, with what their codes mean there: labels since both
-    began alike, globalTids and domains by number; names of domains, rows left out."""
-
-    columns: list[Array]
-    labels: list[tuple[Hashable, Marker]]
-    threads: list[int]
-    domains: list[tuple[int, int]]
-    domain_names: dict[tuple[int, int], str]
-    unreadable: int
-
-
 class _RangeRows:
     """Collects rows of NVTX_EVENTS with their texts, batch by batch; of texts only the distinct ones are kept.
 
@@ -295,7 +268,6 @@ class _RangeRows:
     def __init__(self, names: dict[int, str], export: _Export, rows: int, *, kinds: bool) -> None:
         self.names, self.trace, self.export, self.thread = names, export.trace, export, export.thread
         self.kinds = _KINDS if kinds else (-1,)
-        self.known = len(self.trace.markers)
         self.codes = self.trace.labels.reader(rows)
         growing = map(partial(Growing, rows=rows), _RANGE_COLUMNS.values())
         self.columns = dict(zip(_RANGE_COLUMNS, growing, strict=True))
@@ -350,38 +322,14 @@ class _RangeRows:
             result[named] = np.array(numbers)[inverse]
         return result
 
-    def as_part(self) -> _RangePart:
-        """All rows, for another process."""
-        columns = [column.whole() for column in self.columns.values()]
-        labels, threads = self.trace.labels.since(self.known), [*self.export.thread_of]
-        return _RangePart(columns, labels, threads, [*self.domains], self.domain_names, self.unreadable)
-
-    def add_part(self, part: _RangePart) -> None:
-        """Rows that another process collected after those that are here when both began alike."""
-        self.unreadable += part.unreadable
-        for key, name in part.domain_names.items():
-            self.domain_names[key] = min(name, self.domain_names.get(key, name))
-        domains = [self.domains.setdefault(key, len(self.domains)) for key in part.domains]
-        labels = [*range(self.known), *(self.trace.labels.add(*made) for made in part.labels)]
-        codes = {"thread": [*map(self.thread, part.threads)], "domain": [*domains, -1], "label": [*labels, -1]}
-        for (name, column), values in zip(self.columns.items(), part.columns, strict=True):
-            of = np.array(codes[name], np.int32) if name in codes else None
-            for piece in pieces(len(values)):
-                column.append(values[piece] if of is None else of[values[piece]])
-
     def table(self) -> Table:
         """All rows."""
         columns: dict[str, Array] = dict(zip(self.columns, map(Growing.whole, self.columns.values()), strict=True))
-        end = columns["end_ns"]
-        columns["open"] = computed(len(end), np.int8, lambda part: end[part] == -1)
+        columns["open"] = columns["end_ns"] == -1
         codes = np.full(len(self.domains) + 1, -1, np.int32)  # the last is that of number -1
         for key, number in self.domains.items():
             codes[number] = self.trace.strings.code(self.domain_names.get(key, "(domain without a name)"))
         codes = codes.astype(np.int16 if codes.max() < 1 << 15 else np.int32)
         domain = columns["domain"]
-        columns["domain"] = (
-            computed(len(domain), codes.dtype, lambda part: codes[domain[part]])
-            if self.domains
-            else np.broadcast_to(codes[-1], len(domain))
-        )
+        columns["domain"] = codes[domain] if self.domains else np.broadcast_to(codes[-1], len(domain))
         return make_table("ranges", columns)

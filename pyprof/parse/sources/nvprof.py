@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import itemgetter
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values, map_distinct
-from pyprof.arrays.spool import computed, pieces
 from pyprof.arrays.types import Ints
 from pyprof.errors import EmptyCapture
 from pyprof.hardware.names import Demangler
@@ -103,19 +101,15 @@ class _NvprofReader:
         return self.thread_of.setdefault(tid & 0xFFFFFFFF, len(self.thread_of))
 
     def _activities(self, kind: int, columns: dict[str, Ints]) -> Table:
-        start, end = columns["start_ns"], columns["end_ns"]
-        columns["kind"], columns["process"] = (np.broadcast_to(np.int64(value), len(start)) for value in (kind, 0))
-        columns["end_ns"] = computed(len(start), np.int64, lambda part: np.maximum(end[part], start[part]))
+        rows = len(columns["start_ns"])
+        columns["kind"], columns["process"] = (np.broadcast_to(np.int64(value), rows) for value in (kind, 0))
+        columns["end_ns"] = np.maximum(columns["end_ns"], columns["start_ns"])
         return make_table("activities", columns)
 
     def _kernels(self, table: str) -> Table:
         columns = self.db.integers(table, _ACTIVITY | _KERNEL, narrow=True)
         static, dynamic = columns["smem_bytes"], columns.pop("dynamic")
-        columns["smem_bytes"] = computed(
-            len(static),
-            np.int64,
-            lambda part: np.where(static[part] < 0, -1, static[part].astype(np.int64) + np.maximum(dynamic[part], 0)),
-        )
+        columns["smem_bytes"] = np.where(static < 0, -1, static.astype(np.int64) + np.maximum(dynamic, 0))
         columns["name"] = map_distinct(columns["name"], partial(self._string, change=self.demangle))
         return self._activities(ActivityKind.KERNEL, columns)
 
@@ -127,9 +121,7 @@ class _NvprofReader:
 
     def _launches(self, api: str) -> Table:
         columns = self.db.integers(f"CUPTI_ACTIVITY_KIND_{api}", _LAUNCH, narrow=True)
-        pids = columns.pop("pid")
-        for part in pieces(len(pids)):
-            self.pids.update(distinct_values(pids[part]).tolist())
+        self.pids.update(distinct_values(columns.pop("pid")).tolist())
         columns["thread"] = map_distinct(columns["thread"], self._thread)
         names = _API_NAMES[api]
         columns["name"] = map_distinct(
@@ -142,11 +134,9 @@ class _NvprofReader:
         threads = make_table("threads", {"process": np.zeros(len(tids)), "tid": tids})
         # Ids are those of pthread_self: the main thread is known from the first range alone.
         thread, start = self.trace.ranges["thread"], self.trace.ranges["start_ns"]
-        first = [(int(start[part][seen].min()), part) for part in pieces(len(thread)) if (seen := thread[part] >= 0).any()]
-        if first:
-            begin = min(first, key=itemgetter(0))[0]
-            begun = [thread[part][(thread[part] >= 0) & (start[part] == begin)] for least, part in first if least == begin]
-            among = distinct_values(np.concatenate(begun))
+        seen = thread >= 0
+        if seen.any():
+            among = distinct_values(thread[seen & (start == start[seen].min())])
             threads["main"][among[np.argmin(tids[among])]] = 1
         return threads
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from pyprof.arrays.columns import Growing, distinct_places
-from pyprof.arrays.joining import mapped
-from pyprof.arrays.spool import computed, row_type
 from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.sqlite import Database
 from pyprof.parse.sources.sqlite_pages.reader import Batch, Texts
@@ -29,11 +27,7 @@ class _Strings:
     def add(self, batch: Batch) -> None:
         self.ids.append(batch.columns[0])
         self.sizes.append(batch.texts.size)
-        self.raw.append(_joined(batch.texts))
-
-
-def _joined(texts: Texts) -> Array:
-    return np.frombuffer(b"".join(texts.to_bytes()), np.uint8)
+        self.raw.append(np.frombuffer(b"".join(batch.texts.to_bytes()), np.uint8))
 
 
 class Names:
@@ -61,8 +55,7 @@ class Names:
 
     def split(self, names: Array, labels: Labels) -> tuple[Array, Array, Array]:
         """Label, seq and op_id of the text of each id; an unknown text is empty."""
-        at = computed(len(names), row_type(len(self._ids)), lambda part: self._find(names[part]))
-        rows, place = distinct_places(at, len(self._ids))
+        rows, place = distinct_places(self._find(names), len(self._ids))
         found = np.full((3, len(rows) + 1), -1, np.int64)
         if place.min(initial=0) < 0:
             found[:, -1] = labels.split("")
@@ -70,7 +63,7 @@ class Names:
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[first : first + _ROWS_AT_ONCE]
             found[:, first : first + len(some)] = read(self._texts(some))
-        label, seq, op_id = (mapped(column, place) for column in found)
+        label, seq, op_id = found[:, place]
         return label, seq, op_id
 
     def _texts(self, rows: Ints) -> Texts:

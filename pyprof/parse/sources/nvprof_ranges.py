@@ -10,8 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from pyprof.arrays.columns import Growing, distinct_values, map_distinct, narrowest
-from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, release
 from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.nvprof_names import Names
 from pyprof.parse.sources.sqlite import Database
@@ -80,26 +78,15 @@ def read_ranges(db: Database, names: Names, trace: Trace, thread: Callable[[int]
         "seq": seq,
         "op_id": op_id,
         "domain": map_distinct(domain, code_of_domain),
-        "open": computed(len(end), np.int8, lambda part: end[part] < 0),
+        "open": end < 0,
     }
     return make_table("ranges", columns), rows.pids
 
 
 def _ends(ids: Array, times: Array, marker: Array, begin: Array) -> Array:
     """The end of each range, -1 where it is unknown: of several ends of one id the first after its begin, else the last."""
-    result = full(len(marker), -1, np.int64)
-    cuts = cuts_of(ids, PIECE_ROWS)
-    of_ends, of_begins = (Groups(parts_of(values, cuts), len(cuts) + 1) for values in (ids, marker))
-    for number in range(len(cuts) + 1):
-        rows, asked = of_ends[number], of_begins[number]
-        if len(rows):
-            result[asked] = _ends_of_part(ids[rows], times[rows], marker[asked], begin[asked])
-        release()
-    return result
-
-
-def _ends_of_part(ids: Ints, times: Ints, marker: Ints, begin: Ints) -> Ints:
-    """The same where all ends of an id are among these."""
+    if not len(ids):
+        return np.full(len(marker), -1, np.int64)
     order = np.argsort(ids, kind="stable")
     ids, times = ids[order], times[order]
     if (ids[1:] == ids[:-1]).any():

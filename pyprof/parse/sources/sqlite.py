@@ -10,15 +10,14 @@ import contextlib
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
-from pyprof.arrays.elsewhere import in_processes
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, NotACapture
 from pyprof.parse.sources.sqlite_pages.btree import DamagedFile, OddFile
@@ -37,15 +36,6 @@ class _Collector(Protocol):
     """Something that takes rows batch by batch."""
 
     def add(self, batch: Batch) -> None: ...
-
-
-@runtime_checkable
-class _Parted(_Collector, Protocol):
-    """One that can be given what another process collected of the rows that follow."""
-
-    def as_part(self) -> Any: ...
-
-    def add_part(self, part: Any) -> None: ...
 
 
 Collector = TypeVar("Collector", bound=_Collector)
@@ -233,12 +223,8 @@ class Database:
         try:
             if self._pages is None:
                 raise OddFile
-            shares = self._pages.shares(schema, apart=isinstance(collector, _Parted))
-            read = partial(self._pages.batches, schema, columns, wide, blobs=blobs)
-            tasks: list[Callable[[], object]] = [partial(_collect, collector, read, shares[0])]
-            tasks += [partial(_collect_part, start, read, leaves) for leaves in shares[1:]]
-            for part in in_processes(tasks)[1:]:
-                cast("_Parted", collector).add_part(part)
+            for batch in self._pages.batches(schema, columns, wide, blobs=blobs):
+                collector.add(batch)
         except OddFile:
             collector = start()
             for batch in self._row_reader.batches(table, columns, wide, blobs=blobs):
@@ -252,16 +238,6 @@ class Database:
         from pyprof.parse.sources.rows import RowReader  # imports SQLAlchemy
 
         return RowReader(self._driver, self._fault)
-
-
-def _collect(collector: Collector, read: Callable[[Ints], Iterable[Batch]], leaves: Ints) -> Collector:
-    for batch in read(leaves):
-        collector.add(batch)
-    return collector
-
-
-def _collect_part(start: Callable[[], Collector], read: Callable[[Ints], Iterable[Batch]], leaves: Ints) -> object:
-    return cast("_Parted", _collect(start(), read, leaves)).as_part()
 
 
 def _affinity(declared: str) -> str:

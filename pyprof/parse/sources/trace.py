@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import Growing, narrowest
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import computed, joined, kept, taken
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.markers import Marker, decode, split_ids
 
@@ -169,7 +167,7 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
         values = np.asarray(values)
         if not (column.narrow and values.dtype.kind == "i" and values.dtype.itemsize < np.dtype(column.dtype).itemsize):
             values = narrowed(values, column.dtype, column.default)
-        table[column.name] = kept(values)
+        table[column.name] = values
     if given:
         raise KeyError(f"{name} has no column {next(iter(given))!r}")
     return table
@@ -177,21 +175,16 @@ def make_table(name: str, columns: Mapping[str, Array] | None = None) -> Table:
 
 def narrowed(values: Array, dtype: str, unknown: int = -1) -> Array:
     """Integers in a smaller type; one that it cannot hold becomes unknown, never another number."""
-    given, limits = values, np.iinfo(dtype)
-    if given.dtype == dtype:
-        return given
-    if given.strides == (0,) and len(given):
-        return np.broadcast_to(narrowed(given[:1].copy(), dtype, unknown)[0], len(given))
-
-    def of_part(part: slice) -> Array:
-        values = given[part]
-        if values.dtype.itemsize > np.dtype(dtype).itemsize and values.dtype.kind == "i" and len(values):
-            low, high = values.min(), values.max()
-            if low < limits.min or high > limits.max:
-                values = np.where((values < limits.min) | (values > limits.max), unknown, values)
+    limits = np.iinfo(dtype)
+    if values.dtype == dtype:
         return values
-
-    return computed(len(given), dtype, of_part)
+    if values.strides == (0,) and len(values):
+        return np.broadcast_to(narrowed(values[:1].copy(), dtype, unknown)[0], len(values))
+    if values.dtype.itemsize > np.dtype(dtype).itemsize and values.dtype.kind == "i" and len(values):
+        low, high = values.min(), values.max()
+        if low < limits.min or high > limits.max:
+            values = np.where((values < limits.min) | (values > limits.max), unknown, values)
+    return values.astype(dtype)
 
 
 def concatenated(tables: list[Table]) -> Table:
@@ -207,17 +200,16 @@ def concatenated(tables: list[Table]) -> Table:
             rows += len(part)
             parts.append(part)
         # One value for all rows takes no memory.
-        whole[name] = np.broadcast_to(first[0], rows) if same else joined(parts)
+        whole[name] = np.broadcast_to(first[0], rows) if same else parts[0] if len(parts) == 1 else np.concatenate(parts)
     return whole
 
 
-def chosen(table: Table, keep: Callable[[slice], Bools]) -> Table:
-    """The rows of a table for which a mask, computed for some of them at a time, is true: the same table where all are."""
-    count = len(next(iter(table.values())))
-    rows = rows_where(count, keep)
-    if len(rows) == count:
+def chosen(table: Table, keep: Bools) -> Table:
+    """The rows of a table for which a mask is true: the same table where all are."""
+    if keep.all():
         return table
-    return {name: column[: len(rows)] if column.strides == (0,) else taken(column, rows) for name, column in table.items()}
+    rows = np.flatnonzero(keep)
+    return {name: column[: len(rows)] if column.strides == (0,) else column[rows] for name, column in table.items()}
 
 
 class GrowingTable:
@@ -328,10 +320,6 @@ class Labels:
         found = map(self.split, map(partial(str, encoding="utf-8", errors="replace"), texts.to_bytes()))
         label, seq, op_id = np.array(list(found), np.int64).reshape(-1, 3).T
         return label, seq, op_id
-
-    def since(self, known: int) -> list[tuple[Hashable, Marker]]:
-        """What was added after the first so many."""
-        return [(key, self.markers[code]) for key, code in self._codes.items() if code >= known]
 
     def add(self, key: Hashable, marker: Marker) -> int:
         """The code of a marker that a source built itself; key: what makes it distinct."""

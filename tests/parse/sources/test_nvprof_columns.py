@@ -8,17 +8,15 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyprof.arrays import sorting, spool
 from pyprof.loading import load_capture, open_trace
 from pyprof.parse.records.netdict.write import lines
-from pyprof.parse.sources import nvprof_names, nvprof_ranges, sqlite
+from pyprof.parse.sources import sqlite
 from pyprof.parse.sources.trace import Trace
 from tests.conftest import ROOT
 from tests.parse.sources.test_columns import all_ways, refuse
@@ -156,22 +154,6 @@ def with_many_ranges(path: Path) -> Path:
 def tables(trace: Trace) -> dict[str, dict[str, list[int]]]:
     names = ("activities", "launches", "ranges", "threads", "processes")
     return {name: {column: values.tolist() for column, values in getattr(trace, name).items()} for name in names}
-
-
-@pytest.mark.parametrize("rows", [1, 2, 7, 50])
-def test_the_trace_does_not_depend_on_how_many_rows_are_handled_at_a_time(tmp_path: Path, rows: int) -> None:
-    path = with_many_ranges(tmp_path / "net.sql")
-    expected = open_trace(path)
-    with (
-        mock.patch.multiple(spool, PIECE_ROWS=rows, _LEAST_BYTES=8, _MOST_MAPPED_BYTES=0),
-        mock.patch.object(sorting, "PIECE_ROWS", rows),
-        mock.patch.object(nvprof_ranges, "PIECE_ROWS", rows),
-        mock.patch.object(nvprof_names, "_ROWS_AT_ONCE", rows),
-    ):
-        found = open_trace(path)
-    assert tables(found) == tables(expected) and len(expected.ranges["label"]) == 96
-    assert [marker.text for marker in found.markers] == [marker.text for marker in expected.markers]
-    assert found.notes == expected.notes == ["1 NVTX ranges without a readable time were left out"]
 
 
 def test_each_range_ends_as_looking_for_its_end_alone_says(tmp_path: Path) -> None:

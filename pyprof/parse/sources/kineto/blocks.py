@@ -1,4 +1,4 @@
-"""The events of one block of a torch.profiler trace -> columns, with codes of the process that reads it.
+"""The events of one block of a torch.profiler trace -> columns, with codes of the reader's own.
 
 What needs more than the events of a block, or the meaning of a text, is left to where blocks are joined (`reader.py`).
 """
@@ -65,7 +65,7 @@ Reader = Callable[[list[Event], Span], None]
 
 
 class BlockReader:
-    """Reads blocks, in one process. The codes in their columns:
+    """Reads blocks. The codes in their columns:
 
     threads: pid and tid as the file spells them; texts; ops: see `op_codes`; stacks: `Call stack`; frames: their names;
     layers: see `activity_columns`.

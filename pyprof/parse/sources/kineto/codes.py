@@ -1,8 +1,7 @@
-"""Things that many rows have in common -> numbers of the process that meets them -> those of the whole trace.
+"""Things that many rows have in common -> numbers in the order in which they are met -> those of the whole trace.
 
-Each process that reads blocks numbers what it meets by itself, and sends with a block what it met there first. Where blocks
-are joined, in the order of the file, each thing gets its number in the trace when a block first refers to it: so it does not
-depend on which process read which block. What the things are is not known here.
+Blocks are read with numbers of the reader's own. Where they are joined each thing gets its number in the trace when a block
+first refers to it, since that may need more than the block. What the things are is not known here.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Codes(dict[Key, int]):
 
 
 class Numbering(Generic[Key]):
-    """The numbers in the trace of what one process met. number: gives one, for a thing and which variant of it is meant;
-    variants: how many there are of each, so that the process's number is that of the thing times this, and the variant's."""
+    """The numbers in the trace of what the reader met. number: gives one, for a thing and which variant of it is meant;
+    variants: how many there are of each, so that the reader's number is that of the thing times this, and the variant's."""
 
     def __init__(self, number: Callable[[Key, int], int], variants: int = 1) -> None:
         self._number, self._variants = number, variants
@@ -51,7 +50,7 @@ class Numbering(Generic[Key]):
         self._known: Array = np.full(1, -1, np.int32)  # the last: what -1 stands for
 
     def met(self, keys: list[Key]) -> None:
-        """What the process met next."""
+        """Things that the reader met next."""
         if keys:
             self._keys += keys
             self._known = np.concatenate(
@@ -59,7 +58,7 @@ class Numbering(Generic[Key]):
             )
 
     def of(self, codes: Array) -> Array:
-        """The numbers in the trace of the process's own; -1 stays."""
+        """The numbers in the trace for the reader's own; -1 stays."""
         found = self._known[codes]
         if (found == _UNMET).any():
             values, first = np.unique(codes[found == _UNMET], return_index=True)

@@ -13,9 +13,7 @@ import msgspec
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.joining import mapped
-from pyprof.arrays.spool import computed
-from pyprof.arrays.types import Array, Ints
+from pyprof.arrays.types import Ints
 from pyprof.calltext import call_text, parse_call_text
 from pyprof.errors import InputError
 from pyprof.markers import Kind, Marker, decode
@@ -133,9 +131,9 @@ class Exported(msgspec.Struct):
         row = np.array([*(row_of.get(key, -1) for key in numbers), -1], np.int64)
         for name in ("activities", "launches", "ranges", "memory", "frames"):
             table = getattr(trace, name)
-            table |= {column: _later(table[column], self.since_ns) for column in table.keys() & set(_TIMES)}
+            table |= {column: np.asarray(table[column] + self.since_ns) for column in table.keys() & set(_TIMES)}
             if "thread" in table:
-                table["thread"] = mapped(row.astype(np.int32), table["thread"])
+                table["thread"] = row.astype(np.int32)[table["thread"]]
         if trace.samples is not None:
             trace.samples = trace.samples._replace(time_ns=trace.samples.time_ns + self.since_ns)
         trace.ranges = make_table("ranges", _with_texts(trace.ranges, codes, ("domain", "src")))
@@ -169,17 +167,13 @@ def range_columns(codes: Sequence[RangeCodes | None]) -> Table | None:
     return {name: np.array(values, np.int64) for name, values in columns.items()}
 
 
-def _later(times: Array, by_ns: int) -> Array:
-    return computed(len(times), times.dtype, lambda part: times[part] + by_ns)
-
-
 def _with_texts(table: Table, codes: Ints, names: Sequence[str] = _CODES) -> Table:
     """The table with codes into the trace's strings in place of those into the file's texts."""
     changed = {}
     for name in table.keys() & set(names):
         if len(values := table[name]) and not -1 <= values.min() <= values.max() < len(codes) - 1:
             raise ValueError(f"no text has the number in {name}")
-        changed[name] = mapped(codes, values)
+        changed[name] = codes[values]
     return {**table, **changed}
 
 

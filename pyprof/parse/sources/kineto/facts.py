@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.spool import pieces
 from pyprof.markers import Kind
 from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.trace import Strings, Table, Trace, make_table
@@ -58,9 +57,7 @@ def tables_of_threads(numbers: list[tuple[int, int]], names: dict[tuple[int, int
     process = np.array([pids.index(pid) for pid, _ in numbers], np.int64)
     main = np.array([pid == tid for pid, tid in numbers], np.bool_)
     of_user = np.array([marker.kind in (Kind.USER, Kind.STEP) for marker in trace.markers], np.bool_)
-    thread, label, ranges = trace.ranges["thread"], trace.ranges["label"], np.zeros(len(numbers), np.int64)
-    for part in pieces(len(label)):
-        ranges += np.bincount(thread[part][of_user[label[part]]], minlength=len(numbers))
+    ranges = np.bincount(trace.ranges["thread"][of_user[trace.ranges["label"]]], minlength=len(numbers))
     for row in range(len(pids)):
         own = np.flatnonzero(process == row)
         if not main[own].any():

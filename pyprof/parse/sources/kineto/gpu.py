@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from operator import attrgetter
 
@@ -15,9 +14,7 @@ import msgspec
 import numpy as np
 
 from pyprof.arrays.columns import Growing
-from pyprof.arrays.joining import copied, first_rows, last_rows, rows_where
-from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import PIECE_ROWS, computed, full, pieces, taken
+from pyprof.arrays.joining import first_rows, last_rows
 from pyprof.arrays.types import Array, Ints
 from pyprof.parse.sources.digits import integer
 from pyprof.parse.sources.kineto.codes import Codes
@@ -116,14 +113,9 @@ def _small(found: Ints) -> Ints:
 def _or_numbers(found: Ints, events: list[Event], name: str) -> Ints:
     """Devices or streams; where args lack one, from pid or tid."""
     for row in np.flatnonzero(found < 0).tolist():
-        found[row] = _number(getattr(events[row], name))
+        number = re.search(r"\d+$", str(getattr(events[row], name)))  # 7, `7`, `stream 7`
+        found[row] = integer(number[0]) if number else -1
     return found
-
-
-def _number(value: int | str) -> int:
-    """A device or stream from pid or tid, for events whose args lack it: 7, `7`, `stream 7`."""
-    found = re.search(r"\d+$", str(value))
-    return integer(found[0]) if found else -1
 
 
 class Activities:
@@ -184,57 +176,29 @@ class Launches:
         known = {name: column.whole() for name, column in self._geometry.items()}
         if not len(known["corr"]):
             return
-        kind, grid = activities["kind"], activities["grid_x"]
-        bare = computed(len(kind), np.bool_, lambda part: (kind[part] == ActivityKind.KERNEL) & (grid[part] < 0))
         row = last_rows(known.pop("corr"), activities["corr"])
+        given = (row >= 0) & (activities["kind"] == ActivityKind.KERNEL) & (activities["grid_x"] < 0)
         for name, values in known.items():
-            given = computed(len(row), np.int32, partial(_taken, values, row))
-            activities[name] = copied(activities[name])
-            for part in pieces(len(row)):
-                np.copyto(activities[name][part], given[part], where=bare[part])
-
-
-def _taken(values: Array, row: Array, part: slice) -> Array:
-    """values[row] for a part of the rows, -1 where the row is -1."""
-    return np.where(row[part] >= 0, values[row[part]], -1)
+            activities[name] = np.where(given, values[row], activities[name])
 
 
 def number_nodes(trace: Trace) -> None:
     """Give what one call replayed of a graph numbers from 1 in order of begin as nodes, where their own were not recorded."""
     activities, launches = trace.activities, trace.launches
     graphs = [code for code, name in enumerate(trace.strings.values) if re.match(_GRAPH_LAUNCH, name)]
-    calls = rows_where(len(launches["name"]), lambda p: np.isin(launches["name"][p], graphs) & (launches["corr"][p] >= 0))
+    calls = np.flatnonzero(np.isin(launches["name"], graphs) & (launches["corr"] >= 0))
     if not len(calls):
         return
     count = len(trace.processes["pid"]) + 1
-    process = trace.threads["process"]
-    known = computed(
-        len(calls),
-        np.int64,
-        lambda p: launches["corr"][calls[p]].astype(np.int64) * count + process[launches["thread"][calls[p]]],
-    )
-    wanted = computed(
-        len(activities["corr"]),
-        np.int64,
-        lambda p: activities["corr"][p].astype(np.int64) * count + activities["process"][p],
-    )
-    call = last_rows(known, wanted)
-    own = activities["graph_node"]
-    rows = rows_where(len(call), lambda p: (call[p] >= 0) & (own[p] < 0))
+    known = launches["corr"][calls].astype(np.int64) * count + trace.threads["process"][launches["thread"][calls]]
+    call = last_rows(known, activities["corr"].astype(np.int64) * count + activities["process"])
+    rows = np.flatnonzero((call >= 0) & (activities["graph_node"] < 0))
     if not len(rows):
         return
-    nodes = copied(own)
-    of_call = taken(call, rows)
-    cuts = cuts_of(of_call, PIECE_ROWS)
-    groups = Groups(parts_of(of_call, cuts), len(cuts) + 1)
-    for number in range(len(groups)):
-        group = rows[groups[number]]
-        keys = [activities[name][group] for name in ("stream", "end_ns", "start_ns")]
-        order = np.lexsort((*keys, call[group]))
-        new = np.ones(len(group), np.bool_)
-        new[1:] = np.diff(call[group][order]) != 0
-        first = np.flatnonzero(new)
-        nodes[group[order]] = 1 + np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
+    order = rows[np.lexsort((*(activities[name][rows] for name in ("stream", "end_ns", "start_ns")), call[rows]))]
+    first = np.flatnonzero(np.append(True, np.diff(call[order]) != 0))
+    nodes = activities["graph_node"].copy()
+    nodes[order] = 1 + np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
     activities["graph_node"] = nodes
 
 
@@ -263,17 +227,11 @@ def process_of_activities(activities: Table, launches: Table, threads: Table, pr
     if processes <= 1:
         return np.broadcast_to(np.int32(processes - 1), len(wanted)), 0
     process, first = threads["process"], first_rows(corr, corr)
-    shared = full(len(corr), False, np.bool_)  # of the first launch with an id: whether another process used it too
-    for part in pieces(len(corr)):
-        other = process[thread[part]] != process[thread[first[part]]]
-        shared[first[part][other]] = True
+    shared = np.zeros(len(corr), np.bool_)  # of the first launch with an id: whether another process used it too
+    shared[first[process[thread] != process[thread[first]]]] = True
     launch = first_rows(corr, wanted)
-    known = rows_where(len(wanted), lambda part: (launch[part] >= 0) & (wanted[part] >= 0))
-    owner = full(len(wanted), -1, np.int32)
-    several = 0
-    for part in pieces(len(known)):
-        rows = known[part]
-        many = shared[launch[rows]]
-        owner[rows] = np.where(many, -1, process[thread[launch[rows]]])
-        several += int(many.sum())
-    return owner, several
+    rows = np.flatnonzero((launch >= 0) & (wanted >= 0))
+    many = shared[launch[rows]]
+    owner = np.full(len(wanted), -1, np.int32)
+    owner[rows] = np.where(many, -1, process[thread[launch[rows]]])
+    return owner, int(many.sum())

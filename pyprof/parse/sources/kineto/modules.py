@@ -8,17 +8,15 @@ from the outside in, but `blocks.2.mlp.0` where the recorder put the names of th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.joining import first_rows, rows_where
-from pyprof.arrays.spool import computed, full, pieces, release, taken
+from pyprof.arrays.joining import first_rows
 from pyprof.arrays.types import Array, Bools, Integers, Ints
 from pyprof.markers import Kind, Marker
-from pyprof.parse.sources.kineto.parts import Intervals, NestedParts
+from pyprof.parse.sources.kineto.parts import Intervals, nested
 from pyprof.parse.sources.trace import Labels, Table
 
 MODULE_PREFIX = "nn.Module: "
@@ -47,51 +45,35 @@ class _Path(NamedTuple):
     path: str
 
 
-def module_ranges(frames: FrameTable, names: list[str], known: object, labels: Labels) -> Iterator[Table]:
-    """Columns of `ranges` for each call of a module, some at a time. names: by code; known: the trace's `pyprof_modules`, see
+def module_ranges(frames: FrameTable, names: list[str], known: object, labels: Labels) -> Table | None:
+    """Columns of `ranges` for each call of a module, None without one. names: by code; known: the trace's `pyprof_modules`, see
     `_checked`."""
     of_module = np.array([name.startswith(MODULE_PREFIX) for name in names], np.bool_)
-    rows = rows_where(len(frames.name), lambda part: of_module[frames.name[part]])
+    rows = np.flatnonzero(of_module[frames.name])
     if not len(rows):
-        return
+        return None
     around = _around(frames, of_module, rows)
-    _give_around_by_time(frames, rows, around)
-    label = _labels(taken(frames.name, rows), around, names, _checked(known), labels)
-    for part in pieces(len(rows)):
-        own = rows[part]
-        columns = {"start_ns": frames.start[own], "end_ns": frames.end[own], "thread": frames.thread[own]}
-        yield columns | {"label": label[part]}
-        release()
+    # By time on the thread for those whose ids do not say it.
+    for _, places, forest in nested(frames.intervals().take(rows)):
+        inside = np.flatnonzero((around[places] < 0) & (forest.parent >= 0))
+        around[places[inside]] = places[forest.parent[inside]]
+    label = _labels(frames.name[rows], around, names, _checked(known), labels)
+    return {"start_ns": frames.start[rows], "end_ns": frames.end[rows], "thread": frames.thread[rows], "label": label}
 
 
-def _around(frames: FrameTable, of_module: Bools, rows: Array) -> Array:
+def _around(frames: FrameTable, of_module: Bools, rows: Ints) -> Array:
     """For each call of a module that of the module around it, by ids: place in rows, -1 unknown."""
     thread, name, parent = frames.thread, frames.name, frames.parent
     up = first_rows(frames.id, parent)
-    for part in pieces(len(up)):
-        row = up[part]
-        up[part] = np.where((row >= 0) & (parent[part] >= 0) & (thread[row] == thread[part]), row, -1)
+    up[(parent < 0) | (thread[up] != thread)] = -1
     for _ in range(_DEEPEST):  # each time to the caller's caller, as long as no module is met
-        changed = False
-        for part in pieces(len(up)):
-            row = up[part]
-            plain = np.flatnonzero((row >= 0) & ~of_module[name[row]])
-            row[plain] = up[row[plain]]
-            changed = changed or len(plain) > 0
-        release()
-        if not changed:
+        plain = np.flatnonzero((up >= 0) & ~of_module[name[up]])
+        if not len(plain):
             break
+        up[plain] = up[up[plain]]
     # Ids that go round in a ring lead to no module.
-    at = computed(len(rows), up.dtype, lambda part: np.where(of_module[name[up[rows[part]]]], up[rows[part]], -1))
-    return first_rows(rows, at)
-
-
-def _give_around_by_time(frames: FrameTable, rows: Array, around: Array) -> None:
-    """The same by time on the thread, for those whose ids do not say it."""
-    for _, places, forest in NestedParts(frames.intervals().take(rows)):
-        own = around[places]
-        inside = np.flatnonzero((own < 0) & (forest.parent >= 0))
-        around[places[inside]] = places[forest.parent[inside]]
+    up = up[rows]
+    return first_rows(rows, np.where(of_module[name[up]], up, -1))
 
 
 def _labels(name: Integers, around: Array, names: list[str], known: dict[str, list[_Path]], labels: Labels) -> Array:
@@ -99,56 +81,34 @@ def _labels(name: Integers, around: Array, names: list[str], known: dict[str, li
     level = _levels(around)
     paths: list[_Path] = []
     code_of: dict[_Path, int] = {}
-    path = full(len(name), -1, np.int32)
-    for number in range(max((int(level[part].max()) for part in pieces(len(level))), default=-1) + 1):
-        chosen = rows_where(len(level), lambda part, number=number: level[part] == number)  # type: ignore[misc]
-        pairs = set[tuple[int, int]]()
-        for part in pieces(len(chosen)):
-            pairs |= {*map(tuple, distinct_rows(*_outer_and_name(path, around, name, chosen[part])).columns.T.tolist())}
-        code_of_pair = {}
-        for outer, code in sorted(pairs):
-            one = _path(names[code].removeprefix(MODULE_PREFIX), paths[outer] if outer >= 0 else None, known)
-            code_of_pair[outer, code] = code_of.setdefault(one, len(paths))
+    path = np.full(len(name), -1, np.int32)
+    for number in range(int(level.max(initial=-1)) + 1):
+        chosen = np.flatnonzero(level == number)
+        outer = around[chosen]
+        pairs = distinct_rows(np.where(outer >= 0, path[outer], -1), name[chosen])
+        codes = []
+        for of_outer, code in pairs.columns.T.tolist():
+            one = _path(names[code].removeprefix(MODULE_PREFIX), paths[of_outer] if of_outer >= 0 else None, known)
+            codes.append(code_of.setdefault(one, len(paths)))
             paths += [one] * (code_of[one] == len(paths))
-        for part in pieces(len(chosen)):
-            found = distinct_rows(*_outer_and_name(path, around, name, chosen[part]))
-            codes = [code_of_pair[outer, code] for outer, code in found.columns.T.tolist()]
-            path[chosen[part]] = np.array(codes, np.int32)[found.inverse]
-        release()
+        path[chosen] = np.array(codes, np.int32)[pairs.inverse]
     markers = [Marker(Kind.LAYER, one.path, one.path, scope="module") for one in paths]
-    label = np.array([labels.add(("module", marker.name), marker) for marker in markers], np.int32)
-    return computed(len(path), np.int32, lambda part: label[path[part]])
-
-
-def _outer_and_name(path: Array, around: Array, name: Integers, rows: Array) -> tuple[Array, Array]:
-    """The path around each of these calls, -1 none, and its name."""
-    outer = around[rows]
-    return np.where(outer >= 0, path[outer], -1), name[rows]
+    return np.array([labels.add(("module", marker.name), marker) for marker in markers], np.int32)[path]
 
 
 def _levels(around: Array) -> Array:
     """How many calls are around each, where ids go round in a ring from any of it on."""
-    level = full(len(around), -1, np.int32)
-    number = 0
-    missing = len(around)
-    for part in pieces(len(around)):
-        level[part][around[part] < 0] = 0
-        missing -= int((around[part] < 0).sum())
+    level = np.where(around < 0, np.int32(0), np.int32(-1))
+    number, missing = 0, int((level < 0).sum())
     if missing == len(around) > 0:
         level[0], missing = 0, missing - 1
     while missing:
         number += 1
-        found = 0
-        for part in pieces(len(around)):
-            outer = around[part]
-            next_ = (level[part] < 0) & (outer >= 0) & (level[outer] == number - 1)
-            level[part][next_] = number
-            found += int(next_.sum())
-        release()
-        if not found:  # ids that go round in a ring: begin anywhere
-            row = next(part.start + int(np.argmax(level[part] < 0)) for part in pieces(len(level)) if (level[part] < 0).any())
-            level[row], found = number, 1
-        missing -= found
+        following = np.flatnonzero((level < 0) & (around >= 0) & (level[around] == number - 1))
+        if not len(following):  # ids that go round in a ring: begin anywhere
+            following = np.flatnonzero(level < 0)[:1]
+        level[following] = number
+        missing -= len(following)
     return level
 
 

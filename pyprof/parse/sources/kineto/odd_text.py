@@ -87,11 +87,7 @@ def tolerant(text: bytes) -> object:
     for repair in (False, True):
         try:
             candidate = _repaired(decoded) if repair else decoded
-            return json.loads(candidate, strict=False, parse_float=Decimal, parse_constant=_nothing)
+            return json.loads(candidate, strict=False, parse_float=Decimal, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
             continue
     return None
-
-
-def _nothing(_: str) -> None:
-    """The value of NaN and Infinity."""

@@ -12,11 +12,10 @@ import sys
 import numpy as np
 
 from pyprof.arrays.columns import Growing, narrowest
-from pyprof.arrays.nesting import Forest
-from pyprof.arrays.spool import computed, full
+from pyprof.arrays.nesting import Forest, by_thread
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.parse.sources.kineto.modules import FrameTable
-from pyprof.parse.sources.kineto.parts import NestedParts
+from pyprof.parse.sources.kineto.parts import nested
 from pyprof.parse.sources.trace import Strings, Table, make_table
 
 # Patterns are compiled when they are first used: most traces have no frames.
@@ -93,27 +92,24 @@ class Frames:
         if frames is None:
             return make_table("frames")
         codes = np.array([self._strings.code(name) for name in self._code], np.int32)
-        name = computed(len(frames.name), np.int32, lambda part: codes[frames.name[part]])
-        return make_table("frames", {"start_ns": frames.start, "end_ns": frames.end, "thread": frames.thread, "name": name})
+        columns = {"start_ns": frames.start, "end_ns": frames.end, "thread": frames.thread, "name": codes[frames.name]}
+        return make_table("frames", columns)
 
     def sources(self, thread: Integers, start: Ints) -> Array:
         """Code into strings of the source line at each (thread, time): the innermost user frame open then; -1 none."""
-        result = full(len(start), -1, np.int32)
+        result = np.full(len(start), -1, np.int32)
         frames = self.table()
         if frames is None or not len(start):
             return result
-        rank, source = self._ranks()
-        nested = NestedParts(frames.intervals())
-        asked = nested.parts.groups(thread, start)
-        for number, rows, forest in nested:
-            name, wanted = frames.name[rows], asked[number]
-            result[wanted] = _innermost(forest, rank[name], source[name], start[wanted])
-        return result
-
-    def _ranks(self) -> tuple[Ints, Ints]:
         ranked = [rank_of(name) for name in self._code]
-        codes = [self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked]
-        return np.array([rank for rank, _ in ranked], np.int64), np.array(codes, np.int64)
+        rank = np.array([rank for rank, _ in ranked], np.int64)
+        source = np.array([self._strings.code(text) if rank != NEVER else -1 for rank, text in ranked], np.int64)
+        asked = by_thread(thread, np.arange(len(start)))
+        for number, rows, forest in nested(frames.intervals()):
+            if (wanted := asked.get(number)) is not None:
+                name = frames.name[rows]
+                result[wanted] = _innermost(forest, rank[name], source[name], start[wanted])
+        return result
 
 
 def _innermost(forest: Forest, rank: Ints, source: Ints, times: Ints) -> Ints:

@@ -8,29 +8,21 @@ and modules become ranges; Python frames give the source line of each op. Projec
 from __future__ import annotations
 
 import io
-from collections import defaultdict
-from collections.abc import Iterator
 from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.joining import copied, highest, mapped, rows_where
-from pyprof.arrays.processes import most
-from pyprof.arrays.spool import computed, pieces, release, taken
+from pyprof.arrays.columns import distinct_rows, distinct_values
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.errors import EmptyCapture, NotACapture
 from pyprof.markers import Kind, Marker
 from pyprof.parse.sources.kineto import exported
-from pyprof.parse.sources.kineto.annotations import give_layers
 from pyprof.parse.sources.kineto.ascend import AscendTasks
 from pyprof.parse.sources.kineto.blocks import Block, BlockReader, number_of
 from pyprof.parse.sources.kineto.codes import Numbering
-from pyprof.parse.sources.kineto.collectives import give_facts
 from pyprof.parse.sources.kineto.counters import CounterEvents
-from pyprof.parse.sources.kineto.events import Event
 from pyprof.parse.sources.kineto.facts import Lost, devices_of, notes_of, rank_of_file, tables_of_threads
 from pyprof.parse.sources.kineto.gpu import Activities, Launches, number_nodes, process_of_activities
 from pyprof.parse.sources.kineto.modules import module_ranges
@@ -39,7 +31,7 @@ from pyprof.parse.sources.kineto.parts import Intervals, open_at
 from pyprof.parse.sources.kineto.python import Frames, source_of_stack
 from pyprof.parse.sources.kineto.threads import Arrows, NumberedOps, forward_threads
 from pyprof.parse.sources.kineto.trace_file import TraceFile
-from pyprof.parse.sources.trace import GrowingTable, Table, Trace, chosen, concatenated, make_table
+from pyprof.parse.sources.trace import GrowingTable, Labels, Table, Trace, chosen, concatenated, make_table
 
 # Of each part of a block its columns of codes, and what these are.
 _CODES = {
@@ -52,6 +44,8 @@ _CODES = {
     "arrow begins": {"thread": "threads"},
     "arrow ends": {"thread": "threads"},
 }
+
+_ANNOTATION_NS = 1000  # how long each range is that torch's annotations of graphs are made to
 
 
 def read(stream: io.BufferedReader, path: Path, name: str) -> Trace:
@@ -96,17 +90,15 @@ class _TraceReader:
         self.counters = CounterEvents()
         self.lost = Lost()
         self.has_stacks = False
-        self._numberings: dict[int, dict[str, Numbering[Any]]] = defaultdict(self._new_numberings)
-
-    def read(self) -> Trace:
-        for process, block in self.file.worked(lambda: BlockReader().read, most()):
-            self._add(block, self._numberings[process])
-        return self._finish()
-
-    def _new_numberings(self) -> dict[str, Numbering[Any]]:
-        """Of what one process meets in blocks, see `BlockReader`."""
+        self._tables = {
+            "activities": self.activities.add, "launches": self.launches.add, "launch sizes": self.launches.add_sizes,
+            "ranges": self.ranges.add, "written ranges": self.ranges.add, "frames": self.frames.add, "memory": self.memory.add,
+        }  # fmt: skip
+        self._others = {
+            "tasks": self.tasks.add, "counter ranges": self.counters.add_ranges, "counter samples": self.counters.add_samples,
+        }  # fmt: skip
         code = self.trace.strings.code
-        return {
+        self._numberings: dict[str, Numbering[Any]] = {
             "threads": Numbering(lambda key, _: self.threads.number(key)),
             "texts": Numbering(lambda text, _: code(text)),
             "ops": Numbering(self.ops.code, VARIANTS),
@@ -115,6 +107,11 @@ class _TraceReader:
             "layers": Numbering(lambda key, _: self.activities.layer(key)),
         }
 
+    def read(self) -> Trace:
+        for block in self.file.worked(BlockReader().read):
+            self._add(block)
+        return self._finish()
+
     def _source(self, stack: str) -> int:
         self.has_stacks |= bool(stack)
         source = source_of_stack(stack)
@@ -122,44 +119,26 @@ class _TraceReader:
 
     # ------------------------------------------------------------------ what is in one block
 
-    def _add(self, block: Block, numberings: dict[str, Numbering[Any]]) -> None:
+    def _add(self, block: Block) -> None:
         for name, keys in block.new.items():
-            numberings[name].met(keys)
+            self._numberings[name].met(keys)
         for name, columns in block.parts:
             for column, kind in _CODES.get(name, {}).items():
                 if column in columns:
-                    columns[column] = numberings[kind].of(columns[column])
-            self._add_part(name, columns)
+                    columns[column] = self._numberings[kind].of(columns[column])
+            if name in ("arrow begins", "arrow ends"):
+                self.arrows.add(name == "arrow begins", self.threads.pids()[columns["thread"]], columns)
+            else:
+                self._tables[name](columns)
         for name, events in block.others:
-            self._add_others(name, events)
+            if name == "arrows of tasks":
+                threads = [self.threads.number((event.pid, event.tid)) for event in events if event.ph == "s"]
+                self.tasks.add_arrows(events, np.array(threads, np.int64))
+            else:
+                self._others[name](events)
         for pid, tid, name in block.names:
             self.thread_names[number_of(pid), number_of(tid)] = name
         self.lost = Lost(*map(add, self.lost, block.lost))
-
-    def _add_part(self, name: str, columns: Table) -> None:
-        parts = {
-            "activities": self.activities.add, "launches": self.launches.add, "launch sizes": self.launches.add_sizes,
-            "ranges": self.ranges.add, "written ranges": self.ranges.add, "frames": self.frames.add, "memory": self.memory.add,
-            "arrow begins": self._add_arrow_begins, "arrow ends": self._add_arrow_ends,
-        }  # fmt: skip
-        parts[name](columns)
-
-    def _add_arrow_begins(self, columns: Table) -> None:
-        self.arrows.add(True, self.threads.pids()[columns["thread"]], columns)
-
-    def _add_arrow_ends(self, columns: Table) -> None:
-        self.arrows.add(False, self.threads.pids()[columns["thread"]], columns)
-
-    def _add_others(self, name: str, events: list[Event]) -> None:
-        others = {
-            "tasks": self.tasks.add, "arrows of tasks": self._add_arrows_of_tasks,
-            "counter ranges": self.counters.add_ranges, "counter samples": self.counters.add_samples,
-        }  # fmt: skip
-        others[name](events)
-
-    def _add_arrows_of_tasks(self, events: list[Event]) -> None:
-        threads = [self.threads.number((event.pid, event.tid)) for event in events if event.ph == "s"]
-        self.tasks.add_arrows(events, np.array(threads, np.int64))
 
     # ------------------------------------------------------------------ the tables, once all is read
 
@@ -168,11 +147,11 @@ class _TraceReader:
         if (written := exported.given(facts.pyprof, self.file.name)) is not None:
             return self._restored(written)
         if (frames := self.frames.table()) is not None:
-            for calls in module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels):
+            if (calls := module_ranges(frames, self.frames.names(), facts.pyprof_modules, trace.labels)) is not None:
                 self.ranges.add(calls)
             trace.frames = self.frames.kept()
         self._join()
-        give_facts(trace.ranges, trace.labels)
+        _give_facts_of_collectives(trace.ranges, trace.labels)
         self.launches.give_geometry(trace.activities)
         self._check()
         if frames is not None:
@@ -184,18 +163,16 @@ class _TraceReader:
         processes = len(trace.processes["pid"])
         trace.activities["process"], shared = process_of_activities(trace.activities, trace.launches, trace.threads, processes)
         number_nodes(trace)
-        give_layers(trace, self.activities.layers(), self.activities.qualified)
+        _give_layers(trace, self.activities.layers(), self.activities.qualified)
         self._give_facts(processes, self.lost._replace(shared=shared))
-        release()
         return trace
 
     def _join(self) -> None:
         trace = self.trace
         trace.ranges, trace.memory = self.ranges.whole(), self.memory.whole()
         trace.launches, trace.activities = self.launches.table(), self.activities.table()
-        tasks, launches = self.tasks.tables(highest(trace.launches["corr"], 0) + 1)
+        tasks, launches = self.tasks.tables(int(trace.launches["corr"].max(initial=0)) + 1)
         trace.activities, trace.launches = concatenated([trace.activities, tasks]), concatenated([trace.launches, launches])
-        release()
 
     def _restored(self, written: exported.Exported) -> Trace:
         """The trace of which `pyprof trace` wrote a timeline: nothing is derived from events again."""
@@ -225,12 +202,10 @@ class _TraceReader:
 
     def _give_sources(self) -> None:
         ranges = self.trace.ranges
-        layer, label, given = self._of_kinds(Kind.LAYER), ranges["label"], ranges["src"]
-        rows = rows_where(len(label), lambda part: ~layer[label[part]] & (given[part] < 0))
-        found = self.frames.sources(taken(ranges["thread"], rows), taken(ranges["start_ns"], rows))
-        ranges["src"] = source = copied(given)
-        for part in pieces(len(rows)):
-            source[rows[part]] = found[part]
+        rows = np.flatnonzero(~self._of_kinds(Kind.LAYER)[ranges["label"]] & (ranges["src"] < 0))
+        source = ranges["src"].copy()
+        source[rows] = self.frames.sources(ranges["thread"][rows], ranges["start_ns"][rows])
+        ranges["src"] = source
 
     def _of_kinds(self, *kinds: Kind) -> Bools:
         """For each marker whether it is of one of these kinds."""
@@ -239,42 +214,33 @@ class _TraceReader:
     def _give_frames_to_launches(self) -> None:
         """A range of source lines alone for each launch outside ops, as by a library that torch does not know."""
         trace, ranges, launches = self.trace, self.trace.ranges, self.trace.launches
-        op, label = self._of_kinds(Kind.DISPATCH, Kind.BACKWARD), ranges["label"]
-        ops = rows_where(len(label), lambda part: op[label[part]])
+        ops = np.flatnonzero(self._of_kinds(Kind.DISPATCH, Kind.BACKWARD)[ranges["label"]])
         within = Intervals(ranges["thread"], ranges["start_ns"], ranges["end_ns"], ranges["thread"]).take(ops)
         thread, start = launches["thread"], launches["start_ns"]
-        inside = open_at(within, thread, start)
-        outside = rows_where(len(start), lambda part: ~inside[part])
-        source = self.frames.sources(taken(thread, outside), taken(start, outside))
+        rows = np.flatnonzero(~open_at(within, thread, start))
+        source = self.frames.sources(thread[rows], start[rows])
+        rows, source = rows[source >= 0], source[source >= 0]
         bare = trace.labels.add(("launch", ""), Marker(Kind.TRACE, "", "launch"))
-        added = GrowingTable("ranges")
-        for part in pieces(len(outside)):
-            own = source[part] >= 0
-            rows = outside[part][own]
-            columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
-            added.add(columns | {"src": source[part][own], "label": np.full(len(rows), bare)})
-        trace.ranges = concatenated([ranges, added.whole()])
+        columns = {name: launches[name][rows] for name in ("start_ns", "end_ns", "thread")}
+        added = make_table("ranges", columns | {"src": source, "label": np.full(len(rows), bare)})
+        trace.ranges = concatenated([ranges, added])
 
     def _used_threads(self) -> tuple[list[tuple[int, int]], list[int]]:
         """(pid, tid) of the threads that ran ops or launched, to which the columns `thread` then refer, and the row of each
         thread there by its first number, -1 without one. Frames, and so modules, that ran on others are dropped: Kineto writes
         those of unknown threads under pid 0, tid 0."""
         trace, every = self.trace, list(self.threads.numbers)
-        layer, label, thread = self._of_kinds(Kind.LAYER), trace.ranges["label"], trace.ranges["thread"]
+        thread, other = trace.ranges["thread"], ~self._of_kinds(Kind.LAYER)[trace.ranges["label"]]
         is_used = np.zeros(len(every) + 1, np.bool_)
-        for part in pieces(len(label)):
-            is_used[thread[part][~layer[label[part]]]] = True
-        for part in pieces(len(trace.launches["thread"])):
-            is_used[trace.launches["thread"][part]] = True
+        is_used[thread[other]] = True
+        is_used[trace.launches["thread"]] = True
         used = np.flatnonzero(is_used)
         row = np.full(len(every) + 1, -1, np.int32)
         row[used] = np.arange(len(used))
-        trace.ranges = chosen(trace.ranges, lambda part: ~layer[label[part]] | is_used[thread[part]])
-        of_frames = trace.frames["thread"]
-        trace.frames = chosen(trace.frames, lambda part: is_used[of_frames[part]])
+        trace.ranges = chosen(trace.ranges, other | is_used[thread])
+        trace.frames = chosen(trace.frames, is_used[trace.frames["thread"]])
         for table in (trace.ranges, trace.launches, trace.memory, trace.frames):
-            table["thread"] = mapped(row, table["thread"])
-        release()
+            table["thread"] = row[table["thread"]]
         return [every[i] for i in used.tolist()], row.tolist()
 
     def _give_forward_threads(self, numbers: list[tuple[int, int]], row: list[int]) -> None:
@@ -283,34 +249,21 @@ class _TraceReader:
         trace, ranges = self.trace, self.trace.ranges
         pids = {pid: i for i, pid in enumerate(trace.processes["pid"].tolist())}
         process = np.array([pid for pid, _ in numbers], np.int64)
-        columns = [ranges[name] for name in ("thread", "start_ns", "seq", "fwd_thread", "label")]
-
-        def ops() -> Iterator[NumberedOps]:
-            for part in pieces(len(ranges["seq"])):
-                rows = np.flatnonzero(ranges["seq"][part] >= 0)
-                thread, *others = (column[part][rows] for column in columns)
-                yield NumberedOps(process[thread], thread, *others)
-                release()
-
+        rows = np.flatnonzero(ranges["seq"] >= 0)
+        thread, *others = (ranges[name][rows] for name in ("thread", "start_ns", "seq", "fwd_thread", "label"))
+        ops = NumberedOps(process[thread], thread, *others)
         known = forward_threads(ops, [marker.name for marker in trace.markers], self.arrows.pairs(row))
-        ids: set[tuple[int, int]] = set()
-        for some in ops():
-            backward = some.logical > 0
-            ids |= {*map(tuple, distinct_rows(some.process[backward], some.logical[backward]).columns.T.tolist())}
+        backward = ops.logical > 0
+        ids = distinct_rows(ops.process[backward], ops.logical[backward])
         absent: list[int] = []
-        for pid, number in sorted(ids - known.keys()):
-            known[pid, number] = len(numbers) + len(absent)
-            absent.append(pids[pid])
-
-        def forward(part: slice) -> Array:
-            result = np.full(part.stop - part.start, -1, np.int32)
-            rows = np.flatnonzero((ranges["seq"][part] >= 0) & (columns[3][part] > 0))
-            found = distinct_rows(process[columns[0][part][rows]], columns[3][part][rows])
-            threads = [known[pid, number] for pid, number in found.columns.T.tolist()]
-            result[rows] = np.array(threads, np.int32)[found.inverse]
-            return result
-
-        ranges["fwd_thread"] = computed(len(columns[3]), np.int32, forward)
+        for pid, number in ids.columns.T.tolist():
+            if (pid, number) not in known:
+                known[pid, number] = len(numbers) + len(absent)
+                absent.append(pids[pid])
+        forward = np.full(len(ranges["seq"]), -1, np.int32)
+        threads = [known[pid, number] for pid, number in ids.columns.T.tolist()]
+        forward[rows[backward]] = np.array(threads, np.int32)[ids.inverse]
+        ranges["fwd_thread"] = forward
         if absent:
             trace.threads = concatenated([trace.threads, make_table("threads", {"process": np.array(absent)})])
 
@@ -327,5 +280,84 @@ class _TraceReader:
         trace.version = f"Kineto schema {facts.schemaVersion}"
         # Kineto writes an event when it ends, so that none is left open: the session ends just after the last.
         ends = [table["end_ns"] for table in (trace.ranges, trace.launches, trace.activities) if len(table["end_ns"])]
-        trace.session_end_ns = max((highest(end, int(end[0])) for end in ends), default=-2) + 1
+        trace.session_end_ns = max((int(end.max()) for end in ends), default=-2) + 1
         trace.notes = notes_of(trace, self.ops.shapes, bool(self.frames.names()) or self.has_stacks, lost)
+
+
+def _give_layers(trace: Trace, layer: Array, qualified: set[int]) -> None:
+    """Give the nodes of graphs the layers in which they were recorded: what torch's annotations of a captured graph
+    (`torch.cuda.graph(enable_annotations=True)`) say among the args of its kernels -> `ranges` and `graph_nodes`.
+
+    When and on which thread that was is not known: the ranges are on a thread of their own without an id, after all else.
+
+    layer: of each of the first activities (those after them have none), code into strings of the text, -1 none; qualified:
+    which of those are modules' paths from the root.
+    """
+    node, process = trace.activities["graph_node"], trace.activities["process"]
+    node, process = node[: len(layer)], process[: len(layer)]
+    rows = np.flatnonzero((layer >= 0) & (node >= 0) & (process >= 0))
+    if not len(rows):
+        return
+    owner, number, text = distinct_rows(process[rows], node[rows], layer[rows]).columns
+    new = np.ones(len(owner), np.bool_)
+    new[1:] = (np.diff(owner) != 0) | (np.diff(number) != 0)  # of a node that was written twice the first
+    owner, number, text = owner[new], number[new], text[new]
+    (places, texts), _, at = distinct_rows(owner, text)
+    owners = np.unique(places)
+    thread = len(trace.threads["tid"]) + np.searchsorted(owners, places)
+    ends = [int(table["end_ns"].max(initial=0)) for table in (trace.ranges, trace.launches, trace.activities)]
+    start = max(ends) + _ANNOTATION_NS * (1 + 2 * np.arange(len(texts)))
+    labels = []
+    for code in texts.tolist():
+        name, scope = trace.strings[code], "module" if code in qualified else "user"
+        labels.append(trace.labels.add(("annotation", name, scope), Marker(Kind.LAYER, name, name, scope=scope)))
+    ranges = make_table(
+        "ranges", {"start_ns": start, "end_ns": start + _ANNOTATION_NS, "thread": thread, "label": np.array(labels)}
+    )
+    nodes = make_table("graph_nodes", {"node": number, "thread": thread[at], "start_ns": start[at] + 1})
+    trace.threads = concatenated([trace.threads, make_table("threads", {"process": owners})])
+    trace.ranges = concatenated([trace.ranges, ranges])
+    trace.graph_nodes = concatenated([trace.graph_nodes, nodes])
+
+
+def _give_facts_of_collectives(ranges: Table, labels: Labels) -> None:
+    """Change the labels of NCCL's annotations to calls with the facts of torch's record around them (bytes, group, ranks).
+
+    A kernel is launched inside `nccl:all_reduce`, which names only its input; the `record_param_comms` around it has the rest.
+    Without such records nothing changes.
+    """
+    records = [i for i, m in enumerate(labels.markers) if m.call is not None and "collective" in dict(m.call.kwargs)]
+    bare = [i for i, m in enumerate(labels.markers) if m.call is not None and m.call.module == "nccl" and not m.call.kwargs]
+    if not records or not bare:
+        return
+    label = ranges["label"]
+    around, inner = (np.flatnonzero(np.isin(label, some)) for some in (records, bare))
+    owner = _innermost(ranges, around, inner)
+    inner, owner = inner[owner >= 0], owner[owner >= 0]
+    new: dict[tuple[int, int], int] = {}
+    for row, own, outer in zip(inner.tolist(), ranges["label"][inner].tolist(), ranges["label"][owner].tolist(), strict=True):
+        code = new.get((own, outer))
+        if code is None:
+            marker, record = labels.markers[own], labels.markers[outer]
+            if marker.call is None or record.call is None:
+                continue
+            whole = marker._replace(call=marker.call._replace(kwargs=record.call.kwargs))
+            code = new[own, outer] = labels.add((marker.kind, marker.name, repr(whole.call)), whole)
+        ranges["label"][row] = code
+
+
+def _innermost(ranges: Table, around: Array, inner: Array) -> Ints:
+    """For each row of `inner` the last one of `around` that began before it on its thread and had not ended; -1 none.
+
+    Records of collectives do not nest, so that only the last one can contain it.
+    """
+    found = np.full(len(inner), -1, np.int64)
+    start, end, thread = ranges["start_ns"], ranges["end_ns"], ranges["thread"]
+    for one in distinct_values(thread[inner]).tolist():
+        here, own = around[thread[around] == one], np.flatnonzero(thread[inner] == one)
+        here = here[np.argsort(start[here], kind="stable")]
+        at = np.searchsorted(start[here], start[inner[own]], "right") - 1
+        inside = at >= 0
+        inside[inside] = end[here[at[inside]]] >= end[inner[own[inside]]]
+        found[own[inside]] = here[at[inside]]
+    return found

@@ -8,15 +8,14 @@ where most backward functions find an op that they are named after. It may be mi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import Growing, distinct_rows
 from pyprof.arrays.joining import first_rows, last_rows
-from pyprof.arrays.sorting import order_of
-from pyprof.arrays.spool import pieces, taken
+from pyprof.arrays.nesting import any_order
 from pyprof.arrays.types import Array, Integers, Ints
 from pyprof.markers import same_function
 from pyprof.parse.sources.trace import Table
@@ -53,15 +52,11 @@ class Arrows:
         rows = np.array(row, np.int32)
         (known, begun), (key, thread, when) = ([column.whole() for column in columns] for columns in (self._begin, self._end))
         begin, first, last = last_rows(known, key), first_rows(key, key), last_rows(key, key)
-        found = [Growing(dtype) for dtype in (np.int32, np.int32, np.int64)]
-        for part in pieces(len(key)):
-            own = np.flatnonzero((begin[part] >= 0) & (first[part] == np.arange(part.start, part.stop)))
-            at, end = begin[part][own], last[part][own]
-            forward, backward = rows[begun[at]], rows[thread[end]]
-            used = (forward >= 0) & (backward >= 0)
-            for column, piece in zip(found, (forward, backward, when[end]), strict=True):
-                column.append(piece[used])
-        return ArrowEnds(*(column.whole() for column in found))
+        own = np.flatnonzero((begin >= 0) & (first == np.arange(len(key))))
+        at, end = begin[own], last[own]
+        forward, backward = rows[begun[at]], rows[thread[end]]
+        used = (forward >= 0) & (backward >= 0)
+        return ArrowEnds(forward[used], backward[used], when[end[used]])
 
 
 class ArrowEnds(NamedTuple):
@@ -87,53 +82,43 @@ class NumberedOps(NamedTuple):
         return NumberedOps(*(column[rows] for column in self))
 
 
-def forward_threads(
-    ops: Callable[[], Iterable[NumberedOps]], names: Sequence[str], arrows: ArrowEnds
-) -> dict[tuple[int, int], int]:
+def forward_threads(ops: NumberedOps, names: Sequence[str], arrows: ArrowEnds) -> dict[tuple[int, int], int]:
     """(process, logical id) -> row of its thread; ids whose forward ops the capture does not hold are left out.
 
-    ops: all of them, some at a time, each time that it is called; names: by label; arrows: `Arrows.pairs`.
+    names: by label; arrows: `Arrows.pairs`.
     """
     return _by_arrows(ops, arrows) or _by_names(ops, names)
 
 
-def _by_arrows(ops: Callable[[], Iterable[NumberedOps]], arrows: ArrowEnds) -> dict[tuple[int, int], int]:
+def _by_arrows(ops: NumberedOps, arrows: ArrowEnds) -> dict[tuple[int, int], int]:
     """For each id the thread from which most arrows lead to its backward ops; of equals that of the first arrow."""
     if not len(arrows.when):
         return {}
-    order = order_of(arrows.when)
-    when = taken(arrows.when, order)
-    votes: dict[tuple[int, int, int], tuple[int, int]] = {}  # process, id, forward thread -> how many, the first arrow
-    for some in ops():
-        own = some.take(np.flatnonzero(some.logical > 0))
-        first, last = np.searchsorted(when, own.start, "left"), np.searchsorted(when, own.start, "right")
-        at = np.repeat(np.arange(len(own.start)), last - first)
-        arrow = order[np.arange(len(at)) + np.repeat(last - np.cumsum(last - first), last - first)]
-        same = arrows.backward[arrow] == own.thread[at]
-        arrow, at = arrow[same], at[same]
-        found = distinct_rows(own.process[at], own.logical[at], arrows.forward[arrow])
-        count, least = np.bincount(found.inverse), np.full(len(found.first), np.iinfo(np.int64).max)
-        np.minimum.at(least, found.inverse, arrow)
-        voters = ((process, logical, forward) for process, logical, forward in found.columns.T.tolist())
-        for voter, many, earliest in zip(voters, count.tolist(), least.tolist(), strict=True):
-            before = votes.get(voter, (0, earliest))
-            votes[voter] = before[0] + many, min(before[1], earliest)
+    order = any_order(arrows.when)
+    when, own = arrows.when[order], ops.take(np.flatnonzero(ops.logical > 0))
+    first, last = np.searchsorted(when, own.start, "left"), np.searchsorted(when, own.start, "right")
+    at = np.repeat(np.arange(len(own.start)), last - first)
+    arrow = order[np.arange(len(at)) + np.repeat(last - np.cumsum(last - first), last - first)]
+    same = arrows.backward[arrow] == own.thread[at]
+    arrow, at = arrow[same], at[same]
+    found = distinct_rows(own.process[at], own.logical[at], arrows.forward[arrow])
+    count, earliest = np.bincount(found.inverse), np.full(len(found.first), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, found.inverse, arrow)
     best: dict[tuple[int, int], int] = {}
-    for (process, logical, forward), _ in sorted(votes.items(), key=lambda item: (-item[1][0], item[1][1])):
+    for process, logical, forward in found.columns.T[np.lexsort((earliest, -count))].tolist():
         best.setdefault((process, logical), forward)
     return best
 
 
-def _by_names(ops: Callable[[], Iterable[NumberedOps]], names: Sequence[str]) -> dict[tuple[int, int], int]:
+def _by_names(ops: NumberedOps, names: Sequence[str]) -> dict[tuple[int, int], int]:
     """Without arrows: the pairs of id and thread with most functions named after the op of their number, best first."""
-    backward = _sample(ops())
+    backward = _sample(ops)
     last: dict[tuple[int, int], dict[int, tuple[int, int]]] = defaultdict(dict)  # (process, number) -> thread -> its deepest op
-    for some in ops():
-        forward = some.take(np.flatnonzero((some.logical <= 0) & np.isin(some.seq, backward.seq)))
-        for process, thread, start, seq, _, label in zip(*(column.tolist() for column in forward), strict=True):
-            deepest = last[process, seq].get(thread)
-            if deepest is None or start >= deepest[0]:
-                last[process, seq][thread] = start, label
+    forward = ops.take(np.flatnonzero((ops.logical <= 0) & np.isin(ops.seq, backward.seq)))
+    for process, thread, start, seq, _, label in zip(*(column.tolist() for column in forward), strict=True):
+        deepest = last[process, seq].get(thread)
+        if deepest is None or start >= deepest[0]:
+            last[process, seq][thread] = start, label
     named: Counter[tuple[tuple[int, int], int]] = Counter()
     met: Counter[tuple[tuple[int, int], int]] = Counter()
     for process, _, _, seq, logical, own in zip(*(column.tolist() for column in backward), strict=True):
@@ -141,27 +126,20 @@ def _by_names(ops: Callable[[], Iterable[NumberedOps]], names: Sequence[str]) ->
             met[(process, logical), thread] += 1
             named[(process, logical), thread] += same_function(names[label], names[own])
     result: dict[tuple[int, int], int] = {}
-    taken_: set[int] = set()
+    used: set[int] = set()
     for (key, thread), count in sorted(named.items(), key=lambda item: (-item[1], item[0])):
-        if key not in result and thread not in taken_ and count >= _SHARE_NAMED * met[key, thread]:
+        if key not in result and thread not in used and count >= _SHARE_NAMED * met[key, thread]:
             result[key] = thread
-            taken_.add(thread)
+            used.add(thread)
     return result
 
 
-def _sample(ops: Iterable[NumberedOps]) -> NumberedOps:
+def _sample(ops: NumberedOps) -> NumberedOps:
     """Of each (process, logical id) the _SAMPLE backward ranges with the smallest sequence numbers: enough to decide."""
-    kept: NumberedOps | None = None
-    for some in ops:
-        some = some.take(np.flatnonzero(some.logical > 0))
-        if kept is not None:
-            some = NumberedOps(*map(np.concatenate, zip(kept, some, strict=True)))
-        order = np.lexsort((some.start, some.seq, some.logical, some.process))
-        if len(order):
-            new = np.ones(len(order), np.bool_)
-            new[1:] = (np.diff(some.process[order]) != 0) | (np.diff(some.logical[order]) != 0)
-            first = np.flatnonzero(new)
-            place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-            order = order[place < _SAMPLE]
-        kept = some.take(order)
-    return kept if kept is not None else NumberedOps(*[np.empty(0, np.int64)] * 6)
+    ops = ops.take(np.flatnonzero(ops.logical > 0))
+    order = np.lexsort((ops.start, ops.seq, ops.logical, ops.process))
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (np.diff(ops.process[order]) != 0) | (np.diff(ops.logical[order]) != 0)
+    first = np.flatnonzero(new)
+    place = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+    return ops.take(order[place < _SAMPLE])

@@ -10,19 +10,15 @@ rows of a block, so that values stand equally far from each other there and are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 
 from pyprof.arrays.columns import Growing, narrowest
-from pyprof.arrays.elsewhere import in_processes, most
-from pyprof.arrays.spool import joined
 from pyprof.arrays.types import Array, Bools, Bytes, Ints
 from pyprof.parse.sources.sqlite_pages.btree import Block, Cells, OddFile, PageFile, varints
-from pyprof.parse.sources.sqlite_pages.reopened import identity, reopened
 
 Cell = int | float | str | bytes | None  # what SQLite can hold in one cell
 NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the cell holds a fraction, a text or a blob
@@ -30,7 +26,6 @@ NOT_AN_INTEGER = -(1 << 63)  # in integer columns of rows read one by one: the c
 BLOCK_BYTES = 2 << 20  # about the size of a second-level cache
 TEXT_BLOCK_BYTES = 4 << 20  # the work per block is larger where texts are read
 
-_LEAST_SHARED_BYTES = 64 << 20  # of a table: less is read sooner than a process begins
 _FLOAT = 7
 _WIDTHS = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)  # bytes by serial type; 10 and 11 are reserved, others are texts and blobs
 _MOST_NARROW = len(_WIDTHS) - 1
@@ -109,22 +104,13 @@ class PageReader(PageFile):
     """The tables of a database file. Every method raises OddFile where the file is unusual or broken, DamagedFile where tables
     share pages."""
 
-    def __reduce__(self) -> tuple[Callable[..., PageReader], tuple[type[PageReader], str, tuple[int, int]]]:
-        return reopened, (PageReader, str(self._path.absolute()), identity(self._file))
-
     def integers(self, schema: Schema, columns: Sequence[str], *, narrow: bool = False) -> list[Ints]:
         """Integer columns of a table in the order of its rows; NULL, and a column that the table lacks, is -1.
 
         narrow: in 32 bits those that fit. Raises OddFile also where a value is not an integer.
         """
-        tasks = [partial(self._integers, schema, columns, leaves, narrow) for leaves in self.shares(schema)]
-        parts = in_processes(tasks)
-        return list(map(joined, map(list, zip(*parts, strict=True))))
-
-    def _integers(self, schema: Schema, columns: Sequence[str], leaves: Ints, narrow: bool) -> list[Ints]:
-        """The same of some pages."""
         kept: list[Growing] = []
-        for cells, wanted, share in self._cells(schema, columns, None, leaves):
+        for cells, wanted, share in self._cells(schema, columns, None):
             if not kept:  # as long as the first block lets expect
                 rows = int(len(cells.start) / share * 1.03) + 1
                 kept = list(map(Growing, repeat(np.int32 if narrow else np.int64, len(columns)), repeat(rows)))
@@ -134,30 +120,22 @@ class PageReader(PageFile):
                 column.append(narrowest(values) if narrow else values)
         return list(map(Growing.whole, kept)) or list(np.empty((len(columns), 0), np.int64))
 
-    def shares(self, schema: Schema, *, apart: bool = True) -> list[Ints]:
-        """The pages of a table, parted among processes; all together where they are few or must not be apart."""
-        leaves = self.leaves(schema.root)
-        many = apart and len(leaves) * self.page_bytes >= _LEAST_SHARED_BYTES
-        return np.array_split(leaves, most() if many else 1)
-
-    def batches(
-        self, schema: Schema, columns: Sequence[str], wide: str | None, leaves: Ints | None = None, *, blobs: bool = False
-    ) -> Iterator[Batch]:
-        """Integer columns of the rows in some pages (or all) in batches, each with the texts (or blobs) of one more column.
+    def batches(self, schema: Schema, columns: Sequence[str], wide: str | None, *, blobs: bool = False) -> Iterator[Batch]:
+        """Integer columns of all rows in batches, each with the texts (or blobs) of one more column.
 
         A text that is not UTF-8 is left as it is; in a column of blobs, what is not a blob is empty. Raises OddFile also after
         some batches, and where the column is not declared as one of texts (or blobs).
         """
-        for cells, wanted, _ in self._cells(schema, columns, wide, leaves, blobs):
+        for cells, wanted, _ in self._cells(schema, columns, wide, blobs):
             read = np.full((len(columns), len(cells.start)), -1, np.int64)
             yield Batch(list(read), Texts(cells.block.raw, *decode(cells, wanted, read)))
 
     def _cells(
-        self, schema: Schema, columns: Sequence[str], wide: str | None, leaves: Ints | None, blobs: bool = False
+        self, schema: Schema, columns: Sequence[str], wide: str | None, blobs: bool = False
     ) -> Iterator[tuple[Cells, Wanted, float]]:
         """Blocks of cells, each with what to read of them and the share of the pages read so far."""
         wanted = schema.wanted(columns, wide, blobs)
-        leaves = self.leaves(schema.root) if leaves is None else leaves
+        leaves = self.leaves(schema.root)
         block_bytes = BLOCK_BYTES if wide is None else TEXT_BLOCK_BYTES
         for cells in self.cells(leaves, block_bytes, wanted.alias in wanted.integers):
             yield cells, wanted, cells.pages / len(leaves)

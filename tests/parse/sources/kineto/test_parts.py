@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from pyprof.arrays import joining, sorting, spool
-from pyprof.loading import open_trace
-from pyprof.parse.sources.kineto import parts
-from pyprof.parse.sources.kineto.parts import Intervals, NestedParts, open_at
-from pyprof.parse.sources.trace import TABLES
+from pyprof.parse.sources.kineto.parts import Intervals, nested, open_at
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 20)), max_size=60)
-
-
-@pytest.fixture
-def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (joining, parts, sorting, spool):
-        monkeypatch.setattr(module, "PIECE_ROWS", 7)
 
 
 def intervals(rows: list[tuple[int, int, int]]) -> Intervals:
@@ -47,28 +34,13 @@ def innermost(rows: list[tuple[int, int, int]], thread: int) -> list[int]:
     return found
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS)
-def test_what_is_open_at_each_time(few_rows: None, rows: list[tuple[int, int, int]]) -> None:
-    nested, times = NestedParts(intervals(rows)), np.arange(62)
+def test_what_is_open_at_each_time(rows: list[tuple[int, int, int]]) -> None:
+    times, found = np.arange(62), dict.fromkeys(range(4), np.full(62, -1))
+    for thread, own, forest in nested(intervals(rows)):
+        at = forest.innermost(times)
+        found[thread] = np.where(at >= 0, np.append(own, -1)[at], -1)
     for thread in range(4):
-        asked = nested.parts.groups(np.full(62, thread), times)
-        found = np.full(62, -1)
-        for number, own, forest in nested:
-            at = forest.innermost(times[asked[number]])
-            found[asked[number]] = np.where(at >= 0, np.append(own, -1)[at], -1)
-        assert found.tolist() == innermost(rows, thread)
+        assert found[thread].tolist() == innermost(rows, thread)
         covered = [any(one == thread and start <= time < start + length for one, start, length in rows) for time in range(62)]
         assert open_at(intervals(rows), np.full(62, thread), times).tolist() == covered
-
-
-@pytest.mark.parametrize("name", ["h100_vit.json.gz", "normalization_layers.json.gz", "a100_triton_add.json.gz"])
-def test_captures_are_read_alike(captures: Path, request: pytest.FixtureRequest, name: str) -> None:
-    whole = open_trace(captures / "kineto" / name)
-    request.getfixturevalue("few_rows")
-    some = open_trace(captures / "kineto" / name)
-    assert (some.strings.values, some.notes) == (whole.strings.values, whole.notes)
-    assert [*map(repr, some.markers)] == [*map(repr, whole.markers)]
-    for table in TABLES:
-        for column, values in getattr(whole, table).items():
-            assert getattr(some, table)[column].tolist() == values.tolist(), f"{table}.{column}"
