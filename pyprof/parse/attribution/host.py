@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyprof.arrays.columns import distinct_values
-from pyprof.arrays.intervals import count_before, union
+from pyprof.arrays.intervals import union
 from pyprof.arrays.types import Bools, Ints
 from pyprof.markers import Kind
 from pyprof.opcall import OpRules
@@ -99,8 +99,7 @@ def calls_of(trace: Trace) -> Calls:
     copies = np.flatnonzero((activities["kind"] == ActivityKind.MEMCPY) & (launch >= 0))
     done = launches["end_ns"][launch[copies]] >= activities["end_ns"][copies]
     waits[launch[copies[done]]] = True
-    thread, start, end, name = (launches[column].astype(np.int64) for column in ("thread", "start_ns", "end_ns", "name"))
-    return Calls(thread, start, end, name, waits)
+    return Calls(launches["thread"], launches["start_ns"], launches["end_ns"], launches["name"], waits)
 
 
 class _Reader:
@@ -144,12 +143,9 @@ class _Reader:
     def work(self) -> dict[str, list[Spans]]:
         """Spans of each kind of work, by process."""
         calls, acting = self.calls, self.launching[self.calls.thread]
-        process = self.process[calls.thread]
         parts = [self.ranges(_COMPILING.search), self.rows(self.named(_COMPILES.match) & acting), self.graph_recordings()]
         compilation: Table = tuple(map(np.concatenate, zip(*parts, strict=True)))  # type: ignore[assignment]
         acts = acting & ~self.named(_ASKS.search)
-        moments = np.concatenate([process[acts]] * 2), np.concatenate([calls.start_ns[acts], calls.end_ns[acts]])
-        ops = self.op_begins()
         tables = {
             "loading": self.ranges(says_loading),
             "compilation": compilation,
@@ -158,8 +154,7 @@ class _Reader:
             "long_calls": self.rows(calls.end_ns - calls.start_ns >= _LONG_NS),
         }
         found = {kind: self.spans(*table) for kind, table in tables.items()}
-        found["call_pauses"] = self.pauses(*moments)
-        found["op_pauses"] = self.pauses(*map(np.concatenate, zip(moments, ops, strict=True)))
+        found["call_pauses"], found["op_pauses"] = self.pauses(acts)
         return {kind: spans for kind, spans in found.items() if spans}
 
     def spans(self, process: Ints, begin: Ints, end: Ints) -> list[Spans]:
@@ -185,22 +180,24 @@ class _Reader:
         process = self.process[ranges["thread"][rows]]
         return process, ranges["start_ns"][rows].astype(np.int64), ranges["end_ns"][rows].astype(np.int64)
 
-    def op_begins(self) -> tuple[Ints, Ints]:
-        """(process, begin) of each op of a leading thread."""
-        ranges = self.trace.ranges
-        is_op = np.array([*(marker.kind in _OPS for marker in self.trace.markers), False], np.bool_)
-        rows = np.flatnonzero(is_op[ranges["label"]])
-        rows = rows[self.leading[ranges["thread"][rows]]]
-        return self.process[ranges["thread"][rows]], ranges["start_ns"][rows].astype(np.int64)
-
-    def pauses(self, process: Ints, times: Ints) -> list[Spans]:
-        """Times of at least 1 ms between two moments of a process that follow each other, before the first, and after the last.
-        Pauses that touch stay two."""
-        found = []
-        for one, pid in enumerate(self.trace.processes["pid"].tolist()):
-            edges = np.concatenate([[-_FAR_NS], np.sort(times[process == one]), [_FAR_NS]])
-            long = np.flatnonzero(edges[1:] // 2 - edges[:-1] // 2 >= _LONG_NS // 2)
-            found.append(Spans(pid, edges[long].tolist(), edges[long + 1].tolist()))
+    def pauses(self, acts: Bools) -> tuple[list[Spans], list[Spans]]:
+        """Times of at least 1 ms, by process, between two moments at which one of these calls began or ended, before the first
+        and after the last; and the same with the begins of ops as moments too. Pauses that touch stay two."""
+        ranges, calls, found = self.trace.ranges, self.calls, ([], [])  # type: ignore[var-annotated]
+        is_op = np.array([*(marker.kind in _OPS for marker in self.trace.markers), False], np.bool_)[ranges["label"]]
+        is_op &= self.leading[ranges["thread"]]
+        for process, pid in enumerate(self.trace.processes["pid"].tolist()):
+            own = np.append(self.process == process, False)
+            mine = acts & own[calls.thread]
+            begin, end = _long([calls.start_ns[mine], calls.end_ns[mine]])
+            found[0].append(Spans(pid, begin.tolist(), end.tolist()))
+            # Ops matter only where calls leave a pause.
+            times = ranges["start_ns"][is_op & own[ranges["thread"]]]
+            at = np.searchsorted(begin, times, "right") - 1
+            inside = np.sort(times[(at >= 0) & (times < end[at])])
+            cut = [_long([inside[slice(*np.searchsorted(inside, pair))]], *pair) for pair in zip(begin, end, strict=True)]
+            both = [np.concatenate([np.empty(0, np.int64), *(part[edge] for part in cut)]).tolist() for edge in (0, 1)]
+            found[1].append(Spans(pid, *both))
         return found
 
     def preparation(self) -> Table:
@@ -253,13 +250,10 @@ class _Reader:
     def active(self, rows: Ints) -> list[list[int]]:
         """Ids of the other launching threads of the process that made calls during each of these."""
         calls, found = self.calls, [list[int]() for _ in rows]
-        order = np.lexsort((calls.start_ns, calls.thread))
-        thread, start = calls.thread[order], calls.start_ns[order]
         own = calls.thread[rows]
-        for other in np.flatnonzero(self.launching).tolist():
-            asked = np.full(len(rows), other)
-            number = count_before(thread, start, asked, calls.end_ns[rows], inclusive=True)
-            number = number - count_before(thread, start, asked, calls.start_ns[rows], inclusive=False)
+        for other in np.flatnonzero(self.launching & np.isin(self.process, self.process[own])).tolist():
+            begun = np.sort(calls.start_ns[calls.thread == other])
+            number = np.searchsorted(begun, calls.end_ns[rows], "right") - np.searchsorted(begun, calls.start_ns[rows])
             tid = int(self.trace.threads["tid"][other])
             for at in np.flatnonzero((number > 0) & (own != other) & (self.process[own] == self.process[other])).tolist():
                 found[at].append(tid)
@@ -286,11 +280,19 @@ class _Reader:
         return found
 
 
+def _long(moments: list[Ints], first: int = -_FAR_NS, last: int = _FAR_NS) -> tuple[Ints, Ints]:
+    """(begin, end) of times of at least 1 ms between moments that follow each other, from the first to the last edge."""
+    edges = np.sort(np.concatenate([[first], *moments, [last]]), kind="stable")
+    long = np.flatnonzero(edges[1:] // 2 - edges[:-1] // 2 >= _LONG_NS // 2)
+    return edges[long], edges[long + 1]
+
+
 def _keep_around(capture: CaptureFacts, thread: Ints, when: Ints) -> None:
     """Let only those ranges nest that are open at one of these moments of their thread."""
-    ranges = capture.ranges
-    order = np.lexsort((when, thread))
-    asked = thread[order], when[order]
-    of, begin, end = (ranges[name].astype(np.int64) for name in ("thread", "start_ns", "end_ns"))
-    before = count_before(*asked, of, begin, inclusive=False)
-    capture.kept &= count_before(*asked, of, np.maximum(end, begin), inclusive=True) > before
+    ranges, kept = capture.ranges, np.zeros(len(capture.kept), np.bool_)
+    for one in distinct_values(thread).tolist():
+        times = np.append(np.sort(when[thread == one]), np.iinfo(np.int64).max)
+        rows = np.flatnonzero(ranges["thread"] == one)
+        begin = ranges["start_ns"][rows]
+        kept[rows] = times[np.searchsorted(times, begin)] <= np.maximum(ranges["end_ns"][rows], begin)
+    capture.kept &= kept
