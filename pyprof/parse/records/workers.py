@@ -1,5 +1,4 @@
-"""One task on many items -> their results as they are ready: here, in processes of this machine, or on a dask cluster. Or the
-parts of one large capture on such a cluster.
+"""One task on many items -> their results as they are ready: here, in processes of this machine, or on a dask cluster.
 
 All through the interface of concurrent.futures. A task that raises, or whose process dies, is
 reported with its item and the others go on. Nothing here knows captures.
@@ -7,7 +6,6 @@ reported with its item and the others go on. Nothing here knows captures.
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import signal
@@ -15,13 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from pyprof.arrays.elsewhere import spread
 from pyprof.errors import ToolError, unusable
 from pyprof.interrupts import answered
 from pyprof.tables.files import remove_unfinished
@@ -30,7 +25,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _NO_WORKER_S = 30
-_PARTS_OF_WORKER = 3  # at least, for each of its threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -77,32 +71,6 @@ def on_dask(task: Task[Item, Result], items: Sequence[Item], scheduler: str) -> 
         for item in again:  # each alone: dask blames all tasks that a lost worker was given, not only the one that ended it
             for _, result in _gathered(client.get_executor(pure=False), task, [item]):
                 yield item, _explained(result, scheduler)
-
-
-@contextmanager
-def parts_on_dask(scheduler: str, folder: Path) -> Iterator[None]:
-    """Work on one capture inside is parted among the workers of a dask cluster, which must have pyprof and see the same files.
-
-    folder: for what they are given and give back, of this command alone. A part whose worker is lost is done again by another.
-    Raises ToolError where dask is not installed, the scheduler does not answer or has no workers, or a part ends its workers.
-    """
-    client = _client(scheduler)
-    from distributed import KilledWorker
-
-    with client:
-        try:
-            try:
-                client.wait_for_workers(1, timeout=_NO_WORKER_S)
-            except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
-                raise _without_cluster(error, scheduler) from error
-            threads = sum(client.nthreads().values())
-            # Several parts of each: one that is lost costs little, and none waits long for the last.
-            with spread(client.get_executor(pure=False), 1 + _PARTS_OF_WORKER * threads, folder):
-                yield
-        except KilledWorker as error:
-            raise ToolError(f"several dask workers died of one part: {error}", "give them more memory") from error
-        except CancelledError as error:
-            raise _without_cluster(error, scheduler) from error
 
 
 def _client(scheduler: str) -> Client:
