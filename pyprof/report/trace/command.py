@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +90,7 @@ def _document(records: Records, trace: Trace | None, chosen: Bools, *, cut_out: 
         trace = cut(trace, first, last)
         if steps is not None:
             seen = (steps.end_ns > first) & (steps.begin_ns < last)
-            steps = replace(steps, begin_ns=steps.begin_ns[seen], end_ns=steps.end_ns[seen])
+            steps = steps.take(seen)
     return Document(frame, trace, np.flatnonzero(chosen), steps)
 
 

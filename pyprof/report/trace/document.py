@@ -35,7 +35,7 @@ class Document:
         on_device = placed(frame, events.process, chosen)
         computed = (layer_part, counter_part)
         parts = [make(frame, events.tracks, events.process, on_device, self._since_ns) for make in computed]
-        self._parts: list[Part] = [*events.parts(), *parts, step_part(steps, frame, events.tracks, self._since_ns)]
+        self._parts: list[Part] = [*events.parts(), *parts, step_part(steps, events.tracks, self._since_ns)]
 
     def moments(self) -> tuple[Ints, Ints]:
         """The begin of each event, and about how many bytes it takes; in order of begin."""

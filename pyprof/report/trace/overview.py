@@ -63,12 +63,12 @@ def placed(frame: Frame, process: Ints, chosen: Ints) -> Placed:
 # ---------------------------------------------------------------------------------------------- steps
 
 
-def step_part(steps: Steps | None, frame: Frame, tracks: Tracks, since_ns: int) -> Part:
+def step_part(steps: Steps | None, tracks: Tracks, since_ns: int) -> Part:
     """The steps that reports find, as they are on the host."""
     if steps is None or not len(steps):
         return Part(0, lambda rows: [])
     begin = steps.begin_ns.astype(np.int64)
-    names = [text(f"step {number}") for number in _numbers(steps, frame).tolist()]
+    names = [text(f"step {number}") for number in steps.number.tolist()]
     head = f'{{"ph":"X","cat":"pyprof_layer",{tracks.all[tracks.computed(tracks.whole(), "steps", 0)].text}"args":{{}},"name":'
 
     def lines(rows: Ints) -> Iterator[str]:
@@ -76,16 +76,6 @@ def step_part(steps: Steps | None, frame: Frame, tracks: Tracks, since_ns: int) 
         return (f'{head}{names[row]},"ts":{moment},"dur":{took}}}' for row, moment, took in columns)
 
     return Part(len(steps), lines, begin)
-
-
-def _numbers(steps: Steps, frame: Frame) -> Ints:
-    """The number of each step as the program counts them where it is recorded, else from 0."""
-    numbered = np.flatnonzero((frame.records["step"] >= 0) & (frame.records["launch_ns"] >= 0))
-    launch, step = frame.records["launch_ns"][numbered], frame.records["step"][numbered]
-    order = np.argsort(launch, kind="stable")
-    first = np.searchsorted(launch[order], steps.begin_ns)
-    inside = np.append(launch[order], np.iinfo(np.int64).max)[first] < steps.end_ns
-    return np.where(inside, np.append(step[order], -1)[first], -1) if inside.all() else np.arange(len(steps))
 
 
 # ---------------------------------------------------------------------------------------------- layers
