@@ -19,7 +19,7 @@ PACKAGE = ROOT / "pyprof"
 # Rooms in their order: a file imports from its own room and from those above it in this list. Of nested rooms the deepest counts.
 ORDER = [
     {"errors", "visible", "__init__"},
-    {"arrays", "dtypes", "engine_steps", "help", "interrupts", "memory", "progress"},
+    {"arrays", "dtypes", "engine_steps", "help", "memory", "progress"},
     {"tables", "hardware"},
     {"opcall"},
     {"autocast"},

@@ -20,7 +20,6 @@ from types import FrameType
 from typing import IO, BinaryIO, NoReturn
 
 from pyprof.errors import InputError, UsageError
-from pyprof.interrupts import answered
 
 _HINT = "choose another name or place with -o"
 _unfinished: set[Path] = set()  # hidden files and folders of this process
@@ -110,9 +109,7 @@ def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]
 def terminated_by_exception() -> Iterator[None]:
     """SIGTERM ends the block as an exception does (exit code 143), and no half-written file stays. For commands.
 
-    An interrupt may fall between the making of a file and the `with` that is to remove it: what is there at the end is removed.
-    Where a file system does not answer, SIGTERM and SIGINT end the process without an exception.
-    """
+    An interrupt may fall between the making of a file and the `with` that is to remove it: what is there at the end is removed."""
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(128 + signal.SIGTERM)
@@ -123,8 +120,7 @@ def terminated_by_exception() -> Iterator[None]:
         yield
         return
     try:
-        with answered(remove_unfinished):
-            yield
+        yield
     finally:
         remove_unfinished()
         signal.signal(signal.SIGTERM, before)

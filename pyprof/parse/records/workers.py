@@ -18,8 +18,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pyprof.errors import ToolError, unusable
-from pyprof.interrupts import answered
-from pyprof.tables.files import remove_unfinished
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -140,8 +138,7 @@ def _interruptible(task: Task[Item, Result], item: Item) -> Result:
     """In a process of the pool: SIGTERM ends the task as an exception does, so that it leaves no partial file."""
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        with answered(remove_unfinished):
-            return task(item)
+        return task(item)
     finally:
         signal.signal(signal.SIGTERM, before)
 
