@@ -109,7 +109,8 @@ def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]
 def terminated_by_exception() -> Iterator[None]:
     """SIGTERM ends the block as an exception does (exit code 143), and no half-written file stays. For commands.
 
-    An interrupt may fall between the making of a file and the `with` that is to remove it: what is there at the end is removed."""
+    An interrupt may fall between the making of a file and the `with` that is to remove it: what is there at the end is removed.
+    """
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(128 + signal.SIGTERM)
