@@ -86,7 +86,7 @@ class Calls(NamedTuple):
 
 
 def host_of(trace: Trace, rules: OpRules) -> Host:
-    """What the host did, but for its steps."""
+    """Everything the host did, but for its steps."""
     return _Reader(trace).read(rules)
 
 

@@ -45,7 +45,7 @@ class HostRanges(NamedTuple):
 
     @classmethod
     def of(cls, trace: Trace, kinds: tuple[Kind, ...], named: Callable[[str], bool] = lambda _: True) -> HostRanges:
-        """Those of these kinds whose name passes, in order of begin."""
+        """Closed ranges of these kinds whose name passes."""
         good = np.array([marker.kind in kinds and named(marker.name) for marker in trace.markers], np.bool_)
         ranges = trace.ranges
         rows = np.flatnonzero(good[ranges["label"]] & (ranges["open"] == 0)) if len(good) else np.empty(0, np.int64)
@@ -58,7 +58,7 @@ class HostRanges(NamedTuple):
         return HostRanges(self.start_ns[rows], self.end_ns[rows], self.thread[rows], self.label[rows], self.markers)
 
     def outermost(self) -> HostRanges:
-        """Those that lie in no other of the same thread."""
+        """Ranges that lie in no other of their thread."""
         return self.take(self.lie_in_none())
 
     def lie_in_none(self) -> Ints:
@@ -87,14 +87,14 @@ class Marks(NamedTuple):
 
     @classmethod
     def of(cls, trace: Trace) -> Marks:
-        """Those of a trace."""
+        """All candidates of a trace."""
         torch_seen = any(marker.name.startswith("aten::") for marker in trace.markers)
         scopes = (lambda _: False) if torch_seen else (lambda name: _SCOPE.match(name) is not None)
         steps, optimizers, user = (HostRanges.of(trace, (kind,)) for kind in (Kind.STEP, Kind.OPTIMIZER, Kind.USER))
         return cls(steps, optimizers, user, HostRanges.of(trace, (Kind.DISPATCH,), scopes))
 
     def after(self, time_ns: int) -> Marks:
-        """Those that begin at a time or later."""
+        """Ranges that begin at a time or later."""
         return Marks(*(ranges.take(ranges.start_ns >= time_ns) for ranges in self))
 
 

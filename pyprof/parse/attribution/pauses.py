@@ -87,8 +87,8 @@ def begin_of(trace: Trace, pid: int, step: int, first: int) -> int:
 
 
 def named_pauses(trace: Trace) -> list[Doing]:
-    """What launching threads did before launches that came at least LONG_NS after their device had run dry; of captures of
-    several devices or with communication, since ranks are compared by it."""
+    """Names of what launching threads did before launches that came at least LONG_NS after their device had run dry; of
+    captures of several devices or with communication, since ranks are compared by it."""
     activities, launches = trace.activities, trace.launches
     process, start = activities["process"].astype(np.int64), activities["start_ns"].astype(np.int64)
     (_, devices), _, unit = distinct_rows(process, activities["device"])

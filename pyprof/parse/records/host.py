@@ -1,4 +1,4 @@
-"""What a capture says of its host beside launches: small tables that reports need and records have no rows for.
+"""Facts about the host of a capture beside launches: small tables that reports need and records have no rows for.
 
 `attribution.host` makes it from a capture's ranges and API calls; net.parquet keeps it as versioned JSON in its metadata, so
 that a report of the records says what a report of the capture says. Times are ns on the capture's clock.
@@ -54,7 +54,8 @@ class MarkedSteps(msgspec.Struct):
 
 
 class Doing(msgspec.Struct):
-    """What one thread did in long pauses before launches: begin of each launch, and the place of its name in `names`."""
+    """Names of what one thread did in long pauses before launches: begin of each launch, and the place of its name in
+    `names`."""
 
     pid: int
     tid: int
@@ -64,10 +65,10 @@ class Doing(msgspec.Struct):
 
 
 class Host(msgspec.Struct):
-    """What the host did. work: by kind of WORK; recorder: time that recording Python frames took of each thread;
-    graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they began
-    (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers, `several`
-    with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's."""
+    """Everything the host did beside launching. work: by kind of WORK; recorder: time that recording Python frames took of each
+    thread; graph_launch_ns: begin of calls that launch graphs; frames: how many Python calls were recorded, frame_ns: when they
+    began (of many, evenly chosen ones, the first and last among them); loader: `single` for a DataLoader without workers,
+    `several` with, `none`; optimizers: their names; backward_ranges: whether any range is a backward function's."""
 
     work: dict[str, list[Spans]] = {}
     recorder: list[Spans] = []

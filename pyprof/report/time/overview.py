@@ -59,7 +59,7 @@ class Overview:
 
     @property
     def host(self) -> Host | None:
-        """What the host did, None for records without their capture's host."""
+        """Work of the host beside launches; None for records without their capture."""
         return self.records.host
 
     @cached_property

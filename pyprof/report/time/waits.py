@@ -39,7 +39,7 @@ class Waits:
 
     @classmethod
     def of(cls, host: Host) -> Waits:
-        """Those of a capture."""
+        """All waits of a capture."""
         rows = host.waits
         columns = (
             [one.pid for one in rows],
@@ -70,7 +70,7 @@ class Waits:
         return np.where(quiet, other, found)
 
     def _open(self, group: Ints, asked: Ints, dry: Ints) -> Ints:
-        """Of the calls of the asked group that are open at each time the one that ends last, -1 none."""
+        """For each time the call of the asked group that is open then and ends last, -1 none."""
         if not len(self):
             return np.full(len(dry), -1, np.int64)
         rows = np.lexsort((self.end_ns, self.start_ns, group))
@@ -177,7 +177,7 @@ def relieved(division: Division, waited: Segments, late: Ints) -> Ints:
 
 
 def _remaining(division: Division, rows: Ints, waited: Segments, process: np.int64, ends: Ints, time: Ints) -> Ints:
-    """Of a device, until the end of each late gap: how long it would have to wait in all. rows: of its records, in order of
+    """Time that a device would have to wait in all, until the end of each late gap. rows: of its records, in order of
     begin; ends, time: of its late gaps."""
     records = division.records
     late_ns = np.concatenate([[0], np.cumsum(time)])
