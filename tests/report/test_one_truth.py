@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from pyprof.cli import main
 from pyprof.loading import load, load_with_trace
-from pyprof.parse.records.parquet.stored import HOST_KEY
+from pyprof.parse.records.parquet.stored import HOST_KEY, POOL_ERRORS, read_host
 from pyprof.prof.frame import Frame
 from pyprof.report.time.causes import CAUSES
 from pyprof.report.time.overview import Overview
@@ -201,6 +203,21 @@ def test_a_damaged_host_side_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
         capsys.readouterr()
         assert main(["summary", str(file)]) == 1
         assert "its steps and host cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": {"kind": "range", "name": "x", "number": [0], "begin_ns": [1, 2], "end_ns": [2, 3]}},
+        {"steps": {"kind": "range", "name": "x", "number": [0], "begin_ns": [1], "end_ns": [1 << 70]}},
+        {"host": {"waits": [{"pid": 1, "tid": 1, "begin_ns": 1, "end_ns": 2, "text": 5, "launching": True, "active": []}]}},
+        {"host": {"work": {"loading": [{"pid": 1, "begin_ns": [1], "end_ns": []}]}}},
+    ],
+)
+def test_a_host_side_that_contradicts_itself_is_refused(wrong: dict[str, Any]) -> None:
+    stored = base64.b64encode(zlib.compress(json.dumps({"version": 1, **wrong}).encode()))
+    with pytest.raises(POOL_ERRORS):
+        read_host({HOST_KEY: stored})
 
 
 def test_pieces_of_a_divided_gap_are_none_below_zero(captures: Path) -> None:

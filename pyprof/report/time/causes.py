@@ -206,9 +206,8 @@ class _Late:
         division, records = self.division, self.division.records
         if self.host is None or not self.host.frames or left.sum() < _WORTH * division.wall_ns * division.count:
             return np.zeros_like(left)
-        threads: dict[tuple[int, int], int] = {}
-        who = zip(records["pid"][self.after].tolist(), records["tid"][self.after].tolist(), strict=True)
-        wanted = np.array([threads.setdefault(one, len(threads)) for one in who], np.int64)
+        who, _, wanted = distinct_rows(records["pid"][self.after], records["tid"][self.after])
+        threads = {(pid, tid): number for number, (pid, tid) in enumerate(who.T.tolist())}
         segments = _segments(self.host.recorder, threads)
         return segments.covered(wanted, self.end) - segments.covered(wanted, self.begin)
 

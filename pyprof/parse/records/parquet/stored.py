@@ -31,6 +31,7 @@ _Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _TYPES: dict[str, Any] = {
     "stacks": list[Stack], "calls": list[str], "gpus": list[GpuInfo], "engine_steps": list[MarkedStep]
 }  # fmt: skip
+_MOST = (1 << 63) - 1
 _CACHED = 1 << 14  # items of pools: the files of one job's ranks hold the same
 Item = TypeVar("Item")
 
@@ -95,6 +96,20 @@ def read_host(metadata: dict[bytes, bytes]) -> tuple[MarkedSteps | None, Host | 
     if msgspec.json.decode(plain, type=_Version).version != HOST_VERSION:
         return None, None
     found = msgspec.json.decode(plain, type=_HostSide)
+    steps, host = found.steps or MarkedSteps(), found.host or Host()
+    spans = [*host.recorder, *(one for some in host.work.values() for one in some)]
+    columns = [(steps.number, steps.begin_ns, steps.end_ns), *((one.begin_ns, one.end_ns) for one in spans)]
+    columns += [(one.launch_ns, one.code) for one in host.doing]
+    numbers = [*(number for some in columns for column in some for number in column), *host.frame_ns, *host.graph_launch_ns]
+    numbers += [number for one in host.waits for number in (one.pid, one.tid, one.begin_ns, one.end_ns)]
+    if any(len(column) != len(some[0]) for some in columns for column in some):
+        raise ValueError("columns of unequal length")
+    if any(not 0 <= one.text < len(host.texts) for one in host.waits):
+        raise ValueError("a wait without a text")
+    if any(not 0 <= code < len(one.names) for one in host.doing for code in one.code):
+        raise ValueError("a pause without a name")
+    if min(numbers, default=0) < -_MOST or max(numbers, default=0) > _MOST:
+        raise ValueError("a number of more than 64 bits")
     return found.steps, found.host
 
 
