@@ -7,18 +7,15 @@ depends on all that ran before. Nothing else does: each value here is that of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 
-from pyprof.arrays.columns import Growing
-from pyprof.arrays.spool import pieces, row_type
-from pyprof.arrays.types import Array, Bools, Ints
+from pyprof.arrays.columns import among, distinct_values
+from pyprof.arrays.spool import pieces
+from pyprof.arrays.types import Bools, Ints
 from pyprof.hardware.devices import Gpu
-from pyprof.parse.records.records import Limits, Records
+from pyprof.parse.records.records import Records
 from pyprof.prof.frame import Frame
 from pyprof.prof.infer import pairs_all
-from pyprof.tables.table import PART_ROWS
 
 _WORTH = 2  # times the needed records: a capture that is not larger is computed whole
 
@@ -37,7 +34,7 @@ def frame_of(records: Records, shown: Bools, inside: Ints, gpu: Gpu | None = Non
 
 def needed_for(records: Records, inside: Ints) -> Ints | None:
     """The positions of the records on which depends what is computed of some, ascending; None where these are most of them."""
-    if len(inside) * _WORTH > len(records) or pairs_all(records) or _sparse(records):
+    if len(inside) * _WORTH > len(records) or pairs_all(records):
         return None
     needed = around(records, inside)
     return needed if len(needed) * _WORTH <= len(records) else None
@@ -68,64 +65,16 @@ class Nearby(Frame):
 
 
 def around(records: Records, inside: Ints) -> Ints:
-    """The positions of some records and of all of the same ops, of their forward and their backward, ascending."""
-    wanted = _Instances()
-    for _, own, forward, mine in _instances(records, inside, lambda _: False):
-        wanted.add(own[mine], forward[mine])
-    found, known = inside, -1
-    while known != wanted.count:  # until no instance belongs to these that is not among them
-        known, places = wanted.count, Growing(row_type(len(records)))
-        for first, own, forward, mine in _instances(records, inside, wanted.any_within):
-            near = wanted.hold(own) | wanted.hold(forward)
-            wanted.add(own[near], forward[near])
-            near[mine] = True  # those of no op
-            places.append((np.flatnonzero(near) + first).astype(row_type(len(records))))
-        found = places.whole()
-    return found.astype(np.int64)
-
-
-def _sparse(records: Records) -> bool:
-    """Whether numbers of instances are far larger than there are records, as in some records of a long capture."""
-    most, none = 64 * len(records) + (1 << 24), np.empty(0, np.int64)
-    some = _instances(records, none, lambda limits: limits.most > most)
-    return any(int(numbers.max(initial=-1)) > most for _, *both, _ in some for numbers in both)
-
-
-def _instances(records: Records, inside: Ints, wanted: Callable[[Limits], bool]) -> Iterator[tuple[int, Array, Array, Array]]:
-    """The instances and forward instances of records that follow one another, some after others: the first of them, both
-    columns, and which of these records are inside. Only those with some inside, or with wanted limits of their numbers."""
-    for rows, limits in records.stretches("instance", "fwd_instance"):
-        begin, end = np.searchsorted(inside, (rows.start, rows.stop)).tolist()
-        if begin == end and not any(map(wanted, limits)):
-            continue
-        for part, (own, forward) in records.pieces_of(("instance", "fwd_instance"), rows):
-            for first in range(part.start, part.stop, PART_ROWS):
-                here = slice(first - part.start, first - part.start + PART_ROWS)
-                mine = inside[slice(*np.searchsorted(inside, (first, min(first + PART_ROWS, part.stop))))] - first
-                yield first, own[here], forward[here], mine
-
-
-class _Instances:
-    """Numbers of instances, of which there are at most about as many as records."""
-
-    def __init__(self) -> None:
-        self._there = np.zeros(1, np.bool_)  # of each number whether it is one; the last is that of none, -1
-        self.count = 0
-
-    def add(self, *instances: Array) -> None:
-        """More of them; -1 is none."""
-        for numbers in instances:
-            more = int(numbers.max(initial=-1)) + 2 - len(self._there)
-            if more > 0:
-                self._there = np.append(self._there, np.zeros(max(more, len(self._there)), np.bool_))
-            self._there[numbers] = True
-        self._there[-1] = False
-        self.count = int(np.count_nonzero(self._there))
-
-    def any_within(self, limits: Limits) -> bool:
-        """Whether one of them may be among numbers with these limits."""
-        return bool(self._there[max(limits.least, 0) : max(limits.most + 1, 0)].any())
-
-    def hold(self, instances: Array) -> Bools:
-        """Which of some numbers are among them."""
-        return self._there[np.where(instances < len(self._there), instances, -1)]
+    """Positions of some records and of all of the same ops, of their forward and their backward, ascending."""
+    needed, known = inside, -1
+    while True:
+        instances = np.concatenate([records.of_rows("instance", needed), records.of_rows("fwd_instance", needed)])
+        instances = distinct_values(instances[instances >= 0])
+        if len(instances) in (0, known):
+            return needed
+        known, near = len(instances), np.zeros(len(records), np.bool_)
+        near[inside] = True  # those of no op
+        for name in "instance", "fwd_instance":
+            rows = np.flatnonzero(records.within(name, int(instances[0]), int(instances[-1]) + 1))
+            near[rows] |= among(records.of_rows(name, rows), instances)
+        needed = np.flatnonzero(near)

@@ -30,17 +30,16 @@ ALL_COLUMNS = ",".join(header.key for header in HEADERS)
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.name)
 def test_parts_of_captures(capture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    check(capture, tmp_path, capsys, 5)
+    check(capture, tmp_path, capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GIVEN)
 def test_parts_of_given_captures(captures: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    check(captures / name, tmp_path, capsys, 500)
+    check(captures / name, tmp_path, capsys)
 
 
-def check(capture: Path, folder: Path, capsys: pytest.CaptureFixture[str], rows: int) -> None:
-    """rows: looked at together where instances are looked for."""
+def check(capture: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
     records = load(str(capture))
     file = folder / "net.parquet"
@@ -61,7 +60,7 @@ def check(capture: Path, folder: Path, capsys: pytest.CaptureFixture[str], rows:
     for command in commands:
         with mock.patch.object(nearby, "_WORTH", 1 << 40):  # never worth it
             expected = run([str(file), *command], capsys)
-        with mock.patch.object(nearby, "_WORTH", 0), mock.patch.object(nearby, "PART_ROWS", rows):
+        with mock.patch.object(nearby, "_WORTH", 0):
             assert run([str(file), *command], capsys) == expected
             assert run([str(capture), *command], capsys) == expected
 
@@ -77,23 +76,15 @@ def _records(own: list[int], forward: list[int]) -> Records:
     return Records({**columns, "instance": np.array(own), "fwd_instance": np.array(forward)}, seq_offsets=offsets)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 100])
-def test_all_of_an_op_its_forward_and_its_backward(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearby, "PART_ROWS", rows)
+def test_all_of_an_op_its_forward_and_its_backward() -> None:
     records = _records(
-        own=[0, 1, 0, -1, 9, 2, 3, -1, 4, 5, 70, 4], forward=[-1, -1, -1, -1, -1, 0, 1, -1, 2, 9, -1, 2]
+        own=[0, 1, 0, -1, 9, 2, 3, -1, 4, 5, 10**13, 4], forward=[-1, -1, -1, -1, -1, 0, 1, -1, 2, 9, -1, 2]
     )  # instance 4 is the backward of 2, which is that of 0
     assert around(records, np.array([0])).tolist() == [0, 2, 5, 8, 11]
     assert around(records, np.array([8])).tolist() == [0, 2, 5, 8, 11]
     assert around(records, np.array([1, 3])).tolist() == [1, 3, 6]
     assert around(records, np.array([7, 10])).tolist() == [7, 10]
     assert around(records, np.array([], np.int64)).tolist() == []
-
-
-def test_numbers_far_beyond_the_records_take_no_memory() -> None:
-    whole = _records([3, 3, 10**13, 5], [-1, -1, -1, 3])
-    frame, rows = frame_of(whole, np.ones(4, np.bool_), np.array([1]))
-    assert not isinstance(frame, Nearby) and rows.tolist() == [1]
 
 
 def test_what_is_read_whole() -> None:

@@ -6,16 +6,15 @@ stream, correlation id). Unknown integers are -1. Kernel names, stacks and calls
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.spool import pieces
-from pyprof.arrays.types import Array, Bools
+from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.engine_steps import EngineStep, read_together
 from pyprof.opcall import OpCall
 from pyprof.parse.records.host import Host, MarkedSteps
@@ -81,32 +80,6 @@ KEYS = {
     "start_ns": "start", "dur_ns": "sil", "launch_ns": "launch", "launch_dur_ns": "launchdur", "smem_bytes": "smem",
     "phase_inferred": "inferred",
 }  # fmt: skip
-
-
-class Limits(NamedTuple):
-    """What the values of a column may be: not less than `least` and not more than `most`, or -1 where `unknown`."""
-
-    least: int
-    most: int
-    unknown: bool
-
-    @classmethod
-    def of(cls, values: Array) -> Limits:
-        """Those of some values."""
-        known = values[values != -1]
-        return cls(int(known.min()), int(known.max()), len(known) < len(values)) if len(known) else NOTHING_KNOWN
-
-    def may_hold(self, least: int, beyond: int) -> bool:
-        """Whether one may be at least `least` and less than `beyond`."""
-        return (self.least < beyond and least <= self.most) or (self.unknown and least <= -1 < beyond)
-
-    def must_hold(self, least: int, beyond: int) -> bool:
-        """Whether all are."""
-        return not self.unknown and least <= self.least and self.most < beyond
-
-
-NOTHING_KNOWN = Limits(0, -1, True)  # every value is -1
-ANYTHING = Limits(int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,78 +182,44 @@ class Records:
         except KeyError:
             return np.broadcast_to(np.dtype(COLUMNS[name][0]).type(-1), len(self))
 
+    def within(self, name: str, least: int, beyond: int) -> Bools:
+        """Whether each record's column is at least `least` and below `beyond`; a file skips row groups that cannot hold it."""
+        values = self[name]
+        return np.asarray((values >= least) & (values < beyond))
+
     def of_rows(self, name: str, rows: slice | Array) -> Array:
-        """A column at these positions; of a file no more of it is read than that."""
+        """A column at these rows; of a file only the row groups that hold them are read."""
         values: Array = self[name][rows]
         return values
 
-    def pieces_of(self, names: Sequence[str], rows: slice) -> Iterator[tuple[slice, list[Array]]]:
-        """Some columns of some records, a piece of them at a time; of a file no more is in memory at once, and none is kept."""
-        columns = [self[name] for name in names]
-        for some in pieces(rows.stop - rows.start):
-            part = slice(rows.start + some.start, rows.start + some.stop)
-            yield part, [values[part] for values in columns]
+    # Names that others still use.
+    def release(self, *names: str) -> None:
+        pass
 
-    def stretches(self, *names: str) -> Iterator[tuple[slice, list[Limits]]]:
-        """All records, some that follow one another after others, and of some columns the limits that their values have there:
-        those of a file as it says itself, so that it need not be read where nothing can be wanted."""
-        yield slice(0, len(self)), [ANYTHING] * len(names)
+    def near(self, rows: Array) -> Records:
+        return self.select(rows)
 
-    def within(self, name: str, least: int, beyond: int) -> Bools:
-        """Whether a column of each record is at least `least` and less than `beyond`; of a file only those stretches are read
-        of which it is not known."""
-        inside = np.zeros(len(self), np.bool_)
-        for rows, (limits,) in self.stretches(name):
-            if limits.must_hold(least, beyond):
-                inside[rows] = True
-            elif limits.may_hold(least, beyond):
-                for part in _parts(rows):
-                    values = self.of_rows(name, part)
-                    inside[part] = (values >= least) & (values < beyond)
-        return inside
+    def are_of(self, code: Array, columns: dict[str, Array]) -> None:
+        pass
 
-    def least(self, name: str, shown: Bools | None = None) -> int | None:
-        """The smallest value from 0 on of a column, None where there is none; of a file no more is read than may hold it.
-        shown: of each record whether it is looked at, None: all."""
-        found = None
-        for rows, (limits,) in sorted(self.stretches(name), key=lambda stretch: stretch[1][0].least):
-            if found is not None and limits.least >= found:
-                break
-            for part in _parts(rows) if limits.most >= 0 else ():
-                values = self.of_rows(name, part)
-                values = values[values >= 0 if shown is None else (values >= 0) & shown[part]]
-                if len(values) and (found is None or values.min() < found):
-                    found = int(values.min())
-        return found
+    def stretches(self, *names: str) -> Any:
+        yield slice(0, len(self)), [None] * len(names)
+
+    def pieces_of(self, names: Sequence[str], rows: slice) -> Any:
+        yield rows, [self[name][rows] for name in names]
 
     def select(self, rows: Array) -> Records:
         """The records at these positions (or where a mask is true), sharing the pools; itself where that is all."""
         if rows.dtype == np.bool_ and rows.all():
             return self
         positions = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        first = self.seq_offsets[positions]
-        lengths = self.seq_offsets[positions + 1] - first
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        take = np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])
-        columns = {}
-        for name, values in self.columns.items():
-            columns[name] = values[positions]
-        return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=self.seq_numbers[take])
-
-    def near(self, rows: Array) -> Records:
-        """The same for positions that lie near each other: of a file only their row groups are read, wherever columns lie."""
-        return self.select(rows)
+        offsets, numbers = chosen_numbers(self.seq_offsets, self.seq_numbers, positions)
+        columns = {name: values[positions] for name, values in self.columns.items()}
+        return replace(self, columns=columns, seq_offsets=offsets, seq_numbers=numbers)
 
     def with_ops(self, columns: dict[str, Array], calls: list[OpCall]) -> Records:
         """The same records with these columns and this pool of calls in place of theirs."""
         return replace(self, columns={**self.columns, **columns}, calls=calls)
-
-    def are_of(self, code: Array, columns: dict[str, Array]) -> None:
-        """Say of which class each record is, and in which columns the records of a class are equal: these need not be read from
-        a file any more."""
-
-    def release(self, *names: str) -> None:
-        """Give up the memory of columns that come from a file again when they are needed again; in memory they stay."""
 
     def messages(self) -> list[str]:
         """What the capture lacks and what attribution could not settle, one line each, for a person."""
@@ -296,9 +235,12 @@ class Records:
         return numbers
 
 
-def _parts(rows: slice) -> Iterator[slice]:
-    """Some of these rows after others."""
-    return (slice(rows.start + part.start, rows.start + part.stop) for part in pieces(rows.stop - rows.start))
+def chosen_numbers(offsets: Ints, numbers: Ints, rows: Array) -> tuple[Ints, Ints]:
+    """seq_offsets and seq_numbers of some rows."""
+    first = offsets[rows]
+    lengths = offsets[rows + 1] - first
+    chosen = np.concatenate([[0], np.cumsum(lengths)])
+    return chosen, numbers[np.repeat(first - chosen[:-1], lengths) + np.arange(chosen[-1])]
 
 
 def empty(source: str) -> Records:

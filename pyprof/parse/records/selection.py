@@ -133,8 +133,7 @@ def _in_range(records: Records, name: str, shown: Bools | None) -> Bools:
     inside = np.zeros(len(records), np.bool_)
     for column, named in ("stack", in_ranges), ("scope", in_layers):
         if named.any():
-            for part, (codes,) in records.pieces_of((column,), slice(0, len(records))):
-                inside[part] |= named[codes]
+            inside |= named[records[column]]
     if not _any(inside, shown):
         import difflib
 
@@ -155,12 +154,12 @@ def _names_range(name: str, ranges: tuple[str, ...]) -> bool:
 
 def first_ns(records: Records, shown: Bools | None = None) -> int:
     """The begin of the first record, of the first that is shown, from which times with a unit count."""
-    found = records.least("start_ns", shown)
-    return _LARGEST if found is None else found
+    start_ns = records["start_ns"] if shown is None else records["start_ns"][shown]
+    return int(start_ns[start_ns >= 0].min(initial=_LARGEST))
 
 
 def _in_time(records: Records, text: str, shown: Bools | None) -> Bools:
-    first = first_ns(records, shown)
+    first = first_ns(records, shown) if re.search("[a-z]", text) else 0
     parts = text.replace(" ", "").split(":")
     try:
         begin, end = (_time_ns(part, first, default) for part, default in zip(parts, (0, _LARGEST), strict=True))

@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from pyprof.cli import main
 from pyprof.loading import load, load_capture
 from pyprof.parse.records import parquet
-from pyprof.parse.records.records import ANYTHING, NOTHING_KNOWN, Limits, Records
+from pyprof.parse.records.records import Records
 from pyprof.prof import nearby
 from tests.tiny import Nsys
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 reader = pytest.importorskip("pyprof.parse.records.parquet.reader")
 writer = pytest.importorskip("pyprof.parse.records.parquet.writer")
-chosen = pytest.importorskip("pyprof.parse.records.parquet.chosen")
 pq = pytest.importorskip("pyarrow.parquet")
 
 _CAPTURES = (
@@ -76,7 +75,7 @@ def test_a_part_of_a_capture_is_the_same_however_it_is_read(
     asked = commands(records)
     with monkeypatch.context() as patch:  # all read
         of_parts(records, file, 1 << 20)
-        patch.setattr(reader._Stored, "stretches", Records.stretches)
+        patch.setattr(reader._Stored, "within", Records.within)
         patch.setattr(nearby, "_WORTH", 1 << 40)
         expected = [run(file, command, capsys) for command in asked]
     assert len({out for _, out, _ in expected}) > len(expected) // 4
@@ -119,16 +118,10 @@ def test_what_is_outside_a_time_is_not_read(
     found = read_groups(monkeypatch)
     assert run(steps, ("prof", "--time", "4us:6us", "-c", "kernel,params,sil"), capsys)[1].split()[-6::3] == ["k4", "k5"]
     assert found["sil"] == found["scope_id"] == found["instance"] == {2}
-    assert found["start"] <= {0, 2}  # the first for the time that 4 us are after
-
-
-@pytest.mark.parametrize("lie", [Limits(5, 4, False), Limits(-(1 << 63), -5, True), Limits(0, 0, False), NOTHING_KNOWN])
-@pytest.mark.parametrize("command", [("prof", "--time", "4us:6us"), ("prof", "--step", "1"), ("gaps", "--time", "4us:6us")])
-def test_statistics_that_lie_are_no_crash(
-    steps: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lie: Limits, command: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr(reader._Store, "_told", lambda *_: lie)
-    assert run(steps, command, capsys)[0] in (0, 1)
+    assert found["start"] == {0, 1, 2, 3, 4}  # 4 us after the first, which may be anywhere
+    found.clear()
+    assert run(steps, ("prof", "--time", "4000:6000", "-c", "kernel"), capsys)[0] == 0
+    assert found["start"] == found["scope_id"] == {2}
 
 
 def test_what_a_damaged_file_says_of_its_columns_ends_no_process(steps: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,38 +134,25 @@ def test_what_a_damaged_file_says_of_its_columns_ends_no_process(steps: Path, ca
             assert run(steps, (command, "--time", "4us:6us"), capsys)[0] in (0, 1), f"byte {at}, bit {bit}"
 
 
-def test_what_a_file_says_of_its_columns(steps: Path) -> None:
-    records = load(str(steps))
-    start = [limits for _, (limits,) in records.stretches("start_ns")]
-    assert [one.most - one.least for one in start] == [1000] * 5 and not any(one.unknown for one in start)
-    assert [limits for _, (limits,) in records.stretches("step")] == [NOTHING_KNOWN] * 5
-    assert [limits for _, (limits,) in records.stretches("tid")] == [ANYTHING] * 5
-    assert records.of_rows("tid", slice(2, 4)).min() > 0
-    assert [limits.unknown for _, (limits,) in records.stretches("tid")] == [True, False, True, True, True]  # read by now
+def test_what_the_statistics_of_a_file_rule_out(steps: Path) -> None:
+    def held(least: int, beyond: int, name: str = "start_ns") -> list[bool]:
+        stored = load(str(steps))
+        return [stored._file.may_hold(name, group, least, beyond) for group in range(stored._file.file.num_row_groups)]
+
+    assert held(4_100, 5_101) == [False, False, True, False, False]
+    assert held(5_101, 6_100) == [False] * 5 and held(-1, 101) == [True] + [False] * 4
+    assert held(0, 9, "step") == [False] * 5  # no step is known
+    assert held(0, 9, "tid") == [True] * 5  # without statistics
     pq.write_table(pq.read_table(steps), steps, row_group_size=3, write_statistics=False)
-    assert [limits for _, (limits,) in load(str(steps)).stretches("start_ns")] == [ANYTHING] * 4
-
-
-@given(st.lists(st.integers(-1, 9), max_size=30), st.integers(-1, 9), st.integers(-1, 10))
-def test_limits_never_leave_out_what_there_is(values: list[int], least: int, beyond: int) -> None:
-    limits, inside = Limits.of(np.array(values, np.int64)), [least <= value < beyond for value in values]
-    assert limits.may_hold(least, beyond) or not any(inside)
-    assert not limits.must_hold(least, beyond) or all(inside)
-    column = np.array(values, np.int64)
-    records = Records({"kind": column, "step": column})
-    assert records.within("step", least, beyond).tolist() == inside
-    assert records.least("step") == min((value for value in values if value >= 0), default=None)
+    assert held(4_100, 5_101) == [True] * 4
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
 def test_rows_of_row_groups_are_those_of_the_whole(sizes: list[int], data: st.DataObject) -> None:
-    begins, whole = np.cumsum([0, *sizes]), np.arange(100, 100 + sum(sizes))
+    file = object.__new__(reader._File)
+    file.begins, whole = np.cumsum([0, *sizes]), np.arange(100, 100 + sum(sizes))
     rows = np.array(data.draw(st.lists(st.integers(0, sum(sizes) - 1), max_size=20)), data.draw(st.sampled_from(["i4", "i8"])))
-    some = chosen.Chosen(begins, rows)
-    found = [piece.of(whole[begins[piece.group] : begins[piece.group + 1]]) for piece in some]
-    assert np.concatenate([whole[:0], *found])[some.back].tolist() == whole[rows].tolist()
-    first, last = sorted(data.draw(st.tuples(st.integers(0, sum(sizes)), st.integers(0, sum(sizes)))))
-    found = [
-        piece.of(whole[begins[piece.group] : begins[piece.group + 1]]) for piece in chosen.Chosen(begins, slice(first, last))
-    ]
-    assert np.concatenate([whole[:0], *found]).tolist() == whole[first:last].tolist()
+    groups, places = file._groups(rows)
+    read = [whole[file.begins[group] : file.begins[group + 1]] for group in groups.tolist()]
+    assert np.concatenate([whole[:0], *read])[places].tolist() == whole[rows].tolist()
+    assert set(groups.tolist()) == set((np.searchsorted(file.begins, rows, "right") - 1).tolist())

@@ -1,10 +1,8 @@
-"""Records -> a Parquet file, a row group at a time; several at once where processes may be."""
+"""Records -> a Parquet file, a row group at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,13 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pyprof.arrays.arrow import to_arrow, to_arrow_texts, to_numpy
-from pyprof.arrays.processes import most
-from pyprof.arrays.spool import pieces, release
-from pyprof.arrays.threads import in_order
-from pyprof.arrays.types import Bytes
 from pyprof.hardware.names import short_name
 from pyprof.opcall import OpCall, TensorSpec, contiguous_strides, format_call, format_value, sound_text
-from pyprof.parse.records.parquet.footer import join
 from pyprof.parse.records.parquet.nested import coded_texts, to_column
 from pyprof.parse.records.parquet.schema import SCHEMA, SPELLED, Column, arrow_type, leaf_paths
 from pyprof.parse.records.parquet.stored import KEY, pool_key, stored_facts, stored_host, stored_pool
@@ -40,17 +33,7 @@ Ints = npt.NDArray[np.int32]
 def write_file(records: Records, target: Path | BinaryIO) -> None:
     """Write all records to a file. Raises OSError where that fails."""
     tables = _Tables(records)
-    schema = pa.schema([(column.name, arrow_type(column.type)) for column in SCHEMA])
-    parts = [slice(begin, min(begin + _ROWS, len(records))) for begin in range(0, max(len(records), 1), _ROWS)]
-    # Each row group is a file of its own first: Arrow encodes and compresses it outside of Python.
-    groups = in_order((partial(_encoded, schema, tables, part) for part in parts), min(most(), len(parts)))
-    with ExitStack() as stack:
-        stream = stack.enter_context(target.open("wb")) if isinstance(target, Path) else target
-        join(stream, _encoded(schema.with_metadata(tables.metadata)), groups)
-
-
-def _encoded(schema: pa.Schema, tables: _Tables | None = None, part: slice | None = None) -> Bytes:
-    """A Parquet file of some rows as one row group, or of none."""
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in SCHEMA], tables.metadata)
     options = {
         "compression": "zstd",
         "write_page_checksum": True,
@@ -59,12 +42,10 @@ def _encoded(schema: pa.Schema, tables: _Tables | None = None, part: slice | Non
         "column_encoding": dict.fromkeys(_STEADY, "DELTA_BINARY_PACKED"),
         "write_statistics": list(_LIMITED),
     }
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, **options) as stream:
-        if tables is not None and part is not None:
-            stream.write_table(pa.table(tables.columns(part.start, part.stop), schema=schema))
-            release()
-    return np.frombuffer(sink.getvalue(), np.uint8)
+    with pq.ParquetWriter(target, schema, **options) as stream:
+        for begin in range(0, max(len(records), 1), _ROWS):
+            columns = tables.columns(begin, min(begin + _ROWS, len(records)))
+            stream.write_table(pa.table(columns, schema=schema), row_group_size=_ROWS)
 
 
 class _Tables:
@@ -89,11 +70,9 @@ class _Tables:
         columns = [name for name, of in _CODED.items() if of == pool]
         first = np.full(len(items) + 1, _NOWHERE)  # the first place that refers to each: row by row, and there column by column
         for place, name in enumerate(columns):
-            values = self.records[name]
-            for part in pieces(len(values)):
-                own = np.full(len(first), _NOWHERE)
-                own[values[part][::-1]] = np.arange(part.start, part.stop)[::-1] * len(columns) + place
-                np.minimum(first, own, out=first)
+            own = np.full(len(first), _NOWHERE)
+            own[self.records[name][::-1]] = np.arange(len(self.records))[::-1] * len(columns) + place
+            np.minimum(first, own, out=first)
         first[-1] = _NOWHERE
         used = len(items) if pool == "gpus" else int((first < _NOWHERE).sum())  # a device on which nothing ran is told of too
         order = np.argsort(first[: len(items)], kind="stable")[:used]
