@@ -43,7 +43,7 @@ ORDER = [
     {"doctor", "recording/command", "serving", "completion"},
     {"cli"},
     {"__main__", "parse/__main__", "prof/__main__"},
-    {"examples", "gpucheck"},  # programs of users, and a check that runs everything: above everything
+    {"examples"},  # programs of users: above everything
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {
@@ -51,7 +51,7 @@ MODULES = {
 }
 # Packages that are slow to import or need a GPU stack, and the only rooms that may import them.
 PRIVATE = {
-    "torch": {"nvtx", "recording", "timers", "examples", "gpucheck"},
+    "torch": {"nvtx", "recording", "timers", "examples"},
     "sqlalchemy": {"parse/sources"},
     "mcp": {"serving"},
 }

@@ -1,6 +1,6 @@
 """Outputs under faults: killed, interrupted, terminated while they are written, a quota, a full disk, read-only places.
 
-Thousands of such faults: scripts/faults.
+Thousands of such faults, and every kind of output: scripts/checks/run faults.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.checks.faults import ORDER, STRIKES, capture, cases, order, small_disk
 from tests.conftest import ROOT
-from tests.faults import OUTPUTS, STRIKES, Case, capture, cases, small_disk
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pytestmark = [
@@ -58,25 +58,10 @@ def test_a_full_disk_is_one_line_and_leaves_what_was(kind: str, tmp_path: Path, 
             case.fill_disk(pages)
 
 
-def order(case: Case) -> list[str]:
-    """What happened to a file until it had its name, as words; AssertionError where the disk may hold less than was written."""
-    hidden, found = "", []
-    for what, path, held in case.run(order=True).order:
-        name = str(Path(path).relative_to(case.folder)) if Path(path) != case.folder else "."
-        if what == "fsync" and held:
-            hidden = name
-            assert held == case.new, "something was written after it was brought to the disk"
-        assert what == "fsync" or name == hidden
-        found.append(
-            f"{what} {'contents' if held else 'folder' if Path(case.folder, case.name).parent == Path(path) else name}"
-        )
-    return found
-
-
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in KINDS else pytest.mark.slow) for kind in OUTPUTS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_contents_are_on_the_disk_before_the_name_and_the_name_before_the_end(kind: str, tmp_path: Path) -> None:
     for case in cases(kind, tmp_path):
-        assert order(case) == ["fsync contents", "replace contents", "fsync folder"]
+        assert order(case) == ORDER
 
 
 @pytest.mark.slow
@@ -146,15 +131,3 @@ def test_a_recording_on_a_full_disk(free: int, tmp_path: Path, disk: Path) -> No
     assert "Traceback" not in done.stderr, done.stderr
     assert "No space left on device" in done.stderr or "is the disk full?" in done.stderr, done.stderr
     assert [path.name for path in disk.iterdir()] == ["ballast"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", OUTPUTS)
-def test_every_kind_of_output_at_many_calls(kind: str, tmp_path: Path) -> None:
-    for case in cases(kind, tmp_path):
-        count = case.calls()
-        for how in STRIKES:
-            for point in range(0, count + 1, max(count // 20, 1)):
-                case.strike(point, how)
-        for size in range(0, len(case.new), max(len(case.new) // 20, 1)):
-            case.fill(size)

@@ -13,7 +13,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
-SHELL = [p for p in sorted(SCRIPTS.iterdir()) if p.is_file() and p.suffix != ".py"]
+SHELL = [
+    p
+    for p in sorted([*SCRIPTS.iterdir(), SCRIPTS / "gpu_check/run", SCRIPTS / "checks/run"])
+    if p.is_file() and p.suffix != ".py"
+]
 
 # Stand-ins for the tools. Each writes down how it was called; nsys and nvprof run the program and leave a capture.
 NSYS = """#!/usr/bin/env bash

@@ -1,4 +1,5 @@
-"""The instrumenter while other threads switch it, across forks, near the limit of recursion. All at once: scripts/stress."""
+"""The instrumenter while other threads switch it, across forks, near the limit of recursion. All at once: scripts/checks/run
+stress."""
 
 from __future__ import annotations
 
@@ -102,17 +103,3 @@ def test_near_the_limit_of_recursion_a_call_gives_its_result_or_that_error(recor
             assert result.tolist() == [2, 2, 2]
     assert recorder.open == 0
     STATE.errors = 0  # calls that could not be described in what depth was left
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("expecttest", reason="torch's own databases need the package expecttest")
-    import stress
-
-    monkeypatch.setattr(STATE, "trouble", STATE.trouble)  # which it replaces
-    threads = torch.get_num_threads()
-    found = stress.stress(15, threads=8, workers=2, most=1)
-    torch.set_num_threads(threads)
-    assert not found["wrong"], "\n".join(stress.lines(found, 15))
-    assert found["counts"]["ops"] > 100 and found["counts"]["ranges"] > 100

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("torch", reason="needs torch")
 
-from pyprof.gpucheck import ways
-from pyprof.gpucheck.check import Checks, Taken
-from pyprof.gpucheck.machine import Machine
-from tests.gpucheck.test_judge import rows
+from scripts.gpu_check import ways
+from scripts.gpu_check.check import Checks, Taken
+from scripts.gpu_check.machine import Machine
+from tests.gpu_check.test_judge import rows
 
 pytestmark = pytest.mark.torch
 H100 = Machine("NVIDIA H100", "550.1", "2.9.0", amd=False, nsys="/bin/nsys", ncu=None)

@@ -24,12 +24,12 @@ import pandas as pd
 import pyprof
 from pyprof.counters import collect
 from pyprof.errors import PyprofError, ToolError, UsageError
-from pyprof.gpucheck import judge, machine, ways
-from pyprof.gpucheck.judge import Outcome
-from pyprof.gpucheck.networks import NETWORKS, Network
-from pyprof.gpucheck.rows import rows_of
 from pyprof.recording.tools import ask
 from pyprof.scrub import command as scrub
+from scripts.gpu_check import judge, machine, ways
+from scripts.gpu_check.judge import Outcome
+from scripts.gpu_check.networks import NETWORKS, Network
+from scripts.gpu_check.rows import rows_of
 
 _SECONDS = 600
 _ON_GPU = {
@@ -201,7 +201,7 @@ def _on_gpu(check: str) -> Outcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `scripts/gpu_check`."""
+    """Arguments of `scripts/gpu_check/run`."""
     parser.add_argument("--dry", action="store_true", help="without a GPU: all that needs none, and a list of what does")
     parser.add_argument("-o", "--output", default="gpu_check", metavar="FOLDER", help="for results (default: gpu_check)")
     parser.add_argument("--networks", default=",".join(NETWORKS), metavar="NAME,...", help="only these (default: %(default)s)")

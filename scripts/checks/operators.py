@@ -1,6 +1,6 @@
 """torch's own operator, module and optimizer databases, run with the instrumenter on and off.
 
-    python tests/nvtx/databases.py --dtype bfloat16     the operator database in another dtype
+    python -m scripts.checks.operators --dtype bfloat16     the operator database in another dtype
 
 Results must be the same bit by bit, exceptions the same, every range closed, every marker readable, and the marker of an op must
 tell the tensors that the op was given.
@@ -11,28 +11,40 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from nvtx_recording import Recorder
 
 from pyprof import markers
 from pyprof import nvtx as instrumenter
 from pyprof.nvtx import patch
 from pyprof.opcall import TensorSpec
+from tests.nvtx.nvtx_recording import Recorder
 
 # What these return is memory that nobody wrote.
 UNINITIALISED = {
     *("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
 }
+
+# Entries that leave no marker, with the reason.
+SILENT = {
+    "broadcast_shapes": "a Python function that calls no op",
+    **dict.fromkeys(("T", "H", "mT", "mH"), "a property, not a call"),
+    **dict.fromkeys(
+        ("jiterator_unary", "jiterator_binary", "jiterator_4inputs_with_extra_args", "jiterator_binary_return_by_ref"),
+        "works on CUDA only",
+    ),
+    "jiterator_2inputs_2outputs": "works on CUDA only",
+    **dict.fromkeys(
+        ("_native_batch_norm_legit", "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate"),
+        "the database calls torch.ops.aten",
+    ),
+}
+# At least so many entries, samples and comparisons of arguments, in float32: else the databases are not what they were.
+LEAST = {"operators": (600, 15_000, 10_000), "modules": (100, 3_000, 0), "optimizers": (15, 150, 0)}
 
 
 @dataclass
@@ -46,6 +58,15 @@ class Report:
     checked: int = 0
     silent: list[str] = field(default_factory=list)
     wrong: dict[str, str] = field(default_factory=dict)
+
+    def unexpected(self) -> list[str]:
+        """Entries without a marker for which no reason is known."""
+        return [name for name in self.silent if name not in SILENT]
+
+    def good(self, least: tuple[int, int, int]) -> bool:
+        """Nothing wrong, and enough was run."""
+        few = any(got < wanted for got, wanted in zip((self.entries, self.samples, self.checked), least, strict=True))
+        return not (self.wrong or self.unexpected() or few)
 
     def __str__(self) -> str:
         return (
@@ -320,8 +341,8 @@ def run_optimizers(recorder: Recorder) -> Report:
     return report
 
 
-def main() -> None:
-    """Run the operator database in one dtype and print the counts."""
+def main() -> int:
+    """Run the operator database in one dtype and print the counts; 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", default="float32")
     args = parser.parse_args()
@@ -335,11 +356,13 @@ def main() -> None:
     print(instrumenter.stats())
     instrumenter.shutdown()
     for what, report in reports.items():
-        print(f"{what} {args.dtype}: {report}")
-        print("  without a marker:", Counter(report.silent))
+        print(f"{what} {args.dtype}: {report}; without a marker and a reason: {report.unexpected()}")
         for name, reason in report.wrong.items():
             print(f"  {name}: {reason[:400]}")
+    bad = [what for what, report in reports.items() if not report.good(LEAST[what] if args.dtype == "float32" else (0, 0, 0))]
+    print(f"{sum(report.samples for report in reports.values())} samples; wrong: {', '.join(bad) or 'none'}")
+    return int(bool(bad))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

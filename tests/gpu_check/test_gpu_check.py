@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("torch", reason="needs torch")
 
 import pyprof
-from pyprof.gpucheck import ways
-from pyprof.gpucheck.networks import NETWORKS
-from pyprof.gpucheck.rows import rows_of
+from scripts.gpu_check import ways
+from scripts.gpu_check.networks import NETWORKS
+from scripts.gpu_check.rows import rows_of
 from tests.conftest import ROOT
 from tests.tiny import Nsys
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.torch
 
 def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHON": sys.executable}
-    command = [str(ROOT / "scripts/gpu_check"), *words]
+    command = [str(ROOT / "scripts/gpu_check/run"), *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 

@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
-from databases import UNINITIALISED, bits, copies, flat, instrumented
 
 from pyprof import nvtx as instrumenter
+from scripts.checks.operators import UNINITIALISED, bits, copies, flat, instrumented
 
 RAISING = 0.01  # share of calls that are made to raise
 # What draws numbers from the generator that all threads share, by name: others are found by their results at two seeds.

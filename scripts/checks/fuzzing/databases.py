@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tests.fuzzing.mutations import NUMBERS, TEXTS, of_bytes
-from tests.fuzzing.texts import changed_text
+from scripts.checks.fuzzing.mutations import NUMBERS, TEXTS, of_bytes
+from scripts.checks.fuzzing.texts import changed_text
 
 _WHOLE = ("StringIds", "StringTable")  # kernels are counted as they are named
 

@@ -1,4 +1,4 @@
-"""Fuzz the readers for some minutes or inputs: see scripts/fuzz.
+"""Fuzz the readers for some minutes or inputs: see scripts/checks/run.
 
 The inputs are run by forks of this process, each of which ends after some thousands: what one keeps in memory goes with it, and
 where one dies the rest goes on. Counts are in memory that all of them share, so that none is lost.
@@ -22,9 +22,9 @@ from random import Random
 
 import numpy as np
 
-from tests.fuzzing import texts
-from tests.fuzzing.corpus import READERS
-from tests.fuzzing.oracle import arguments, complaint, make
+from scripts.checks.fuzzing import texts
+from scripts.checks.fuzzing.corpus import READERS
+from scripts.checks.fuzzing.oracle import arguments, complaint, make
 
 SPARE_BYTES = 2 << 30  # of address space, beyond what a process has when it begins
 TEXTS = "text"  # a reader that takes no file
@@ -128,7 +128,7 @@ class Run:
         own = self.counts[job]
         (at,) = np.flatnonzero(own["now"]) if own["now"].any() else (0,)
         name, seed = self.names[at], own["seed"][at]
-        print(f"died, exit code {code}\nagain: scripts/fuzz --reader {name} --seed {seed} --one\n", flush=True)
+        print(f"died, exit code {code}\nagain: scripts/checks/run fuzz --reader {name} --seed {seed} --one\n", flush=True)
         own["findings"][at] += 1
         own["inputs"][at] += 1
         own["seed"][at] += self.jobs
@@ -165,7 +165,7 @@ class Run:
                 shutil.rmtree(folder, ignore_errors=True)
             return True
         count["findings"] += 1
-        print(f"{wrong}\n\n{about}\nagain: scripts/fuzz --reader {reader} --seed {seed} --one\n", flush=True)
+        print(f"{wrong}\n\n{about}\nagain: scripts/checks/run fuzz --reader {reader} --seed {seed} --one\n", flush=True)
         return bool(self.options.go_on)
 
     def found(self) -> int:
@@ -205,7 +205,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="scripts/fuzz", description="Fuzz the readers with changed files.")
+    parser = argparse.ArgumentParser(prog="scripts/checks/run fuzz", description="Fuzz the readers with changed files.")
     parser.add_argument("--minutes", type=float, metavar="N", help="of processor time (1, unless --inputs is given)")
     parser.add_argument("--inputs", type=int, metavar="N", help="of all readers together, for example 10000000")
     parser.add_argument("--every", type=float, metavar="N", help="print the counts every N minutes")

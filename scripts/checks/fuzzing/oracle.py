@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 
 from pyprof.cli import main
 from pyprof.prof.columns import HEADERS
-from tests.fuzzing import mutations, places
-from tests.fuzzing.corpus import READERS, files_of, size_of
-from tests.fuzzing.databases import of_sqlite, of_texts
+from scripts.checks.fuzzing import mutations, places
+from scripts.checks.fuzzing.corpus import READERS, files_of, size_of
+from scripts.checks.fuzzing.databases import of_sqlite, of_texts
 
 ALL = ",".join(header.key for header in HEADERS)
 _SEVERAL = (

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from pyprof.gpucheck import judge
+from scripts.gpu_check import judge
 
 
 def rows(*given: dict[str, Any]) -> pd.DataFrame:

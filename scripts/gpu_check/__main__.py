@@ -1,4 +1,4 @@
-"""`python -m pyprof.gpucheck` is `scripts/gpu_check`."""
+"""`python -m scripts.gpu_check` is `scripts/gpu_check/run`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from pyprof.errors import PyprofError
-from pyprof.gpucheck import check
 from pyprof.visible import tell
+from scripts.gpu_check import check
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ import pytest
 
 import pyprof
 from pyprof.cli import main
-from pyprof.gpucheck import judge
-from pyprof.gpucheck.rows import rows_of
+from scripts.gpu_check import judge
+from scripts.gpu_check.rows import rows_of
 from tests.conftest import ROOT
 
 H100 = ROOT / "tests/data/h100"

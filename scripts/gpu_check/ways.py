@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 STEPS, WINDOW = 6, (3, 5)
-_PROGRAM = ("-m", "pyprof.gpucheck.program")
+_PROGRAM = ("-m", "scripts.gpu_check.program")
 
 
 class Job(NamedTuple):

@@ -1,4 +1,4 @@
-"""One network of the check in a process of its own: `python -m pyprof.gpucheck.program NETWORK WAY FACTS [CAPTURE]`.
+"""One network of the check in a process of its own: `python -m scripts.gpu_check.program NETWORK WAY FACTS [CAPTURE]`.
 
 Runs STEPS steps, of which those of WINDOW are recorded, and writes what it measured without a profiler's help as JSON to FACTS:
 the time of each step by CUDA events (on the CPU by its clock). WAY: measure (no recording: FLOPs by torch's counter, the device
@@ -19,8 +19,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import pyprof
-from pyprof.gpucheck.networks import NETWORKS, Network
-from pyprof.gpucheck.ways import STEPS, WINDOW
+from scripts.gpu_check.networks import NETWORKS, Network
+from scripts.gpu_check.ways import STEPS, WINDOW
 
 _SLEEP_CYCLES = 200_000_000  # about a tenth of a second, in which the host launches a whole step
 

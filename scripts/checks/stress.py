@@ -1,6 +1,6 @@
 """The instrumenter while everything happens at once: threads, forked and spawned processes, exceptions, deep recursion, toggling.
 
-    scripts/stress [--minutes N] [--seed N]
+    python -m scripts.checks.stress [--minutes N] [--seed N] [--threads N] [--workers N] [--most N]
 
 Ops are drawn at random from torch's operator database, with a network's training step, a function near the limit of recursion and
 calls that raise among them, while the instrumenter is put in and taken out, paused, and handed another recorder. Before, without
@@ -30,12 +30,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from stress_calls import Case, Expected, read_cases, read_expected, work
-
 from pyprof import nvtx as instrumenter
 from pyprof.nvtx.state import STATE
+from scripts.checks.stress_calls import Case, Expected, read_cases, read_expected, work
 
 GROWTH_MB = 64
 """Memory that a process may hold more at its end than after a quarter of its time: what torch and the allocator keep for 32 threads."""
@@ -283,11 +280,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=32)
+    parser.add_argument("--workers", type=int, default=8, help="forked and as many spawned processes")
+    parser.add_argument("--most", type=int, default=2, help="calls of each op")
     options = parser.parse_args()
     begin = time.monotonic()
-    found = stress(options.minutes * 60, options.seed)
+    found = stress(options.minutes * 60, options.seed, options.threads, options.workers, options.most)
     print("\n".join(lines(found, time.monotonic() - begin)))
-    return int(bool(found["wrong"]))
+    return int(bool(found["wrong"] or found["counts"]["ops"] < 100 or found["counts"]["ranges"] < 100))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 The command runs in a process that stops when it first touches the folder of its output. From there a fork of it goes on for each
 fault, so that only the writing is done again: killed, interrupted or terminated at a given call (of Python and of C, their begins
-and their ends), stopped by a quota or by a full disk. `scripts/faults` strikes at thousands of points; the tests at some.
+and their ends), stopped by a quota or by a full disk. `scripts/checks/run faults` strikes at thousands of points; the tests at some.
 """
 
 from __future__ import annotations
@@ -341,6 +341,23 @@ def cases(kind: str, folder: Path, disk: Path | None = None) -> Iterator[Case]:
     shutil.rmtree(out)
 
 
+ORDER = ["fsync contents", "replace contents", "fsync folder"]
+
+
+def order(case: Case) -> list[str]:
+    """What happened to a file until it had its name, as words; AssertionError where the disk may hold less than was written."""
+    hidden, found = "", []
+    for what, path, held in case.run(order=True).order:
+        name = str(Path(path).relative_to(case.folder)) if Path(path) != case.folder else "."
+        if what == "fsync" and held:
+            hidden = name
+            assert held == case.new, "something was written after it was brought to the disk"
+        assert what == "fsync" or name == hidden
+        parent = Path(case.folder, case.name).parent == Path(path)
+        found.append(f"{what} {'contents' if held else 'folder' if parent else name}")
+    return found
+
+
 def everything(points: int, kinds: list[str]) -> None:
     """These kinds of output struck at that many moments in each way, and stopped at that many sizes and fillings of the disk."""
     survived: dict[str, Counter[str]] = {}
@@ -348,6 +365,7 @@ def everything(points: int, kinds: list[str]) -> None:
         for kind in kinds or OUTPUTS:
             done = survived[kind] = Counter[str]()
             for case in cases(kind, Path(name), disk):
+                assert order(case) == ORDER, case.command
                 count = case.calls()
                 for how in STRIKES:
                     for point in range(0, count + 1, max(count // points, 1)):

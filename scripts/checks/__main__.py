@@ -1,0 +1,52 @@
+"""`python -m scripts.checks [NAME [ARGUMENT]...]`: all checks, as many at once as there are cores, or one: see scripts/checks/run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+# Name -> module, and the arguments with which it is part of all checks; the longest first.
+CHECKS = {
+    "faults": ("scripts.checks.faults", ("20",)),
+    "operators": ("scripts.checks.operators", ()),
+    "fuzz": ("scripts.checks.fuzzing", ("--inputs", "3000", "--go-on")),
+    "stress": ("scripts.checks.stress", ("--minutes", "0.25", "--threads", "8", "--workers", "2", "--most", "1")),
+}
+
+
+def command(name: str, arguments: tuple[str, ...] | list[str]) -> list[str]:
+    return [sys.executable, "-m", CHECKS[name][0], *arguments]
+
+
+def check(name: str) -> bool:
+    """Run a check and print a line, and where it failed all that it printed. Returns whether all is well."""
+    begin = time.monotonic()
+    env = {"OMP_NUM_THREADS": "1", **os.environ}
+    done = subprocess.run(
+        command(name, CHECKS[name][1]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env
+    )
+    said = done.stdout.rstrip().splitlines() or [""]
+    verdict = "ok    " if done.returncode == 0 else f"FAILED, exit code {done.returncode}"
+    print(f"{verdict} {name:10} {time.monotonic() - begin:5.0f} s  {said[-1]}", flush=True)
+    if done.returncode:
+        print("\n".join(said), flush=True)
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Returns the exit code: 1 where a check failed."""
+    if names := sys.argv[1:]:
+        if names[0] not in CHECKS:
+            print(f"there is no check {names[0]!r}; there are {', '.join(CHECKS)}", file=sys.stderr)
+            return 2
+        return subprocess.run(command(names[0], names[1:])).returncode
+    print(f"checks: {', '.join(CHECKS)}: some minutes", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return int(not all(list(pool.map(check, CHECKS))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
