@@ -14,7 +14,7 @@ from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import DIRECTIONS, PHASES, MarkedStep, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
 from pyprof.prof.costs import BYTES_BOUNDS
-from pyprof.prof.frame import Frame, Part, params
+from pyprof.prof.frame import Frame, params
 from pyprof.prof.roofline import BOUNDS, ceiling
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts
 
@@ -51,10 +51,6 @@ def _records(name: str) -> Callable[[Frame], Values]:
 
 def _cost(name: str) -> Callable[[Frame], Values]:
     return lambda frame: Integers.from_zero(getattr(frame.costs, name))
-
-
-def _idx(frame: Frame) -> Values:
-    return Integers.from_zero(frame.numbers + 1)
 
 
 def _delay(frame: Frame) -> Values:
@@ -121,7 +117,7 @@ def _innermost(stack: Stack) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column(_idx, Header("idx", "Idx", "number of the record, from 1 in order of begin")),
+    Column(lambda f: Integers.known(f.rows + 1), Header("idx", "Idx", "number of the record, from 1 in order of begin")),
     Column(lambda f: f.sequence(False), Header("seq", "SeqId", "autograd sequence number", empty="-")),
     Column(lambda f: f.sequence(True), Header("altseq", "AltSeqId", "other sequence numbers on the stack", empty="-")),
     Column(_records("tid"), Header("tid", "TId", "thread that launched it", width=12)),
@@ -296,7 +292,7 @@ class RecordTable(NamedTuple):
 
     def take(self, rows: Ints) -> RecordTable:
         """These rows only."""
-        return RecordTable(Part(self.frame, rows))
+        return RecordTable(self.frame.take(rows))
 
 
 def columns_text() -> str:

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pyprof.arrays.joining import positions
 from pyprof.arrays.types import Ints
 from pyprof.errors import InputError, UsageError
 from pyprof.hardware import gpus
-from pyprof.parse.records.records import COLUMNS, concatenate
+from pyprof.parse.records.records import concatenate
 from pyprof.parse.records.selection import (
     add_graphs,
     add_kinds,
@@ -40,7 +39,6 @@ from pyprof.prof.columns import (
 )
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
-from pyprof.prof.nearby import frame_of
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
 from pyprof.tables.table import Header, Source, choose
 from pyprof.visible import tell
@@ -86,23 +84,16 @@ def run(options: argparse.Namespace) -> int:
     gpu = gpus.named(options.gpu) if options.gpu is not None else None
     records = concatenate([*map(load, options.file or ["-"])])
     shown = of_kinds(records, options.kinds)
-    inside = positions(in_window(records, options, shown))
-    since, whole = first_ns(records), len(inside) == np.count_nonzero(shown)
-    records.release(*COLUMNS)
-    frame, inside = frame_of(records, shown, inside, gpu)
-    del shown
+    inside = np.flatnonzero(in_window(records, options, shown)[shown])
+    frame = Frame(records.select(shown), gpu, records)
     table = RecordTable(frame)
     rows = matching(table, inside, where)
     found = arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen)
-    found = found._replace(since=since)
-    records.release(*COLUMNS)
-    write(found, options)
+    write(found._replace(since=first_ns(records)), options)
     sys.stdout.flush()
-    for each in (records, frame.records):
-        each.release(*COLUMNS)
     for message in records.messages():
         tell(f"note: {message}")
-    _coverage(frame, inside, whole=whole)
+    _coverage(frame, inside)
     return 0
 
 
@@ -145,7 +136,7 @@ def _torch_table(options: argparse.Namespace) -> int:
     return 0
 
 
-def _coverage(frame: Frame, inside: Ints, *, whole: bool) -> None:
+def _coverage(frame: Frame, inside: Ints) -> None:
     """How much of the time is attributed, has shapes and has FLOPs; and, of the whole capture, why the rest has none."""
     records, costs = frame.records, frame.costs
     time = np.maximum(records["dur_ns"][inside], 0)
@@ -160,7 +151,7 @@ def _coverage(frame: Frame, inside: Ints, *, whole: bool) -> None:
         f"{len(inside)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "
         f"FLOPs for {shares[2]:.1f} %",
     )
-    if not whole:
+    if len(inside) < len(records):
         return  # reasons were counted over all records
     for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: (-item[1][1], item[0]))[:5]:
         rows = f"{count} row{'s' * (count != 1)}"

@@ -7,21 +7,16 @@ longest carries it. Unknown is -1 in every column here and stays unknown. No tex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of
+from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of, row_type
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.sorting import Groups, cuts_of, parts_of
-from pyprof.arrays.spool import computed, piece_rows, pieces, release, row_type, taken
 from pyprof.arrays.types import Array, Floats, Ints
 from pyprof.dtypes import DTYPES
 from pyprof.hardware.kernels import classify
-from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
@@ -78,22 +73,14 @@ class _Costing:
     def run(self) -> Costs:
         records = self.records
         code = self._forward_and_own()
-        instance, narrow = records["instance"], self._group_type()
-        group = computed(len(records), narrow, lambda part: np.where(code[part] >= 0, instance[part], -1))
+        # Numbers of groups, of which there are at most so many as instances and rows.
+        narrow = row_type(len(records) + extent(records["instance"])[1] + 2)
+        group = np.where(code >= 0, records["instance"], -1).astype(narrow)
         self._backward_from_forward(code, group)
-        records.release("launch_ns", "stack", "fwd_instance")
-        release()
         pools, reason = self._shared(code, group)
-        del group
         pools, reason = self._copies(code, pools, reason)
-        records.release("bytes", "instance")
         reasons = self._reasons(code, pools, reason)
-        records.release("dur_ns")
         return Costs(code, pools, self.problems, self.classes.code, self.kernel, self.kernels, reasons)
-
-    def _group_type(self) -> type[np.signedinteger[Any]]:
-        """That of numbers of groups, of which there are at most so many as instances and rows."""
-        return row_type(len(self.records) + extent(self.records["instance"])[1] + 2)
 
     def _of(self, name: str, rows: Array) -> Array:
         """A column in which the records of a class are equal, of some records."""
@@ -130,7 +117,9 @@ class _Costing:
                 codes[index] = self._add(Cost(0, 0, 0))  # on the CPU all work is in ops, and this function called none
                 continue
             if forward >= 0 and forward != own:
-                if self._forward_says_more(call, forward):
+                # A backward op may lack what it computes, where its forward has which inputs want a gradient.
+                wanted = any(tensor.grad for tensor in records.calls[forward].tensors)
+                if wanted and formulas.lacks(call, "output_mask") and self.backwards.pieces(forward):
                     masked = self.backwards.with_mask(call, forward) if self.cpu else None  # there a row is a whole op
                     if masked is None:
                         continue
@@ -138,9 +127,13 @@ class _Costing:
                 call = with_dtype(call, records.calls[forward])
             if element >= 0:
                 call = typed(call, DTYPES[element].name)
-            codes[index] = self._evaluate(call, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
+            cost, reason = formulas.evaluate(call)
+            least = formulas.least_bytes(call) if cost.bytes is None else None
+            if not reason and cost.bytes is None and cost.flops is not None:
+                reason = "dtype not recorded"
+            codes[index] = self._add(cost, reason, least, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
         own_codes = np.where(self.compute[of_class], codes[inverse], np.int32(-1))
-        return taken(own_codes, of_record)
+        return own_codes.take(of_record)
 
     def _inside_and_elements(self) -> tuple[tuple[Ints, Ints, Ints], Array]:
         """(classes, and what `recorded_inside` and `elements` say of their records, each once; of each record which it is)."""
@@ -151,34 +144,18 @@ class _Costing:
         distinct, _, place = distinct_rows(self.classes.code, inside, element)
         return (distinct[0], distinct[1], distinct[2]), place
 
-    def _forward_says_more(self, own: OpCall, forward: int) -> bool:
-        """Whether a backward op was recorded without what it computes, and its forward with which inputs want a gradient."""
-        wanted = any(tensor.grad for tensor in self.records.calls[forward].tensors)
-        return wanted and formulas.lacks(own, "output_mask") and bool(self.backwards.pieces(forward))
-
-    def _evaluate(self, call: OpCall, inferred: bool) -> int:
-        cost, reason = formulas.evaluate(call)
-        least = formulas.least_bytes(call) if cost.bytes is None else None
-        return self._add(cost, reason or _missing_dtype(cost), least, inferred)
-
     def _backward_from_forward(self, cost: Codes, group: Ints) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part."""
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
         other = np.array([*(not formulas.is_copy(call.name) for call in records.calls), True], np.bool_)
-        fwd_instance, alike = records["fwd_instance"], self.classes.code
         may = self.compute & self.classes.linked & other[self.alike["own"]]  # copies stand for themselves
-        rows = rows_where(len(cost), lambda part: may.take(alike[part]) & unknown.take(cost[part]))
-        forward = taken(fwd_instance, rows)
+        rows = np.flatnonzero(may.take(self.classes.code) & unknown.take(cost))
         free = int(records["instance"].max(initial=-1)) + 1
-        cuts = cuts_of(forward, piece_rows() // 4)  # ten columns and more are made of each part
-        parts = Groups(parts_of(forward, cuts), len(cuts) + 1)
-        for members in (parts[number] for number in range(len(parts))):
-            for own, codes, groups, count in self.backwards.settled(rows[members], forward[members]):
-                ends = np.cumsum(count)
-                cost[own], group[own] = codes, groups + (free + ends - count)[:, None]
-                free += int(ends[-1])
-            release()
+        for own, codes, groups, count in self.backwards.settled(rows, records["fwd_instance"][rows]):
+            ends = np.cumsum(count)
+            cost[own], group[own] = codes, groups + (free + ends - count)[:, None]
+            free += int(ends[-1])
 
     # ------------------------------------------------------------------ who carries it
 
@@ -188,10 +165,10 @@ class _Costing:
         In an op of matrix products the main rows are the kernels that multiply, where it has any; else all but auxiliary ones.
         Returns what records carry, for `code`, which is changed to that, and of each its row of the table.
         """
-        count, shared = len(self.table), is_repeated(group)
-        several = rows_where(len(code), lambda part: shared[part] & (group[part] >= 0))
+        count = len(self.table)
+        several = np.flatnonzero(is_repeated(group) & (group >= 0))
         base = code[several].astype(np.int64)
-        self._without_group(code, group)
+        code[(code >= 0) & (group < 0)] += np.int32(count)  # of no instance: nothing, for the reason that their cost has
         of = distinct_rows(group[several]).inverse
         groups = int(of.max(initial=-1)) + 1
         product = self.product.take(self.classes.code[several])
@@ -210,31 +187,17 @@ class _Costing:
         carrier = _first_heaviest(of, weight, groups)
         alone = weight == 0
         weight /= np.bincount(of, weight, groups)[of]
-        release()  # rows of groups are far from each other: each column that they are looked up in is in memory by now
         code[several] = np.arange(2 * count, 2 * count + len(several), dtype=np.int32)
         numbers = [self._of_costs(name) for name in (*_PARTS, "at_least")]
         own = [_divided(values[base], weight, of, carrier) for values in numbers]
         inferred, problem = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_), self._problem_codes()
         of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem]
         of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base])]
-        return self._pools(of_table, of_single), _table_rows(count, base)
-
-    def _without_group(self, code: Codes, group: Ints) -> None:
-        """Records of no instance carry nothing, for the reason that their cost has."""
-        count = np.int32(len(self.table))
-        for part in pieces(len(code)):
-            lacking = (code[part] >= 0) & (group[part] < 0)
-            if lacking.any():
-                code[part][lacking] += count
-
-    def _pools(self, of_table: Sequence[Array], own: Sequence[Array]) -> Pools:
-        """The costs of the table, then nothing for each of them, then those of single records, then nothing."""
-        nothing = np.full(len(self.table), -1)
-        found = []
-        for values, further in zip(of_table, own, strict=True):
-            none = nothing.astype(values.dtype) if values.dtype != np.bool_ else np.zeros(len(nothing), np.bool_)
-            found.append(np.concatenate([values[:-1], none, further, values[-1:]]))
-        return Pools(*found)
+        # The costs of the table, then nothing for each of them, then those of single records, then nothing.
+        nothing = [np.full(count, 0 if values.dtype == np.bool_ else -1).astype(values.dtype) for values in of_table]
+        pools = zip(of_table, nothing, of_single, strict=True)
+        reason = np.concatenate([np.arange(count), np.arange(count), base, [-1]])
+        return Pools(*(np.concatenate([known[:-1], none, own, known[-1:]]) for known, none, own in pools)), reason
 
     def _problem_codes(self) -> Codes:
         """For each cost its matrix product's row of `problems`, -1 where it has none; the last is that of no cost."""
@@ -271,31 +234,23 @@ class _Costing:
         if not len(instances):
             return np.empty(0, np.int64)
         instance, inside = self.records["instance"], one_of(instances, len(code))
-        rows = rows_where(len(code), lambda part: inside(instance[part]))
+        rows = np.flatnonzero(inside(instance))
         return rows[self.compute.take(self.classes.code[rows]) & (pools.bytes.take(code[rows]) >= 0)]
 
     def _reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:
         """How many records without FLOPs there are and their time, by reason. reason: of each row of the pools its row of the
         table, -1 none."""
         found: dict[str, tuple[int, int]] = {}
-        often, spent = np.zeros((2, len(self.table) + 1), np.int64)  # of no cost first
-        lacks, dur_ns = (pools.matmul_flops < 0) | (pools.vector_flops < 0), self.records["dur_ns"]
-        number = reason + 1
-        for part in pieces(len(code)):
-            lacking = np.flatnonzero(self.compute.take(self.classes.code[part]) & lacks.take(code[part]))
-            own = number.take(code[part][lacking])
-            often += np.bincount(own, minlength=len(often))
-            spent += summed(own, dur_ns[part][lacking], len(spent))
+        lacks = (pools.matmul_flops < 0) | (pools.vector_flops < 0)
+        lacking = np.flatnonzero(self.compute.take(self.classes.code) & lacks.take(code))
+        own = (reason + 1).take(code[lacking])  # 0: of no cost
+        often = np.bincount(own, minlength=len(self.table) + 1)
+        spent = summed(own, self.records["dur_ns"][lacking], len(often))
         for at in np.flatnonzero(often).tolist():
             why = self.table[at - 1].reason if at else "no op is known"
             count, time = found.get(why, (0, 0))
             found[why] = count + int(often[at]), time + int(spent[at])
         return found
-
-
-def _table_rows(count: int, base: Ints) -> Ints:
-    """Of each row of the pools its row of the table of costs, -1 none. base: of single records."""
-    return np.concatenate([np.arange(count), np.arange(count), base, [-1]])
 
 
 def _before_last(pool: Array, further: Array) -> Array:
@@ -324,7 +279,3 @@ def _first_heaviest(of: Ints, weight: Ints | Floats, groups: int) -> Ints:
     result = np.full(groups, -1, np.int64)
     result[of[rows]] = rows  # the last written of a group is its first
     return result
-
-
-def _missing_dtype(cost: Cost) -> str:
-    return "dtype not recorded" if cost.bytes is None and cost.flops is not None else ""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.spool import taken, touched
 from pyprof.arrays.types import Array, Bools, Ints
 from pyprof.hardware.kernels import KernelClass
 
@@ -37,7 +36,7 @@ class Pools(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Costs:
-    """code: of each record what it carries, a row of `pools`; most of one class carry the same.
+    """code: what each record carries, a row of `pools`; most of one class carry the same.
 
     problems: (m, n, k, batch); alike: class of each record; class_kernel: of each class the code into kernels; kernels:
     class of each distinct kernel name; reasons: rows and time without FLOPs, by reason.
@@ -51,67 +50,48 @@ class Costs:
     kernels: list[KernelClass]
     reasons: dict[str, tuple[int, int]]
 
-    def of(self, name: str, index: Any) -> Array:
+    def of(self, name: str, rows: Any) -> Array:
         """A column of `pools` for some records."""
-        found: Array = getattr(self.pools, name).take(self.code[index])
-        touched()  # few rows far from each other are in as many pages as all
+        found: Array = getattr(self.pools, name).take(self.code[rows])
         return found
 
-    def at(self, rows: Ints) -> Costs:
+    def at(self, rows: Array) -> Costs:
         """The costs of some records."""
         return replace(self, code=self.code[rows], alike=self.alike[rows])
 
-    def _whole(self, name: str) -> Array:
-        return taken(getattr(self.pools, name), self.code)
-
     @property
     def matmul_flops(self) -> Ints:
-        """Those of each record."""
-        return self._whole("matmul_flops")
+        """Matrix operations of each record."""
+        return self.pools.matmul_flops.take(self.code)
 
     @property
     def vector_flops(self) -> Ints:
-        """Those of each record."""
-        return self._whole("vector_flops")
+        """Vector operations of each record."""
+        return self.pools.vector_flops.take(self.code)
 
     @property
     def bytes(self) -> Ints:
-        """Those of each record."""
-        return self._whole("bytes")
-
-    @property
-    def at_least(self) -> Ints:
-        """Of each record the lower bound of bytes that are unknown."""
-        return self._whole("at_least")
-
-    @property
-    def inferred(self) -> Bools:
-        """Whether those of each record were."""
-        return self._whole("inferred")
-
-    @property
-    def main(self) -> Bools:
-        """Whether each record does the main work of its op."""
-        return self._whole("main")
+        """Least bytes of each record."""
+        return self.pools.bytes.take(self.code)
 
     @property
     def problem(self) -> Codes:
         """The matrix product of each record."""
-        return self._whole("problem")
+        return self.pools.problem.take(self.code)
 
     @property
     def kernel(self) -> Codes:
         """The code of each record into kernels."""
-        return taken(self.class_kernel, self.alike)
+        return self.class_kernel.take(self.alike)
 
     @property
     def flops(self) -> Ints:
         """Matrix and vector operations together; unknown where either is."""
-        return taken(self.pool_flops, self.code)
+        return self.pool_flops.take(self.code)
 
-    def flops_of(self, index: Any) -> Ints:
+    def flops_of(self, rows: Any) -> Ints:
         """The same of some records."""
-        found: Ints = self.pool_flops.take(self.code[index])
+        found: Ints = self.pool_flops.take(self.code[rows])
         return found
 
     @property
@@ -123,10 +103,10 @@ class Costs:
     @property
     def bytes_or_least(self) -> Ints:
         """The bytes, and where they are unknown their lower bound."""
-        return taken(np.where(self.pools.bytes >= 0, self.pools.bytes, self.pools.at_least), self.code)
+        return np.where(self.pools.bytes >= 0, self.pools.bytes, self.pools.at_least).take(self.code)
 
     @property
     def bound(self) -> Codes:
-        """Which of BYTES_BOUNDS the bytes are, -1 for those of which nothing is known."""
+        """Which of BYTES_BOUNDS the bytes are, -1 where nothing is known of them."""
         unknown = np.where(self.pools.at_least >= 0, np.int32(2), np.int32(-1))
-        return taken(np.where(self.pools.bytes < 0, unknown, self.pools.inferred.astype(np.int32)), self.code)
+        return np.where(self.pools.bytes < 0, unknown, self.pools.inferred.astype(np.int32)).take(self.code)

@@ -1,7 +1,7 @@
 """Records and costs -> everything that columns are read from, each thing computed when the first column needs it.
 
-A frame can be taken apart by rows: costs, sums over the instances of ops, and texts are made once for all its records, the rest
-for the rows taken. Texts are made once for each distinct value, never for each record. Columns and formats are not known here.
+`take` gives a frame of some rows. Costs, sums over the instances of ops, and texts are made once for all records, the rest for
+the rows taken. Texts are made once for each distinct value, never for each record. Columns and formats are not known here.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyprof.arrays.columns import distinct_places, distinct_rows, one_of, repeated
-from pyprof.arrays.joining import rows_where
-from pyprof.arrays.spool import empty, pieces, taken, touched
-from pyprof.arrays.types import Bools, Floats, Ints
+from pyprof.arrays.columns import distinct_places, distinct_rows, one_of, repeated, row_type
+from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
 from pyprof.hardware.devices import Gpu
@@ -25,7 +23,7 @@ from pyprof.hardware.kernels import Verdict, verdict
 from pyprof.hardware.occupancy import active_blocks, theoretical_occupancy, waves
 from pyprof.opcall import OpCall
 from pyprof.parse.records.classes import Classes, classes_of
-from pyprof.parse.records.records import COLUMNS, PHASES, POOLED, GpuInfo, MarkedStep, Records, Stack
+from pyprof.parse.records.records import PHASES, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.cost import cost_records
@@ -41,60 +39,44 @@ _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, Activit
 
 
 class Frame:
-    """All records of one report with what is computed from them."""
+    """Records of one report with what is computed from them: all of it, or some rows of such a frame.
 
-    def __init__(self, records: Records, gpu: Gpu | None = None, whole: Records | None = None) -> None:
-        """gpu: what the user says that the device is, whatever the capture says. whole: what the records were chosen from, so
+    whole: the frame that holds all records, itself unless it was taken from another; rows: positions of these records there.
+    """
+
+    def __init__(self, records: Records, gpu: Gpu | None = None, ran: Records | None = None) -> None:
+        """gpu: what the user says that the device is, whatever the capture says. ran: what the records were chosen from, so
         that an op's time holds its memsets where these are not shown."""
         # Nothing can be inferred about calls of which no argument was recorded.
         described = any(map(attrgetter("args"), records.calls)) or any(map(attrgetter("kwargs"), records.calls))
-        self.records = infer(records) if described else records
-        for each in (records, self.records):
-            each.release(*COLUMNS)  # most of what was looked at here is not needed soon
-        self.given = gpu
-        self._whole = self._ran = records if whole is None else whole
-        self._all: Frame | None = None  # what this is a part of
+        self.records, self.given = infer(records) if described else records, gpu
+        self.whole, self.rows = self, np.arange(len(records), dtype=row_type(len(records)))
+        self._ran = records if ran is None else ran
         self._texts = dict[tuple[str, object], Texts]()
 
-    @property
-    def rows(self) -> Ints:
-        """The numbers of these records, from 0."""
-        return np.arange(len(self.records))
-
-    @property
-    def numbers(self) -> Ints:
-        """The numbers of these records in the whole capture, from 0."""
-        return (self._all or self).numbers_of(self.rows)
-
-    def numbers_of(self, rows: Ints) -> Ints:
-        """The same of some of them."""
-        return rows
-
-    def within(self) -> tuple[Records, Bools | None]:
-        """The records of the whole capture and which of them these are; None: all."""
-        return self.records, None
+    def take(self, rows: Array) -> Frame:
+        """Some rows, with all that is known of them here, which may depend on others."""
+        part = Frame.__new__(Frame)
+        part.whole, part.rows, part.given = self.whole, self.rows[rows], self.given
+        part.records = self.records.select(rows)
+        return part
 
     @cached_property
     def classes(self) -> Classes:
         """The classes of the records."""
-        found = classes_of(self.records)
-        columns = found.records.columns
-        self.records.are_of(found.code, columns)
-        if len(self._ran) == len(self.records):  # as the capture has them, with the calls that it holds
-            self._ran.are_of(found.code, {name: columns[name] for name in columns if POOLED.get(name) != "calls"})
-        return found
+        return classes_of(self.records)
 
     @cached_property
     def of_classes(self) -> Frame:
         """A frame of one record of each class, for what depends on that alone."""
-        return Part(self, self.classes.first, self.classes.records)
+        return self.take(self.classes.first)
 
     @cached_property
     def costs(self) -> Costs:
+        if self.whole is not self:
+            return self.whole.costs.at(self.rows)
         with stage("computing costs"):
-            found = cost_records(self.records, self.classes)
-        self.records.release(*COLUMNS)
-        return found
+            return cost_records(self.records, self.classes)
 
     def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
         """A text of each call; None is unknown."""
@@ -106,7 +88,7 @@ class Frame:
 
     def _coded(self, column: str, text: Callable[[_T], str | None], pool: Sequence[_T]) -> Texts:
         """A text made once for each of the pool, and for the same function again never."""
-        made = (self._all or self)._texts
+        made = self.whole._texts
         if (column, text) not in made:
             made[column, text] = texts(np.append(np.arange(len(pool), dtype=np.int32), np.int32(-1)), [*map(text, pool)])
         return made[column, text].take(self.records[column])
@@ -117,9 +99,9 @@ class Frame:
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
         """A text for each distinct kernel name that the records use, made once."""
-        made, strings = (self._all or self)._texts, self.records.strings
+        made, strings = self.whole._texts, self.records.strings
         if ("name", text) not in made:
-            used, _ = distinct_places((self._all or self).records["name"], len(strings))
+            used, _ = distinct_places(self.whole.records["name"], len(strings))
             names = map(strings.__getitem__, used.tolist())
             found = texts(np.arange(len(used)), [text(name) if name.strip() else None for name in names])
             codes = np.full(len(strings) + 1, -1, np.int32)
@@ -161,43 +143,41 @@ class Frame:
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:
         """Each device of the capture, its numbers before the table's, with notes on what is guessed."""
+        if self.whole is not self:
+            return self.whole.gpus
         if self.given is not None:
             return [(self.given, [])] * max(len(self.records.gpus), 1)
-        return [_described(info) for info in self.records.gpus]
+        found = []
+        for info in self.records.gpus:
+            numbers = {key: value for key in Recorded._fields[1:] if (value := getattr(info, key)) > 0}
+            found.append(find(info.name, Recorded(info.cc, **numbers)))
+        return found
 
     @cached_property
     def roofline(self) -> Roofline:
         """Least times, limits and lost time of every record. Limits are those of its class but for a few, which are looked at
         by themselves."""
-        rows, code, dur_ns = len(self.records), self.classes.code, self.records["dur_ns"]
+        if self.whole is not self:
+            return self._own_roofline()
+        code, dur_ns = self.classes.code, self.records["dur_ns"]
         of_class = limits(self.of_classes._terms, self.of_classes._peaks.l2_bytes)
-        whole = Roofline(*(empty(rows, dtype) for dtype in (np.float64, np.int8, np.int64)))
-
-        def put(at: slice | Ints, found: Roofline) -> None:
-            for column, values in zip(whole, found, strict=True):
-                column[at] = values
-
-        for part in pieces(rows):
-            took, own = dur_ns[part], code[part]
-            put(part, roofline(took, took.astype(np.float64), None, of_class.take(own)))
+        found = roofline(dur_ns, dur_ns.astype(np.float64), None, of_class.take(code))
         others = self._unlike_their_class
         for start in range(0, len(others), PART_ROWS):
             some = others[start : start + PART_ROWS]
-            put(some, Part(self, some)._roofline())
-            touched()
-        return whole
+            for column, values in zip(found, self.take(some)._own_roofline(), strict=True):
+                column[some] = values
+        return found
 
     @cached_property
     def _unlike_their_class(self) -> Ints:
         """The records that carry something else than the first of their class, were waited for, or have others in their
         instance."""
-        cost, code, waited, instance = self.costs.code, self.classes.code, self._waited, self.records["instance"]
-        usual, several = cost[self.classes.first], one_of(self._several[1:], len(instance))
-        return rows_where(
-            len(code), lambda part: (cost[part] != usual.take(code[part])) | waited[part] | several(instance[part])
-        )
+        cost, instance = self.costs.code, self.records["instance"]
+        usual = cost[self.classes.first].take(self.classes.code)
+        return np.flatnonzero((cost != usual) | self._waited | one_of(self._several[1:], len(instance))(instance))
 
-    def _roofline(self) -> Roofline:
+    def _own_roofline(self) -> Roofline:
         instance = self.of_instance
         limit = limits(instance, self._peaks.l2_bytes)
         return roofline(self.records["dur_ns"], instance.time_ns, instance.launch_ns, limit)
@@ -209,25 +189,22 @@ class Frame:
         gpu = self.records["gpu"].astype(np.int64)
         if self.given is not None:
             gpu = np.where(np.isin(self.records["kind"], _ON_GPU), 0, gpu)
-        elsewhere = np.isin(self.records["kind"], (ActivityKind.MEMCPY,)) & (self.records["copykind"] != 8)
-        elsewhere |= self.records["phase"] == PHASES.index("communication")  # over links whose rates are not known
-        gpu = np.where(elsewhere, -1, gpu)
+        over_links = (self.records["kind"] == ActivityKind.MEMCPY) & (self.records["copykind"] != 8)
+        over_links |= self.records["phase"] == PHASES.index("communication")
+        gpu = np.where(over_links, -1, gpu)  # their rates are not known
         distinct, _, inverse = distinct_rows(codes, gpu)
         rows = [self._peaks_of(verdicts[code], at) for code, at in distinct.T.tolist()]
         table = np.array(rows, np.float64).reshape(-1, 5)[inverse]
         cpu = self.records["kind"] == ActivityKind.CPU
         if cpu.any():
-            table[cpu] = (self._all or self)._cpu_peaks[self.records["call"][cpu]]
-        launch_ns = np.where((self._all or self)._waited[self.rows], self.records["launch_dur_ns"].astype(np.float64), np.nan)
+            table[cpu] = self.whole._cpu_peaks[self.records["call"][cpu]]
+        launch_ns = np.where(self.whole._waited[self.rows], self.records["launch_dur_ns"].astype(np.float64), np.nan)
         matmul, vector, dram, l2_bytes, least_ns = table.T
         return Peaks(matmul, vector, dram, l2_bytes, least_ns, launch_ns)
 
     @cached_property
     def _waited(self) -> Bools:
-        found = waited_for_launch(self.records, self._ran)
-        for records in (self.records, self._ran):
-            records.release("start_ns")
-        return found
+        return waited_for_launch(self.records, self._ran)
 
     def _peaks_of(self, found: Verdict, gpu: int) -> tuple[float, ...]:
         if gpu < 0 or gpu >= len(self.gpus):
@@ -248,75 +225,62 @@ class Frame:
             rows.append((rate, rate, measured.dram_gbs * 1e9 if measured is not None else np.nan, np.nan, 0.0))
         return np.array([*rows, (np.nan,) * 5])
 
-    def _gpu_number(self, value: Callable[[int], float]) -> Floats:
-        known = np.array([value(i) for i in range(len(self.gpus))] + [np.nan])
-        numbers: Floats = known[self.records["gpu"]]
-        return numbers
+    @cached_property
+    def _threads(self) -> Floats:
+        """Threads of a block."""
+        axes = [self.records[f"block_{axis}"].astype(np.float64) for axis in "xyz"]
+        return axes[0] * axes[1] * axes[2]
 
     @cached_property
     def _active(self) -> Floats:
         """Blocks that a multiprocessor holds, NaN unknown."""
-        records = self.records
-        threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-        result = np.full(len(records), np.nan)
+        records, result = self.records, np.full(len(self.records), np.nan)
         kernel = (records["kind"] == ActivityKind.KERNEL) & (records["block_x"] > 0)
         for code, (gpu, _) in enumerate(self.gpus):
             rows = kernel & (records["gpu"] == code)
             if gpu.limits is not None and rows.any():
                 regs, shared = records["regs"][rows], records["smem_bytes"][rows]
-                result[rows] = active_blocks(gpu.limits, threads[rows], regs, shared)
+                result[rows] = active_blocks(gpu.limits, self._threads[rows], regs, shared)
         return result
 
     @cached_property
     def occupancy(self) -> Fractions:
         """Theoretical occupancy, percent of resident warps."""
-        records = self.records
-        threads = np.prod([records[f"block_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-        result = np.full(len(records), np.nan)
+        result = np.full(len(self.records), np.nan)
         for code, (gpu, _) in enumerate(self.gpus):
-            rows = (records["gpu"] == code) & ~np.isnan(self._active)
+            rows = (self.records["gpu"] == code) & ~np.isnan(self._active)
             if rows.any():
-                result[rows] = theoretical_occupancy(gpu.limits, threads[rows], self._active[rows])
+                result[rows] = theoretical_occupancy(gpu.limits, self._threads[rows], self._active[rows])
         return Fractions.not_nan(100 * result, 1)
 
     @cached_property
     def waves(self) -> Fractions:
         """Blocks of the grid over the blocks that the device holds at once."""
         grid = np.prod([self.records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
-        sms = self._gpu_number(
-            lambda i: float(self.records.gpus[i].sms if self.records.gpus[i].sms > 0 else self.gpus[i][0].sms or 0)
-        )
-        return Fractions.not_nan(waves(grid, self._active, sms), 2)
+        recorded = [info.sms for info in self.records.gpus]
+        sms = [float(recorded[at] if recorded[at] > 0 else gpu.sms or 0) for at, (gpu, _) in enumerate(self.gpus)]
+        return Fractions.not_nan(waves(grid, self._active, np.array([*sms, np.nan])[self.records["gpu"]]), 2)
 
     # ------------------------------------------------------------------ Tensor Cores
 
     @cached_property
     def verdicts(self) -> tuple[Ints, list[Verdict]]:
         """Once for each distinct (kernel name, op, device)."""
-        codes, found = self.class_verdicts
-        return taken(codes, self.classes.code), found
+        codes, found = self.whole.class_verdicts
+        return codes.take(self.costs.alike), found
 
     @cached_property
     def class_verdicts(self) -> tuple[Ints, list[Verdict]]:
         """The same, with a code of each class."""
-        alike = self.classes.records
+        alike, found = self.classes.records, list[Verdict]()
         distinct, _, inverse = distinct_rows(self.costs.class_kernel, alike["call"], alike["gpu"])
-        return inverse, [self._verdict(*key) for key in distinct.T.tolist()]
-
-    @cached_property
-    def distinct_verdicts(self) -> tuple[Ints, list[Verdict]]:
-        """The same, equal ones once, since texts and peaks are made of each for every part."""
-        codes, found = self.class_verdicts
-        pool = dict[Verdict, int]()
-        number = np.array([pool.setdefault(one, len(pool)) for one in found], np.int64)
-        return number[codes], list(pool)
-
-    def _verdict(self, kernel: int, call: int, gpu: int) -> Verdict:
-        op = self.records.calls[call] if call >= 0 else None
-        amd = gpu >= 0 and self.gpus[gpu][0].amd
-        cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 and not amd else None
-        matmul = None if op is None else formulas.matmul_class(op.name)
-        return verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc, amd=amd)
+        for kernel, call, gpu in distinct.T.tolist():
+            op = self.records.calls[call] if call >= 0 else None
+            amd = gpu >= 0 and self.gpus[gpu][0].amd
+            cc = (self.records.gpus[gpu].cc or self.gpus[gpu][0].cc) if gpu >= 0 and not amd else None
+            matmul = None if op is None else formulas.matmul_class(op.name)
+            found.append(verdict(self.costs.kernels[kernel], op_dtype=_operand_dtype(op), matmul=matmul, cc=cc, amd=amd))
+        return inverse, found
 
     def of_verdict(self, text: Callable[[Verdict], str | None], not_applicable: str) -> Texts:
         """A text of each verdict, None unknown; not_applicable: that of copies and of ops on the CPU."""
@@ -337,41 +301,34 @@ class Frame:
     @cached_property
     def of_instance(self) -> Terms:
         """Those of each record's instance, over all its kernels and, for its time, those that are not among the records."""
-        place, sums = self._place(self.records["instance"]), (self._all or self)._sums
+        place, sums = self.whole._place(self.records["instance"]), self.whole._sums
         return Terms(*(np.where(place > 0, total[place], own) for total, own in zip(sums, self._terms, strict=True)))
 
     @cached_property
     def _several(self) -> Ints:
         """The numbers of the instances of several records, ascending, behind -1. The others need no sums."""
-        found = repeated(self._whole["instance"])
+        found = repeated(self._ran["instance"])
         return np.append(-1, found[found >= 0])
 
     def _place(self, instance: Ints) -> Ints:
         """Where each instance stands among those of several records; 0: it is none of them."""
-        several = (self._all or self)._several
-        place = np.searchsorted(several, instance, "right") - 1
-        return np.where(several[place] == instance, place, 0)
+        place = np.searchsorted(self._several, instance, "right") - 1
+        return np.where(self._several[place] == instance, place, 0)
 
     @cached_property
     def _sums(self) -> Terms:
         """The terms of each instance of several records, some records at a time."""
         sums = Terms(*np.zeros((len(Terms._fields), len(self._several))))
-        instance, dur_ns = self._whole["instance"], self._whole["dur_ns"]
-        several = one_of(self._several[1:], len(instance))
-        rows = rows_where(len(instance), lambda part: several(instance[part]))
+        ran, mine = self._ran["instance"], self.records["instance"]
+        several = one_of(self._several[1:], len(ran))
+        rows = np.flatnonzero(several(ran))
+        np.add.at(sums.time_ns, self._place(ran[rows]), self._ran["dur_ns"][rows].astype(np.float64))
+        rows = np.flatnonzero(several(mine))
         for start in range(0, len(rows), PART_ROWS):
-            some = rows[start : start + PART_ROWS]
-            np.add.at(sums.time_ns, self._place(instance[some]), dur_ns[some].astype(np.float64))
-            touched()
-        mine = self.records["instance"]
-        rows = rows_where(len(mine), lambda part: several(mine[part]))
-        self._whole.release("instance", "dur_ns")
-        for start in range(0, len(rows), PART_ROWS):
-            part = Part(self, rows[start : start + PART_ROWS])
-            place = part._place(part.records["instance"])
+            part = self.take(rows[start : start + PART_ROWS])
+            place = self._place(part.records["instance"])
             for total, own in zip(sums[1:], part._terms[1:], strict=True):
                 np.add.at(total, place, own)
-            touched()
         return sums
 
     def rate(self, what: str) -> Fractions:
@@ -383,44 +340,6 @@ class Frame:
             else:
                 ratio = of.flops / of.time_ns / 1e3 if what == "flops" else of.bytes / of.time_ns
         return Fractions(ratio, ~np.isfinite(ratio), 3 if what == "flops" else 2)
-
-
-class Part(Frame):
-    """Some rows of a whole frame, with all that is known of them there, which may depend on others."""
-
-    rows: Ints = np.empty(0, np.int64)
-
-    def __init__(self, frame: Frame, rows: Ints, records: Records | None = None) -> None:
-        """records: those at these rows, where they are made already."""
-        self._all, self.rows = frame, rows
-        self.records, self.given = frame.records.select(rows) if records is None else records, frame.given
-
-    def within(self) -> tuple[Records, Bools | None]:
-        whole = (self._all or self).records
-        return whole, np.isin(np.arange(len(whole)), self.rows)
-
-    @cached_property
-    def costs(self) -> Costs:
-        return (self._all or self).costs.at(self.rows)
-
-    @cached_property
-    def roofline(self) -> Roofline:
-        return self._roofline()
-
-    @cached_property
-    def verdicts(self) -> tuple[Ints, list[Verdict]]:
-        codes, found = (self._all or self).distinct_verdicts
-        return codes.take(self.costs.alike), found
-
-    @cached_property
-    def gpus(self) -> list[tuple[Gpu, list[str]]]:
-        return (self._all or self).gpus
-
-
-def _described(info: GpuInfo) -> tuple[Gpu, list[str]]:
-    """What the table has of a device, with the numbers that the capture recorded."""
-    numbers = {key: value for key in Recorded._fields[1:] if (value := getattr(info, key)) > 0}
-    return find(info.name, Recorded(info.cc, **numbers))
 
 
 def params(op: OpCall) -> str | None:

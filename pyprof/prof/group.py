@@ -14,7 +14,6 @@ from copy import copy
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows
-from pyprof.arrays.spool import pieces
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame
@@ -190,9 +189,8 @@ def _depth_first(paths: list[tuple[str, ...]], time: list[int]) -> Ints:
 def exact_sum(values: AnyInts, group: Ints, groups: int) -> AnyInts:
     """Exact sums of numbers that are not negative; Python's own integers where 64 bits do not hold one."""
     low, high = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-    for part in pieces(len(group)):
-        np.add.at(low, group[part], values[part] & 0xFFFFFFFF)
-        np.add.at(high, group[part], values[part] >> 32)
+    np.add.at(low, group, values & 0xFFFFFFFF)
+    np.add.at(high, group, values >> 32)
     if not groups or int(high.max()) + (int(low.max()) >> 32) < 1 << 30:
         return (high << 32) + low
     return np.array([(h << 32) + n for h, n in zip(high.tolist(), low.tolist(), strict=True)], object)

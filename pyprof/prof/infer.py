@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pyprof.arrays.columns import distinct_rows, distinct_values, extent
-from pyprof.arrays.spool import computed
 from pyprof.dtypes import lookup
 from pyprof.hardware.kernels import classify
 from pyprof.opcall import UNKNOWN, DTypeArg, OpCall, TensorSpec
@@ -41,11 +40,6 @@ def infer(records: Records) -> Records:
 
 _LOOK_UP = r"embedding_codegen_lookup\w*_function$"
 _LOOK_UP_BACKWARD = r"CppNode<SplitLookupFunction_\w+>$"
-
-
-def pairs_all(records: Records) -> bool:
-    """Whether what is filled in depends on all records: look-ups are paired by their number."""
-    return any(re.search(f"{_LOOK_UP}|{_LOOK_UP_BACKWARD}", call.op) for call in records.calls)
 
 
 def _look_ups(records: Records) -> Records:
@@ -130,16 +124,10 @@ def _replaced_calls(
     of_instance = np.full(max(extent(instance)[1], extent(forward_instance)[1]) + 2, -1, np.int32)
     of_instance[instances] = code
 
-    def call(part: slice) -> npt.NDArray[np.int32]:
-        forward, backward = of_instance[instance[part]], of_instance[forward_instance[part]]
-        better = np.where(backward >= 0, backward, np.where(forward_instance[part] >= 0, -1, forward))
-        return np.where(better >= 0, better, records["call"][part])
-
-    def own(part: slice) -> npt.NDArray[np.int32]:
-        better = np.where(forward_instance[part] >= 0, -1, of_instance[instance[part]])
-        return np.where(better >= 0, better, records["own"][part])
-
-    columns = {name: computed(len(records), records[name].dtype, found) for name, found in (("call", call), ("own", own))}
+    forward, backward = of_instance[instance], of_instance[forward_instance]
+    own = np.where(forward_instance >= 0, -1, forward)
+    call = np.where(backward >= 0, backward, own)
+    columns = {name: np.where(code >= 0, code, records[name]) for name, code in (("call", call), ("own", own))}
     return records.with_ops(columns, calls)
 
 

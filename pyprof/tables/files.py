@@ -99,7 +99,7 @@ def _remove_left_folders(target: Path) -> None:
 def whole_text_file(path: Path, inputs: Iterable[Path] = ()) -> Iterator[IO[str]]:
     """As `whole_file`, for text in UTF-8 whose line ends are written as they are."""
     with whole_file(path, inputs) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+        text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
         yield text
         text.flush()
         text.detach()  # the stream is closed by its owner

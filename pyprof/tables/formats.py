@@ -13,17 +13,17 @@ from functools import partial
 from io import TextIOWrapper
 from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import IO, BinaryIO, NamedTuple, cast
+from typing import IO, BinaryIO, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from pyprof.errors import UsageError, unusable
-from pyprof.tables.sink import Text, sink
 from pyprof.tables.table import PART_ROWS, AnyTable, Fractions, Header, LazyTable, PerPool, Texts, Values, printed
 from pyprof.visible import one_line, visible
 
 _BATCH_ROWS = 2_000
 _ARROW_FROM_ROWS = 50_000  # below, importing pyarrow takes longer than it saves
+Text: TypeAlias = str | memoryview  # or its bytes in UTF-8
 _EXECUTED = r"(?s)(?:^|(?<=[;\t\r\n]))(?=\s*[=+\-@＝＋－＠].)"  # where a spreadsheet sees a formula
 
 
@@ -48,23 +48,22 @@ def write_lines(lines: Lines, table: AnyTable, change: Callable[[str], str], str
     many = len(table.rows) >= _ARROW_FROM_ROWS and lines.row.count("%s") == len(fields)
     made = (_arrow_rows(lines) if many else None) or partial(_python_rows, lines)
     skipped, begin = lines.skipped, titled(lines.begin) if stream.isatty() else lines.begin
-    with sink(stream, many) as put:
-        for part in table.parts():
-            put([begin])  # not before the first rows are known: a damaged file may have none
-            begin = ""
-            values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
-            for start in range(0, len(values[0].unknown) if values else 0, PART_ROWS):
-                put(_without(skipped, made([v.take(slice(start, start + PART_ROWS)) for v in values])))
-                skipped = 0
-            del part, values  # before the next are made
-        put([lines.end])
-
-
-def _without(count: int, texts: Iterator[Text]) -> Iterator[Text]:
-    """The texts but for the first characters, which are of one byte each."""
-    for text in texts:
-        yield text[count:]
-        count = 0
+    past_encoder = stream.buffer if getattr(stream, "encoding", None) == "utf-8" and hasattr(stream, "buffer") else None
+    for part in table.parts():
+        stream.write(begin)  # not before the first rows are known: a damaged file may have none
+        begin = ""
+        values = [_field(v, texts, lines.finite) for v, texts in zip(part.values, fields, strict=True)]
+        for start in range(0, len(values[0].unknown) if values else 0, PART_ROWS):
+            for text in made([v.take(slice(start, start + PART_ROWS)) for v in values]):
+                some, skipped = text[skipped:], 0
+                if isinstance(some, str):
+                    stream.write(some)
+                elif past_encoder is not None:
+                    stream.flush()
+                    past_encoder.write(some)
+                else:
+                    stream.write(str(some, "utf-8"))
+    stream.write(lines.end)
 
 
 def _python_rows(lines: Lines, values: Sequence[Values]) -> Iterator[Text]:
@@ -79,10 +78,10 @@ def _arrow_rows(lines: Lines) -> Callable[[Sequence[Values]], Iterator[Text]] | 
     try:
         import pyarrow
 
-        from pyprof.tables.rowtext import BATCH_ROWS, Rows
+        from pyprof.tables.rowtext import BATCH_ROWS, RowTexts
     except ImportError:
         return None
-    made = Rows(lines.row.split("%s"), lines.unknown)
+    made = RowTexts(lines.row.split("%s"), lines.unknown)
     refused = UnicodeEncodeError, pyarrow.ArrowException
 
     def rows(values: Sequence[Values]) -> Iterator[Text]:

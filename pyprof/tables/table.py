@@ -15,8 +15,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyprof.arrays.heap import trim
-from pyprof.arrays.spool import computed
 from pyprof.arrays.types import Bools, Floats, Ints
 from pyprof.errors import UsageError
 
@@ -39,7 +37,7 @@ class Integers(NamedTuple):
     @classmethod
     def from_zero(cls, values: AnyInts) -> Integers:
         """Numbers from 0 on, in an array that marks what is unknown by a number below 0."""
-        return cls(values, computed(len(values), np.bool_, lambda part: values[part] < 0))
+        return cls(values, values < 0)
 
     def take(self, rows: Rows) -> Integers:
         """These rows only."""
@@ -188,12 +186,7 @@ class LazyTable(NamedTuple):
         size = PART_ROWS if (self.rows[1:] > self.rows[:-1]).all() else len(self.rows)
         for start in range(0, max(len(self.rows), 1), size):
             part = self.source.take(self.rows[start : start + size])
-            values = [*map(part.of, map(attrgetter("key"), self.headers))]
-            del part
-            if start == 0:
-                trim()  # what has been computed of all rows for the first of them
-            yield Table(self.headers, values, *self[3:])
-            del values  # before the next are made
+            yield Table(self.headers, [part.of(header.key) for header in self.headers], *self[3:])
 
     def whole(self) -> Table:
         """All rows at once."""

@@ -16,7 +16,6 @@ from pyprof.cli import main
 from pyprof.loading import load, load_capture
 from pyprof.parse.records import parquet
 from pyprof.parse.records.records import ANYTHING, NOTHING_KNOWN, Limits, Records
-from pyprof.prof import nearby
 from tests.tiny import Nsys
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
@@ -77,13 +76,10 @@ def test_a_part_of_a_capture_is_the_same_however_it_is_read(
     with monkeypatch.context() as patch:  # all read
         of_parts(records, file, 1 << 20)
         patch.setattr(reader._Stored, "stretches", Records.stretches)
-        patch.setattr(nearby, "_WORTH", 1 << 40)
         expected = [run(file, command, capsys) for command in asked]
     assert len({out for _, out, _ in expected}) > len(expected) // 4
     of_parts(records, file, max(len(records) // 37, 1))
-    for worth in (0, 2):
-        monkeypatch.setattr(nearby, "_WORTH", worth)
-        assert [run(file, command, capsys) for command in asked] == expected
+    assert [run(file, command, capsys) for command in asked] == expected
     # As another program or an earlier version may write it.
     pq.write_table(pq.read_table(file), file, row_group_size=max(len(records) // 11, 1), write_statistics=False)
     assert [run(file, command, capsys) for command in asked] == expected
@@ -97,29 +93,6 @@ def steps(tmp_path: Path, of_parts: Callable[[Records, Path, int], Path]) -> Pat
         n.range(f"aten::mm, seq = {at}, op_id = {at}, sizes = [[4, 2], [2, 8]]", 1000 * at, 1000 * at + 50)
         n.kernel(f"k{at}", 1000 * at + 10, 1000 * at + 100, 1000 * at + 200)
     return of_parts(load_capture(n.write(tmp_path / "n.sqlite")), tmp_path / "net.parquet", 2)
-
-
-def read_groups(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[int]]:
-    """Of each column the row groups that will be read."""
-    found: dict[str, set[int]] = {}
-    read = reader.pq.ParquetFile.read_row_group
-
-    def noted(file: object, group: int, columns: list[str], **options: object) -> object:
-        for column in columns:
-            found.setdefault(column, set()).add(group)
-        return read(file, group, columns, **options)
-
-    monkeypatch.setattr(reader.pq.ParquetFile, "read_row_group", noted)
-    return found
-
-
-def test_what_is_outside_a_time_is_not_read(
-    steps: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = read_groups(monkeypatch)
-    assert run(steps, ("prof", "--time", "4us:6us", "-c", "kernel,params,sil"), capsys)[1].split()[-6::3] == ["k4", "k5"]
-    assert found["sil"] == found["scope_id"] == found["instance"] == {2}
-    assert found["start"] <= {0, 2}  # the first for the time that 4 us are after
 
 
 @pytest.mark.parametrize("lie", [Limits(5, 4, False), Limits(-(1 << 63), -5, True), Limits(0, 0, False), NOTHING_KNOWN])
