@@ -36,7 +36,9 @@ def averages(found: Executions, keys: list[str]) -> Table:
     used, inverse = np.unique(found.label, return_inverse=True)
     pools: dict[tuple[str, ...], int] = {}
     calls = [found.markers[label].call for label in used.tolist()]
-    texts = [(found.names[label], _shapes(call))[: len(keys)] for label, call in zip(used.tolist(), calls, strict=True)]
+    # As torch prints input shapes: a list for each input, empty for what is no tensor.
+    shapes = ["[]" if c is None or not c.described else str([*map(_shape, c.args)]) for c in calls]
+    texts = [(found.names[label], shape)[: len(keys)] for label, shape in zip(used.tolist(), shapes, strict=True)]
     code = np.array([pools.setdefault(text, len(pools)) for text in texts], np.int64)
     group, size = code[inverse.ravel()] if len(used) else np.empty(0, np.int64), len(pools)
 
@@ -68,13 +70,6 @@ def _ratio(part: Ints, whole: Ints | np.int64, known: bool) -> Fractions:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = part / np.asarray(whole, np.float64)
     return Fractions(ratio, ~(np.isfinite(ratio) & known))
-
-
-def _shapes(call: OpCall | None) -> str:
-    """As torch prints input shapes: a list for each input, empty for what is no tensor."""
-    if call is None or not call.described:
-        return "[]"
-    return str([_shape(value) for value in call.args])
 
 
 def _shape(value: Any) -> list[Any]:

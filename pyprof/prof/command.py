@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,8 +39,10 @@ from pyprof.prof.columns import (
 from pyprof.prof.formulas.user import load_user_formulas
 from pyprof.prof.frame import Frame
 from pyprof.tables.output import add_output, aligned, arranged, choice, conditions_of, matching, write
-from pyprof.tables.table import Header, Source, choose
+from pyprof.tables.table import Source, choose
 from pyprof.visible import tell
+
+_TORCH_ALONE = {header.key for header in TORCH_COLUMNS} - {header.key for header in SUMS}  # columns of its own table alone
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +72,10 @@ def run(options: argparse.Namespace) -> int:
     """Read, compute, print. Returns the exit code."""
     from pyprof.loading import load
 
-    if options.group_by is not None and _is_of_torch(options):
-        return _torch_table(options)
+    if options.group_by is not None:
+        asked = [part.strip().lower() for text in (options.sort, options.columns) if text for part in text.split(",")]
+        if any(ALIASES.get(key, key) in _TORCH_ALONE for key in asked):
+            return _torch_table(options)
     # Wrong names and values are reported before the work.
     where = conditions_of(options, HEADERS, ALIASES)
     keys = choose(options.group_by, HEADERS, ALIASES) if options.group_by is not None else []
@@ -88,29 +91,18 @@ def run(options: argparse.Namespace) -> int:
     frame = Frame(records.select(shown), gpu, records)
     table = RecordTable(frame)
     rows = matching(table, inside, where)
-    found = arranged(*(_grouped(frame, rows, keys, options) if named else (table, rows)), chosen)
-    write(found._replace(since=first_ns(records)), options)
+    source: Source = table
+    if named:
+        from pyprof.prof.group import group_by, layer_tree
+
+        source = groups = group_by(frame, rows, keys) if keys else layer_tree(frame, rows, aligned(options))
+        rows = groups.order
+    write(arranged(source, rows, chosen)._replace(since=first_ns(records)), options)
     sys.stdout.flush()
     for message in records.messages():
         tell(f"note: {message}")
     _coverage(frame, inside)
     return 0
-
-
-def _grouped(frame: Frame, rows: Ints, keys: Sequence[Header], options: argparse.Namespace) -> tuple[Source, Ints]:
-    """The groups and their order."""
-    from pyprof.prof.group import group_by, layer_tree
-
-    groups = group_by(frame, rows, keys) if keys else layer_tree(frame, rows, aligned(options))
-    return groups, groups.order
-
-
-def _is_of_torch(options: argparse.Namespace) -> bool:
-    """Whether -c or --sort names a column that only torch's own table has, by its key or torch's name."""
-    named = [part.strip().lower() for text in (options.sort, options.columns) if text for part in text.split(",")]
-    other = {header.key for header in SUMS}
-    own = {header.key for header in TORCH_COLUMNS} - other
-    return any(ALIASES.get(key, key) in own for key in named)
 
 
 def _torch_table(options: argparse.Namespace) -> int:

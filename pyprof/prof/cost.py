@@ -33,7 +33,16 @@ _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts
 
 def cost_records(records: Records, classes: Classes | None = None) -> Costs:
     """The cost of every record. classes: of these records, where they are known."""
-    return _Costing(records, classes_of(records) if classes is None else classes).run()
+    costing = _Costing(records, classes_of(records) if classes is None else classes)
+    code = costing.forward_and_own()
+    # Numbers of groups, of which there are at most so many as instances and rows.
+    narrow = row_type(len(records) + extent(records["instance"])[1] + 2)
+    group = np.where(code >= 0, records["instance"], -1).astype(narrow)
+    costing.backward_from_forward(code, group)
+    pools, reason = costing.shared(code, group)
+    pools, reason = costing.copies(code, pools, reason)
+    reasons = costing.reasons(code, pools, reason)
+    return Costs(code, pools, costing.problems, costing.classes.code, costing.kernel, costing.kernels, reasons)
 
 
 class _Known(NamedTuple):
@@ -70,18 +79,6 @@ class _Costing:
             self.product = np.array([*multiplies, False], np.bool_)[self.alike["own"]]
         self.backwards = Backwards(records, classes, self.product, self.cpu, self._add)
 
-    def run(self) -> Costs:
-        records = self.records
-        code = self._forward_and_own()
-        # Numbers of groups, of which there are at most so many as instances and rows.
-        narrow = row_type(len(records) + extent(records["instance"])[1] + 2)
-        group = np.where(code >= 0, records["instance"], -1).astype(narrow)
-        self._backward_from_forward(code, group)
-        pools, reason = self._shared(code, group)
-        pools, reason = self._copies(code, pools, reason)
-        reasons = self._reasons(code, pools, reason)
-        return Costs(code, pools, self.problems, self.classes.code, self.kernel, self.kernels, reasons)
-
     def _of(self, name: str, rows: Array) -> Array:
         """A column in which the records of a class are equal, of some records."""
         return self.alike[name].take(self.classes.code[rows])
@@ -99,7 +96,7 @@ class _Costing:
         """A part of each distinct cost, -1 where unknown, and -1 for a record without a cost (code -1)."""
         return np.array([-1 if (value := getattr(cost, part)) is None else value for cost in self.table] + [-1], np.int64)
 
-    def _forward_and_own(self) -> Codes:
+    def forward_and_own(self) -> Codes:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records, alike = self.records, self.alike
         (of_class, insides, found), of_record = self._inside_and_elements()
@@ -144,7 +141,7 @@ class _Costing:
         distinct, _, place = distinct_rows(self.classes.code, inside, element)
         return (distinct[0], distinct[1], distinct[2]), place
 
-    def _backward_from_forward(self, cost: Codes, group: Ints) -> None:
+    def backward_from_forward(self, cost: Codes, group: Ints) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part."""
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
@@ -159,7 +156,7 @@ class _Costing:
 
     # ------------------------------------------------------------------ who carries it
 
-    def _shared(self, code: Codes, group: Ints) -> tuple[Pools, Ints]:
+    def shared(self, code: Codes, group: Ints) -> tuple[Pools, Ints]:
         """Divide each group's cost among its main rows by time; a row alone in its group carries all of it.
 
         In an op of matrix products the main rows are the kernels that multiply, where it has any; else all but auxiliary ones.
@@ -208,7 +205,7 @@ class _Costing:
         self.problems = list(self.problem_code)
         return codes
 
-    def _copies(self, code: Codes, pools: Pools, reason: Ints) -> tuple[Pools, Ints]:
+    def copies(self, code: Codes, pools: Pools, reason: Ints) -> tuple[Pools, Ints]:
         """Copies and sets between and within memories: no operations; a copy on the device reads and writes.
 
         Within an op whose kernels carry its cost they are part of that, and carry nothing.
@@ -237,7 +234,7 @@ class _Costing:
         rows = np.flatnonzero(inside(instance))
         return rows[self.compute.take(self.classes.code[rows]) & (pools.bytes.take(code[rows]) >= 0)]
 
-    def _reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:
+    def reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:
         """How many records without FLOPs there are and their time, by reason. reason: of each row of the pools its row of the
         table, -1 none."""
         found: dict[str, tuple[int, int]] = {}

@@ -22,7 +22,7 @@ from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Tex
 LEAST_KNOWN = 0.99  # of a group's time, for a sum over the rest to be called its sum
 
 
-class Groups:
+class GroupedRows:
     """Rows of a frame in groups: a table whose columns are computed when they are chosen. A row may stand in several groups.
 
     rows: of the frame; group: of each of them its group, from 0 to count - 1; of_all: the time that shares are of, in ns.
@@ -44,7 +44,7 @@ class Groups:
         compute = _COMPUTE.get(key)
         return (self.names.of(key) if compute is None else compute(self)).take(self.shown)
 
-    def take(self, groups: Ints) -> Groups:
+    def take(self, groups: Ints) -> GroupedRows:
         """These groups only; their columns are computed with all others'."""
         taken = copy(self)
         taken.shown = groups
@@ -76,9 +76,30 @@ class Groups:
         """Whether the rows of a mask are enough to call their sum the group's."""
         return np.asarray((self.known(known) > LEAST_KNOWN) & (self.sum_of(known) > 0), np.bool_)
 
-    def times(self, digits_of: Floats) -> Fractions:
-        """A statistic of the times of the rows."""
-        return Fractions(digits_of, self.kernels == 0, 1)
+    def calls(self) -> Integers:
+        """Executions of ops; a row of no instance is one by itself."""
+        instance = self.frame.records["instance"]
+        alone = int(instance.max(initial=-1)) + 1 + self.rows
+        number = np.where(instance[self.rows] >= 0, instance[self.rows], alone)
+        return Integers.known(np.bincount(self.group[distinct_rows(self.group, number).first], minlength=self.count))
+
+    def peak(self) -> Fractions:
+        """The mean share of the roofline, weighted by time."""
+        peak = self.frame.roofline.peak[self.rows]
+        known = ~np.isnan(peak)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = self.sum_of(np.where(known, peak * self.ns, 0)) / self.sum_of(np.where(known, self.ns, 0))
+        return Fractions(share, ~self.enough(known) | ~np.isfinite(share), 1)
+
+    def mean(self) -> Fractions:
+        """The mean time of a row."""
+        return Fractions(self.sum_of(self.ns) / np.maximum(self.kernels, 1), self.kernels == 0, 1)
+
+    def spread(self) -> Fractions:
+        """The standard deviation of the times of the rows."""
+        mean = self.mean().values
+        squares = self.sum_of((self.ns - mean[self.group]) ** 2)
+        return Fractions(np.sqrt(squares / np.maximum(self.kernels, 1)), self.kernels == 0, 1)
 
     def extreme(self, ufunc: np.ufunc, start: int) -> Integers:
         """The least or the greatest time of a row."""
@@ -87,32 +108,8 @@ class Groups:
         return Integers(result, self.kernels == 0)
 
 
-def _calls(groups: Groups) -> Values:
-    instance = groups.frame.records["instance"]
-    alone = int(instance.max(initial=-1)) + 1 + groups.rows
-    number = np.where(instance[groups.rows] >= 0, instance[groups.rows], alone)
-    return Integers.known(np.bincount(groups.group[distinct_rows(groups.group, number).first], minlength=groups.count))
-
-
-def _peak(groups: Groups) -> Values:
-    peak = groups.frame.roofline.peak[groups.rows]
-    known = ~np.isnan(peak)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = groups.sum_of(np.where(known, peak * groups.ns, 0)) / groups.sum_of(np.where(known, groups.ns, 0))
-    return Fractions(share, ~groups.enough(known) | ~np.isfinite(share), 1)
-
-
-def _mean(groups: Groups) -> Floats:
-    return groups.sum_of(groups.ns) / np.maximum(groups.kernels, 1)
-
-
-def _spread(groups: Groups) -> Values:
-    squares = groups.sum_of((groups.ns - _mean(groups)[groups.group]) ** 2)
-    return groups.times(np.sqrt(squares / np.maximum(groups.kernels, 1)))
-
-
-_COMPUTE: dict[str, Callable[[Groups], Values]] = {
-    "calls": _calls,
+_COMPUTE: dict[str, Callable[[GroupedRows], Values]] = {
+    "calls": GroupedRows.calls,
     "kernels": lambda g: Integers.known(g.kernels),
     "time": lambda g: Integers.known(g.total_ns),
     "share": lambda g: Fractions.not_nan(100 * g.total_ns.astype(np.float64) / (g.of_all or np.nan), 1),
@@ -122,26 +119,28 @@ _COMPUTE: dict[str, Callable[[Groups], Values]] = {
     "gbs": lambda g: g.rate(g.frame.costs.bytes, 1.0, 2),
     "known": lambda g: Fractions.not_nan(100 * g.known(g.frame.costs.flops[g.rows] >= 0), 1),
     "lost": lambda g: g.amount(g.frame.roofline.lost_ns),
-    "peak": _peak,
-    "mean": lambda g: g.times(_mean(g)),
+    "peak": GroupedRows.peak,
+    "mean": GroupedRows.mean,
     "min": lambda g: g.extreme(np.minimum, np.iinfo(np.int64).max),
     "max": lambda g: g.extreme(np.maximum, 0),
-    "spread": _spread,
+    "spread": GroupedRows.spread,
 }
 
 
-def group_by(frame: Frame, rows: Ints, keys: Sequence[Header]) -> Groups:
+def group_by(frame: Frame, rows: Ints, keys: Sequence[Header]) -> GroupedRows:
     """One group for each distinct combination of what the key columns print, most time first."""
     values = [RecordTable(frame).of(key.key).take(rows) for key in keys]
     codes = [coded(key.shown(v))[0] for key, v in zip(keys, values, strict=True)]
     first, group = distinct_rows(*codes)[1:]
-    groups = Groups(frame, rows, group, len(first), float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64)))
+    groups = GroupedRows(
+        frame, rows, group, len(first), float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64))
+    )
     order = np.lexsort([*(code[first] for code in codes[::-1]), sort_key(Integers.known(groups.total_ns))])
     groups.name(keys, [v.take(first) for v in values], order)
     return groups
 
 
-def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
+def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> GroupedRows:
     """One row for each layer and all around it, each with everything inside; a layer stands before those inside it, and of
     layers side by side the one with more time first. drawn: names with bars before them in place of whole paths.
     """
@@ -156,7 +155,7 @@ def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> Groups:
     repeated = np.repeat(np.arange(len(rows)), lengths)
     node = np.array([n for code in inverse.ravel().tolist() for n in around[code]], np.int64)
     whole = float(np.maximum(frame.records["dur_ns"][rows], 0).sum(dtype=np.float64))
-    groups = Groups(frame, rows[repeated], node, len(nodes), whole)
+    groups = GroupedRows(frame, rows[repeated], node, len(nodes), whole)
     names = ["(all)" if not p else "| " * len(p) + p[-1][1:] if drawn else "".join(p)[1:] for p in nodes]
     values: list[Values] = [Texts(np.arange(len(nodes)), names), Integers.known(np.array([len(path) for path in nodes]))]
     groups.name(TREE, values, _depth_first(list(nodes), groups.total_ns.tolist()))

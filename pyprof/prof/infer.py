@@ -133,34 +133,27 @@ def _replaced_calls(
 
 def _from_kernels(records: Records) -> Records:
     """Matrix products that were called on fp32 in the original PyProf's markers, and whose kernel multiplied a 16-bit type."""
-    wanted = np.array([*map(_before_casts, records.calls), False], np.bool_)
+    wanted = np.zeros(len(records.calls) + 1, np.bool_)
+    for at, call in enumerate(records.calls):  # whose types may be those before casts: the original's markers do not say
+        fp32 = any(tensor.dtype == "float32" for tensor in call.tensors)
+        wanted[at] = fp32 and call.flat and not call.dispatcher and formulas.matmul_class(call.name)
     if not wanted.any():
         return records
     wanted = wanted[records["call"]]
     rows = np.flatnonzero(wanted & (records["instance"] >= 0) & (records["fwd_instance"] < 0))
     calls, made = list(records.calls), dict[tuple[int, int], int]()
     pairs, _, inverse = distinct_rows(records["call"][rows], records["name"][rows])
-    for call, name in pairs.T.tolist():
+    for code, name in pairs.T.tolist():
         kernel = classify(records.strings[name])
         dtype = lookup(kernel.precision)
         if kernel.is_product and dtype is not None and dtype.bits == 16:
-            made[call, name] = len(calls)
-            calls.append(_in_type(calls[call], dtype.name))
+            cast = calls[code].map_tensors(lambda t, to=dtype.name: replace(t, dtype=to) if t.dtype == "float32" else t)
+            made[code, name] = len(calls)
+            calls.append(cast._replace(kwargs=(*cast.kwargs, (INFERRED, "types"))))
     if not made:
         return records
     code = np.array([made.get((call, name), -1) for call, name in pairs.T.tolist()], np.int32)[inverse]
     return _replaced_calls(records, calls, records["instance"][rows[code >= 0]], code[code >= 0])
-
-
-def _before_casts(call: OpCall) -> bool:
-    """Whether a call's types may be those before casts: the original's markers do not say."""
-    fp32 = any(tensor.dtype == "float32" for tensor in call.tensors)
-    return fp32 and call.flat and not call.dispatcher and formulas.matmul_class(call.name)
-
-
-def _in_type(call: OpCall, dtype: str) -> OpCall:
-    cast = call.map_tensors(lambda tensor: replace(tensor, dtype=dtype) if tensor.dtype == "float32" else tensor)
-    return cast._replace(kwargs=(*cast.kwargs, (INFERRED, "types")))
 
 
 _PARTS = frozenset("split split_with_sizes chunk unbind tensor_split unsafe_split unsafe_split_with_sizes unsafe_chunk".split())

@@ -31,17 +31,19 @@ def recorded_inside(records: Records, classes: Records) -> Ints:
     record of each class.
     """
     calls, nothing = records.calls, np.broadcast_to(np.int64(-1), len(records))
-    bare, untyped, converts = (
-        _flags(calls, holds)
-        for holds in (
-            lambda call: call.module == "c10d" and not call.tensors,
-            _moves_unknown,
-            lambda call: call.name in CONVERSIONS,
-        )
-    )
+    bare = _flags(calls, lambda call: call.module == "c10d" and not call.tensors)
+    converts = _flags(calls, lambda call: call.name in CONVERSIONS)
+
+    def moves_unknown(call: OpCall) -> bool:  # it only moves data, how much depending on an option that was not recorded
+        return call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == Cost(0, 0, None)
+
+    def writes_typed(call: OpCall) -> bool:  # it writes into its first tensor and does nothing else, all types recorded
+        return call.op in ("copy_", "fill_", "zero_") and bool(call.tensors) and all(t.dtype for t in call.tensors)
+
+    untyped = _flags(calls, moves_unknown)
     if not (bare | untyped | converts).any():
         return nothing
-    told, written = _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors)), _flags(calls, _writes_typed)
+    told, written = _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors)), _flags(calls, writes_typed)
     own, inner = classes["own"], classes["inner"]
     cpu = (classes["kind"] == ActivityKind.CPU) & (inner == own) & converts[own]
     if not ((bare[own] & told[inner]) | (untyped[own] & written[inner]) | cpu).any():
@@ -49,7 +51,10 @@ def recorded_inside(records: Records, classes: Records) -> Ints:
     own, inner = records["own"], records["inner"].astype(np.int64)
     better = bare[own] & told[inner]
     if (moves := untyped[own]).any():
-        better |= moves & written[inner] & _only(records, inner)
+        instance = records["instance"].astype(np.int64)
+        pairs = distinct_rows(*distinct_rows(instance, inner).columns[:1])
+        several = pairs.columns[0][np.bincount(pairs.inverse) > 1]  # instances with more than one inner op
+        better |= moves & written[inner] & ~np.isin(instance, several)
     cpu = records["kind"] == ActivityKind.CPU
     if cpu.any():
         better |= cpu & (inner == own) & converts[own]
@@ -60,7 +65,12 @@ def elements(records: Records, classes: Records | None = None) -> Ints:
     """For each record the place in DTYPES of the types in its own op's lists of tensors, which torch.profiler does not
     record, from the name of a kernel of the instance; -1 where they are known or no name says it. classes: a record of
     each, where they are known."""
-    flags, nothing = _flags(records.calls, _lists_untyped), np.broadcast_to(np.int64(-1), len(records))
+
+    def lists_untyped(call: OpCall) -> bool:  # of whose lists of tensors only the sizes were recorded
+        lists = [value for value in call.args if isinstance(value, list) and value and isinstance(value[0], TensorSpec)]
+        return call.dispatcher and bool(lists) and not any(tensor.dtype for tensors in lists for tensor in tensors)
+
+    flags, nothing = _flags(records.calls, lists_untyped), np.broadcast_to(np.int64(-1), len(records))
     if not flags[(records if classes is None else classes)["own"]].any():
         return nothing
     untyped = flags[records["own"]] & (records["instance"] >= 0)
@@ -79,37 +89,14 @@ def elements(records: Records, classes: Records | None = None) -> Ints:
     return element
 
 
-def _only(records: Records, inner: Ints) -> Bools:
-    """Whether all rows of a record's instance have its inner op."""
-    instance = records["instance"].astype(np.int64)
-    several = distinct_rows(*distinct_rows(instance, inner).columns[:1])
-    return np.asarray(~np.isin(instance, several.columns[0][np.bincount(several.inverse) > 1]))
-
-
 def _flags(calls: list[OpCall], holds: Callable[[OpCall], bool]) -> Bools:
     """For each call whether it holds, and False for code -1."""
     return np.array([*map(holds, calls), False], np.bool_)
 
 
-def _moves_unknown(call: OpCall) -> bool:
-    """Whether an op of the dispatcher only moves data, how much depending on an option that was not recorded."""
-    return call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == Cost(0, 0, None)
-
-
-def _lists_untyped(call: OpCall) -> bool:
-    """Whether a dispatcher op has lists of tensors of which only the sizes were recorded."""
-    lists = [value for value in call.args if isinstance(value, list) and value and isinstance(value[0], TensorSpec)]
-    return call.dispatcher and bool(lists) and not any(tensor.dtype for tensors in lists for tensor in tensors)
-
-
 def typed(call: OpCall, dtype: str | None) -> OpCall:
     """The call with this type where a tensor has none."""
     return call.map_tensors(lambda tensor: tensor if tensor.dtype else replace(tensor, dtype=dtype))
-
-
-def _writes_typed(call: OpCall) -> bool:
-    """Whether a dispatcher op writes into its first tensor and does nothing else, all types recorded: `copy_`, `fill_`."""
-    return call.op in ("copy_", "fill_", "zero_") and bool(call.tensors) and all(t.dtype for t in call.tensors)
 
 
 # Ops with operands of another type than their data.

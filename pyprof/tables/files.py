@@ -73,7 +73,7 @@ def hidden_folder(target: Path) -> Iterator[Path]:
 
     What a killed process left of the same output is removed first. Raises InputError where it cannot be made.
     """
-    _remove_left_folders(target)
+    _remove_leftovers(target, ".parts")
     folder = target.parent / f".{target.name}.{os.urandom(4).hex()}.parts"
     _unfinished.add(folder)
     try:
@@ -86,13 +86,6 @@ def hidden_folder(target: Path) -> Iterator[Path]:
             yield folder
     finally:
         _forget(folder)
-
-
-def _remove_left_folders(target: Path) -> None:
-    for left in target.parent.glob(f".{escape(target.name)}.*.parts"):
-        with suppress(OSError), (left / _LOCK).open("r+b") as stream:
-            _lock(stream)
-            _forget(left)
 
 
 @contextmanager
@@ -147,7 +140,7 @@ def _target(path: Path) -> Path:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    _remove_leftovers(target)
+    _remove_leftovers(target, ".part")
     hidden = target.parent / f".{target.name}.{os.urandom(4).hex()}.part"
     _unfinished.add(hidden)
     try:
@@ -209,12 +202,12 @@ def _keep_folder(folder: Path) -> None:
             os.close(number)
 
 
-def _remove_leftovers(target: Path) -> None:
+def _remove_leftovers(target: Path, suffix: str) -> None:
     """Remove what a killed process left of the same output; what a running one writes is locked and stays."""
-    for left in target.parent.glob(f".{escape(target.name)}.*.part"):
-        with suppress(OSError), left.open("r+b") as stream:
+    for left in target.parent.glob(f".{escape(target.name)}.*{suffix}"):
+        with suppress(OSError), (left / _LOCK if left.is_dir() else left).open("r+b") as stream:
             _lock(stream)
-            left.unlink()
+            _forget(left)
 
 
 def _lock(stream: BinaryIO) -> None:

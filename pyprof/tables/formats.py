@@ -232,10 +232,13 @@ def write_aligned(table: AnyTable, stream: IO[str], width: int | None = None) ->
         for header, v in zip(table.headers, table.values, strict=True)
     ]
     table = table._replace(values=fields)
-    longest = [max(len(h.text), _longest(v)) for h, v in zip(table.headers, fields, strict=True)]
-    least = [0 if h.grow else max(h.width, _least(v)) for h, v in zip(table.headers, fields, strict=True)]
-    widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
     left = [isinstance(v, Texts) and not v.right for v in fields]
+    longest = [_longest(values) for values in fields]
+    # Texts are cut, down to `na`; numbers never.
+    shortest = [2 if cut else most for cut, most in zip(left, longest, strict=True)]
+    least = [0 if h.grow else max(h.width, own) for h, own in zip(table.headers, shortest, strict=True)]
+    longest = [max(len(h.text), most) for h, most in zip(table.headers, longest, strict=True)]
+    widths = [*map(max, least, longest)] if width is None else _fitted(table.headers, least, longest, width)
     forms = [f"%-{w}.{w}s" if texts else f"%{w}s" for texts, w in zip(left, widths, strict=True)]
     head = " ".join(form % one_line(header.text)[:w] for form, header, w in zip(forms, table.headers, widths, strict=True))
     title = f"{titled(table.title)}\n" if table.title else ""
@@ -250,11 +253,6 @@ def _longest(values: Values) -> int:
     ends = values._replace(values=np.array([known.min(), known.max()]), unknown=np.zeros(2, np.bool_)) if len(known) else None
     least = 2 * bool(values.unknown.any())
     return max(least, *map(len, printed(ends))) if ends is not None else least
-
-
-def _least(values: Values) -> int:
-    """Characters below which a field says nothing: numbers are never cut, and `na` is."""
-    return 2 if isinstance(values, Texts) and not values.right else _longest(values)
 
 
 def _fitted(headers: Sequence[Header], least: Sequence[int], longest: Sequence[int], width: int) -> list[int]:

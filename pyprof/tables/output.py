@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -165,7 +165,11 @@ def _format(options: argparse.Namespace) -> Format:
         form = form._replace(write=partial(write_aligned, width=options.width))
     if human and not form.for_people:
         raise UsageError(f"{name} is read by programs, which take numbers as they are", "leave out --units human")
-    return form._replace(write=partial(_write_human, write=form.write)) if human else form
+    if not human:
+        return form
+    from pyprof.tables.readable import readable
+
+    return form._replace(write=lambda table, stream: form.write(readable(table.whole()), stream))
 
 
 def on_terminal(options: argparse.Namespace) -> bool:
@@ -208,12 +212,6 @@ def _write_terminal(tables: Sequence[AnyTable], options: argparse.Namespace) -> 
     command = visible(shlex.join(getattr(options, "command_line", ()))) if again else ""
     chosen, all_rows = options.columns is not None, options.top is not None
     write_on(Screen(columns, rows, options.units != "raw", chosen, all_rows, command), tables, sys.stdout)
-
-
-def _write_human(table: AnyTable, stream: IO[str], write: Callable[[AnyTable, IO[str]], None]) -> None:
-    from pyprof.tables.readable import readable
-
-    write(readable(table.whole()), stream)
 
 
 def _inputs(options: argparse.Namespace) -> Sequence[str]:

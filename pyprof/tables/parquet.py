@@ -25,28 +25,27 @@ def write(table: AnyTable, stream: BinaryIO) -> None:
     try:
         for part in table.parts():
             if writer is None:
-                schema = _schema(part.headers, part.values)
+                schema = pa.schema(
+                    pa.field(h.key, _kind(column), metadata={"header": h.text, "unit": h.unit, "help": h.help})
+                    for h, column in zip(part.headers, part.values, strict=True)
+                )
                 writer = pq.ParquetWriter(stream, schema, compression="zstd", **_encodings(part.headers, part.values))
             arrays = [_array(values, pool) for values, pool in zip(part.values, pools, strict=True)]
-            del part  # before the next is made
             writer.write_batch(pa.record_batch(arrays, schema=schema))
-            del arrays
     finally:
         if writer is not None:
             writer.close()
 
 
-def _schema(headers: Sequence[Header], values: Sequence[Values]) -> Any:
-    return pa.schema(
-        pa.field(header.key, _kind(column), metadata={"header": header.text, "unit": header.unit, "help": header.help})
-        for header, column in zip(headers, values, strict=True)
-    )
-
-
 def _encodings(headers: Sequence[Header], values: Sequence[Values]) -> dict[str, Any]:
     """How columns are stored, from some of their rows: whole numbers of which most are different as differences, all else as
     places in a dictionary. Least and largest values are told of numbers."""
-    steady = [header.key for header, column in zip(headers, values, strict=True) if _mostly_different(column)]
+    steady = []
+    for header, column in zip(headers, values, strict=True):
+        if isinstance(column, Integers) and column.values.dtype != np.object_:
+            known = column.values[~column.unknown]
+            if 2 * len(distinct_values(known)) > len(known):
+                steady.append(header.key)
     paths = [
         header.key if _kind(column) != pa.list_(pa.string()) else f"{header.key}.list.element"
         for header, column in zip(headers, values, strict=True)
@@ -58,13 +57,6 @@ def _encodings(headers: Sequence[Header], values: Sequence[Values]) -> dict[str,
         "column_encoding": dict.fromkeys(steady, "DELTA_BINARY_PACKED"),
         "write_statistics": numbers,
     }
-
-
-def _mostly_different(values: Values) -> bool:
-    if not isinstance(values, Integers) or values.values.dtype == np.object_:
-        return False
-    known = values.values[~values.unknown]
-    return 2 * len(distinct_values(known)) > len(known)
 
 
 def _kind(values: Values) -> Any:

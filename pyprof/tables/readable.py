@@ -6,7 +6,6 @@ A number has its own unit, but rates that of their column, so that they compare 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,16 +34,12 @@ def _column(header: Header, values: Values, since: int | None) -> tuple[Header, 
         pool = [parts(number, "")[0] for number in numbers]
         return header, _texts(values, codes, pool, "na")
     else:
-        pool = _aligned([parts(number, header.unit) if number else ("0", "") for number in numbers])
+        pairs = [parts(number, header.unit) if number else ("0", "") for number in numbers]
+        longest = max((len(unit) for _, unit in pairs), default=0)
+        pool = [f"{number} {unit:{longest}}" for number, unit in pairs]  # the units one under the other
     width = max((len(text) - len(text.split(" ")[0]) for text in pool), default=0)
     text = header.text.removesuffix(f"({header.unit})")
     return header._replace(text=text), _texts(values, codes, pool, f"na{' ' * width}")
-
-
-def _aligned(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Numbers and units, the units one under the other."""
-    width = max((len(unit) for _, unit in pairs), default=0)
-    return [f"{number} {unit:{width}}" for number, unit in pairs]
 
 
 def _texts(values: Values, codes: AnyInts, pool: list[str], unknown: str) -> Texts:

@@ -89,7 +89,9 @@ class _Line:
         if len(run.texts) == 1:
             self.numbers += run.numbers
         else:
-            self._add(_texts_of(*run.joined(0, len(kinds.first))), kinds.kind)
+            offsets, text = run.joined(0, len(kinds.first))
+            buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets - offsets[0])), pa.py_buffer(text)]
+            self._add(pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers), kinds.kind)
 
     def add(self, values: Values, pool: PerPool[Any]) -> None:
         """A column."""
@@ -124,18 +126,12 @@ class _Line:
         return offsets, memoryview(taken.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
-def _texts_of(offsets: Array, text: memoryview) -> Any:
-    """The rows of a text as an Arrow array."""
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets - offsets[0])), pa.py_buffer(text)]
-    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
-
-
 def _coded(values: Values, pool: PerPool[Any]) -> tuple[Any, Array]:
     """The texts of one column, and for each row which of them it is; any where it is unknown."""
     if isinstance(values, Fractions):
         numbers: Floats = np.where(values.unknown, 0.0, values.values)
         first, codes = distinct(numbers.view(np.int64))
-        return _fractions(numbers[first], values.digits), codes
+        return _decimals(numbers[first], values.digits), codes
     if isinstance(values, Texts):
         if len(values.pool) <= len(values.codes):
             return pool(values), values.codes
@@ -147,14 +143,10 @@ def _coded(values: Values, pool: PerPool[Any]) -> tuple[Any, Array]:
     return texts, np.arange(len(texts))
 
 
-def _fractions(numbers: Floats, digits: int) -> Any:
+def _decimals(numbers: Floats, digits: int) -> Any:
     """Rounded as Python rounds: where the product with the power of ten leaves a doubt, Python does it."""
     if digits > _MOST_DIGITS:
         return to_arrow_texts(printed(Fractions(numbers, np.zeros(len(numbers), np.bool_), digits)))
-    return _decimals(numbers, digits)
-
-
-def _decimals(numbers: Floats, digits: int) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = numbers * 10.0**digits
         whole = np.rint(scaled)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from pyprof.tables.readable import readable
 from pyprof.tables.shorten import enough, shortened
-from pyprof.tables.table import AnyTable, Header, Table, Texts, Values, printed
+from pyprof.tables.table import AnyTable, Header, Table, Texts, printed
 from pyprof.tables.units import bar
 from pyprof.visible import one_line
 
@@ -126,7 +126,12 @@ def _columns(shown: Table, human: bool, gap: str) -> list[_Column]:
     for header, values, numbers in zip(fields.headers, fields.values, shown.values, strict=True):
         right = not isinstance(numbers, Texts) or numbers.right
         least = _READABLE if made else 2 * _READABLE  # texts of the first column name the rows
-        column = _Column(header, _cells(header, values), right, _shares(header, numbers), least)
+        if isinstance(values, Texts) and not values.right:
+            values = Texts(values.codes, [one_line(text) or header.empty for text in values.brief or values.pool])
+        shares = None
+        if header.share and not isinstance(numbers, Texts):
+            shares = np.nan_to_num(np.where(numbers.unknown, 0, numbers.values.astype(np.float64) / 100)).tolist()
+        column = _Column(header, printed(values), right, shares, least)
         longest = max(map(cell_len, {*column.cells, ""}))
         column.natural = max(cell_len(header.text), longest)
         column.least = column.apart = column.natural
@@ -137,21 +142,6 @@ def _columns(shown: Table, human: bool, gap: str) -> list[_Column]:
         column.says_nothing = {cell.strip() for cell in column.cells} <= {*_NOTHING, header.empty}
         made.append(column)
     return made
-
-
-def _cells(header: Header, values: Values) -> list[str]:
-    if not isinstance(values, Texts) or values.right:
-        return printed(values)
-    pool = values.pool if values.brief is None else values.brief
-    return printed(Texts(values.codes, [one_line(text) or header.empty for text in pool]))
-
-
-def _shares(header: Header, values: Values) -> list[float] | None:
-    if not header.share or isinstance(values, Texts):
-        return None
-    shares = np.where(values.unknown, 0, values.values.astype(np.float64) / 100)
-    found: list[float] = np.nan_to_num(shares).tolist()
-    return found
 
 
 def _kept(columns: Sequence[_Column], screen: Screen) -> list[_Column]:
@@ -223,17 +213,12 @@ def _cells_of(column: _Column, plain: bool) -> Iterator[Text]:
     short = {} if column.right else shortened(column.cells, column.width, ".." if plain else "…")
     bars = column.bars or [0.0] * len(column.cells)
     for cell, share in zip(column.cells, bars, strict=True):
-        yield _cell(column, short.get(cell, cell), _style(column.header, cell.strip()), bar(share, column.bar, plain))
+        text, header = cell.strip(), column.header
+        judged = "green" if text and text == header.good else "red" if text and text == header.bad else ""
+        style = judged or ("dim" if text in _NOTHING else "")
+        yield _cell(column, short.get(cell, cell), style, bar(share, column.bar, plain))
 
 
 def _cell(column: _Column, text: str, style: str, drawn: str = "") -> Text:
     padded = " " * (column.width - cell_len(text)) + text if column.right else set_cell_size(text, column.width)
     return Text.assemble((padded, style), (f" {drawn:{column.bar}}" if column.bar else "", "cyan"))
-
-
-def _style(header: Header, text: str) -> str:
-    if text and text == header.good:
-        return "green"
-    if text and text == header.bad:
-        return "red"
-    return "dim" if text in _NOTHING else ""
