@@ -14,7 +14,7 @@ from pyprof.arrays.types import Ints
 from pyprof.hardware.names import short_name
 from pyprof.parse.records.records import DIRECTIONS, PHASES, Stack
 from pyprof.parse.sources.trace import COPY_KINDS, ActivityKind
-from pyprof.prof.costs import BYTES_BOUNDS
+from pyprof.prof.cost import BYTES_BOUNDS
 from pyprof.prof.frame import Frame, params
 from pyprof.prof.roofline import BOUNDS, ceiling
 from pyprof.tables.table import Fractions, Header, Integers, Texts, Values, printed, texts

@@ -2,33 +2,133 @@
 
 A cost is worked out once for each distinct call. The kernels of an instance that do its main work share it in proportion to
 their time, whole numbers summing exactly; auxiliary ones (split-K reduction, layout, memset) carry 0; where none is main the
-longest carries it. Unknown is -1 in every column here and stays unknown. No text is made here.
+longest carries it. What records carry is a code into pools of costs, which millions of records have in common. Unknown is -1
+in every column here and stays unknown. No text is made here.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pyprof.arrays.columns import among, distinct_rows, distinct_values, extent, is_repeated, one_of, row_type
 from pyprof.arrays.intervals import summed
-from pyprof.arrays.types import Array, Floats, Ints
+from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import DTYPES
-from pyprof.hardware.kernels import classify
+from pyprof.hardware.kernels import KernelClass, classify
 from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.backward import Backwards
-from pyprof.prof.costs import Codes, Costs, Pools
 from pyprof.prof.formulas import Cost
 from pyprof.prof.infer import INFERRED as KEYWORD
 from pyprof.prof.types import elements, recorded_inside, typed, with_dtype
 
+Codes = npt.NDArray[np.int32]
+
 _PARTS = ("matmul_flops", "vector_flops", "bytes")
 _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts still fits
+
+
+BYTES_BOUNDS = ("", "inferred", "lower")
+"""How sure the bytes of a record are: by definition; by a rule or a type that was inferred; a lower bound."""
+
+
+class Pools(NamedTuple):
+    """What records can carry, a row for each cost of a code; the last is that of a record without one. matmul_flops,
+    vector_flops, bytes (-1 unknown); at_least (a lower bound of bytes that are unknown, -1 none); inferred (whether bytes
+    were); main (does the main work of its op); problem (row of `problems`: the matrix product it is part of, -1 none)."""
+
+    matmul_flops: Ints
+    vector_flops: Ints
+    bytes: Ints
+    at_least: Ints
+    inferred: Bools
+    main: Bools
+    problem: Codes
+
+
+@dataclass(eq=False, repr=False)
+class Costs:
+    """code: what each record carries, a row of `pools`; most of one class carry the same.
+
+    problems: (m, n, k, batch); alike: class of each record; class_kernel: of each class the code into kernels; kernels:
+    class of each distinct kernel name; reasons: rows and time without FLOPs, by reason.
+    """
+
+    code: Codes
+    pools: Pools
+    problems: list[tuple[int, int, int, int]]
+    alike: Codes
+    class_kernel: Codes
+    kernels: list[KernelClass]
+    reasons: dict[str, tuple[int, int]]
+
+    def of(self, name: str, rows: Any) -> Array:
+        """A column of `pools` for some records."""
+        found: Array = getattr(self.pools, name).take(self.code[rows])
+        return found
+
+    def at(self, rows: Array) -> Costs:
+        """The costs of some records."""
+        return replace(self, code=self.code[rows], alike=self.alike[rows])
+
+    @property
+    def matmul_flops(self) -> Ints:
+        """Matrix operations of each record."""
+        return self.pools.matmul_flops.take(self.code)
+
+    @property
+    def vector_flops(self) -> Ints:
+        """Vector operations of each record."""
+        return self.pools.vector_flops.take(self.code)
+
+    @property
+    def bytes(self) -> Ints:
+        """Least bytes of each record."""
+        return self.pools.bytes.take(self.code)
+
+    @property
+    def problem(self) -> Codes:
+        """The matrix product of each record."""
+        return self.pools.problem.take(self.code)
+
+    @property
+    def kernel(self) -> Codes:
+        """The code of each record into kernels."""
+        return self.class_kernel.take(self.alike)
+
+    @property
+    def flops(self) -> Ints:
+        """Matrix and vector operations together; unknown where either is."""
+        return self.pool_flops.take(self.code)
+
+    def flops_of(self, rows: Any) -> Ints:
+        """The same of some records."""
+        found: Ints = self.pool_flops.take(self.code[rows])
+        return found
+
+    @property
+    def pool_flops(self) -> Ints:
+        """The same of each row of `pools`."""
+        matmul, vector = self.pools.matmul_flops, self.pools.vector_flops
+        return np.where((matmul >= 0) & (vector >= 0), matmul + vector, -1)
+
+    @property
+    def bytes_or_least(self) -> Ints:
+        """The bytes, and where they are unknown their lower bound."""
+        return np.where(self.pools.bytes >= 0, self.pools.bytes, self.pools.at_least).take(self.code)
+
+    @property
+    def bound(self) -> Codes:
+        """Which of BYTES_BOUNDS the bytes are, -1 where nothing is known of them."""
+        unknown = np.where(self.pools.at_least >= 0, np.int32(2), np.int32(-1))
+        return np.where(self.pools.bytes < 0, unknown, self.pools.inferred.astype(np.int32)).take(self.code)
 
 
 def cost_records(records: Records, classes: Classes | None = None) -> Costs:
@@ -42,7 +142,7 @@ def cost_records(records: Records, classes: Classes | None = None) -> Costs:
     pools, reason = costing.shared(code, group)
     pools, reason = costing.copies(code, pools, reason)
     reasons = costing.reasons(code, pools, reason)
-    return Costs(code, pools, costing.problems, costing.classes.code, costing.kernel, costing.kernels, reasons)
+    return Costs(code, pools, [*costing.problems], costing.classes.code, costing.kernel, costing.kernels, reasons)
 
 
 class _Known(NamedTuple):
@@ -63,8 +163,7 @@ class _Costing:
 
     def __init__(self, records: Records, classes: Classes) -> None:
         self.records, self.classes, self.alike = records, classes, classes.records
-        self.problems: list[tuple[int, int, int, int]] = []
-        self.problem_code: dict[tuple[int, int, int, int], int] = {}
+        self.problems: dict[tuple[int, int, int, int], int] = {}  # and the code of each
         self.table: list[_Known] = []  # distinct costs
         names, _, kernel = distinct_rows(self.alike["name"])
         self.kernels = [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
@@ -78,10 +177,6 @@ class _Costing:
             multiplies = [formulas.matmul_class(call.name) for call in records.calls]
             self.product = np.array([*multiplies, False], np.bool_)[self.alike["own"]]
         self.backwards = Backwards(records, classes, self.product, self.cpu, self._add)
-
-    def _of(self, name: str, rows: Array) -> Array:
-        """A column in which the records of a class are equal, of some records."""
-        return self.alike[name].take(self.classes.code[rows])
 
     # ------------------------------------------------------------------ which cost
 
@@ -187,7 +282,11 @@ class _Costing:
         code[several] = np.arange(2 * count, 2 * count + len(several), dtype=np.int32)
         numbers = [self._of_costs(name) for name in (*_PARTS, "at_least")]
         own = [_divided(values[base], weight, of, carrier) for values in numbers]
-        inferred, problem = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_), self._problem_codes()
+        inferred = np.array([*map(attrgetter("inferred"), self.table), False], np.bool_)
+        problem = np.full(count + 1, -1, np.int32)  # of each cost the row of its matrix product among `problems`
+        for index, found in enumerate(self.table):
+            if found.mnk is not None:
+                problem[index] = self.problems.setdefault((*found.mnk, found.batch), len(self.problems))
         of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem]
         of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base])]
         # The costs of the table, then nothing for each of them, then those of single records, then nothing.
@@ -195,15 +294,6 @@ class _Costing:
         pools = zip(of_table, nothing, of_single, strict=True)
         reason = np.concatenate([np.arange(count), np.arange(count), base, [-1]])
         return Pools(*(np.concatenate([known[:-1], none, own, known[-1:]]) for known, none, own in pools)), reason
-
-    def _problem_codes(self) -> Codes:
-        """For each cost its matrix product's row of `problems`, -1 where it has none; the last is that of no cost."""
-        codes = np.full(len(self.table) + 1, -1, np.int32)
-        for index, found in enumerate(self.table):
-            if found.mnk is not None:
-                codes[index] = self.problem_code.setdefault((*found.mnk, found.batch), len(self.problem_code))
-        self.problems = list(self.problem_code)
-        return codes
 
     def copies(self, code: Codes, pools: Pools, reason: Ints) -> tuple[Pools, Ints]:
         """Copies and sets between and within memories: no operations; a copy on the device reads and writes.
@@ -214,7 +304,7 @@ class _Costing:
         if not len(rows):
             return pools, reason
         moved, instance = self.records["bytes"][rows], self.records["instance"]
-        twice = (self._of("kind", rows) == ActivityKind.MEMCPY) & (self._of("copykind", rows) == 8)
+        twice = ((self.alike["kind"] == ActivityKind.MEMCPY) & (self.alike["copykind"] == 8)).take(self.classes.code[rows])
         own = np.where(moved >= 0, np.where(twice, 2 * moved, moved), -1)
         carried = instance[self._carrying(distinct_values(instance[rows]), code, pools)]
         own = np.where(among(instance[rows], carried), 0, own)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from pyprof.arrays.columns import distinct_places, distinct_rows, one_of, repeated, row_type
+from pyprof.arrays.sorting import ascending
 from pyprof.arrays.types import Array, Bools, Floats, Ints
 from pyprof.dtypes import lookup
 from pyprof.hardware import cpus
@@ -26,16 +27,15 @@ from pyprof.parse.records.classes import Classes, classes_of
 from pyprof.parse.records.records import PHASES, MarkedStep, Records, Stack
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
-from pyprof.prof.cost import cost_records
-from pyprof.prof.costs import Costs
+from pyprof.prof.cost import Costs, cost_records
 from pyprof.prof.infer import infer
 from pyprof.prof.roofline import LEAST_KERNEL_NS, Peaks, Roofline, Terms, limits, roofline, terms
-from pyprof.prof.waiting import waited_for_launch
 from pyprof.progress import stage
 from pyprof.tables.table import PART_ROWS, Fractions, Texts, texts
 
 _T = TypeVar("_T")
 _ON_GPU = (ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.MEMSET)
+_NEVER = np.iinfo(np.int64).min
 
 
 class Frame:
@@ -340,6 +340,30 @@ class Frame:
             else:
                 ratio = of.flops / of.time_ns / 1e3 if what == "flops" else of.bytes / of.time_ns
         return Fractions(ratio, ~np.isfinite(ratio), 3 if what == "flops" else 2)
+
+
+def waited_for_launch(records: Records, ran: Records) -> Bools:
+    """For each record whether its process's device, all streams together, was done with all before when the launch returned: a
+    kernel that is queued behind others costs its launch nothing, however long the call took.
+
+    ran: what the records were chosen from, which shows all that the device did. False where it is not known: without a launch
+    of its own (the kernels of a CUDA graph have one in common), or with nothing before it on the device.
+    """
+    result = np.zeros(len(records), np.bool_)
+    known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
+    on_device = (ran["kind"] != ActivityKind.CPU) & (ran["start_ns"] >= 0)
+    for pid, device in distinct_rows(ran["pid"][on_device], ran["device"][on_device]).columns.T.tolist():
+        there = np.flatnonzero(on_device & (ran["pid"] == pid) & (ran["device"] == device))
+        if not ascending(begin := ran["start_ns"][there]):  # of several captures in one table
+            there = there[np.argsort(begin, kind="stable")]
+            begin = ran["start_ns"][there]
+        # For each place among what began here, when all before it had ended.
+        ended = np.maximum.accumulate(np.append(_NEVER, begin + ran["dur_ns"][there]))
+        rows = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
+        until = ended[np.searchsorted(begin, records["start_ns"][rows], "left")]
+        returned = records["launch_ns"][rows] + records["launch_dur_ns"][rows]
+        result[rows] = (until != _NEVER) & (until <= returned)
+    return result
 
 
 def params(op: OpCall) -> str | None:

@@ -47,7 +47,9 @@ def test_kernel_time_with_a_cost(captures: Path, name: str) -> None:
     moved = 100 * time[costs.bytes >= 0].sum() / time.sum()
     assert flops >= LEAST[name][0] and moved >= LEAST[name][1], (flops, moved, costs.reasons)
     assert time.sum() > 0.4 * records["dur_ns"][kernel].sum()  # the rest says nothing of its shapes
-    assert not (shaped & costs.of("main", slice(None)) & (costs.bytes == 0)).any()  # what does an op's main work moves something
+    assert not (
+        shaped & costs.of("main", slice(None)) & (costs.bytes == 0)
+    ).any()  # what does an op's main work moves something
 
 
 def test_collectives_take_their_sizes_from_nccls_annotation(captures: Path) -> None:
