@@ -137,7 +137,7 @@ def _coverage(frame: Frame, inside: Ints) -> None:
         tell(f"{len(inside)} rows, 0.000 ms")
         return
     described = np.array([c.described and bool(c.tensors) for c in records.calls] + [False])[records["call"]]
-    masks = (records["call"] >= 0, described, (costs.matmul_flops >= 0) & (costs.vector_flops >= 0))
+    masks = (records["call"] >= 0, described, costs.flops >= 0)
     shares = [100 * time.sum(dtype=np.float64, where=mask[inside]) / total for mask in masks]
     tell(
         f"{len(inside)} rows, {total / 1e6:.3f} ms: an op for {shares[0]:.1f} % of the time, shapes for {shares[1]:.1f} %, "

@@ -194,9 +194,16 @@ class _Costing:
     def forward_and_own(self) -> Codes:
         """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
         records, alike = self.records, self.alike
-        (of_class, insides, found), of_record = self._inside_and_elements()
+        # Each class with what is recorded inside it and its element type, once for those of its records that agree.
+        recorded, typed_by_name = recorded_inside(records, alike), elements(records, alike)
+        if recorded.strides == typed_by_name.strides == (0,):  # nothing for any record, as is usual
+            nothing = np.full(len(alike), -1, np.int64)
+            told, of_record = np.stack([np.arange(len(alike)), nothing, nothing]), self.classes.code
+        else:
+            told, _, of_record = distinct_rows(self.classes.code, recorded, typed_by_name)
+        of_class = told[0]
         forward_call = np.where(self.classes.linked, alike["call"], -1)[of_class]
-        distinct, _, inverse = distinct_rows(alike["own"][of_class], forward_call, insides, found)
+        distinct, _, inverse = distinct_rows(alike["own"][of_class], forward_call, told[1], told[2])
         codes = np.full(distinct.shape[1], -1, np.int32)
         for index, (own, forward, inside, element) in enumerate(distinct.T.tolist()):
             if own < 0:
@@ -226,15 +233,6 @@ class _Costing:
             codes[index] = self._add(cost, reason, least, element >= 0 or any(name == KEYWORD for name, _ in call.kwargs))
         own_codes = np.where(self.compute[of_class], codes[inverse], np.int32(-1))
         return own_codes.take(of_record)
-
-    def _inside_and_elements(self) -> tuple[tuple[Ints, Ints, Ints], Array]:
-        """(classes, and what `recorded_inside` and `elements` say of their records, each once; of each record which it is)."""
-        inside, element = recorded_inside(self.records, self.alike), elements(self.records, self.alike)
-        if inside.strides == element.strides == (0,):  # nothing for any record, as is usual
-            nothing = np.full(len(self.classes), -1, np.int64)
-            return (np.arange(len(self.classes)), nothing, nothing), self.classes.code
-        distinct, _, place = distinct_rows(self.classes.code, inside, element)
-        return (distinct[0], distinct[1], distinct[2]), place
 
     def backward_from_forward(self, cost: Codes, group: Ints) -> None:
         """Backward kernels whose own op says too little: the backward of their forward op, part by part."""

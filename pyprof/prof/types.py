@@ -7,13 +7,12 @@ types at all. No costs here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from pyprof.arrays.columns import distinct_rows, distinct_values
-from pyprof.arrays.types import Bools, Ints
+from pyprof.arrays.types import Ints
 from pyprof.dtypes import DTYPES, lookup
 from pyprof.hardware.elements import element_type
 from pyprof.opcall import CONVERSIONS, UNKNOWN, OpCall, TensorSpec
@@ -21,6 +20,9 @@ from pyprof.parse.records.records import Records
 from pyprof.parse.sources.trace import ActivityKind
 from pyprof.prof import formulas
 from pyprof.prof.formulas import Cost
+
+_MOVES_UNKNOWN = Cost(0, 0, None)
+_FILLS = ("copy_", "fill_", "zero_")
 
 
 def recorded_inside(records: Records, classes: Records) -> Ints:
@@ -31,19 +33,18 @@ def recorded_inside(records: Records, classes: Records) -> Ints:
     record of each class.
     """
     calls, nothing = records.calls, np.broadcast_to(np.int64(-1), len(records))
-    bare = _flags(calls, lambda call: call.module == "c10d" and not call.tensors)
-    converts = _flags(calls, lambda call: call.name in CONVERSIONS)
-
-    def moves_unknown(call: OpCall) -> bool:  # it only moves data, how much depending on an option that was not recorded
-        return call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == Cost(0, 0, None)
-
-    def writes_typed(call: OpCall) -> bool:  # it writes into its first tensor and does nothing else, all types recorded
-        return call.op in ("copy_", "fill_", "zero_") and bool(call.tensors) and all(t.dtype for t in call.tensors)
-
-    untyped = _flags(calls, moves_unknown)
+    # Of each call, and of none.
+    bare = np.array([*(call.module == "c10d" and not call.tensors for call in calls), False], np.bool_)
+    converts = np.array([*(call.name in CONVERSIONS for call in calls), False], np.bool_)
+    # Ops that only move data, how much depending on an option that was not recorded.
+    lacking = (call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == _MOVES_UNKNOWN for call in calls)
+    untyped = np.array([*lacking, False], np.bool_)
     if not (bare | untyped | converts).any():
         return nothing
-    told, written = _flags(calls, lambda call: call.module == "nccl" and bool(call.tensors)), _flags(calls, writes_typed)
+    told = np.array([*(call.module == "nccl" and bool(call.tensors) for call in calls), False], np.bool_)
+    # Ops that write into their first tensor and do nothing else, all types recorded.
+    fills = (call.op in _FILLS and bool(call.tensors) and all(tensor.dtype for tensor in call.tensors) for call in calls)
+    written = np.array([*fills, False], np.bool_)
     own, inner = classes["own"], classes["inner"]
     cpu = (classes["kind"] == ActivityKind.CPU) & (inner == own) & converts[own]
     if not ((bare[own] & told[inner]) | (untyped[own] & written[inner]) | cpu).any():
@@ -65,12 +66,12 @@ def elements(records: Records, classes: Records | None = None) -> Ints:
     """For each record the place in DTYPES of the types in its own op's lists of tensors, which torch.profiler does not
     record, from the name of a kernel of the instance; -1 where they are known or no name says it. classes: a record of
     each, where they are known."""
-
-    def lists_untyped(call: OpCall) -> bool:  # of whose lists of tensors only the sizes were recorded
+    nothing = np.broadcast_to(np.int64(-1), len(records))
+    flags = np.zeros(len(records.calls) + 1, np.bool_)
+    for at, call in enumerate(records.calls):  # of whose lists of tensors only the sizes were recorded
         lists = [value for value in call.args if isinstance(value, list) and value and isinstance(value[0], TensorSpec)]
-        return call.dispatcher and bool(lists) and not any(tensor.dtype for tensors in lists for tensor in tensors)
-
-    flags, nothing = _flags(records.calls, lists_untyped), np.broadcast_to(np.int64(-1), len(records))
+        typeless = not any(tensor.dtype for tensors in lists for tensor in tensors)
+        flags[at] = call.dispatcher and bool(lists) and typeless
     if not flags[(records if classes is None else classes)["own"]].any():
         return nothing
     untyped = flags[records["own"]] & (records["instance"] >= 0)
@@ -87,11 +88,6 @@ def elements(records: Records, classes: Records | None = None) -> Ints:
         rows = np.flatnonzero(untyped & np.isin(records["instance"], instances))
         element[rows] = element[named[first]][np.searchsorted(instances, records["instance"][rows])]
     return element
-
-
-def _flags(calls: list[OpCall], holds: Callable[[OpCall], bool]) -> Bools:
-    """For each call whether it holds, and False for code -1."""
-    return np.array([*map(holds, calls), False], np.bool_)
 
 
 def typed(call: OpCall, dtype: str | None) -> OpCall:
