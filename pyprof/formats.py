@@ -1,6 +1,6 @@
-"""An input -> what it holds: the one list of formats, decided by the first bytes or, in an SQLite file, the tables.
+"""An input file -> a Trace, Records or counters: the one list of input formats.
 
-Only the module that reads a format is imported. What becomes of a capture's tables is not known here.
+The format is recognised by the first bytes or, in an SQLite file, by its tables. Only the module that reads it is imported.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _NSYS_TABLES = {
 
 
 class InputFormat(NamedTuple):
-    """One input format. sniff: whether an input has it, by its head or tables; read: its contents; imports its module itself;
-    alone: whether the bytes of a file in it say all that is read.
+    """One input format. sniff: recognise it by head or tables; read: read the input; alone: the result depends on the bytes of
+    this file only, so it can be cached.
 
-    `parse FOLDER` takes the files whose names end as captures do: see `parse/records/dataset.py`.
+    `parse FOLDER` picks files by suffix: see `parse/records/dataset.py`.
     """
 
     name: str
@@ -78,9 +78,9 @@ _RECORD_KEY = r"""["']k(?:Short|Long)Name["']\s*:"""  # of the original's keys t
 
 
 def _is_records(given: Input) -> bool:
-    """An object with one of the original's keys in the first line.
+    """Whether the first line is an object with one of the original's keys.
 
-    Other text under the name of records, or on standard input, passes too, so that the error names the line that is wrong.
+    Any text named .dict or .jsonl, or on standard input, passes too: the reader then names the bad line.
     """
     first, _, _ = given.text(HEAD_BYTES).decode(given.encoding, "replace").lstrip().partition("\n")
     named = given.standard or given.path.suffix in (".dict", ".jsonl")
@@ -122,7 +122,7 @@ def _read_records(given: Input) -> Records:
 
 
 def _read_measured(given: Input, read: Callable[[IO[bytes]], Measured]) -> Measured:
-    """What a module reads from the decompressed bytes."""
+    """Read counters from the input, decompressed if needed."""
     import gzip
     import zlib
 
@@ -209,15 +209,15 @@ Known = Callable[[Path], "Records | None"]
 
 
 def read(name: str, formats: tuple[InputFormat, ...], known: Known | None = None) -> Trace | Records:
-    """What an input of one of these formats holds. Raises NotACapture where it has none of them.
+    """Read an input in one of these formats. Raises NotACapture for any other.
 
-    known: asked for the records of a capture whose bytes say all, before it is read; where it has them they are the result.
+    known: a cache of records, asked before a file is read; what it returns is the result.
     """
     return cast("Trace | Records", read_any(name, formats, known))
 
 
 def read_any(name: str, formats: tuple[InputFormat, ...], known: Known | None = None) -> Trace | Records | Measured:
-    """The same where measured counters are among the formats."""
+    """As `read`, but the formats may include measured counters."""
     with Input(name) as given:
         form = _format(given, formats)
         if known is not None and form.alone and given.is_file and (records := known(given.path)) is not None:
@@ -227,7 +227,7 @@ def read_any(name: str, formats: tuple[InputFormat, ...], known: Known | None = 
 
 
 def format_of(given: Input, formats: tuple[InputFormat, ...]) -> str:
-    """The name of the one of these formats that an input has. Raises NotACapture, with what it is where that is known."""
+    """Name of the format of an input. Raises NotACapture, saying what the input is where that is known."""
     return _format(given, formats).name
 
 
@@ -254,7 +254,7 @@ def _format(given: Input, formats: tuple[InputFormat, ...]) -> InputFormat:
 
 
 def op_rules() -> OpRules:
-    """What attribution must know of ops, from the formulas: which ops have one decides where an op instance begins."""
+    """Rules that attribution takes from the formulas: ops with a formula decide where an op instance begins."""
     from pyprof.opcall import OpRules
     from pyprof.prof import formulas
 

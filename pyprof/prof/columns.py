@@ -1,4 +1,4 @@
-"""Every column of prof, one row each: of records how it is computed and its header, of groups and torch's table its header."""
+"""Every column of prof, one entry each: columns of records (with a function), of groups, and of torch's table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT = "idx,dir,sub,mod,op,kernel,params,sil"
 
 
 class Column(NamedTuple):
-    """A column of records. compute: a frame -> its values, one a record."""
+    """A column of records. compute: frame -> values, one per record."""
 
     compute: Callable[[Frame], Values]
     header: Header
@@ -34,7 +34,7 @@ class Column(NamedTuple):
         return self.header.key
 
     def texts(self, frame: Frame) -> list[str]:
-        """What the plain formats print for each record."""
+        """The text of each record in the plain formats."""
         return printed(self.header.shown(self.compute(frame)))
 
 
@@ -73,7 +73,7 @@ def _engine_step(name: str) -> Callable[[Frame], Values]:
 
 
 def _parts_of_stack(attribute: str, separator: str, brief: Callable[[Stack], str] | None = None) -> Callable[[Frame], Values]:
-    """A list of each stack, joined where a format holds no lists; brief: what aligned tables print in place of all."""
+    """A column of lists, one per stack, joined for formats without lists; brief: the short text for aligned tables."""
     parts = attrgetter(attribute)
 
     def joined(stack: Stack) -> str:
@@ -177,7 +177,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(_records("instance"), Header("instance", "Instance", "number of the op's execution; its kernels share one cost")),
 )  # fmt: skip
 
-# Of groups, behind the columns that name a group.
+# Columns of groups, after those that name the group.
 SUMS = (
     Header("calls", "Calls", "executions of ops"),
     Header("kernels", "Kernels", "kernels, or other rows"),
@@ -195,12 +195,12 @@ SUMS = (
     Header("max", "Max(ns)", "longest time of a row", "ns", 10),
     Header("spread", "Spread(ns)", "standard deviation of the times of the rows", "ns", 10),
 )
-SUMS_SHOWN = 9  # of these are printed without -c
+SUMS_SHOWN = 9  # columns printed without -c
 TREE = (
     Header("layer", "Layer", "the layer, and all inside it", width=20, grow=True),
     Header("depth", "Depth", "layers around it", width=5, detail=True),
 )
-# Of torch's own table.
+# torch's own table, as key_averages() prints it.
 TORCH_KEYS = (
     Header("op", "Op", "the op as torch names it", width=20, grow=True),
     Header("shape", "Shape", "shapes of its inputs", width=20, grow=True),
@@ -258,13 +258,13 @@ HEADERS = tuple(column.header for column in COLUMNS)
 
 
 class RecordTable(NamedTuple):
-    """All records of a frame as a table whose columns are computed when they are chosen."""
+    """The records of a frame as a table; a column is computed when it is asked for."""
 
     frame: Frame
 
     @property
     def headers(self) -> Sequence[Header]:
-        """Of every column."""
+        """The headers of all columns."""
         return HEADERS
 
     def of(self, key: str) -> Values:

@@ -1,6 +1,6 @@
 """Print a table with one row a kernel: the op that launched it, its direction, shapes, FLOPs, bytes and Tensor Core use.
 
-FILE is what `python -m pyprof.parse` printed, or a capture itself; without FILE records are read from standard input.
+FILE is the output of `python -m pyprof.parse`, or a capture; without FILE, records are read from standard input.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pyprof.tables.output import add_output, aligned, arranged, choice, conditio
 from pyprof.tables.table import Source, choose
 from pyprof.visible import tell
 
-_TORCH_ALONE = {header.key for header in TORCH_COLUMNS} - {header.key for header in SUMS}  # columns of its own table alone
+_TORCH_ALONE = {header.key for header in TORCH_COLUMNS} - {header.key for header in SUMS}  # columns that only torch's table has
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser, columns=f"{DEFAULT}; of groups up to {SUMS[SUMS_SHOWN - 1].key}")
     add_kinds(parser)
     parser.add_argument(
-        "--gpu", metavar="NAME|FILE", help="hold rates against this device (a name of the table, or JSON with its numbers)"
+        "--gpu", metavar="NAME|FILE", help="compare with this device's peaks (a name from the table, or JSON with its numbers)"
     )
     add_window(parser)
     add_graphs(parser)
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         asked = [part.strip().lower() for text in (options.sort, options.columns) if text for part in text.split(",")]
         if any(ALIASES.get(key, key) in _TORCH_ALONE for key in asked):
             return _torch_table(options)
-    # Wrong names and values are reported before the work.
+    # Bad names and values are reported before any work.
     where = conditions_of(options, HEADERS, ALIASES)
     keys = choose(options.group_by, HEADERS, ALIASES) if options.group_by is not None else []
     named = keys or (TREE if options.tree is not None else ())
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _torch_table(options: argparse.Namespace) -> int:
-    """The rows of torch's own key_averages, of a capture: every op that was called, those inside others too."""
+    """Print torch's own key_averages of a capture: every op that was called, nested ones too."""
     from pyprof.formats import op_rules
     from pyprof.loading import load_with_trace
     from pyprof.parse.attribution.op_executions import executions
@@ -115,13 +115,13 @@ def _torch_table(options: argparse.Namespace) -> int:
     keys = keys_of(options.group_by)
     if options.where or window_given(options) or len(options.file) != 1:
         raise UsageError(
-            "torch's columns are of one whole capture", "leave out --where, --step, --range, --time; give one FILE"
+            "torch's columns need one complete capture", "leave out --where, --step, --range, --time; give one FILE"
         )
     chosen = choice(options, [*TORCH_KEYS[: len(keys)], *TORCH_COLUMNS], "", ALIASES)
     trace = load_with_trace(options.file[0])[1]
     if trace is None:
         raise InputError(
-            f"{options.file[0]}: records hold no ops inside others, which torch's columns are about", "give the capture itself"
+            f"{options.file[0]}: torch's columns need nested ops, which records do not have", "give the capture itself"
         )
     table = averages(executions(trace, op_rules()), keys)
     write(arranged(table, table.rows, chosen), options)
@@ -129,7 +129,7 @@ def _torch_table(options: argparse.Namespace) -> int:
 
 
 def _coverage(frame: Frame, inside: Ints) -> None:
-    """How much of the time is attributed, has shapes and has FLOPs; and, of the whole capture, why the rest has none."""
+    """Tell how much of the time has an op, shapes and FLOPs; for a whole capture also why the rest has no FLOPs."""
     records, costs = frame.records, frame.costs
     time = np.maximum(records["dur_ns"][inside], 0)
     total = time.sum(dtype=np.float64)
@@ -144,7 +144,7 @@ def _coverage(frame: Frame, inside: Ints) -> None:
         f"FLOPs for {shares[2]:.1f} %",
     )
     if len(inside) < len(records):
-        return  # reasons were counted over all records
+        return  # the reasons are counted over all records
     for reason, (count, spent) in sorted(costs.reasons.items(), key=lambda item: (-item[1][1], item[0]))[:5]:
         rows = f"{count} row{'s' * (count != 1)}"
         tell(f"  no FLOPs for {rows} ({100 * spent / total:.1f} % of the time): {reason}")

@@ -1,9 +1,8 @@
-"""Records -> costs: one cost for each op instance, given to its kernels by one rule.
+"""Records -> costs: one cost for each op instance, shared among its kernels by one rule.
 
-A cost is worked out once for each distinct call. The kernels of an instance that do its main work share it in proportion to
-their time, whole numbers summing exactly; auxiliary ones (split-K reduction, layout, memset) carry 0; where none is main the
-longest carries it. What records carry is a code into pools of costs, which millions of records have in common. Unknown is -1
-in every column here and stays unknown. No text is made here.
+A cost is computed once for each distinct call. The main kernels of an instance share its cost in proportion to their time, in
+whole numbers that sum exactly; auxiliary kernels (split-K reduction, layout, memset) get 0; if none is main, the longest gets
+all. Each record stores a code into pools of costs, since millions of records share a few. Unknown is -1 everywhere here.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ _LARGEST = 1 << 61  # shapes that a damaged capture claims; the sum of two parts
 
 
 BYTES_BOUNDS = ("", "inferred", "lower")
-"""How sure the bytes of a record are: by definition; by a rule or a type that was inferred; a lower bound."""
+"""How sure the bytes of a record are: exact by definition; from an inferred rule or type; only a lower bound."""
 
 
 class Pools(NamedTuple):
-    """What records can carry, a row for each cost of a code; the last is that of a record without one. matmul_flops,
-    vector_flops, bytes (-1 unknown); at_least (a lower bound of bytes that are unknown, -1 none); inferred (whether bytes
-    were); main (does the main work of its op); problem (row of `problems`: the matrix product it is part of, -1 none)."""
+    """Distinct costs that records can have; the last row is for records without a cost. matmul_flops, vector_flops, bytes (-1
+    unknown); at_least (lower bound where bytes are unknown, -1 none); inferred (bytes were inferred); main (does the main work
+    of its op); problem (its matrix product as row of `problems`, -1 none)."""
 
     matmul_flops: Ints
     vector_flops: Ints
@@ -55,10 +54,10 @@ class Pools(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Costs:
-    """code: what each record carries, a row of `pools`; most of one class carry the same.
+    """The costs of records. code: row of `pools` for each record; most records of one class have the same.
 
-    problems: (m, n, k, batch); alike: class of each record; class_kernel: of each class the code into kernels; kernels:
-    class of each distinct kernel name; reasons: rows and time without FLOPs, by reason.
+    problems: (m, n, k, batch); alike: class of each record; class_kernel: code into kernels for each class; kernels: what each
+    distinct kernel name says; reasons: rows and time without FLOPs, by reason.
     """
 
     code: Codes
@@ -80,62 +79,62 @@ class Costs:
 
     @property
     def matmul_flops(self) -> Ints:
-        """Matrix operations of each record."""
+        """Matrix FLOPs of each record; -1 is unknown."""
         return self.pools.matmul_flops.take(self.code)
 
     @property
     def vector_flops(self) -> Ints:
-        """Vector operations of each record."""
+        """Vector FLOPs of each record; -1 is unknown."""
         return self.pools.vector_flops.take(self.code)
 
     @property
     def bytes(self) -> Ints:
-        """Least bytes of each record."""
+        """Least bytes that each record moves; -1 is unknown."""
         return self.pools.bytes.take(self.code)
 
     @property
     def problem(self) -> Codes:
-        """The matrix product of each record."""
+        """Row of `problems` for each record, -1 none."""
         return self.pools.problem.take(self.code)
 
     @property
     def kernel(self) -> Codes:
-        """The code of each record into kernels."""
+        """Code into `kernels` for each record."""
         return self.class_kernel.take(self.alike)
 
     @property
     def flops(self) -> Ints:
-        """Matrix and vector operations together; unknown where either is."""
+        """Matrix plus vector FLOPs of each record; unknown if either is."""
         return self.pool_flops.take(self.code)
 
     def flops_of(self, rows: Any) -> Ints:
-        """The same of some records."""
+        """FLOPs of some records."""
         found: Ints = self.pool_flops.take(self.code[rows])
         return found
 
     @property
     def pool_flops(self) -> Ints:
-        """The same of each row of `pools`."""
+        """FLOPs of each row of `pools`."""
         matmul, vector = self.pools.matmul_flops, self.pools.vector_flops
         return np.where((matmul >= 0) & (vector >= 0), matmul + vector, -1)
 
     @property
     def bytes_or_least(self) -> Ints:
-        """The bytes, and where they are unknown their lower bound."""
+        """Bytes of each record, or their lower bound where unknown."""
         return np.where(self.pools.bytes >= 0, self.pools.bytes, self.pools.at_least).take(self.code)
 
     @property
     def bound(self) -> Codes:
-        """Which of BYTES_BOUNDS the bytes are, -1 where nothing is known of them."""
+        """Index into BYTES_BOUNDS for each record, -1 if nothing is known about its bytes."""
         unknown = np.where(self.pools.at_least >= 0, np.int32(2), np.int32(-1))
         return np.where(self.pools.bytes < 0, unknown, self.pools.inferred.astype(np.int32)).take(self.code)
 
 
 def cost_records(records: Records, classes: Classes | None = None) -> Costs:
-    """The cost of every record. classes: of these records, where they are known."""
+    """Compute the cost of every record. classes: of these records, if already known."""
     costing = _Costing(records, classes_of(records) if classes is None else classes)
     code = costing.forward_and_own()
-    # Numbers of groups, of which there are at most so many as instances and rows.
+    # Records of one group share one cost. There are at most as many groups as instances plus rows.
     narrow = row_type(len(records) + extent(records["instance"])[1] + 2)
     group = np.where(code >= 0, records["instance"], -1).astype(narrow)
     costing.backward_from_forward(code, group)
@@ -146,7 +145,7 @@ def cost_records(records: Records, classes: Classes | None = None) -> Costs:
 
 
 class _Known(NamedTuple):
-    """What is known of one distinct cost; None is unknown."""
+    """One distinct cost; None is unknown."""
 
     matmul_flops: int | None
     vector_flops: int | None
@@ -159,7 +158,7 @@ class _Known(NamedTuple):
 
 
 class _Costing:
-    """One run over one set of Records."""
+    """The costing of one set of records: tables that the steps of `cost_records` share."""
 
     def __init__(self, records: Records, classes: Classes) -> None:
         self.records, self.classes, self.alike = records, classes, classes.records
@@ -168,7 +167,7 @@ class _Costing:
         names, _, kernel = distinct_rows(self.alike["name"])
         self.kernels = [*map(classify, map(records.strings.__getitem__, names[0].tolist()))]
         self.kernel = kernel.astype(np.int32)
-        # Of each class whether its kernels do main work, multiply, and compute at all.
+        # Per class: whether its kernels do main work, multiply matrices, compute at all.
         self.main = np.array([*(one.role == "main" for one in self.kernels), True], np.bool_)[kernel]
         self.product = self.main & np.array([*map(attrgetter("is_product"), self.kernels), False], np.bool_)[kernel]
         self.compute = among(self.alike["kind"], (ActivityKind.KERNEL, ActivityKind.CPU))
@@ -188,13 +187,13 @@ class _Costing:
         return len(self.table) - 1
 
     def _of_costs(self, part: str) -> Ints:
-        """A part of each distinct cost, -1 where unknown, and -1 for a record without a cost (code -1)."""
+        """One field of each distinct cost, -1 if unknown; a last -1 for records without a cost (code -1)."""
         return np.array([-1 if (value := getattr(cost, part)) is None else value for cost in self.table] + [-1], np.int64)
 
     def forward_and_own(self) -> Codes:
-        """A cost for each record from its instance's own call; a backward op takes missing dtypes from its forward."""
+        """Cost of each record from its instance's own call; a backward op takes missing dtypes from its forward op."""
         records, alike = self.records, self.alike
-        # Each class with what is recorded inside it and its element type, once for those of its records that agree.
+        # One row per class and distinct answer of `recorded_inside` and `elements`.
         recorded, typed_by_name = recorded_inside(records, alike), elements(records, alike)
         if recorded.strides == typed_by_name.strides == (0,):  # nothing for any record, as is usual
             nothing = np.full(len(alike), -1, np.int64)
@@ -235,7 +234,7 @@ class _Costing:
         return own_codes.take(of_record)
 
     def backward_from_forward(self, cost: Codes, group: Ints) -> None:
-        """Backward kernels whose own op says too little: the backward of their forward op, part by part."""
+        """Cost backward kernels whose own op lacks sizes from the backward of their forward op, part by part."""
         records = self.records
         unknown = (self._of_costs("matmul_flops") < 0) & (self._of_costs("vector_flops") < 0)
         other = np.array([*(not formulas.is_copy(call.name) for call in records.calls), True], np.bool_)
@@ -250,10 +249,10 @@ class _Costing:
     # ------------------------------------------------------------------ who carries it
 
     def shared(self, code: Codes, group: Ints) -> tuple[Pools, Ints]:
-        """Divide each group's cost among its main rows by time; a row alone in its group carries all of it.
+        """Divide each group's cost among its main rows by time; a row alone in its group gets all of it.
 
-        In an op of matrix products the main rows are the kernels that multiply, where it has any; else all but auxiliary ones.
-        Returns what records carry, for `code`, which is changed to that, and of each its row of the table.
+        In an op that multiplies matrices the main rows are the kernels that multiply, if any; else all but auxiliary ones.
+        Changes `code` to rows of the returned pools; also returns, for each row of the pools, its row of the table.
         """
         count = len(self.table)
         several = np.flatnonzero(is_repeated(group) & (group >= 0))
@@ -287,16 +286,16 @@ class _Costing:
                 problem[index] = self.problems.setdefault((*found.mnk, found.batch), len(self.problems))
         of_table = [*numbers, inferred, np.append(np.ones(count, np.bool_), False), problem]
         of_single = [*own, inferred[base], main, np.where(alone, np.int32(-1), problem[base])]
-        # The costs of the table, then nothing for each of them, then those of single records, then nothing.
+        # Rows: costs of the table; for each of them an empty cost; costs of single records; one empty cost.
         nothing = [np.full(count, 0 if values.dtype == np.bool_ else -1).astype(values.dtype) for values in of_table]
         pools = zip(of_table, nothing, of_single, strict=True)
         reason = np.concatenate([np.arange(count), np.arange(count), base, [-1]])
         return Pools(*(np.concatenate([known[:-1], none, own, known[-1:]]) for known, none, own in pools)), reason
 
     def copies(self, code: Codes, pools: Pools, reason: Ints) -> tuple[Pools, Ints]:
-        """Copies and sets between and within memories: no operations; a copy on the device reads and writes.
+        """Add costs of copies and memsets: no FLOPs; a copy within a device reads and writes.
 
-        Within an op whose kernels carry its cost they are part of that, and carry nothing.
+        Inside an op whose kernels have its cost they are part of it and get 0.
         """
         rows = self.classes.rows(among(self.alike["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET)))
         if not len(rows):
@@ -314,7 +313,7 @@ class _Costing:
         return Pools(*columns), _before_last(reason, nothing - 1)
 
     def _carrying(self, instances: Ints, code: Codes, pools: Pools) -> Array:
-        """The records of these instances that compute and whose bytes are known."""
+        """Records of these instances that compute and have known bytes."""
         instances = instances[instances >= 0]
         if not len(instances):
             return np.empty(0, np.int64)
@@ -323,8 +322,7 @@ class _Costing:
         return rows[self.compute.take(self.classes.code[rows]) & (pools.bytes.take(code[rows]) >= 0)]
 
     def reasons(self, code: Codes, pools: Pools, reason: Ints) -> dict[str, tuple[int, int]]:
-        """How many records without FLOPs there are and their time, by reason. reason: of each row of the pools its row of the
-        table, -1 none."""
+        """Number and time of records without FLOPs, by reason. reason: row of the table for each row of the pools, -1 none."""
         found: dict[str, tuple[int, int]] = {}
         lacks = (pools.matmul_flops < 0) | (pools.vector_flops < 0)
         lacking = np.flatnonzero(self.compute.take(self.classes.code) & lacks.take(code))
@@ -343,7 +341,7 @@ def _before_last(pool: Array, further: Array) -> Array:
 
 
 def _divided(whole: Ints, share: Floats, of: Ints, carrier: Ints) -> Ints:
-    """A part of the costs of groups by shares in whole numbers, what is left going to each group's carrier; -1 unknown."""
+    """Divide costs of groups into whole numbers by shares; the remainder goes to each group's carrier. -1 is unknown."""
     unknown = whole < 0
     exact = whole * share
     np.floor(exact, out=exact)
@@ -357,7 +355,7 @@ def _divided(whole: Ints, share: Floats, of: Ints, carrier: Ints) -> Ints:
 
 
 def _first_heaviest(of: Ints, weight: Ints | Floats, groups: int) -> Ints:
-    """For each group its row of most weight, the first of equals."""
+    """For each group its heaviest row, the first of equals."""
     most = np.full(groups, weight.min(initial=0), weight.dtype)
     np.maximum.at(most, of, weight)
     rows = np.flatnonzero(weight == most[of])[::-1]

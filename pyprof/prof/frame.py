@@ -1,7 +1,7 @@
-"""Records and costs -> everything that columns are read from, each thing computed when the first column needs it.
+"""Records and costs -> the values behind prof's columns, each computed when the first column needs it.
 
-`take` gives a frame of some rows. Costs, sums over the instances of ops, and texts are made once for all records, the rest for
-the rows taken. Texts are made once for each distinct value, never for each record. Columns and formats are not known here.
+`take` gives a frame of some rows. Costs, sums over op instances and texts are made once for all records, the rest for the rows
+taken. Texts are made once per distinct value, never per record.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _NEVER = np.iinfo(np.int64).min
 
 
 class Frame:
-    """Records of one report with what is computed from them: all of it, or some rows of such a frame.
+    """The records of one report and what is computed from them; or some rows of such a frame.
 
-    whole: the frame that holds all records, itself unless it was taken from another; rows: positions of these records there.
+    whole: the frame of all records (itself unless it was taken from another); rows: positions of these records in it.
     """
 
     def __init__(self, records: Records, gpu: Gpu | None = None, ran: Records | None = None) -> None:
-        """gpu: what the user says that the device is, whatever the capture says. ran: what the records were chosen from, so
-        that an op's time holds its memsets where these are not shown."""
-        # Nothing can be inferred about calls of which no argument was recorded.
+        """gpu: the device as the user names it, overriding the capture. ran: all records of the capture, so that an op's time
+        includes its memsets even if these are not shown."""
+        # Nothing can be inferred if no call has recorded arguments.
         described = any(map(attrgetter("args"), records.calls)) or any(map(attrgetter("kwargs"), records.calls))
         self.records, self.given = infer(records) if described else records, gpu
         self.whole, self.rows = self, np.arange(len(records), dtype=row_type(len(records)))
@@ -55,7 +55,7 @@ class Frame:
         self._texts = dict[tuple[str, object], Texts]()
 
     def take(self, rows: Array) -> Frame:
-        """Some rows, with all that is known of them here, which may depend on others."""
+        """A frame of some rows; their costs and rates stay what they are among all records."""
         part = Frame.__new__(Frame)
         part.whole, part.rows, part.given = self.whole, self.rows[rows], self.given
         part.records = self.records.select(rows)
@@ -63,12 +63,12 @@ class Frame:
 
     @cached_property
     def classes(self) -> Classes:
-        """The classes of the records."""
+        """Records grouped by likeness."""
         return classes_of(self.records)
 
     @cached_property
     def of_classes(self) -> Frame:
-        """A frame of one record of each class, for what depends on that alone."""
+        """A frame of one record per class, for values that are equal within a class."""
         return self.take(self.classes.first)
 
     @cached_property
@@ -79,26 +79,26 @@ class Frame:
             return cost_records(self.records, self.classes)
 
     def of_call(self, column: str, text: Callable[[OpCall], str | None]) -> Texts:
-        """A text of each call; None is unknown."""
+        """A text for each record's call; None is unknown."""
         return self._coded(column, text, self.records.calls)
 
     def of_stack(self, text: Callable[[Stack], str | None]) -> Texts:
-        """A text of each stack whose layers and source lines hold; None is unknown."""
+        """A text for each record's stack, the one with its layers and source lines; None is unknown."""
         return self._coded("scope", text, self.records.stacks)
 
     def _coded(self, column: str, text: Callable[[_T], str | None], pool: Sequence[_T]) -> Texts:
-        """A text made once for each of the pool, and for the same function again never."""
+        """A text made once per entry of the pool and function, then reused."""
         made = self.whole._texts
         if (column, text) not in made:
             made[column, text] = texts(np.append(np.arange(len(pool), dtype=np.int32), np.int32(-1)), [*map(text, pool)])
         return made[column, text].take(self.records[column])
 
     def of_engine_step(self, text: Callable[[MarkedStep], str | None]) -> Texts:
-        """A text of each step of a serving engine; None is unknown."""
+        """A text for each record's scheduler step; None is unknown."""
         return self._coded("engine_step", text, self.records.engine_steps)
 
     def of_name(self, text: Callable[[str], str]) -> Texts:
-        """A text for each distinct kernel name that the records use, made once."""
+        """A text for each record's kernel name, made once per distinct name in use."""
         made, strings = self.whole._texts, self.records.strings
         if ("name", text) not in made:
             used, _ = distinct_places(self.whole.records["name"], len(strings))
@@ -110,14 +110,14 @@ class Frame:
         return made["name", text].take(self.records["name"])
 
     def sequence(self, alternative: bool) -> Texts:
-        """The sequence numbers that count, or the others as comma lists; empty where a stack has none."""
+        """The autograd sequence number of each record, or the others on its stack as a comma list; empty if there is none."""
         if alternative:
             return self._alternatives()
         numbers, _, inverse = distinct_rows(self.records["seq"])
         return Texts(inverse, [str(number) if number >= 0 else "" for number in numbers[0].tolist()])
 
     def _alternatives(self) -> Texts:
-        """The distinct numbers of each record's stack but the one that counts, and but 0 where there are others."""
+        """Distinct numbers on each record's stack, without the one that counts, and without 0 if there are others."""
         records = self.records
         row, number = np.repeat(np.arange(len(records)), np.diff(records.seq_offsets)), records.seq_numbers
         others = np.zeros(len(records), np.bool_)
@@ -142,7 +142,7 @@ class Frame:
 
     @cached_property
     def gpus(self) -> list[tuple[Gpu, list[str]]]:
-        """Each device of the capture, its numbers before the table's, with notes on what is guessed."""
+        """Each device of the capture with notes on guessed numbers; the capture's own numbers win over the table's."""
         if self.whole is not self:
             return self.whole.gpus
         if self.given is not None:
@@ -155,8 +155,8 @@ class Frame:
 
     @cached_property
     def roofline(self) -> Roofline:
-        """Least times, limits and lost time of every record. Limits are those of its class but for a few, which are looked at
-        by themselves."""
+        """Least time, limit and lost time of every record. Computed per class, except for the few records that differ from
+        theirs."""
         if self.whole is not self:
             return self._own_roofline()
         code, dur_ns = self.classes.code, self.records["dur_ns"]
@@ -171,8 +171,7 @@ class Frame:
 
     @cached_property
     def _unlike_their_class(self) -> Ints:
-        """The records that carry something else than the first of their class, were waited for, or have others in their
-        instance."""
+        """Records that cost something else than the first of their class, were waited for, or share their instance."""
         cost, instance = self.costs.code, self.records["instance"]
         usual = cost[self.classes.first].take(self.classes.code)
         return np.flatnonzero((cost != usual) | self._waited | one_of(self._several[1:], len(instance))(instance))
@@ -184,7 +183,7 @@ class Frame:
 
     @cached_property
     def _peaks(self) -> Peaks:
-        """Once for each distinct (verdict, device): the rates that records are held against."""
+        """Peak rates to compare each record with, looked up once per distinct (verdict, device)."""
         codes, verdicts = self.verdicts
         gpu = self.records["gpu"].astype(np.int64)
         if self.given is not None:
@@ -216,7 +215,7 @@ class Frame:
 
     @cached_property
     def _cpu_peaks(self) -> Floats:
-        """For each call what `pyprof doctor --calibrate` measured on this machine for its type."""
+        """Peaks of each call's dtype on this CPU, as measured by `pyprof doctor --calibrate`."""
         measured = cpus.peak()
         rows = []
         for call in self.records.calls:
@@ -227,13 +226,13 @@ class Frame:
 
     @cached_property
     def _threads(self) -> Floats:
-        """Threads of a block."""
+        """Threads per block."""
         axes = [self.records[f"block_{axis}"].astype(np.float64) for axis in "xyz"]
         return axes[0] * axes[1] * axes[2]
 
     @cached_property
     def _active(self) -> Floats:
-        """Blocks that a multiprocessor holds, NaN unknown."""
+        """Blocks resident on a multiprocessor; NaN is unknown."""
         records, result = self.records, np.full(len(self.records), np.nan)
         kernel = (records["kind"] == ActivityKind.KERNEL) & (records["block_x"] > 0)
         for code, (gpu, _) in enumerate(self.gpus):
@@ -255,7 +254,7 @@ class Frame:
 
     @cached_property
     def waves(self) -> Fractions:
-        """Blocks of the grid over the blocks that the device holds at once."""
+        """Blocks of the grid over the blocks that fit on the device at once."""
         grid = np.prod([self.records[f"grid_{axis}"].astype(np.float64) for axis in "xyz"], axis=0)
         recorded = [info.sms for info in self.records.gpus]
         sms = [float(recorded[at] if recorded[at] > 0 else gpu.sms or 0) for at, (gpu, _) in enumerate(self.gpus)]
@@ -265,13 +264,13 @@ class Frame:
 
     @cached_property
     def verdicts(self) -> tuple[Ints, list[Verdict]]:
-        """Once for each distinct (kernel name, op, device)."""
+        """(code of each record, Tensor Core verdicts), one verdict per distinct (kernel name, op, device)."""
         codes, found = self.whole.class_verdicts
         return codes.take(self.costs.alike), found
 
     @cached_property
     def class_verdicts(self) -> tuple[Ints, list[Verdict]]:
-        """The same, with a code of each class."""
+        """(code of each class, Tensor Core verdicts)."""
         alike, found = self.classes.records, list[Verdict]()
         distinct, _, inverse = distinct_rows(self.costs.class_kernel, alike["call"], alike["gpu"])
         for kernel, call, gpu in distinct.T.tolist():
@@ -283,7 +282,7 @@ class Frame:
         return inverse, found
 
     def of_verdict(self, text: Callable[[Verdict], str | None], not_applicable: str) -> Texts:
-        """A text of each verdict, None unknown; not_applicable: that of copies and of ops on the CPU."""
+        """A text for each record's verdict, None unknown; not_applicable: the text for copies and ops on the CPU."""
         codes, found = self.verdicts
         cpu = self.records["kind"] == ActivityKind.CPU
         copy = np.isin(self.records["kind"], (ActivityKind.MEMCPY, ActivityKind.MEMSET))
@@ -293,31 +292,31 @@ class Frame:
 
     @cached_property
     def _terms(self) -> Terms:
-        """Those of each record by itself."""
+        """Roofline terms of each record by itself."""
         costs = self.costs
         parts = (costs.matmul_flops, costs.vector_flops, costs.bytes)
         return terms(self.records["dur_ns"], parts, self.records["kind"] == ActivityKind.KERNEL, self._peaks)
 
     @cached_property
     def of_instance(self) -> Terms:
-        """Those of each record's instance, over all its kernels and, for its time, those that are not among the records."""
+        """Roofline terms of each record's op instance, summed over its kernels; its time includes hidden rows."""
         place, sums = self.whole._place(self.records["instance"]), self.whole._sums
         return Terms(*(np.where(place > 0, total[place], own) for total, own in zip(sums, self._terms, strict=True)))
 
     @cached_property
     def _several(self) -> Ints:
-        """The numbers of the instances of several records, ascending, behind -1. The others need no sums."""
+        """-1, then the instances that have several records, ascending; the others need no sums."""
         found = repeated(self._ran["instance"])
         return np.append(-1, found[found >= 0])
 
     def _place(self, instance: Ints) -> Ints:
-        """Where each instance stands among those of several records; 0: it is none of them."""
+        """Position of each instance in `_several`; 0 if it has one record only."""
         place = np.searchsorted(self._several, instance, "right") - 1
         return np.where(self._several[place] == instance, place, 0)
 
     @cached_property
     def _sums(self) -> Terms:
-        """The terms of each instance of several records, some records at a time."""
+        """The summed terms of each instance in `_several`, added in chunks of records."""
         sums = Terms(*np.zeros((len(Terms._fields), len(self._several))))
         ran, mine = self._ran["instance"], self.records["instance"]
         several = one_of(self._several[1:], len(ran))
@@ -332,7 +331,7 @@ class Frame:
         return sums
 
     def rate(self, what: str) -> Fractions:
-        """`flops` in TFLOP/s, `bytes` in GB/s, `ai` in FLOP/byte: of the instance over the time of all its kernels."""
+        """Rate of each instance over the time of all its kernels: `flops` in TFLOP/s, `bytes` in GB/s; `ai` in FLOP/byte."""
         of = self.of_instance
         with np.errstate(divide="ignore", invalid="ignore"):
             if what == "ai":
@@ -343,11 +342,10 @@ class Frame:
 
 
 def waited_for_launch(records: Records, ran: Records) -> Bools:
-    """For each record whether its process's device, all streams together, was done with all before when the launch returned: a
-    kernel that is queued behind others costs its launch nothing, however long the call took.
+    """Whether the device was idle (all streams of the process together) when each record's launch call returned.
 
-    ran: what the records were chosen from, which shows all that the device did. False where it is not known: without a launch
-    of its own (the kernels of a CUDA graph have one in common), or with nothing before it on the device.
+    A kernel queued behind others loses nothing by its launch, however long the call took. ran: all records of the capture.
+    False if unknown: without a launch of its own (kernels of a CUDA graph share one), or with nothing before it on the device.
     """
     result = np.zeros(len(records), np.bool_)
     known = (records["launch_ns"] >= 0) & (records["launch_dur_ns"] >= 0) & (records["graph_node"] < 0)
@@ -357,7 +355,7 @@ def waited_for_launch(records: Records, ran: Records) -> Bools:
         if not ascending(begin := ran["start_ns"][there]):  # of several captures in one table
             there = there[np.argsort(begin, kind="stable")]
             begin = ran["start_ns"][there]
-        # For each place among what began here, when all before it had ended.
+        # ended[i]: when all activities before the i-th had ended.
         ended = np.maximum.accumulate(np.append(_NEVER, begin + ran["dur_ns"][there]))
         rows = np.flatnonzero(known & (records["pid"] == pid) & (records["device"] == device))
         until = ended[np.searchsorted(begin, records["start_ns"][rows], "left")]
@@ -367,20 +365,19 @@ def waited_for_launch(records: Records, ran: Records) -> Bools:
 
 
 def params(op: OpCall) -> str | None:
-    """Shapes and types of an op's arguments, None unknown."""
+    """Shapes and dtypes of an op's arguments; None is unknown."""
     found = formulas.params(op)
     return None if found == "na" else found
 
 
 def operand_tag(op: OpCall) -> str | None:
-    """The tag of the element type that an op multiplies (`bf16`), None unknown."""
+    """Short name of the dtype that an op multiplies (`bf16`); None is unknown."""
     found = lookup(_operand_dtype(op))
     return None if found is None else found.tag
 
 
 def _operand_dtype(op: OpCall | None) -> str | None:
-    """The element type that an op multiplies, as its formula has it, else that of its first tensor with rows and columns (a
-    bias has none)."""
+    """The dtype that an op multiplies: from its formula, else of its first tensor with two or more dimensions (not a bias)."""
     if op is None:
         return None
     if (told := formulas.evaluate(op).cost.operands) is not None:

@@ -1,8 +1,8 @@
-"""Records with costs -> tables of groups: by any columns (`--group-by`), or by layer with all inside it (`--tree layer`).
+"""Records with costs -> tables of groups: by any columns (`--group-by`), or by layer with its sublayers (`--tree layer`).
 
-A group counts the executions of ops (calls) and kernels, and adds time, FLOPs, bytes and lost time. Costs were shared among the
-kernels of an op beforehand, so every sum is right, however rows are grouped. A sum over rows of which some are unknown is
-unknown, unless those take less than 1 % of the group's time.
+A group counts op executions (calls) and kernels, and adds up time, FLOPs, bytes and lost time. Costs are already shared among
+the kernels of an op, so sums are right however rows are grouped. A sum with unknown rows is unknown, unless those take less
+than 1 % of the group's time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pyprof.prof.columns import SUMS, TREE, RecordTable
 from pyprof.prof.frame import Frame
 from pyprof.tables.table import AnyInts, Fractions, Header, Integers, Table, Texts, Values, coded, sort_key
 
-LEAST_KNOWN = 0.99  # of a group's time, for a sum over the rest to be called its sum
+LEAST_KNOWN = 0.99  # share of a group's time that must be known to print a sum
 
 
 class GroupedRows:
-    """Rows of a frame in groups: a table whose columns are computed when they are chosen. A row may stand in several groups.
+    """Rows of a frame in groups: a table whose columns are computed when asked for. A row may be in several groups.
 
-    rows: of the frame; group: of each of them its group, from 0 to count - 1; of_all: the time that shares are of, in ns.
+    rows: rows of the frame; group: the group of each, 0 to count - 1; of_all: the time that is 100 % of `share`, in ns.
     """
 
     def __init__(self, frame: Frame, rows: Ints, group: Ints, count: int, of_all: float) -> None:
@@ -45,35 +45,35 @@ class GroupedRows:
         return (self.names.of(key) if compute is None else compute(self)).take(self.shown)
 
     def take(self, groups: Ints) -> GroupedRows:
-        """These groups only; their columns are computed with all others'."""
+        """Some groups; columns are still computed for all and then cut."""
         taken = copy(self)
         taken.shown = groups
         return taken
 
     def amount(self, values: AnyInts) -> Integers:
-        """The exact sums of numbers of which those below 0 are unknown."""
+        """Per group: the exact sum of the values that are not negative (known); unknown if too many are unknown."""
         known = values[self.rows] >= 0
         return Integers(exact_sum(np.where(known, values[self.rows], 0), self.group, self.count), ~self.enough(known))
 
     def rate(self, values: AnyInts, scale: float, digits: int) -> Fractions:
-        """The same over the time of the rows that are known."""
+        """Per group: the sum of known values over the time of their rows."""
         amount = self.amount(values)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = amount.values.astype(np.float64) / self.sum_of(np.where(values[self.rows] >= 0, self.ns, 0)) / scale
         return Fractions(ratio, amount.unknown | ~np.isfinite(ratio), digits)
 
     def sum_of(self, values: AnyInts | Floats) -> Floats:
-        """Sums by group of a number of each row."""
+        """Per group: the sum of a number per row."""
         return np.bincount(self.group, values, self.count).astype(np.float64, copy=False)
 
     def known(self, known: Bools) -> Floats:
-        """The share of each group's time in the rows of a mask; NaN without time, unless the mask holds all rows."""
+        """Per group: share of the time in rows of a mask; 1 if all rows are, NaN if the group took no time."""
         with np.errstate(invalid="ignore"):
             share = self.sum_of(np.where(known, self.ns, 0)) / self.sum_of(self.ns)
         return np.where((self.sum_of(~known) == 0) & (self.kernels > 0), 1.0, share)
 
     def enough(self, known: Bools) -> Bools:
-        """Whether the rows of a mask are enough to call their sum the group's."""
+        """Per group: whether the rows of a mask are enough to call their sum the group's."""
         return np.asarray((self.known(known) > LEAST_KNOWN) & (self.sum_of(known) > 0), np.bool_)
 
     def calls(self) -> Integers:
@@ -128,7 +128,7 @@ _COMPUTE: dict[str, Callable[[GroupedRows], Values]] = {
 
 
 def group_by(frame: Frame, rows: Ints, keys: Sequence[Header]) -> GroupedRows:
-    """One group for each distinct combination of what the key columns print, most time first."""
+    """One group per distinct combination of printed key values, most time first."""
     values = [RecordTable(frame).of(key.key).take(rows) for key in keys]
     codes = [coded(key.shown(v))[0] for key, v in zip(keys, values, strict=True)]
     first, group = distinct_rows(*codes)[1:]
@@ -141,8 +141,8 @@ def group_by(frame: Frame, rows: Ints, keys: Sequence[Header]) -> GroupedRows:
 
 
 def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> GroupedRows:
-    """One row for each layer and all around it, each with everything inside; a layer stands before those inside it, and of
-    layers side by side the one with more time first. drawn: names with bars before them in place of whole paths.
+    """One row per layer, with everything inside it; parents before children, siblings with most time first. drawn: names
+    indented by bars in place of whole paths.
     """
     scope = frame.records["scope"][rows].astype(np.int64)
     used, inverse = np.unique(scope, return_inverse=True)
@@ -163,7 +163,7 @@ def layer_tree(frame: Frame, rows: Ints, drawn: bool = False) -> GroupedRows:
 
 
 def layer_names(layers: tuple[str, ...]) -> tuple[str, ...]:
-    """Names from the outside in, each with what joins it to the one before: `.` in a module's path, `:` else."""
+    """Names from the outermost in, each with its separator: `.` within a module path, else `:`."""
     parts: list[str] = []
     for layer in layers:
         inner = layer.split(".") if re.fullmatch(r"\w+(\.\w+)+", layer) else [layer]
@@ -186,7 +186,7 @@ def _depth_first(paths: list[tuple[str, ...]], time: list[int]) -> Ints:
 
 
 def exact_sum(values: AnyInts, group: Ints, groups: int) -> AnyInts:
-    """Exact sums of numbers that are not negative; Python's own integers where 64 bits do not hold one."""
+    """Exact sums by group of non-negative numbers; Python integers if a sum exceeds 64 bits."""
     low, high = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     np.add.at(low, group, values & 0xFFFFFFFF)
     np.add.at(high, group, values >> 32)

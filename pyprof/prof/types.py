@@ -1,7 +1,7 @@
-"""Records -> the types that the record of an op lacks, from the op inside it, its kernel or its forward op.
+"""Records -> dtypes missing from the record of an op, taken from the op inside it, its kernel or its forward op.
 
-Older traces of torch.profiler hold the options of no op, all of them no types of tensors in lists; emit_nvtx's text holds no
-types at all. No costs here.
+Older torch.profiler traces record no options, and no torch.profiler trace records dtypes of tensors in lists; emit_nvtx text
+has no dtypes at all.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ _FILLS = ("copy_", "fill_", "zero_")
 
 
 def recorded_inside(records: Records, classes: Records) -> Ints:
-    """For each record the op within its own that recorded what that did not, -1 where its own is to be costed.
+    """For each record the call inside its own op that has what the op lacks; -1 to cost the op itself.
 
-    NCCL's annotation within a collective whose tensors were in lists; the copy within a conversion, and the filling within
-    `zeros_like`, where types were not recorded with the options. On the CPU a conversion without a copy: itself. classes: a
-    record of each class.
+    NCCL's annotation in a collective whose tensors were in lists; the copy in a conversion and the fill in `zeros_like` whose
+    dtypes were not recorded. On the CPU, a conversion without a copy: the conversion itself. classes: one record per class.
     """
     calls, nothing = records.calls, np.broadcast_to(np.int64(-1), len(records))
-    # Of each call, and of none.
+    # One value per call, and False for code -1.
     bare = np.array([*(call.module == "c10d" and not call.tensors for call in calls), False], np.bool_)
     converts = np.array([*(call.name in CONVERSIONS for call in calls), False], np.bool_)
-    # Ops that only move data, how much depending on an option that was not recorded.
+    # Ops that only move data, but how much depends on an unrecorded option.
     lacking = (call.dispatcher and UNKNOWN in call.args and formulas.evaluate(call).cost == _MOVES_UNKNOWN for call in calls)
     untyped = np.array([*lacking, False], np.bool_)
     if not (bare | untyped | converts).any():
         return nothing
     told = np.array([*(call.module == "nccl" and bool(call.tensors) for call in calls), False], np.bool_)
-    # Ops that write into their first tensor and do nothing else, all types recorded.
+    # Ops that only write into their first tensor, all dtypes recorded.
     fills = (call.op in _FILLS and bool(call.tensors) and all(tensor.dtype for tensor in call.tensors) for call in calls)
     written = np.array([*fills, False], np.bool_)
     own, inner = classes["own"], classes["inner"]
@@ -63,12 +62,11 @@ def recorded_inside(records: Records, classes: Records) -> Ints:
 
 
 def elements(records: Records, classes: Records | None = None) -> Ints:
-    """For each record the place in DTYPES of the types in its own op's lists of tensors, which torch.profiler does not
-    record, from the name of a kernel of the instance; -1 where they are known or no name says it. classes: a record of
-    each, where they are known."""
+    """For each record the index into DTYPES of the tensors in its op's lists, whose dtypes torch.profiler does not record, from
+    the name of a kernel of the instance; -1 if recorded or if no name tells. classes: one record per class, if at hand."""
     nothing = np.broadcast_to(np.int64(-1), len(records))
     flags = np.zeros(len(records.calls) + 1, np.bool_)
-    for at, call in enumerate(records.calls):  # of whose lists of tensors only the sizes were recorded
+    for at, call in enumerate(records.calls):  # only sizes are recorded of the tensors in its lists
         lists = [value for value in call.args if isinstance(value, list) and value and isinstance(value[0], TensorSpec)]
         typeless = not any(tensor.dtype for tensors in lists for tensor in tensors)
         flags[at] = call.dispatcher and bool(lists) and typeless
@@ -83,7 +81,7 @@ def elements(records: Records, classes: Records | None = None) -> Ints:
         if found is not None:
             element[untyped & (records["name"] == name)] = DTYPES.index(found)
     named = np.flatnonzero(element >= 0)
-    if len(named):  # as well for the other kernels of those instances
+    if len(named):  # and the other kernels of those instances
         instances, first = np.unique(records["instance"][named], return_index=True)
         rows = np.flatnonzero(untyped & np.isin(records["instance"], instances))
         element[rows] = element[named[first]][np.searchsorted(instances, records["instance"][rows])]
@@ -91,11 +89,11 @@ def elements(records: Records, classes: Records | None = None) -> Ints:
 
 
 def typed(call: OpCall, dtype: str | None) -> OpCall:
-    """The call with this type where a tensor has none."""
+    """The call with this dtype for tensors that have none."""
     return call.map_tensors(lambda tensor: tensor if tensor.dtype else replace(tensor, dtype=dtype))
 
 
-# Ops with operands of another type than their data.
+# Ops whose operands may have another dtype than their data.
 _OTHER_TYPES = (
     r"where|mask|logical|bitwise|index|gather|scatter|embedding|nll_loss|cross_entropy|max_pool|fractional|unpool"
     r"|dropout|take|put|select|sort|topk|kthvalue|median|mode|cummax|cummin|segment|ctc|one_hot|bucketize|searchsorted"
@@ -104,9 +102,9 @@ _OTHER_TYPES = (
 
 
 def with_dtype(call: OpCall, forward: OpCall) -> OpCall:
-    """A call whose tensors have no dtype, with the one floating dtype of its forward op.
+    """The call with missing dtypes set to the one floating dtype of its forward op.
 
-    Unchanged where that has several, or where the call takes masks, indices or labels beside its data.
+    Unchanged if the forward op has several, or if the call takes masks, indices or labels beside its data.
     """
     if all(t.dtype is not None for t in call.tensors) or re.search(_OTHER_TYPES, call.op):
         return call

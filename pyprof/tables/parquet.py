@@ -1,6 +1,6 @@
-"""A table -> a Parquet file: whole numbers, fractions, texts and lists of texts under the columns' keys, null where unknown.
+"""A table -> a Parquet file: integers, floats, texts and lists of texts under the columns' keys, null for unknown.
 
-Units stand in the metadata of each field. Imported only for this format; raises ImportError where pyarrow is missing.
+Each field has its unit in the metadata. Imported only for this format; raises ImportError without pyarrow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyprof.tables.table import AnyTable, Fractions, Header, Integers, PerPool, 
 
 
 def write(table: AnyTable, stream: BinaryIO) -> None:
-    """Write the rows in groups, so that the arrays of one group only are in memory at once."""
+    """Write the table one row group after another; only one is in memory at a time."""
     pools = [PerPool(_pool) for _ in table.headers]
     writer: Any = None
     try:
@@ -38,8 +38,8 @@ def write(table: AnyTable, stream: BinaryIO) -> None:
 
 
 def _encodings(headers: Sequence[Header], values: Sequence[Values]) -> dict[str, Any]:
-    """How columns are stored, from some of their rows: whole numbers of which most are different as differences, all else as
-    places in a dictionary. Least and largest values are told of numbers."""
+    """Encodings, chosen from the first rows: integers that mostly differ as deltas, everything else as dictionary codes.
+    Statistics only for numbers."""
     steady = []
     for header, column in zip(headers, values, strict=True):
         if isinstance(column, Integers) and column.values.dtype != np.object_:
@@ -68,9 +68,9 @@ def _kind(values: Values) -> Any:
 
 
 def _pool(values: Texts) -> tuple[Any, Array]:
-    """The distinct texts, or the lists of them, and for each code of the column which of these it is; of -1 the last, any.
+    """Distinct texts (or lists of them) as an Arrow array, and the position there of each code; -1 gets any.
 
-    Where a dictionary holds a text twice, Arrow writes every row's text out.
+    With a text twice in a dictionary, Arrow would write out the text of every row.
     """
     if values.lists is None:
         number: dict[str, int] = {}
@@ -82,7 +82,7 @@ def _pool(values: Texts) -> tuple[Any, Array]:
 
 
 def _sound(texts: Sequence[str]) -> Sequence[str]:
-    """The texts, `?` in place of what is no Unicode."""
+    """The texts, with `?` in place of lone surrogates."""
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:

@@ -1,10 +1,9 @@
-"""Columns -> the text of rows by Arrow: the same characters as `printed` gives.
+"""Columns -> the text of rows, by Arrow: the same characters as `printed` gives.
 
-A line is made of pieces, each one of many texts that stand one after another: Arrow takes these by their numbers and puts them
-together in one step. Columns of which many rows have the same are one piece with what stands between them, made once for each
-kind of row. Which columns, the first rows of a table decide: those of few distinct values as long as there are few kinds.
-Whatever the choice, a row's kind tells its values exactly. Imported only where many rows are written and pyarrow is installed.
-Quoting and headers are the caller's.
+A line is a sequence of pieces, and each piece is one of many texts: Arrow gathers them by number and joins them in one step.
+Columns with few distinct combinations (a row's kind) become one piece together with their separators, made once per kind. The
+first rows of a table decide which columns these are; a row's kind tells the values of its columns exactly. Imported only for
+tables with many rows and with pyarrow installed. Quoting and headers are up to the caller.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from pyprof.arrays.columns import is_constant
 from pyprof.arrays.types import Array, Floats, Ints
 from pyprof.tables.table import Fractions, PerPool, Texts, Values, printed
 
-BATCH_ROWS = 1_000  # that are joined at a time, in memory that is used again
-_LARGEST = float(1 << 36)  # of a number times a power of ten that is rounded here; its last bit is far below _DOUBT
-_DOUBT = 1e-4  # how near to half between two whole numbers Python rounds instead
+BATCH_ROWS = 1_000  # joined at a time, in memory that is reused
+_LARGEST = float(1 << 36)  # scaled numbers below this are rounded here: their last bit is far below _DOUBT
+_DOUBT = 1e-4  # this near to half between two integers Python rounds instead
 _MOST_DIGITS = 6  # beyond, Arrow writes small decimals with an exponent
-_FEW = 6  # rows a kind, at least, where columns are chosen
-_MANY = 3  # rows a kind below which one column less is taken
-_FACTOR = np.int64(-7046029254386353131)  # odd, with bits all over: products that overflow stay different
+_FEW = 6  # least rows per kind when columns are chosen
+_MANY = 3  # below so many rows per kind one column is dropped
+_FACTOR = np.int64(-7046029254386353131)  # odd, with well-mixed bits: overflowing products stay different
 
 
 class RowTexts:
-    """The text of rows, some at a time.
+    """The text of rows, batch by batch.
 
-    around: what stands before the first field, between two, and after the last; unknown: the text of what is unknown.
+    around: the text before the first field, between fields, and after the last; unknown: the text of unknown values.
     """
 
     def __init__(self, around: Sequence[str], unknown: str) -> None:
@@ -44,18 +43,18 @@ class RowTexts:
         self.chosen = KindColumns()
 
     def text(self, values: Sequence[Values]) -> Iterator[memoryview]:
-        """The lines of these rows in UTF-8, BATCH_ROWS after others; they are joined when they are asked for.
+        """The lines of these rows in UTF-8, joined lazily in batches of BATCH_ROWS.
 
-        Raises UnicodeEncodeError for a text that is no Unicode, ArrowException where there is more text than Arrow holds; the
-        latter perhaps when lines are asked for.
+        Raises UnicodeEncodeError for lone surrogates; ArrowException if there is more text than Arrow can hold, perhaps only
+        while iterating.
         """
         kinds = self.chosen.kinds(values)
         return self._line(values, kinds).batches(len(kinds.kind))
 
     def _line(self, values: Sequence[Values], kinds: Kinds) -> _Line:
-        """What the lines are joined from: the columns that kinds tell with what stands around them, and each other column."""
+        """The pieces of the lines: runs of columns that kinds tell, with their separators, and every other column."""
         told, line = {*kinds.columns}, _Line(self.constants)
-        run = _Line(self.constants)  # of what follows one another, for each kind of row
+        run = _Line(self.constants)  # adjacent pieces, one text per kind of row
         for place, (column, pool) in enumerate(zip(values, self.pools, strict=True)):
             if self.around[place]:
                 run.add_constant(place + 1)
@@ -71,9 +70,9 @@ class RowTexts:
 
 
 class _Line:
-    """The pieces of rows: texts one after another, and for each piece the number of its text, of all rows or of each.
+    """The pieces of rows: one pool of texts, and for each piece a number into it, for all rows or per row.
 
-    constants: the first of the texts; number 0 is that of what is unknown.
+    constants: the first texts of the pool; number 0 is the text of unknown values.
     """
 
     def __init__(self, constants: Any) -> None:
@@ -81,11 +80,11 @@ class _Line:
         self.numbers: list[int | Array] = []
 
     def add_constant(self, number: int) -> None:
-        """A piece that is the same in all rows."""
+        """Add a piece that is equal in all rows."""
         self.numbers.append(number)
 
     def add_run(self, run: _Line, kinds: Kinds) -> None:
-        """Pieces whose texts each kind of row has."""
+        """Add pieces with one text per kind of row."""
         if len(run.texts) == 1:
             self.numbers += run.numbers
         else:
@@ -94,7 +93,7 @@ class _Line:
             self._add(pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers), kinds.kind)
 
     def add(self, values: Values, pool: PerPool[Any]) -> None:
-        """A column."""
+        """Add a column."""
         texts, codes = _coded(values, pool)
         self._add(texts, codes)
         if values.unknown.any():
@@ -106,7 +105,7 @@ class _Line:
         self.count += len(texts)
 
     def batches(self, rows: int) -> Iterator[memoryview]:
-        """The text of so many rows, BATCH_ROWS after others."""
+        """The text of all rows in batches of BATCH_ROWS."""
         for begin in range(0, rows, BATCH_ROWS):
             _, text = self.joined(begin, min(begin + BATCH_ROWS, rows))
             yield text
@@ -117,7 +116,7 @@ class _Line:
         return pa.concat_arrays(self.texts)
 
     def joined(self, begin: int, end: int) -> tuple[Array, memoryview]:
-        """The text of some rows, and where each of them begins and ends in it."""
+        """The text of some rows, and the offsets of the rows in it."""
         numbers = np.empty((end - begin, len(self.numbers)), np.int32)
         for place, number in enumerate(self.numbers):
             numbers[:, place] = number if isinstance(number, int) else number[begin:end]
@@ -127,7 +126,7 @@ class _Line:
 
 
 def _coded(values: Values, pool: PerPool[Any]) -> tuple[Any, Array]:
-    """The texts of one column, and for each row which of them it is; any where it is unknown."""
+    """The distinct texts of a column and a code per row (any code for unknown values)."""
     if isinstance(values, Fractions):
         numbers: Floats = np.where(values.unknown, 0.0, values.values)
         first, codes = distinct(numbers.view(np.int64))
@@ -144,15 +143,15 @@ def _coded(values: Values, pool: PerPool[Any]) -> tuple[Any, Array]:
 
 
 def _decimals(numbers: Floats, digits: int) -> Any:
-    """Rounded as Python rounds: where the product with the power of ten leaves a doubt, Python does it."""
+    """Numbers as decimals, rounded as Python rounds: doubtful cases are left to Python."""
     if digits > _MOST_DIGITS:
         return to_arrow_texts(printed(Fractions(numbers, np.zeros(len(numbers), np.bool_), digits)))
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = numbers * 10.0**digits
         whole = np.rint(scaled)
-        # Half between two whole numbers, large, no number, or below zero (-0.00 is a text of its own): rare.
+        # Rare: near half between two integers, large, not finite, or negative (-0.00 is a text of its own).
         doubt = ~(np.abs(scaled) < _LARGEST) | (np.abs(np.abs(scaled - whole) - 0.5) < _DOUBT) | np.signbit(numbers)
-    parts = np.zeros((len(numbers), 2), np.int64)  # of a 128-bit decimal the low part; the high one is 0
+    parts = np.zeros((len(numbers), 2), np.int64)  # low and high half of 128-bit decimals; the high one is 0
     parts[:, 0] = np.where(doubt, 0, whole).astype(np.int64)
     texts = pa.Array.from_buffers(pa.decimal128(38, digits), len(numbers), [None, pa.py_buffer(parts)]).cast(pa.string())
     if doubt.any():
@@ -162,7 +161,7 @@ def _decimals(numbers: Floats, digits: int) -> Any:
 
 
 class Kinds(NamedTuple):
-    """columns: the places of those that a row's kind tells; first: for each kind a row of it; kind: of each row."""
+    """Kinds of rows. columns: positions of the columns that a kind tells; first: a row of each kind; kind: of each row."""
 
     columns: Sequence[int]
     first: Ints
@@ -170,7 +169,7 @@ class Kinds(NamedTuple):
 
 
 class KindColumns:
-    """The columns that kinds are made of, for the parts of one table."""
+    """Chooses the columns that kinds are made of, for all parts of one table."""
 
     def __init__(self) -> None:
         self._columns: list[int] | None = None
@@ -186,7 +185,7 @@ class KindColumns:
             if len(first) * _MANY <= rows or not self._columns:
                 break
             self._columns.pop()
-        # Different rows may be mixed to the same number: a column that differs within a kind is not told by it.
+        # Different rows may be hashed to one number: a kind does not tell a column that differs within it.
         kind = code.astype(np.int64)
 
         def tells(column: list[Ints] | None) -> bool:
@@ -196,7 +195,7 @@ class KindColumns:
 
 
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """Where each distinct number stands first or later, and for each number which of these it is."""
+    """A position of each distinct number, and the code of each number."""
     codes = to_numpy(to_arrow(numbers).dictionary_encode().indices)
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes] = np.arange(len(codes))
@@ -204,8 +203,7 @@ def distinct(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def _numbers(values: Values) -> list[Ints] | None:
-    """Numbers that are equal where a column prints the same, but for those that are equal everywhere; None where such cannot be
-    had."""
+    """Numbers that are equal where the column prints the same (without constant ones); None for sums beyond 64 bits."""
     if isinstance(values, Texts):
         numbers = [values.codes]
     elif values.values.dtype == np.object_:
@@ -218,7 +216,7 @@ def _numbers(values: Values) -> list[Ints] | None:
 
 
 def _mixed(columns: Iterable[Sequence[Ints] | None], rows: int) -> Ints:
-    """One number a row, nearly always another where any column differs."""
+    """A hash per row; rows that differ in any column nearly always get different ones."""
     mixed: Array = np.zeros(rows, np.int64)
     for column in columns:
         for number in column or ():
@@ -228,7 +226,7 @@ def _mixed(columns: Iterable[Sequence[Ints] | None], rows: int) -> Ints:
 
 
 def _choice(values: Sequence[Values]) -> list[int]:
-    """The columns of few distinct values, as long as all together have few."""
+    """Positions of columns with few distinct values, as long as their combinations are few."""
     rows = len(values[0].unknown)
     numbers = {at: found for at, column in enumerate(values) if (found := _numbers(column)) is not None}
     counts = {at: _count(_mixed([found], rows)) for at, found in numbers.items()}
@@ -247,5 +245,5 @@ def _choice(values: Sequence[Values]) -> list[int]:
 
 
 def _count(numbers: Ints) -> int:
-    """How many are distinct."""
+    """Number of distinct values."""
     return len(to_arrow(numbers).dictionary_encode().dictionary)
