@@ -205,6 +205,9 @@ COUNTERS = (
 )
 
 
+# Both are named in the help pages.
+FORMAT_NAMES, COUNTER_NAMES = (tuple(form.name for form in formats) for formats in (CAPTURES + RECORDS, COUNTERS))
+
 Known = Callable[[Path], "Records | None"]
 
 
